@@ -1,0 +1,1 @@
+"""Defences, sweeps, verdicts."""

@@ -1,0 +1,1 @@
+"""Noise floor, family tests, held-out check, certificates."""

@@ -1,0 +1,94 @@
+"""Exceptions of unsoftmax.
+
+UnsoftmaxError
+├── RefusalError               an outcome nature may bring; carries the partial ``recovery``
+│   ├── NotInFamilyError       the target is not a model of the family asked for
+│   ├── NotIdentifiableError   the answers cannot determine the parameters
+│   ├── BudgetExceededError    the next question would exceed the budget
+│   ├── TooNoisyError          the answers are too coarse for the accuracy asked for
+│   ├── DriftingError          the target contradicts its earlier answers
+│   └── TargetError            the target raised, is unreachable, or answered nonsense
+├── JournalError               a journal that is corrupt or belongs to another run
+├── FileFormatError            a file that is not what it should be
+└── MissingExtraError          an optional package is not installed
+
+Misuse of a function is a plain ``ValueError``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class UnsoftmaxError(Exception):
+    """Base of all exceptions that unsoftmax raises on purpose."""
+
+
+class RefusalError(UnsoftmaxError):
+    """A recovery that ended without success.
+
+    Attributes:
+        status_name: name of the ``Status`` that this refusal stands for.
+        evidence: numbers that led to the refusal, for reports.
+        model: what was found so far, if anything.
+        recovery: filled in by the driver: the partial ``Recovery``.
+    """
+
+    status_name: ClassVar[str]
+
+    def __init__(self, message: str, *, evidence: dict[str, Any] | None = None, model: Any = None) -> None:
+        super().__init__(message)
+        self.evidence = evidence or {}
+        self.model = model
+        self.recovery: Any = None
+
+
+class NotInFamilyError(RefusalError):
+    """The target behaves unlike any model of the family asked for."""
+
+    status_name = "NOT_IN_FAMILY"
+
+
+class NotIdentifiableError(RefusalError):
+    """Different parameters give the same answers, so they cannot be told apart."""
+
+    status_name = "NOT_IDENTIFIABLE"
+
+
+class BudgetExceededError(RefusalError):
+    """The next batch of questions would exceed the budget; it was not asked."""
+
+    status_name = "BUDGET_SPENT"
+
+
+class TooNoisyError(RefusalError):
+    """The answers are too coarse for the accuracy asked for within the budget."""
+
+    status_name = "TOO_NOISY"
+
+
+class DriftingError(RefusalError):
+    """The target answered the same question differently, beyond its own noise."""
+
+    status_name = "DRIFTING"
+
+
+class TargetError(RefusalError):
+    """The target raised, could not be reached, or answered with NaN, infinity or a wrong shape."""
+
+    status_name = "TARGET_FAILED"
+
+
+class JournalError(UnsoftmaxError):
+    """A journal that is corrupt or was made by another run; it is left untouched."""
+
+
+class FileFormatError(UnsoftmaxError):
+    """A file that cannot be read as what it should be."""
+
+
+class MissingExtraError(UnsoftmaxError):
+    """An optional dependency is absent; the message holds the install line."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f'This needs the package `{package}`, which is not installed. Run: pip install "unsoftmax[{extra}]"')

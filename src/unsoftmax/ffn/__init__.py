@@ -1,0 +1,1 @@
+"""Learners for ReLU feed-forward networks."""

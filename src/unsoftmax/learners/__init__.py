@@ -1,0 +1,1 @@
+"""Learners: an oracle in, a model out."""

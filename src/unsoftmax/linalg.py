@@ -1,0 +1,1 @@
+"""Numerical primitives: arrays in, arrays out."""

@@ -1,0 +1,148 @@
+"""Softmax attention with any number of heads, in the one form that can be known from answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+
+def frozen_array(value: ArrayLike, name: str, ndim: tuple[int, ...]) -> Floats:
+    """Copy ``value`` to a read-only float64 array and check its number of axes and that it is finite."""
+    array = np.array(value, dtype=np.float64)
+    if array.ndim not in ndim:
+        raise ValueError(f"{name} has {array.ndim} axes (shape {array.shape}); it needs {' or '.join(map(str, ndim))}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds NaN or infinite numbers; parameters must be finite.")
+    array.setflags(write=False)
+    return array
+
+
+def softmax(scores: Floats) -> Floats:
+    """Normalised exponentials along the last axis; rows of ``-inf`` beyond the first entry are masked out."""
+    weights = scores - scores.max(axis=-1, keepdims=True)
+    np.exp(weights, out=weights)
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """One attention layer: scores ``x_i·W[h]·x_N + c[h]·x_i``, answer ``b + sum_h sum_i softmax(s)_i V[h]^T x_i``.
+
+    Args:
+        W: score matrices ``(heads, width, width)``.
+        V: value vectors ``(heads, width)`` for scalar answers, ``(heads, width, outputs)`` for vector answers,
+            or None where the values were not learned (then the model cannot be called).
+        c: query biases ``(heads, width)``; None means that the model has none.
+        b: constant, scalar or ``(outputs,)``; None means that the model has none.
+
+    ``c`` and ``b`` read as zeros where the model has none; ``has_c`` and ``has_b`` tell.
+
+    >>> head = Attention.single(W=[[0.0, 1.0], [0.0, 0.0]], v=[1.0, 2.0])
+    >>> head([[[1.0, 0.0], [0.0, 0.0]]])
+    array([0.5])
+    """
+
+    W: Floats
+    V: Floats | None
+    c: Floats = None  # type: ignore[assignment]  # None on the way in, an array ever after
+    b: Floats = None  # type: ignore[assignment]
+    has_c: bool = field(init=False)
+    has_b: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        W = frozen_array(self.W, "W", (3,))
+        heads, width, other = W.shape
+        if width != other or width == 0 or heads == 0:
+            raise ValueError(f"W has shape {W.shape}; it needs (heads, width, width) with at least one head and width 1.")
+        V = None if self.V is None else frozen_array(self.V, "V", (2, 3))
+        if V is not None and V.shape[:2] != (heads, width):
+            raise ValueError(f"V has shape {V.shape}; with W {W.shape} it must start with {(heads, width)}.")
+        tail = () if V is None else V.shape[2:]
+        object.__setattr__(self, "has_c", self.c is not None)
+        object.__setattr__(self, "has_b", self.b is not None)
+        c = frozen_array(np.zeros((heads, width)) if self.c is None else self.c, "c", (2,))
+        b = frozen_array(np.zeros(tail) if self.b is None else self.b, "b", (0, 1))
+        if c.shape != (heads, width):
+            raise ValueError(f"c has shape {c.shape}; it must be {(heads, width)}.")
+        if b.shape != tail:
+            raise ValueError(f"b has shape {b.shape}; for V of shape {None if V is None else V.shape} it must be {tail}.")
+        for name, value in (("W", W), ("V", V), ("c", c), ("b", b)):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def single(cls, W: ArrayLike, v: ArrayLike, c: ArrayLike | None = None, b: ArrayLike = 0.0) -> Attention:
+        """One head from ``W (width, width)``, ``v (width,)`` or ``(width, outputs)``; ``b = 0`` means no constant."""
+        return cls(
+            W=np.asarray(W, dtype=np.float64)[None],
+            V=np.asarray(v, dtype=np.float64)[None],
+            c=None if c is None else np.asarray(c, dtype=np.float64)[None],
+            b=np.asarray(b, dtype=np.float64) if np.any(b) else None,  # type: ignore[arg-type]
+        )
+
+    @classmethod
+    def from_torch(cls, module: Any, *, layout: str = "auto", heads: int | None = None) -> Attention:
+        """Fold a torch attention module or its state dict into W, V, c, b (see ``unsoftmax.models.torch_layouts``)."""
+        from unsoftmax.models.torch_layouts import attention_from_torch
+
+        return attention_from_torch(module, layout=layout, heads=heads)
+
+    def to_torch(self) -> Any:
+        """A ``torch.nn.Module`` with the same answers (needs the extra ``torch``)."""
+        from unsoftmax.models.torch_layouts import attention_to_torch
+
+        return attention_to_torch(self)
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return int(self.W.shape[0])
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+        return int(self.W.shape[1])
+
+    @property
+    def outputs(self) -> int | None:
+        """Length of a vector answer; None for scalar answers."""
+        return None if self.V is None or self.V.ndim == 2 else int(self.V.shape[2])
+
+    def __call__(self, sequences: ArrayLike, positions: Literal["last", "all"] = "last", *, causal: bool = False) -> Floats:
+        """Answer ``(batch, length, width)`` with ``(batch,)`` or ``(batch, outputs)``; all positions: ``(batch, length, outputs)``."""
+        X = check_sequences(sequences, self.width)
+        if self.V is None:
+            raise ValueError("This model holds W and c only (V is None): the values were not learned, so it cannot answer.")
+        if positions not in ("last", "all"):
+            raise ValueError(f"positions is {positions!r}; it must be 'last' or 'all'.")
+        V = self.V if self.V.ndim == 3 else self.V[:, :, None]
+        queries = X[:, -1:] if positions == "last" else X
+        answers = np.zeros((*queries.shape[:2], V.shape[2])) + self.b
+        for W, values, c in zip(self.W, V, self.c, strict=True):
+            scores = (queries @ W.T + c) @ X.transpose(0, 2, 1)
+            if causal and positions == "all":
+                scores[:, ~np.tri(X.shape[1], dtype=bool)] = -np.inf
+            answers += softmax(scores) @ X @ values
+        if positions == "all":
+            return answers
+        return answers[:, 0, 0] if self.V.ndim == 2 else answers[:, 0]
+
+    def save(self, path: str | Path) -> None:
+        """Write the parameters to a safetensors file."""
+        from unsoftmax.models.files import save_model
+
+        save_model(self, path)
+
+
+def check_sequences(sequences: ArrayLike, width: int) -> Floats:
+    """Check that ``sequences`` is ``(batch, length, width)`` with at least one token and return it as float64."""
+    X = np.asarray(sequences, dtype=np.float64)
+    if X.ndim != 3 or X.shape[1] == 0 or X.shape[2] != width:
+        raise ValueError(f"Sequences have shape {X.shape}; they must be (batch, length >= 1, {width}).")
+    return X

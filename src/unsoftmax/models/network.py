@@ -1,0 +1,124 @@
+"""ReLU feed-forward networks and the one-layer Transformer that ends in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from unsoftmax.models.attention import Attention, Floats, check_sequences, frozen_array
+
+
+@dataclass(frozen=True, eq=False)
+class FFN:
+    """A ReLU network ``A_k relu(… relu(A_0 x + b_0) …) + b_k``, plus an optional linear ``skip``.
+
+    Args:
+        weights: matrices ``(out, in)`` as in ``torch.nn.Linear``, first layer first.
+        biases: vectors ``(out,)``, one per layer.
+        skip: matrix ``(outputs, width)`` added as ``skip @ x``.
+
+    >>> FFN([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.5]])([[-3.0], [2.0]])
+    array([3.5, 2.5])
+    """
+
+    weights: tuple[Floats, ...]
+    biases: tuple[Floats, ...]
+    skip: Floats | None = None
+
+    def __init__(self, weights: Sequence[ArrayLike], biases: Sequence[ArrayLike], skip: ArrayLike | None = None) -> None:
+        layers = tuple(frozen_array(w, f"weights[{i}]", (2,)) for i, w in enumerate(weights))
+        shifts = tuple(frozen_array(b, f"biases[{i}]", (1,)) for i, b in enumerate(biases))
+        if not layers or len(layers) != len(shifts):
+            raise ValueError(f"Got {len(layers)} weight matrices and {len(shifts)} bias vectors; they pair up, at least one.")
+        for i, (layer, shift) in enumerate(zip(layers, shifts, strict=True)):
+            if shift.shape != layer.shape[:1]:
+                raise ValueError(f"biases[{i}] has shape {shift.shape}; weights[{i}] {layer.shape} needs {layer.shape[:1]}.")
+            if i and layer.shape[1] != layers[i - 1].shape[0]:
+                raise ValueError(f"weights[{i}] {layer.shape} does not take the {layers[i - 1].shape[0]} numbers before it.")
+        bridge = None if skip is None else frozen_array(skip, "skip", (2,))
+        if bridge is not None and bridge.shape != (layers[-1].shape[0], layers[0].shape[1]):
+            raise ValueError(f"skip has shape {bridge.shape}; it must be {(layers[-1].shape[0], layers[0].shape[1])}.")
+        object.__setattr__(self, "weights", layers)
+        object.__setattr__(self, "biases", shifts)
+        object.__setattr__(self, "skip", bridge)
+
+    @property
+    def width(self) -> int:
+        """Length of an input vector."""
+        return int(self.weights[0].shape[1])
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs."""
+        return int(self.weights[-1].shape[0])
+
+    def __call__(self, points: ArrayLike) -> Floats:
+        """Map ``(batch, in)`` to ``(batch, outputs)``, or to ``(batch,)`` where there is one output."""
+        x = np.asarray(points, dtype=np.float64)
+        if x.ndim != 2 or x.shape[1] != self.width:
+            raise ValueError(f"Points have shape {x.shape}; they must be (batch, {self.width}).")
+        hidden = x
+        for i, (layer, shift) in enumerate(zip(self.weights, self.biases, strict=True)):
+            hidden = (np.maximum(hidden, 0.0) if i else hidden) @ layer.T + shift
+        if self.skip is not None:
+            hidden = hidden + x @ self.skip.T
+        return hidden[:, 0] if self.outputs == 1 else hidden
+
+    def save(self, path: str | Path) -> None:
+        """Write the parameters to a safetensors file."""
+        from unsoftmax.models.files import save_model
+
+        save_model(self, path)
+
+
+@dataclass(frozen=True, eq=False)
+class Transformer:
+    """One attention head, then a network at every position: ``ffn(residual * x_N + attention(X))``.
+
+    Args:
+        attention: one head whose ``V`` is ``(1, width, width)``; the identity in canonical form without residual.
+        ffn: the network, from ``width`` numbers to the answers.
+        residual: whether the last token is added to the attention's output.
+    """
+
+    attention: Attention
+    ffn: FFN
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        width = self.attention.width
+        if self.attention.V is None or self.attention.V.shape != (1, width, width):
+            shape = None if self.attention.V is None else self.attention.V.shape
+            raise ValueError(f"The attention's V has shape {shape}; a Transformer needs {(1, width, width)}.")
+        if self.ffn.width != width:
+            raise ValueError(f"The network takes {self.ffn.width} numbers; the attention hands over {width}.")
+        object.__setattr__(self, "residual", bool(self.residual))
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+        return self.attention.width
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs."""
+        return self.ffn.outputs
+
+    def __call__(self, sequences: ArrayLike) -> Floats:
+        """Answer ``(batch, length, width)`` with ``(batch,)``, or ``(batch, outputs)`` where there are several."""
+        X = check_sequences(sequences, self.width)
+        mixed = self.attention(X)
+        return self.ffn(mixed + X[:, -1] if self.residual else mixed)
+
+    def save(self, path: str | Path) -> None:
+        """Write the parameters to a safetensors file."""
+        from unsoftmax.models.files import save_model
+
+        save_model(self, path)
+
+
+Model = Attention | FFN | Transformer

@@ -1,0 +1,63 @@
+"""What a learner may see of a target: questions in, answers out."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from unsoftmax.models import Floats
+
+
+@runtime_checkable
+class Oracle(Protocol):
+    """Answers sequences of vectors with numbers; nothing else is visible."""
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Map ``(batch, length, width)`` to ``(batch,)``, ``(batch, outputs)`` or ``(batch, length, outputs)``."""
+
+
+class Wrapper:
+    """An oracle around another one; every attribute that it lacks is looked up further inside."""
+
+    def __init__(self, inner: Oracle) -> None:
+        self.inner = inner
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+        return self.inner.width
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Pass the question on unchanged."""
+        return self.inner(sequences)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":  # not yet set: while unpickling or copying
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+def phase(oracle: Oracle, name: str) -> None:
+    """Say what the following questions are for; meters and progress bars listen, other oracles ignore it."""
+    begin = getattr(oracle, "begin_phase", None)
+    if begin is not None:
+        begin(name)
+
+
+class LastPosition(Wrapper):
+    """Of a target that answers at every position, only the last answer."""
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Answer with ``(batch, outputs)``."""
+        answers = self.inner(sequences)
+        return answers[:, -1] if answers.ndim == 3 else answers
+
+
+def ask_in_chunks(oracle: Oracle, sequences: Floats, size: int) -> Floats:
+    """Ask ``sequences`` in calls of at most ``size``; the answers come back joined."""
+    return np.concatenate([oracle(sequences[i : i + size]) for i in range(0, len(sequences), size)])

@@ -1,0 +1,77 @@
+"""Counting what is asked, and stopping before it costs too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unsoftmax.errors import BudgetExceededError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle, Wrapper
+
+
+@dataclass
+class Count:
+    """What one phase asked: sequences, tokens and calls."""
+
+    queries: int = 0
+    tokens: int = 0
+    calls: int = 0
+
+    def add(self, sequences: Floats) -> None:
+        """Count one call."""
+        self.queries += sequences.shape[0]
+        self.tokens += sequences.shape[0] * sequences.shape[1]
+        self.calls += 1
+
+
+class Metered(Wrapper):
+    """Counts every sequence asked, by phase; with ``budget``, refuses the call that would exceed it.
+
+    Attributes:
+        spent: sequences asked so far.
+        phases: what each phase asked, in order of first appearance.
+    """
+
+    def __init__(self, inner: Oracle, budget: int | None = None, on_count: Callable[[str, int], None] | None = None) -> None:
+        super().__init__(inner)
+        self.budget = budget
+        self.phases: dict[str, Count] = {}
+        self._phase = "asked"
+        self._on_count = on_count
+
+    @property
+    def spent(self) -> int:
+        """Sequences asked so far."""
+        return sum(count.queries for count in self.phases.values())
+
+    @property
+    def tokens(self) -> int:
+        """Tokens sent so far."""
+        return sum(count.tokens for count in self.phases.values())
+
+    def begin_phase(self, name: str) -> None:
+        """Count the following questions under ``name``."""
+        self._phase = name
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Count, then ask. A call beyond the budget is not asked at all."""
+        wanted = self.spent + sequences.shape[0]
+        if self.budget is not None and wanted > self.budget:
+            raise BudgetExceededError(
+                f"The next step needs {wanted} queries in total but the budget is {self.budget}; {self.spent} were asked. "
+                "Raise `budget`; `unsoftmax plan` shows where the queries go. Answers in a journal are kept.",
+                evidence={"wanted": wanted, "budget": self.budget, "spent": self.spent},
+            )
+        answers = self.inner(sequences)
+        self.phases.setdefault(self._phase, Count()).add(sequences)
+        if self._on_count is not None:
+            self._on_count(self._phase, sequences.shape[0])
+        return answers
+
+
+class Budgeted(Metered):
+    """An oracle that may be asked ``budget`` sequences and no more."""
+
+    def __init__(self, inner: Oracle, budget: int) -> None:
+        super().__init__(inner, budget=budget)

@@ -1,0 +1,79 @@
+"""One representative for all models with the same function."""
+
+from __future__ import annotations
+
+from typing import overload
+
+import numpy as np
+
+from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.symmetry.heads import ROUNDING, canonical_heads
+from unsoftmax.symmetry.neurons import canonical_network
+
+
+@overload
+def canonical(model: Attention, *, tolerance: float = ...) -> Attention: ...
+@overload
+def canonical(model: FFN, *, tolerance: float = ...) -> FFN: ...
+@overload
+def canonical(model: Transformer, *, tolerance: float = ...) -> Transformer: ...
+@overload
+def canonical(model: Model, *, tolerance: float = ...) -> Model: ...
+def canonical(model: Model, *, tolerance: float = ROUNDING) -> Model:
+    """The model with every symmetry used up: same answers, fixed order, nothing superfluous.
+
+    - Attention: heads with equal ``(W, c)`` merged, heads with ``V = 0`` dropped, largest V first.
+    - FFN: neurons of unit length, idle ones folded away, one per hyperplane, largest outgoing weights first.
+    - Transformer: the attention's ``b`` folded into the network; without residual ``V`` too, so that it becomes the identity;
+      with residual the part of ``V`` that the network cannot see is removed.
+
+    Args:
+        model: any model.
+        tolerance: relative difference below which two heads or neurons count as equal.
+
+    >>> W = [[1.0, 0.0], [0.0, 2.0]]
+    >>> canonical(Attention(W=[W, W], V=[[1.0, 0.0], [0.0, 1.0]])).V
+    array([[1., 1.]])
+    """
+    if isinstance(model, Attention):
+        return canonical_heads(model, tolerance=tolerance)
+    if isinstance(model, Transformer):
+        return canonical_transformer(model, tolerance=tolerance)
+    return canonical_network(model, tolerance=tolerance)
+
+
+def oriented(model: Model) -> Model:
+    """The canonical form with every neuron turned to one side, so that equal functions have equal parameters."""
+    if isinstance(model, FFN):
+        return canonical_network(model, orient=True)
+    if isinstance(model, Transformer):
+        return canonical_transformer(model, orient=True)
+    return canonical(model)
+
+
+def canonical_transformer(model: Transformer, *, tolerance: float = ROUNDING, orient: bool = False) -> Transformer:
+    """Fold the attention's V and b into the network as far as the answers do not tell them apart."""
+    attention, network = model.attention, model.ffn
+    assert attention.V is not None  # the constructor checked it
+    V = attention.V[0]
+    first, skip = network.weights[0], network.skip
+    biases = [network.biases[0] + first @ attention.b, *network.biases[1:]]
+    if skip is not None:
+        biases[-1] = biases[-1] + skip @ attention.b
+    if not model.residual:  # x -> network(V^T x) is all that the answers show of V
+        first, skip, V = first @ V.T, None if skip is None else skip @ V.T, np.eye(model.width)
+    else:
+        V = V @ _visible(first, skip)
+    folded = canonical_network(FFN([first, *network.weights[1:]], biases, skip), tolerance=tolerance, orient=orient)
+    constant = len(folded.weights) == 1 and not folded.weights[0].any()
+    W = np.zeros_like(attention.W) if constant else attention.W
+    c = np.zeros_like(attention.c) if constant else attention.c
+    return Transformer(Attention(W, V[None], c if attention.has_c else None), folded, residual=model.residual)  # type: ignore[arg-type]
+
+
+def _visible(first: Floats, skip: Floats | None) -> Floats:
+    """The projector on the directions that the network's first layer and skip react to; the identity if that is all."""
+    rows = first if skip is None else np.concatenate([first, skip])
+    _, singular, right = np.linalg.svd(rows, full_matrices=False)
+    rank = int(np.sum(singular > max(rows.shape) * np.finfo(float).eps * singular[0]))
+    return np.eye(rows.shape[1]) if rank == rows.shape[1] else right[:rank].T @ right[:rank]

@@ -1,0 +1,76 @@
+"""How far apart two models are, symmetries aside. For tests, benchmarks and reports, never for learners."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.symmetry.canonical import oriented
+
+
+def distance(a: Model, b: Model) -> float:
+    """Largest relative Frobenius error over the parameter blocks of two canonical forms, under the best order of heads or neurons.
+
+    Blocks are W, V, c of every head and b; of a network, its matrices and biases. An error is relative to the larger norm of the
+    two blocks, absolute where either is all zeros. Absent c, b or skip are zeros; V is left out where either model has none.
+    Different kinds, shapes or numbers of heads or neurons are infinitely far apart.
+
+    >>> W = [[[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [0.0, 0.0]]]
+    >>> distance(Attention(W, [[1.0, 0.0], [0.0, 1.0]]), Attention(W[::-1], [[0.0, 1.0], [1.0, 0.0]]))
+    0.0
+    """
+    if type(a) is not type(b):
+        return np.inf
+    first, second = oriented(a), oriented(b)
+    if isinstance(first, Attention) and isinstance(second, Attention):
+        return _heads_apart(first, second)
+    if isinstance(first, FFN) and isinstance(second, FFN):
+        return _networks_apart(first, second)
+    assert isinstance(first, Transformer)  # the third kind
+    assert isinstance(second, Transformer)  # both are of one kind
+    if first.residual != second.residual:
+        return np.inf
+    return max(_heads_apart(first.attention, second.attention), _networks_apart(first.ffn, second.ffn))
+
+
+def block_error(a: Floats, b: Floats) -> float:
+    """Relative Frobenius error between two blocks; absolute where either is all zeros."""
+    scale = max(np.linalg.norm(a), np.linalg.norm(b)) if np.any(a) and np.any(b) else 1.0
+    return float(np.linalg.norm(a - b) / scale)
+
+
+def _heads_apart(a: Attention, b: Attention) -> float:
+    if a.W.shape != b.W.shape or (a.V is not None and b.V is not None and _flat(a.V).shape != _flat(b.V).shape):
+        return np.inf
+    pairs = np.array([[_head_error(a, i, b, j) for j in range(b.heads)] for i in range(a.heads)])
+    rows, columns = linear_sum_assignment(pairs)
+    constant = 0.0 if a.V is None or b.V is None else block_error(np.ravel(a.b), np.ravel(b.b))
+    return max(float(pairs[rows, columns].max()), constant)
+
+
+def _head_error(a: Attention, i: int, b: Attention, j: int) -> float:
+    errors = [block_error(a.W[i], b.W[j]), block_error(a.c[i], b.c[j])]
+    if a.V is not None and b.V is not None:
+        errors.append(block_error(_flat(a.V)[i], _flat(b.V)[j]))
+    return max(errors)
+
+
+def _flat(V: Floats) -> Floats:
+    """Values as ``(heads, width, outputs)``; a scalar answer is one output."""
+    return V if V.ndim == 3 else V[:, :, None]
+
+
+def _networks_apart(a: FFN, b: FFN) -> float:
+    shapes = [w.shape for w in a.weights], [w.shape for w in b.weights]
+    if shapes[0] != shapes[1]:
+        return np.inf
+    weights, biases = list(b.weights), list(b.biases)
+    for i in range(len(weights) - 1):  # bring the neurons of each hidden layer into a's order before looking at the next
+        mine = np.concatenate([a.weights[i], a.biases[i][:, None]], axis=1)
+        other = np.concatenate([weights[i], biases[i][:, None]], axis=1)
+        order = linear_sum_assignment(np.linalg.norm(mine[:, None] - other[None], axis=2))[1]
+        weights[i], biases[i], weights[i + 1] = weights[i][order], biases[i][order], weights[i + 1][:, order]
+    errors = [block_error(x, y) for x, y in zip((*a.weights, *a.biases), (*weights, *biases), strict=True)]
+    bridges = [np.zeros((n.outputs, n.width)) if n.skip is None else n.skip for n in (a, b)]
+    return max(*errors, block_error(*bridges))

@@ -2,5 +2,17 @@
 
 from unsoftmax.symmetry.canonical import canonical
 from unsoftmax.symmetry.distance import block_error, distance
+from unsoftmax.symmetry.identifiability import Identifiability, identifiability
+from unsoftmax.symmetry.jacobian import attention_jacobian, numerical_nullity
+from unsoftmax.symmetry.witness import witness
 
-__all__ = ["block_error", "canonical", "distance"]
+__all__ = [
+    "Identifiability",
+    "attention_jacobian",
+    "block_error",
+    "canonical",
+    "distance",
+    "identifiability",
+    "numerical_nullity",
+    "witness",
+]

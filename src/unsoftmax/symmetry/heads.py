@@ -36,19 +36,31 @@ def canonical_heads(model: Attention, *, tolerance: float = ROUNDING) -> Attenti
 
 def merged(W: Floats, V: Floats, c: Floats, *, tolerance: float) -> tuple[Floats, Floats, Floats]:
     """Heads with equal ``(W, c)`` become one whose V is their sum; the first of each group lends its W and c."""
+    groups, _ = score_groups(W, c, tolerance=tolerance)
+    firsts = [group[0] for group in groups]
+    return W[firsts], np.stack([V[group].sum(axis=0) for group in groups]), c[firsts]
+
+
+def score_groups(W: Floats, c: Floats, *, tolerance: float = ROUNDING, mirrored: bool = False) -> tuple[list[list[int]], Floats]:
+    """Heads with equal ``(W, c)``, or with ``mirrored`` equal up to sign, and each head's sign in its group, 0 where W = c = 0."""
     scores = np.concatenate([W.reshape(len(W), -1), c], axis=1)
     sizes = np.linalg.norm(scores, axis=1)
+    signs = (sizes > 0.0).astype(np.float64)
     groups: list[list[int]] = []
     for i in range(len(W)):
         for group in groups:
-            j = group[0]
-            if np.linalg.norm(scores[i] - scores[j]) <= tolerance * max(sizes[i], sizes[j]):
+            j, reach = group[0], tolerance * max(sizes[i], sizes[group[0]])
+            if np.linalg.norm(scores[i] - scores[j]) <= reach:
+                signs[i] = signs[j]
+                group.append(i)
+                break
+            if mirrored and np.linalg.norm(scores[i] + scores[j]) <= reach:
+                signs[i] = -signs[j]
                 group.append(i)
                 break
         else:
             groups.append([i])
-    firsts = [group[0] for group in groups]
-    return W[firsts], np.stack([V[group].sum(axis=0) for group in groups]), c[firsts]
+    return groups, signs
 
 
 def _ordering(W: Floats, c: Floats, leading: Floats) -> tuple[Floats, ...]:

@@ -1,0 +1,83 @@
+"""A second model, visibly different, with the same answers: the proof that something cannot be known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.models import FFN, Attention, Model, Transformer
+from unsoftmax.symmetry.heads import merged, score_groups
+
+
+def witness(model: Model, *, max_length: int | None = None) -> Model | None:
+    """A different model with the same answers on all sequences (of up to ``max_length`` tokens), or None if there is none.
+
+    Reordering heads or neurons does not count as different. Attention: values shared out anew between heads with equal (W, c),
+    other scores for a head with ``V = 0``; for ``max_length=2`` a head (W, c, V) becomes (-W, -c, -V) and (0, 0, 2V), for 1 any
+    other scores do. A network always has one: neurons of another scale, and in a Transformer without residual another V.
+
+    >>> witness(Attention.single(W=[[1.0]], v=[1.0])) is None
+    True
+    >>> two = witness(Attention.single(W=[[1.0]], v=[1.0]), max_length=2)
+    >>> two.W.ravel(), two.V.ravel()
+    (array([-1.,  0.]), array([-1.,  2.]))
+    """
+    if max_length is not None and max_length < 1:
+        raise ValueError(f"max_length is {max_length}; a sequence has at least one token.")
+    if isinstance(model, Attention):
+        return _other_heads(model, max_length)
+    return _other_network(model) if isinstance(model, FFN) else _other_transformer(model)
+
+
+def _other_heads(model: Attention, max_length: int | None) -> Attention | None:
+    if model.V is None:
+        return None
+    W, V, c = model.W.copy(), model.V.copy(), model.c.copy()
+    change = np.random.default_rng(0)  # fixed: the same model gets the same witness
+    groups, _ = score_groups(W, c)
+    empty = [h for h in range(model.heads) if not V[h].any()]
+    twins = [group[:2] for group in groups if len(group) > 1]
+    if twins:
+        first, second = twins[0]
+        shift = change.normal(size=V[first].shape) * max(np.abs(V[[first, second]]).max(), np.finfo(float).tiny)
+        V[first], V[second] = V[first] + shift, V[second] - shift
+    elif empty or max_length == 1:
+        h = empty[0] if empty else 0
+        W[h] = W[h] + change.normal(size=W[h].shape) * (np.abs(W).max() or 1.0)
+    elif max_length == 2:
+        h = int(np.argmax(np.linalg.norm(W, axis=(1, 2)) + np.linalg.norm(c, axis=1)))
+        if not W[h].any() and not c[h].any():
+            return None  # all scores vanish: the mirrored pair would be the head itself
+        W = np.concatenate([W, np.zeros_like(W[:1])])
+        V = np.concatenate([V, 2.0 * V[h : h + 1]])
+        c = np.concatenate([c, np.zeros_like(c[:1])])
+        W[h], V[h], c[h] = -W[h], -V[h], -c[h]
+        W, V, c = merged(W, V, c, tolerance=0.0)  # a head of zeros may have been there already
+    else:
+        return None
+    return Attention(W, V, c if model.has_c else None, model.b if model.has_b else None)  # type: ignore[arg-type]
+
+
+def _other_network(network: FFN) -> FFN | None:
+    if len(network.weights) == 1:
+        return None
+    weights, biases = list(network.weights), list(network.biases)
+    scale = 2.0 ** (1 + np.arange(len(weights[0])) % 3)  # powers of two: the answers stay equal to the last bit
+    weights[0], biases[0], weights[1] = weights[0] * scale[:, None], biases[0] * scale, weights[1] / scale
+    return FFN(weights, biases, network.skip)
+
+
+def _other_transformer(model: Transformer) -> Transformer | None:
+    attention, network = model.attention, _other_network(model.ffn) or model.ffn
+    if model.residual:
+        return None if network is model.ffn else Transformer(attention, network, residual=True)
+    assert attention.V is not None  # the constructor checked it
+    stretch = 2.0 ** (1 + np.arange(model.width) % 3)
+    weights = [network.weights[0] / stretch, *network.weights[1:]]
+    skip = None if network.skip is None else network.skip / stretch
+    values = Attention(
+        attention.W,
+        attention.V * stretch,
+        attention.c if attention.has_c else None,  # type: ignore[arg-type]
+        attention.b * stretch if attention.has_b else None,  # type: ignore[arg-type]
+    )
+    return Transformer(values, FFN(weights, network.biases, skip))

@@ -1,0 +1,257 @@
+"""Targets behind HTTP: the Open Inference Protocol (KServe V2), with JSON or binary tensors."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from unsoftmax.errors import TargetError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.background import Background
+from unsoftmax.oracles.http_address import read_address
+from unsoftmax.oracles.http_codec import (
+    BINARY_EXTENSION,
+    ModelSpec,
+    Question,
+    ServerSpec,
+    decode_reply,
+    encode_request,
+    read_model,
+    read_server,
+)
+from unsoftmax.oracles.http_transport import StatusError, Transport
+from unsoftmax.oracles.local import checked_answers
+from unsoftmax.oracles.retry import Patience
+from unsoftmax.oracles.tensors import Plan, Wishes, plan_tensors
+from unsoftmax.oracles.text import find_token, plain
+
+REFUSED_BATCH = (400, 413)  # what servers say to a batch that is too large
+NOT_BINARY = (400, 404, 415, 422, 500, 501)  # what servers say to binary tensors that they do not know
+
+
+class HttpOracle:
+    """A model on a server that speaks the Open Inference Protocol, at ``http(s)://HOST/v2/models/NAME``.
+
+    Metadata is read first, on first use; it names tensors, datatypes and shapes. Numbers go as binary tensors where the server
+    advertises them or takes them for the first batch; else as JSON. Large calls are split into requests, a few of them in
+    flight, answers in order.
+
+    Args:
+        url: address of the model, ``…/v2/models/NAME`` or ``…/v2/models/NAME/versions/V``.
+        width: token length, where the metadata leaves it open.
+        input: name of the input, where the model has several.
+        output: name of the output, where the model has several.
+        datatype: datatype of the input (``"FP64"``, ``"FP32"`` …), where the metadata is silent.
+        encoding: ``"binary"``, ``"json"`` or ``"auto"``.
+        request_numbers: numbers in one request at most, which sizes the batch; a server that finds it too large gets halves.
+        in_flight: requests under way at once.
+        timeout: seconds without progress after which a request counts as lost.
+        patience: how often and how long to try again.
+        reply_cap: bytes of a reply, unpacked, beyond which it is refused.
+        token_file: file with a bearer token; else the variables ``UNSOFTMAX_TOKEN_FILE`` and ``UNSOFTMAX_TOKEN`` are looked at.
+        ca_file: certificates to trust in place of the public ones; verification itself cannot be switched off.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        width: int | None = None,
+        input: str | None = None,
+        output: str | None = None,
+        datatype: str | None = None,
+        encoding: Literal["auto", "binary", "json"] = "auto",
+        request_numbers: int = 2**19,
+        in_flight: int = 2,
+        timeout: float = 30.0,
+        patience: Patience | None = None,
+        reply_cap: int = 64 * 2**20,
+        token_file: str | Path | None = None,
+        ca_file: str | Path | None = None,
+    ) -> None:
+        if encoding not in ("auto", "binary", "json"):
+            raise ValueError(f"encoding is {encoding!r}; it must be 'auto', 'binary' or 'json'.")
+        if request_numbers < 1 or in_flight < 1 or reply_cap < 1 or timeout <= 0:
+            raise ValueError("request_numbers, in_flight, reply_cap and timeout must be positive.")
+        self.address = read_address(url)
+        self._transport = Transport(
+            self.address,
+            token=find_token(file=token_file),
+            ca_file=ca_file,
+            in_flight=in_flight,
+            timeout=timeout,
+            patience=patience or Patience(),
+            reply_cap=reply_cap,
+        )
+        self._wishes = Wishes(width=width, input=input, output=output, datatype=datatype)
+        self._binary: bool | None = {"auto": None, "binary": True, "json": False}[encoding]
+        self._request_numbers = request_numbers
+        self._in_flight = in_flight
+        self._largest_batch: int | None = None
+        self._background: Background | None = None
+        self._plan: Plan | None = None
+        self._model: ModelSpec | None = None
+        self._server: ServerSpec | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """Names, datatypes and shapes, from the model's metadata (read once)."""
+        if self._plan is None:
+            self._model = self._work().run(self._transport.get(self.address.model_path, read_model))
+            self._plan = plan_tensors(self._model, self._wishes)
+        return self._plan
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+        return self.plan.width
+
+    @property
+    def precision(self) -> str:
+        """Datatype in which probes reach the model, such as ``"FP64"``: probes are rounded to it, nothing else is ever cast."""
+        return self.plan.datatype
+
+    @property
+    def requests(self) -> int:
+        """Requests sent so far."""
+        return self._transport.requests
+
+    @property
+    def repeated(self) -> int:
+        """Sequences that were sent again because a reply was lost, and may have been billed twice."""
+        return self._transport.repeated
+
+    @property
+    def identity(self) -> str:
+        """What a journal may know this target by: its address and its tensors."""
+        plan = self.plan
+        return f"{self.address.url} {plan.input}:{plan.datatype} -> {plan.output or '?'}:{plan.promised or '?'} width {plan.width}"
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for a report, in words that are safe to print."""
+        return {
+            "address": self.address.url,
+            "server": plain(f"{self._server.name} {self._server.version or ''}") if self._server else "",
+            "platform": plain(self._model.platform or "") if self._model else "",
+            "input": plain(self.plan.input),
+            "datatype": self.plan.datatype,
+            "encoding": {None: "not settled", True: "binary", False: "JSON"}[self._binary],
+            "requests": self.requests,
+            "repeated": self.repeated,
+        }
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Ask ``(batch, length, width)``; the answers come back in the order of the questions."""
+        if len(sequences) == 0:
+            raise ValueError("There is nothing to ask: the batch is empty.")
+        return np.concatenate([answers for _, answers in self.parts(sequences)])
+
+    def parts(self, sequences: Floats) -> Iterator[tuple[int, Floats]]:
+        """The answers request by request, as ``(start, answers)`` in order, so that each can be kept before the next is waited for.
+
+        When a request fails for good, the answers that were under way behind it are still handed out before the error is raised.
+        """
+        asked = self.plan.fit(np.ascontiguousarray(sequences))
+        if self._binary is None and self._server is None:
+            self._binary = self._advertised_binary()
+        waiting: deque[tuple[int, Future[Floats]]] = deque()
+        failure: TargetError | None = None
+        start = 0
+        try:
+            while waiting or (start < len(asked) and failure is None):
+                room = 1 if self._binary is None else self._in_flight  # the first batch settles the encoding, alone
+                if start < len(asked) and failure is None and len(waiting) < room:
+                    piece = asked[start : start + self._batch(asked)]
+                    waiting.append((start, self._work().submit(self._ask(piece, sequences.shape[1]))))
+                    start += len(piece)
+                    continue
+                first, future = waiting[0]
+                try:
+                    answers = future.result()
+                except TargetError as error:
+                    failure = failure or error
+                else:
+                    yield first, answers
+                waiting.popleft()
+        finally:
+            for _, future in waiting:  # interrupted: what is under way is given up, not waited for
+                future.cancel()
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """Drop the connections. The oracle may be used again."""
+        if self._background is not None:
+            self._background.run(self._transport.close())
+            self._background.close()
+            self._background = None
+
+    def __enter__(self) -> HttpOracle:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _work(self) -> Background:
+        if self._background is None:
+            self._background = Background(self)
+        return self._background
+
+    def _batch(self, asked: Floats) -> int:
+        sized: int = max(1, self._request_numbers // max(1, asked[0].size))
+        return min(sized, self._largest_batch or sized, self.plan.batch or sized)
+
+    def _advertised_binary(self) -> bool | None:
+        """True if the server advertises binary tensors; None if it does not, which does not mean that it lacks them."""
+        try:
+            self._server = self._work().run(self._transport.get(self.address.server_path, read_server))
+        except TargetError:
+            self._server = ServerSpec()  # optional in practice: gateways often let only the model through
+        return True if BINARY_EXTENSION in (self._server.extensions or []) else None
+
+    async def _ask(self, piece: Floats, length: int) -> Floats:
+        """Answer one request's worth of questions, in smaller requests if the server says that it is too large."""
+        try:
+            if self._binary is not None:
+                return await self._infer(piece, length, self._binary)
+            return await self._settle(piece, length)
+        except StatusError as error:
+            if error.status not in REFUSED_BATCH or len(piece) == 1:
+                raise
+        half = (len(piece) + 1) // 2
+        answers = [await self._ask(piece[:half], length), await self._ask(piece[half:], length)]
+        self._largest_batch = min(half, self._largest_batch or half)
+        return np.concatenate(answers)
+
+    async def _settle(self, piece: Floats, length: int) -> Floats:
+        """Ask with binary tensors, and with JSON if the server does not know them; no question is answered twice."""
+        try:
+            answers = await self._infer(piece, length, binary=True)
+            self._binary = True
+        except StatusError as error:
+            if error.status not in NOT_BINARY:
+                raise
+            answers = await self._infer(piece, length, binary=False)
+            self._binary = False
+        return answers
+
+    async def _infer(self, piece: Floats, length: int, binary: bool) -> Floats:
+        plan = self.plan
+        try:
+            body, headers = encode_request(piece, Question(plan.input, plan.datatype, plan.output), binary=binary)
+        except ValueError as error:
+            raise TargetError(str(error)) from error
+
+        def read(reply: bytes, header_length: str | None) -> Floats:
+            return checked_answers(decode_reply(reply, header_length, plan.output, plan.promised), (len(piece), length))
+
+        hopeful = self._binary is not None  # before the encoding is settled, a 500 is an answer to the encoding
+        return await self._transport.send(
+            "POST", self.address.infer_path, body, headers, read, questions=len(piece), hopeful=hopeful or not binary
+        )

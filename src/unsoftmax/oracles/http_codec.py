@@ -1,0 +1,272 @@
+"""The Open Inference Protocol (KServe V2) on the wire: arrays to request bodies, reply bodies to arrays.
+
+Pure functions of bytes. Whatever a server sends, they return or raise a ``TargetError``: never hang, never another exception.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from unsoftmax.errors import TargetError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.text import plain
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+BINARY_EXTENSION = "binary_tensor_data"
+DATATYPES = {
+    "FP64": "<f8", "FP32": "<f4", "FP16": "<f2", "BF16": "<u2",
+    "INT64": "<i8", "INT32": "<i4", "INT16": "<i2", "INT8": "|i1",
+    "UINT64": "<u8", "UINT32": "<u4", "UINT16": "<u2", "UINT8": "|u1",
+}  # fmt: skip
+MAX_AXES = 8  # of a reply; answers have at most three
+
+
+class GarbledReplyError(TargetError):
+    """A reply that cannot be read at all: cut short, or not of this protocol."""
+
+
+class TensorSpec(msgspec.Struct, frozen=True):
+    """What a model says of one of its inputs or outputs; -1 stands for any size."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+class ModelSpec(msgspec.Struct, frozen=True):
+    """What a server says of a model."""
+
+    name: str
+    versions: list[str] | None = None
+    platform: str | None = ""
+    inputs: list[TensorSpec] | None = None
+    outputs: list[TensorSpec] | None = None
+
+
+class ServerSpec(msgspec.Struct, frozen=True):
+    """What a server says of itself."""
+
+    name: str = ""
+    version: str | None = ""
+    extensions: list[str] | None = None
+
+
+Spec = TypeVar("Spec")
+
+
+class _Output(msgspec.Struct):
+    name: str
+    datatype: str
+    shape: list[int]
+    data: msgspec.Raw | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Reply(msgspec.Struct):
+    outputs: list[_Output]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One tensor to be answered: names as in the model's metadata; ``output=None`` asks for all outputs."""
+
+    input: str
+    datatype: str
+    output: str | None
+
+
+def read_model(body: bytes) -> ModelSpec:
+    """Decode the reply to ``GET /v2/models/NAME``."""
+    return _typed(body, ModelSpec, "model metadata")
+
+
+def read_server(body: bytes) -> ServerSpec:
+    """Decode the reply to ``GET /v2``."""
+    return _typed(body, ServerSpec, "server metadata")
+
+
+def read_error(body: bytes) -> str:
+    """The reason in an error reply, as one printable line; empty if there is none."""
+    try:
+        content = msgspec.json.decode(body)
+        reason = content.get("error") or content.get("detail") or "" if isinstance(content, dict) else content
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        reason = body[:2000].decode("utf-8", "replace")
+    return plain(reason)
+
+
+def encode_request(array: NDArray[Any], question: Question, *, binary: bool) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of ``POST …/infer`` for ``array``, whose numbers go in the datatype of the model's input.
+
+    Raises:
+        ValueError: a number does not fit the datatype, or the datatype cannot go this way.
+    """
+    cast = to_datatype(array, question.datatype)
+    tensor: dict[str, Any] = {"name": question.input, "shape": list(cast.shape), "datatype": question.datatype}
+    request: dict[str, Any] = {"inputs": [tensor]}
+    if question.output is not None:
+        request["outputs"] = [{"name": question.output}]
+    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+    if not binary:
+        if question.datatype in ("FP16", "BF16"):
+            raise ValueError(f"{question.datatype} numbers cannot be sent as JSON; this server needs the binary tensor extension.")
+        tensor["data"] = cast.ravel().tolist()
+        return msgspec.json.encode(request), headers
+    raw = np.ascontiguousarray(cast).tobytes()
+    tensor["parameters"] = {"binary_data_size": len(raw)}
+    if question.output is not None:
+        request["outputs"][0]["parameters"] = {"binary_data": True}
+    else:
+        request["parameters"] = {"binary_data_output": True}
+    header = msgspec.json.encode(request)
+    headers |= {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(header))}
+    return header + raw, headers
+
+
+def decode_reply(body: bytes, header_length: str | None, output: str | None, promised: str | None = None) -> Floats:
+    """The numbers of one output, in the shape that the reply gives them; null, NaN and Infinity come back as non-finite numbers.
+
+    Args:
+        body: the whole reply.
+        header_length: value of ``Inference-Header-Content-Length``, for replies with binary tensors.
+        output: name of the output wanted; None where the reply may have only one.
+        promised: datatype that the metadata named; another one is an error.
+    """
+    header, tail = body, b""
+    if header_length is not None:
+        if not (header_length.isascii() and header_length.isdigit()) or len(header_length) > 12 or int(header_length) > len(body):
+            raise GarbledReplyError(f"The reply says that its header has {plain(header_length, 40)} of {len(body)} bytes.")
+        header, tail = body[: int(header_length)], body[int(header_length) :]
+    outputs = _typed_lenient(header).outputs
+    raw: dict[str, bytes] = {}
+    for tensor in outputs:  # binary parts follow each other in the order of the outputs
+        size = (tensor.parameters or {}).get("binary_data_size")
+        if size is None:
+            continue
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(tail):
+            raise GarbledReplyError(
+                f"The reply says that output {plain(tensor.name, 60)!r} has {plain(size, 40)} of {len(tail)} binary bytes."
+            )
+        raw[tensor.name], tail = tail[:size], tail[size:]
+    chosen = _choose(outputs, output)
+    if promised is not None and chosen.datatype != promised:
+        raise TargetError(
+            f"Output {plain(chosen.name, 60)!r} came as {plain(chosen.datatype, 20)}, but the model's metadata says {promised}. "
+            "Numbers are never cast silently: correct the model's metadata."
+        )
+    if chosen.datatype not in DATATYPES:
+        raise TargetError(f"Output {plain(chosen.name, 60)!r} has datatype {plain(chosen.datatype, 20)}, which is no real number.")
+    values = from_bytes(raw[chosen.name], chosen.datatype) if chosen.name in raw else _numbers(chosen.data)
+    return shaped(values, chosen.shape)
+
+
+def shaped(values: Floats, shape: list[int]) -> Floats:
+    """``values`` in the shape that the reply states, checked."""
+    if len(shape) > MAX_AXES or any(size < 0 for size in shape) or math.prod(shape) != values.size:
+        raise TargetError(f"The reply holds {values.size} numbers but gives their shape as {plain(shape, 80)}.")
+    return values.reshape(shape)
+
+
+def to_datatype(array: NDArray[Any], datatype: str) -> NDArray[Any]:
+    """``array`` in a protocol datatype; the one place where probes lose digits, to a target that computes with fewer."""
+    if datatype not in DATATYPES:
+        raise ValueError(f"The model's input has datatype {plain(datatype, 20)}; numbers can be sent as {', '.join(DATATYPES)}.")
+    kind = np.dtype(DATATYPES[datatype])
+    if datatype != "BF16" and kind.kind in "iu":
+        cast = np.asarray(array).astype(kind)
+        if not np.array_equal(cast, array):
+            raise ValueError(f"The model's input takes whole numbers ({datatype}); vectors of real numbers cannot be sent to it.")
+        return cast
+    with np.errstate(over="ignore"):
+        cast = np.asarray(array).astype(np.float32 if datatype == "BF16" else kind)
+    if not np.isfinite(cast).all():
+        raise ValueError(
+            f"A probe holds {np.abs(array).max():.3g}, beyond the range of {datatype}. Limit the probes with `max_norm`."
+        )
+    if datatype == "BF16":  # round to nearest, ties to even, on the upper half of a float32
+        bits = cast.view(np.uint32)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(kind)
+    return cast
+
+
+def from_bytes(raw: bytes, datatype: str) -> Floats:
+    """Little-endian numbers of a protocol datatype, flat, as float64."""
+    kind = np.dtype(DATATYPES[datatype])
+    if len(raw) % kind.itemsize:
+        raise GarbledReplyError(f"The reply holds {len(raw)} bytes of {datatype}, which is no whole number of them.")
+    values = np.frombuffer(raw, dtype=kind)
+    if datatype == "BF16":
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float64)
+
+
+def _typed(body: bytes, kind: type[Spec], what: str) -> Spec:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise GarbledReplyError(f"The server's {what} cannot be read ({plain(error, 120)}).") from error
+
+
+def _typed_lenient(header: bytes) -> _Reply:
+    try:
+        return msgspec.json.decode(header, type=_Reply)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        try:  # bare NaN and Infinity are no JSON, but some servers send them; the standard library takes them
+            return msgspec.convert(_rawly(json.loads(header)), _Reply)
+        except (ValueError, RecursionError, msgspec.MsgspecError, AttributeError, TypeError):
+            raise GarbledReplyError(f"The reply cannot be read ({plain(error, 120)}).") from error
+
+
+def _rawly(content: Any) -> Any:
+    """Put the data of each output back into bytes, with null for what JSON cannot say."""
+    for tensor in content["outputs"]:
+        if tensor.get("data") is not None:
+            tensor["data"] = msgspec.Raw(msgspec.json.encode(tensor["data"]))  # msgspec writes non-finite numbers as null
+    return content
+
+
+def _choose(outputs: list[_Output], name: str | None) -> _Output:
+    matching = [tensor for tensor in outputs if name is None or tensor.name == name]
+    if len(matching) != 1:
+        names = ", ".join(plain(tensor.name, 40) for tensor in outputs[:10]) or "none"
+        wanted = "exactly one output" if name is None else f"output {plain(name, 60)!r}"
+        raise TargetError(f"The reply has outputs {names}; {wanted} was expected. Choose one with `output=`.")
+    return matching[0]
+
+
+def _numbers(data: msgspec.Raw | None) -> Floats:
+    """A JSON array of numbers, flat or nested, as a flat float64 array; null becomes NaN."""
+    if data is None:
+        raise GarbledReplyError("The reply's output has neither data nor a binary part.")
+    try:
+        flat = msgspec.json.decode(data, type=list[float | None])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        flat = _flattened(data)
+    return np.array([math.nan if value is None else value for value in flat] if None in flat else flat, dtype=np.float64)
+
+
+def _flattened(data: msgspec.Raw) -> list[float | None]:
+    try:
+        values: list[Any] = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise GarbledReplyError(f"The reply's numbers cannot be read ({plain(error, 120)}).") from error
+    for _ in range(MAX_AXES):
+        if not isinstance(values, list) or not all(isinstance(value, list) for value in values) or not values:
+            break
+        values = [inner for value in values for inner in value]
+    legal = isinstance(values, list) and all(
+        value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values
+    )
+    try:
+        if legal:
+            return [None if value is None else float(value) for value in values]
+    except OverflowError:
+        pass
+    raise GarbledReplyError("The reply's data is no array of numbers.")

@@ -1,0 +1,201 @@
+"""Targets in PyTorch: modules, attention layers as they come, and functions on tensors."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unsoftmax.errors import FileFormatError, MissingExtraError, RefusalError, TargetError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.local import checked_answers, checked_width
+
+if TYPE_CHECKING:
+    import torch
+
+WIDTH_NAMES = ("width", "embed_dim", "hidden_size", "n_embd", "d_model", "in_features")  # as libraries call it
+PICKLED = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+
+
+class TorchOracle:
+    """A ``torch.nn.Module``, or a function on tensors, asked in evaluation mode and without gradients.
+
+    ``nn.MultiheadAttention`` attends to itself; modules whose ``forward`` takes ``hidden_states`` or ``inputs_embeds`` (as in
+    Hugging Face's libraries) are called that way; of a tuple, a dict or an output object the first tensor counts. Probes
+    are rounded to the module's own dtype and moved to its device; answers come back as float64.
+
+    Args:
+        module: the module or function.
+        width: token length, where the module does not tell it.
+        dtype: dtype of the tensors; by default that of the parameters, float64 where there are none.
+        device: device of the tensors; by default that of the parameters.
+    """
+
+    def __init__(
+        self,
+        module: Callable[..., Any],
+        width: int | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        torch = _torch()
+        if isinstance(module, str | Path):
+            refuse_pickle(module)
+            raise ValueError(f"{module!r} is a path; TorchOracle takes a module or a function.")
+        self.module = module
+        self._torch = torch
+        tensors = [*module.parameters(), *module.buffers()] if isinstance(module, torch.nn.Module) else []
+        first = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
+        self.dtype = dtype or (torch.float64 if first is None else first.dtype)
+        self.device = torch.device(device or ("cpu" if first is None else first.device))
+        self._width = checked_width(module, width if width is not None else _told_width(module, torch))
+        self._call = _way_to_call(module, torch)
+        if getattr(module, "training", False):
+            warnings.warn(
+                "The module is in training mode (dropout and the like would be random); it is asked in evaluation mode "
+                "and put back afterwards. Call module.eval() to say so yourself.",
+                stacklevel=2,
+            )
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+        return self._width
+
+    @property
+    def precision(self) -> str:
+        """The dtype that probes are rounded to, such as ``"float32"``."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def identity(self) -> str:
+        """What a journal may know this target by: its class and a digest of its parameters."""
+        digest = hashlib.sha256()
+        if isinstance(self.module, self._torch.nn.Module):
+            for name, tensor in sorted(self.module.state_dict().items()):
+                digest.update(name.encode())
+                if isinstance(tensor, self._torch.Tensor):
+                    digest.update(tensor.detach().cpu().contiguous().flatten().view(self._torch.uint8).numpy().tobytes())
+        return f"torch {type(self.module).__qualname__} {self.precision} {digest.hexdigest()}"
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Ask the module and check shape and finiteness of what it says."""
+        torch = self._torch
+        try:
+            with torch.no_grad(), _evaluating(self.module):
+                tokens = torch.as_tensor(np.ascontiguousarray(sequences)).to(device=self.device, dtype=self.dtype)
+                answer = _tensor(self._call(tokens), torch)
+                raw = answer.detach().to(device="cpu", dtype=torch.float64).numpy()
+        except RefusalError:
+            raise
+        except Exception as error:
+            raise TargetError(
+                f"The module raised {type(error).__name__} on sequences of shape {sequences.shape}: {error}. "
+                "Check that it takes tensors (batch, length, width) of this width; nothing that it answered before is lost."
+            ) from error
+        return checked_answers(raw, sequences.shape)
+
+
+def refuse_pickle(path: str | Path) -> None:
+    """Refuse files that only unpickling could read: that would run whatever code they hold.
+
+    Raises:
+        FileFormatError: with the way to export the model instead.
+    """
+    if Path(path).suffix.lower() in PICKLED:
+        raise FileFormatError(
+            f"{path} is a pickled file; opening it could run any code that it holds, so unsoftmax never does. Where you trust it, "
+            'export the model yourself: torch.onnx.export(model, (example,), "model.onnx", dynamo=True), or save its layer with '
+            'unsoftmax.Attention.from_torch(layer).save("layer.safetensors"), or name it in a Python file as FILE.py:NAME.'
+        )
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError("torch", "torch") from error
+    return torch
+
+
+def _told_width(module: Any, torch: Any) -> int | None:
+    """The token length as the module, its configuration or its first linear layer tells it; None if nothing does."""
+    inner = getattr(module, "self_attn", None)
+    for holder in (module, getattr(module, "config", None), inner):
+        for name in WIDTH_NAMES:
+            told = getattr(holder, name, None)
+            if isinstance(told, int) and not isinstance(told, bool):
+                return told
+    if isinstance(module, torch.nn.Module):
+        for layer in module.modules():
+            told = getattr(layer, "embed_dim", None) or getattr(layer, "in_features", None)
+            if isinstance(told, int):
+                return told
+    return None
+
+
+def _way_to_call(module: Any, torch: Any) -> Callable[[Any], Any]:
+    attention = module if isinstance(module, torch.nn.MultiheadAttention) else getattr(module, "self_attn", None)
+    swapped = isinstance(attention, torch.nn.MultiheadAttention) and not attention.batch_first
+    if isinstance(module, torch.nn.MultiheadAttention):
+        if not (module.kdim == module.vdim == module.embed_dim):
+            raise ValueError(
+                f"This nn.MultiheadAttention takes keys of width {module.kdim} and values of {module.vdim} for queries of "
+                f"{module.embed_dim}; it cannot attend to its own input. Wrap it in a function of one tensor."
+            )
+        attend = module
+
+        def call(tokens: Any) -> Any:
+            return attend(tokens, tokens, tokens, need_weights=False)
+    elif "inputs_embeds" in _parameters(module) and "hidden_states" not in _parameters(module):
+
+        def call(tokens: Any) -> Any:
+            return module(inputs_embeds=tokens)
+    else:
+        call = module
+    if not swapped:
+        return call
+    return lambda tokens: _tensor(call(tokens.transpose(0, 1)), torch).transpose(0, 1)
+
+
+def _parameters(module: Any) -> list[str]:
+    try:
+        return list(inspect.signature(getattr(module, "forward", module)).parameters)
+    except (TypeError, ValueError):  # compiled modules have none to show
+        return []
+
+
+def _tensor(answer: Any, torch: Any) -> Any:
+    """The first tensor of what a module returned."""
+    for _ in range(3):  # an output object may hold a tuple
+        if isinstance(answer, torch.Tensor):
+            return answer
+        if isinstance(answer, dict):
+            answer = next(iter(answer.values()), None)
+        elif isinstance(answer, tuple | list) and answer:
+            answer = answer[0]
+        else:
+            answer = getattr(answer, "logits", getattr(answer, "last_hidden_state", None))
+    if isinstance(answer, torch.Tensor):
+        return answer
+    raise TypeError("it returned no tensor; a target returns one, first in a tuple if there are more")
+
+
+@contextmanager
+def _evaluating(module: Any) -> Iterator[None]:
+    """Evaluation mode for the time of a question; every submodule gets its own mode back."""
+    training = [part for part in module.modules() if part.training] if hasattr(module, "modules") else []
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

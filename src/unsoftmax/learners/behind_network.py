@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
 from unsoftmax.learners.network_columns import SAFETY, Base, Columns, tilted_frame
 from unsoftmax.learners.network_lines import Mixing, Reader, Target
 from unsoftmax.learners.network_residual import residual_mixing
@@ -17,7 +17,7 @@ from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Check, Floor, Learned
 
 # root mean square of a token's entries, tried in turn
-SCALES = (1.0, 1.0, 0.25, 4.0, 1.0, 1 / 16, 16.0, 0.25, 4.0, 1 / 64, 64.0, 1.0)
+SCALES = (1.0, 1.0, 0.25, 4.0, 1.0, 1 / 16, 16.0, 0.25, 4.0, 1 / 64, 64.0, 2.0**-9, 2.0**9, 2.0**-12, 2.0**12)
 CLEAR = 2.0**36  # a segment this many times longer than the noise settles a score to 1e-10: no need to look for a better place
 ATTEMPTS = 3  # places at which the whole is tried before the last reason is given as the refusal
 COPIES = 3  # of the first token, in the test that tells a residual or a second head
@@ -45,14 +45,17 @@ class BehindNetworkLearner:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Ask and learn; the model has ``V=None``. Refuses a target that is flat, bent on every segment, or outside the family."""
         target = Target(oracle, self.floor)
-        reason: NotInFamilyError | NotIdentifiableError | None = None
+        reason: NotInFamilyError | NotIdentifiableError | TooNoisyError | None = None
+        attempts = 0
         phase(oracle, "place")
-        for attempt, base in enumerate(_places(target, self.max_norm, rng)):
+        for base in _places(target, self.max_norm, rng):
             try:
                 return self._learn_at(target, base, rng)
-            except (NotInFamilyError, NotIdentifiableError) as refusal:
+            except (NotInFamilyError, NotIdentifiableError, TooNoisyError) as refusal:
                 reason = refusal
-            if attempt + 1 == ATTEMPTS:
+            # a place where no segment could be read was cheap and says only that tokens of this size are no good
+            attempts += reason.evidence.get("readable", 1) > 0
+            if attempts == ATTEMPTS:
                 break
             phase(oracle, "place")
         raise reason or NotIdentifiableError(
@@ -140,11 +143,17 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
         clarity = base.clarity * length / base.reader.length
         return replace(base, reader=replace(base.reader, length=length), clarity=clarity), None
     evidence = {"readable": int(both.sum()), "gap": float(gap.max(initial=0.0)), "outputs": outputs}
+    if outputs < width and not both.any():
+        raise NotIdentifiableError(
+            f"None of the {len(frame)} segments tried at the last place could be inverted: the answer to two tokens is not among "
+            "the one-token answers between them, or those are bent. Try another `seed`; `unsoftmax diagnose` names the family.",
+            evidence=evidence,
+        )
     if outputs < width:
         raise NotInFamilyError(
-            f"Repeating a token {COPIES} times does not shift its score by log {COPIES} on the {len(frame)} segments tried "
-            f"({int(both.sum())} could be read), so this is no single head followed by a position-wise network, or it has a "
-            f"residual, which can be resolved only with at least width = {width} outputs (there are {outputs}).",
+            f"Repeating a token {COPIES} times does not shift its score by log {COPIES} (it is off by {gap.max():.2g}), so this is "
+            f"no single head followed by a position-wise network, or it has a residual, which needs at least width = {width} outputs "
+            f"to be resolved (there are {outputs}). Run `unsoftmax diagnose` to see which family the target belongs to.",
             evidence=evidence,
         )
     mixing = residual_mixing(target, base.place, base.value, base.reader.length, max_norm, rng)

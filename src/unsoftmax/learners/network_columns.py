@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
 from unsoftmax.learners.network_lines import Reader, Target
 from unsoftmax.models import Attention, Floats
 
@@ -72,7 +72,7 @@ class Columns:
         reader = self.base.reader
         path = self.base.steepest if reader.mixing is None else reader.mixing.matrix @ self.base.steepest
         farthest = min(2 * reader.length, 0.5 * float(np.linalg.norm(self.base.place)))
-        reason: NotInFamilyError | None = None
+        reason: NotInFamilyError | TooNoisyError | None = None
         for offset in farthest * np.array(OFFSETS):
             place = self.base.place + offset * axis
             values = self.target.one(np.stack([place, place + reader.length * path]))
@@ -81,7 +81,7 @@ class Columns:
                 continue
             try:
                 column, error = self._column(place, values[0], origin)
-            except NotInFamilyError as refusal:
+            except (NotInFamilyError, TooNoisyError) as refusal:
                 reason = refusal
                 continue
             return column, error, float(offset)
@@ -111,11 +111,16 @@ class Columns:
             column, error, agrees = _solve(frame, scores, errors, np.zeros(self.width), np.eye(self.width))
             if agrees:
                 return column, error
-        raise NotInFamilyError(
+        raise self._contradiction(
             "Scores read along different directions contradict each other at one place: they are not u·(W x + c) of a single head. "
             "Run `unsoftmax diagnose` to see which family the target belongs to.",
             evidence={"redraws": REDRAWS},
         )
+
+    @property
+    def _contradiction(self) -> type[NotInFamilyError | TooNoisyError]:
+        """What a contradiction means: exact answers prove the family wrong, coarse ones may only be too coarse."""
+        return NotInFamilyError if self.target.floor.kind == "exact" else TooNoisyError
 
     def _read(self, place: Floats, value: Floats, frame: Floats) -> tuple[Floats, Floats]:
         self.lines += len(frame)
@@ -135,7 +140,7 @@ class Columns:
             miss = np.abs(scores - wanted)
             gap = miss / (1e-7 * (1 + np.abs(wanted)) + SAFETY * self.width * errors)
             if np.nanmax(gap, initial=0.0) > 1:
-                raise NotInFamilyError(
+                raise self._contradiction(
                     f"Scores at a fresh place differ from x_i·W·x_N + c·x_i by up to {np.nanmax(miss):.2g}, far above the error "
                     "of reading them: they are not bilinear. Run `unsoftmax diagnose` to see which test the target fails.",
                     evidence={"gap": float(np.nanmax(gap))},

@@ -152,8 +152,8 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
     if outputs < width:
         raise NotInFamilyError(
             f"Repeating a token {COPIES} times does not shift its score by log {COPIES} (it is off by {gap.max():.2g}), so this is "
-            f"no single head followed by a position-wise network, or it has a residual, which needs at least width = {width} outputs "
-            f"to be resolved (there are {outputs}). Run `unsoftmax diagnose` to see which family the target belongs to.",
+            f"no single head followed by a position-wise network, or it has a residual, which needs at least width = {width} "
+            f"outputs to be resolved (there are {outputs}). Run `unsoftmax diagnose` to see which family the target belongs to.",
             evidence=evidence,
         )
     mixing = residual_mixing(target, base.place, base.value, base.reader.length, max_norm, rng)

@@ -175,7 +175,8 @@ def _roots(
             remain = np.abs(f * f_previous) / chord[index] ** 2
             step = np.where(np.abs(f) > 0, f / steep, 0.0)
         closed = np.abs(f) <= noise
-        done = closed | ((remain * chord[index] <= noise) & (np.abs(f) <= 1e-3 * np.abs(f_previous)))
+        # the second condition limits what a kink of the network between the last two points could do
+        done = closed | ((remain * chord[index] <= noise) & (np.abs(f) <= 1e-11 * chord[index]))
         finished = index[done]
         # at noise level the local secant is meaningless: take the chord's slope for the error and leave the root
         whole = (high - low)[index]

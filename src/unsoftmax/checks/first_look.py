@@ -1,0 +1,86 @@
+"""The first few questions: what kind of answers are these, and do single tokens behave?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import TargetError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor
+
+SINGLE = 2.0**-22  # what a float32 evaluation is good for, relative to the largest number in it
+DOUBLE = 2.0**-50
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FirstLook:
+    """What five one-token questions and one repetition tell.
+
+    Attributes:
+        layout: "scalar", "vector" or "all positions".
+        outputs: length of an answer (1 for scalar).
+        constant: the answer to the zero token, ``(outputs,)``.
+        floor: precision of the answers as far as seen; ``kind`` is "exact", "float32" or "coarse".
+        bend: deviation of one-token answers from an affine function, relative to their size.
+        repeats: whether a repeated question got the identical answer.
+        queries: what it cost.
+    """
+
+    layout: str
+    outputs: int
+    constant: Floats
+    floor: Floor
+    bend: float
+    repeats: bool
+    queries: int
+
+
+def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> FirstLook:
+    """Ask ``f([0]), f([r]), f([s]), f([r + s])`` in one call and ``f([r])`` again in another; 5 queries.
+
+    The tokens lie on a dyadic grid, so that ``r + s`` carries no rounding even in half precision.
+    """
+    phase(oracle, "first look")
+    r, s = rng.integers(-8, 9, size=(2, oracle.width)) / 8.0
+    r[0] = r[0] or 1.0
+    s[-1] = s[-1] or -0.5
+    if max_norm is not None:  # the longest of the four must fit; a power of two keeps the grid
+        longest = max(np.linalg.norm(r), np.linalg.norm(s), np.linalg.norm(r + s))
+        shrink = 2.0 ** np.floor(np.log2(max_norm / longest))
+        r, s = r * shrink, s * shrink
+    batch = np.stack([np.zeros_like(r), r, s, r + s])[:, None]
+    answers = oracle(batch)
+    layout = {1: "scalar", 2: "vector", 3: "all positions"}[answers.ndim]
+    flat = answers.reshape(4, -1)
+    again = oracle(batch[1:2])
+    if again.shape[1:] != answers.shape[1:]:
+        raise TargetError(
+            f"The target answered a batch of 4 with shape {answers.shape} but a batch of 1 with shape {again.shape}. "
+            "The shape of an answer must not depend on the batch."
+        )
+    size = float(np.abs(flat).max())
+    bend = float(np.abs(flat[1] + flat[2] - flat[3] - flat[0]).max()) / size if size > 0 else 0.0
+    jitter = float(np.abs(again.reshape(-1) - flat[1]).max()) / size if size > 0 else 0.0
+    return FirstLook(
+        layout=layout,
+        outputs=flat.shape[1],
+        constant=flat[0],
+        floor=_floor(flat, bend, jitter),
+        bend=bend,
+        repeats=jitter == 0.0,
+        queries=5,
+    )
+
+
+def _floor(flat: Floats, bend: float, jitter: float) -> Floor:
+    """Exact, float32 or coarse: from the defect of additivity, a repetition, and the grid the answers lie on."""
+    in_single = bool(np.all(flat.astype(np.float32) == flat)) and bool(np.any(flat != np.round(flat * 1024) / 1024))
+    worst = max(bend, jitter)
+    if worst <= 64 * 2.0**-52 and not in_single:
+        return Floor(kind="exact", relative=DOUBLE)
+    if worst <= 16 * SINGLE and (in_single or worst > 1e-10):
+        return Floor(kind="float32", relative=SINGLE, batch=0 < jitter)
+    return Floor(kind="coarse", relative=worst, fresh=jitter > 0)

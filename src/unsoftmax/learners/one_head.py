@@ -1,0 +1,189 @@
+"""One softmax head of any rank from exact answers.
+
+Every functional of W is read in a random rotation on both sides, so that no head looks special: heavy rows, tiny columns and zeros
+in the values all become generic numbers of one known size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.learners.score_matrix import read_score_matrix
+from unsoftmax.learners.scores import BATCH_NUMBERS, Frame, ScoreReader, Values
+from unsoftmax.linalg import orthonormal
+from unsoftmax.models import Attention, Floats
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor, Learned
+
+SEPARATION = 2.0**-60  # last tokens against keys where nothing forbids it: their own value and score drop below the rounding
+NEAREST = 0.25  # last tokens against keys otherwise: keeps the frames well conditioned
+SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
+LARGEST_GAIN = 2.0**120  # a W that shows no score at this magnification is zero
+SEARCH = 24  # steps of a search for the right size; each covers many powers of two
+AMBIGUITY = (
+    "The parameters are unique in this form: W, v, c and b are determined by the function. "
+    "A target built from query and key matrices has W = Wk^T Wq / sqrt(r): those two are known only through W, and a key bias not at all."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OneHeadLearner:
+    """Recover one head (W, V, c, b) in ``d + r(2d - r)`` queries, ``d`` more for a query bias, and about a dozen more.
+
+    With m-fold answers a score query reads ``m`` numbers: ``d + ceil(d/m) r + ceil(r/m) (d - r)`` and the dozen; finding the rank
+    costs two queries with scalar answers, a column otherwise.
+
+    Attributes:
+        rank: rank of W; None finds it.
+        max_norm: no token longer than this is sent.
+        floor: precision of the answers.
+    """
+
+    rank: int | None = None
+    max_norm: float | None = None
+    floor: Floor = Floor()  # noqa: RUF009 - frozen
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Ask for the values, the biases, the scale of the scores, columns of W, and its remaining rows."""
+        d = oracle.width
+        values, scalar = self._values(oracle)
+        c, key_size = self._query_bias(oracle, values, rng)
+        reader = self._scale(oracle, values, c, key_size, rng)
+        W, rank = (np.zeros((d, d)), 0) if reader is None else read_score_matrix(reader, self.floor, self.rank, rng)
+        model = Attention(
+            W=W[None],
+            V=values.V.T if scalar else values.V[None],
+            c=c[None] if np.any(c) else None,  # type: ignore[arg-type]
+            b=(values.b[0] if scalar else values.b) if np.any(values.b) else None,  # type: ignore[arg-type]
+        )
+        return Learned(model=model, ambiguity=AMBIGUITY, notes=(f"W has rank {rank} of {d}.",), evidence={"rank": rank})
+
+    def _values(self, oracle: Oracle) -> tuple[Values, bool]:
+        """One-token answers: the constant and the value of each axis; ``d + 1`` queries."""
+        phase(oracle, "values")
+        d = oracle.width
+        answers = oracle(np.zeros((1, 1, d)))
+        b = answers.reshape(1, -1)[0]
+        # a long token drowns a constant, a rounding step or noise; without any of them its length does not matter
+        size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
+        size = size if self.max_norm is None else _inside(self.max_norm)
+        V = np.empty((d, len(b)))
+        step = max(1, BATCH_NUMBERS // d)
+        for at in range(0, d, step):
+            tokens = np.eye(min(step, d - at), d, at) * size
+            V[at : at + step] = oracle(tokens[:, None]).reshape(len(tokens), -1)
+        V = (V - b) / size
+        if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
+            raise NotIdentifiableError(
+                f"Every one-token answer equals {b[0]:.6g}: the value vector v is zero, so the attention weights never show and "
+                "W (and c) cannot be identified. Ask a target whose answers depend on its tokens."
+            )
+        return Values.of(V, b, self.floor), answers.ndim == 1
+
+    def _noise(self, values: Values, key_size: float) -> float:
+        """Size of a score that is nothing but rounding, for keys of this size."""
+        worth = key_size * float(np.linalg.norm(values.worth[:, -1])) / np.sqrt(len(values.V))
+        return 64 * (self.floor.of(float(np.abs(values.b).max())) / worth + self.floor.relative)
+
+    def _longest_key(self) -> float:
+        """Largest key size: a key is up to 2 long before scaling, or 3 with vector answers."""
+        return np.inf if self.max_norm is None else _inside(self.max_norm) / 3.0
+
+    def _query_bias(self, oracle: Oracle, values: Values, rng: np.random.Generator) -> tuple[Floats, float]:
+        """The bias c from keys before a zero token, and the key size to use; 1 query without a bias, about ``d + 6`` with one."""
+        phase(oracle, "query bias")
+        d = oracle.width
+        worth = float(np.linalg.norm(values.worth[:, -1])) / np.sqrt(d)
+        size = min(max(2.0**30, self.floor.absolute * 2.0**54 / worth), self._longest_key())
+
+        def scores(functionals: Floats) -> Floats:
+            reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
+            return size * reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0]
+
+        first = np.abs(scores(orthonormal(d, rng)[:1])).max()
+        if first <= self._noise(values, size):
+            return np.zeros(d), size
+        rotation = orthonormal(d, rng)
+        for _ in range(SEARCH):
+            seen = float(np.abs(scores(rotation[:2])).max())
+            if not np.isfinite(seen):
+                size /= 2.0**10
+            elif seen > 3.0:
+                size /= seen
+            elif seen < SCORE / 4 and size < self._longest_key():
+                size = min(size * SCORE / max(seen, 1e-9), self._longest_key())
+            else:
+                break
+        read = scores(rotation)
+        while not np.isfinite(read).all():
+            size /= 4.0
+            read = scores(rotation)
+        reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
+        zeros = np.zeros((d, 1))
+        return Frame(reader.keys(rotation)).vectors(zeros, read / size, zeros)[:, 0], size
+
+    def _scale(self, oracle: Oracle, values: Values, c: Floats, key_size: float, rng: np.random.Generator) -> ScoreReader | None:
+        """A reader whose scores are of size ``SCORE``, or None if W is zero; then one key asked once and twice: is it one softmax?"""
+        phase(oracle, "scale")
+        d = oracle.width
+        free = not np.any(c) and self.max_norm is None
+
+        def reader_at(gain: float) -> ScoreReader:
+            if free:
+                key = max(np.sqrt(gain / SEPARATION), key_size)
+                return ScoreReader(oracle, values, key, gain / key, c)
+            longest = NEAREST * key_size if self.max_norm is None else min(NEAREST * key_size, _inside(self.max_norm))
+            return ScoreReader(oracle, values, key_size, min(gain / key_size, longest), c)
+
+        reader = reader_at(SCORE * np.sqrt(d))
+        for _ in range(SEARCH):
+            keys, tokens = reader.keys(orthonormal(d, rng)[:2]), _away(orthonormal(d, rng)[:2], values)
+            seen = np.abs(reader.products(keys, tokens, retries=0)[0]) * reader.gain
+            noise = self._noise(values, reader.key_size)
+            size = float(np.sqrt(np.mean(seen**2)))
+            if not np.isfinite(size):
+                reader = reader_at(reader.gain / 2.0**12)
+            elif size > 1e4 * noise:
+                reader = reader_at(reader.gain * SCORE / size)
+                break
+            elif reader.gain >= LARGEST_GAIN or reader_at(2 * reader.gain).gain <= reader.gain:
+                if size > noise:
+                    break
+                return None
+            else:
+                reader = reader_at(min(LARGEST_GAIN, reader.gain * 2.0**24))
+        self._one_softmax(reader, rng)
+        return reader
+
+    def _one_softmax(self, reader: ScoreReader, rng: np.random.Generator) -> None:
+        """Two copies of a key must count exactly twice as much as one; 2 queries."""
+        d = len(reader.c)
+        key = reader.key_size * reader.keys(orthonormal(d, rng)[:1])
+        token = reader.token_size * _away(orthonormal(d, rng)[:1], reader.values)
+        one = reader.values.read(reader.oracle(np.stack([key, token], axis=1)))
+        two = reader.values.read(reader.oracle(np.stack([key, key, token], axis=1)))
+        low, high = token @ reader.values.worth, key @ reader.values.worth
+        span = high - low
+        share = np.array([((answer - low) @ span.T).item() for answer in (one, two)]) / float(np.sum(span**2))
+        off_line = max(float(np.abs(answer - low - s * span).max()) for answer, s in zip((one, two), share, strict=True))
+        expected = 2 * share[0] / (1 + share[0])
+        error = max(abs(share[1] - expected), off_line / float(np.linalg.norm(span)))
+        if not error <= 16 * self._noise(reader.values, reader.key_size):
+            raise NotInFamilyError(
+                f"Two copies of a key should weigh {expected:.9g} of the answer if one softmax head answers, but weigh {share[1]:.9g} "
+                f"(deviation {error:.2g}). The target has several heads, positions, or something else between tokens and answer.",
+                evidence={"copies_deviation": error},
+            )
+
+
+def _inside(max_norm: float) -> float:
+    """A length that stays below ``max_norm`` however the norm is rounded."""
+    return max_norm * (1 - 2.0**-30)
+
+
+def _away(tokens: Floats, values: Values) -> Floats:
+    """Flip tokens so that their value is opposite to that of the keys: the answer then spans both."""
+    return np.asarray(tokens * np.where(tokens @ values.directions[:, :1] > 0, -1.0, 1.0))

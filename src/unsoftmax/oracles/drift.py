@@ -241,7 +241,8 @@ def _neighbours(values: list[Floats]) -> bool:
 
 def _exponents(questions: Floats) -> NDArray[np.int_]:
     """The binary exponent of each question's largest number."""
-    return np.frexp(np.abs(questions).reshape(len(questions), -1).max(axis=1))[1].astype(np.int_)
+    exponents: NDArray[np.int_] = np.frexp(np.abs(questions).reshape(len(questions), -1).max(axis=1))[1].astype(np.int_)
+    return exponents
 
 
 def _shown(answer: Floats) -> str:

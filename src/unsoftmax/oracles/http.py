@@ -251,7 +251,9 @@ class HttpOracle:
         def read(reply: bytes, header_length: str | None) -> Floats:
             return checked_answers(decode_reply(reply, header_length, plan.output, plan.promised), (len(piece), length))
 
-        hopeful = self._binary is not None  # before the encoding is settled, a 500 is an answer to the encoding
+        trial = binary and self._binary is None
+        if trial:  # servers that stumble over binary tensors drop the connection, which must not cost the next request
+            headers["Connection"] = "close"
         return await self._transport.send(
-            "POST", self.address.infer_path, body, headers, read, questions=len(piece), hopeful=hopeful or not binary
+            "POST", self.address.infer_path, body, headers, read, questions=len(piece), hopeful=not trial
         )

@@ -65,7 +65,7 @@ class _Output(msgspec.Struct):
     name: str
     datatype: str
     shape: list[int]
-    data: msgspec.Raw | None = None
+    data: msgspec.Raw = msgspec.Raw()  # empty where it is absent
     parameters: dict[str, Any] | None = None
 
 
@@ -219,17 +219,10 @@ def _typed_lenient(header: bytes) -> _Reply:
         return msgspec.json.decode(header, type=_Reply)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         try:  # bare NaN and Infinity are no JSON, but some servers send them; the standard library takes them
-            return msgspec.convert(_rawly(json.loads(header)), _Reply)
-        except (ValueError, RecursionError, msgspec.MsgspecError, AttributeError, TypeError):
+            legal = msgspec.json.encode(json.loads(header))  # msgspec writes non-finite numbers as null
+            return msgspec.json.decode(legal, type=_Reply)
+        except (ValueError, RecursionError, OverflowError, TypeError, msgspec.MsgspecError):
             raise GarbledReplyError(f"The reply cannot be read ({plain(error, 120)}).") from error
-
-
-def _rawly(content: Any) -> Any:
-    """Put the data of each output back into bytes, with null for what JSON cannot say."""
-    for tensor in content["outputs"]:
-        if tensor.get("data") is not None:
-            tensor["data"] = msgspec.Raw(msgspec.json.encode(tensor["data"]))  # msgspec writes non-finite numbers as null
-    return content
 
 
 def _choose(outputs: list[_Output], name: str | None) -> _Output:
@@ -241,9 +234,9 @@ def _choose(outputs: list[_Output], name: str | None) -> _Output:
     return matching[0]
 
 
-def _numbers(data: msgspec.Raw | None) -> Floats:
+def _numbers(data: msgspec.Raw) -> Floats:
     """A JSON array of numbers, flat or nested, as a flat float64 array; null becomes NaN."""
-    if data is None:
+    if not bytes(data):
         raise GarbledReplyError("The reply's output has neither data nor a binary part.")
     try:
         flat = msgspec.json.decode(data, type=list[float | None])

@@ -196,6 +196,10 @@ class Transport:
                 timeout=self._timeout,
                 follow_redirects=False,
                 trust_env=False,  # no proxies, .netrc or certificates from the surroundings
-                limits=httpx.Limits(max_connections=self._in_flight, max_keepalive_connections=self._in_flight),
+                limits=httpx.Limits(
+                    max_connections=self._in_flight,
+                    max_keepalive_connections=self._in_flight,
+                    keepalive_expiry=4.0,  # common servers hang up after 5 idle seconds; be first
+                ),
             )
         return self._client

@@ -1,0 +1,99 @@
+"""The MLServer runtime: one target, asked through MLServer's HTTP and gRPC doors."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mlserver import MLModel
+from mlserver.errors import InferenceError, MLServerError
+from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput
+
+from unsoftmax.errors import TargetError
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.http_codec import DATATYPES, to_datatype
+
+INPUT, OUTPUT = "sequences", "answers"
+HOSTED: dict[str, tuple[Oracle, Limiter | None]] = {}  # by model name: MLServer builds the runtime itself, from settings
+
+
+class TooManyRequestsError(MLServerError):  # type: ignore[misc]  # mlserver has no type information
+    """The rate limit is reached; ``wait`` is the time in seconds until the next request may pass."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(f"Too many requests; wait {wait:.2f} s.", status_code=429)
+        self.wait = wait
+
+
+class Limiter:
+    """Lets ``rate`` requests per second pass, and up to one second's worth at once."""
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        if not rate > 0:
+            raise ValueError(f"The rate is {rate}; it must be above 0 requests per second.")
+        self._rate = rate
+        self._clock = clock
+        self._room = max(1.0, rate)
+        self._seen = clock()
+        self._lock = threading.Lock()
+
+    def take(self) -> float:
+        """Let one request pass and return 0.0, or return the seconds that it has to wait."""
+        with self._lock:
+            now = self._clock()
+            self._room = min(max(1.0, self._rate), self._room + (now - self._seen) * self._rate)
+            self._seen = now
+            if self._room < 1.0:
+                return (1.0 - self._room) / self._rate
+            self._room -= 1.0
+            return 0.0
+
+
+class HostedTarget(MLModel):  # type: ignore[misc]
+    """Answers inference requests from the oracle registered under the model's name."""
+
+    async def load(self) -> bool:
+        """State the tensors in the model's metadata."""
+        oracle, _ = HOSTED[self.name]
+        self._datatype = wire_datatype(oracle)
+        self.inputs = [MetadataTensor(name=INPUT, datatype=self._datatype, shape=[-1, -1, oracle.width])]
+        self.outputs = [MetadataTensor(name=OUTPUT, datatype=self._datatype, shape=[-1])]
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Ask the target; what it refuses comes back as an error of the protocol."""
+        oracle, limiter = HOSTED[self.name]
+        wait = limiter.take() if limiter is not None else 0.0
+        if wait > 0.0:
+            raise TooManyRequestsError(wait)
+        sequences = self._sequences(payload, oracle.width)
+        try:
+            answers = oracle(sequences)
+        except TargetError as error:
+            raise MLServerError(str(error), status_code=500) from error
+        wire = to_datatype(np.asarray(answers), self._datatype)
+        output = ResponseOutput(name=OUTPUT, datatype=self._datatype, shape=list(wire.shape), data=wire.ravel().tolist())
+        return InferenceResponse(model_name=self.name, id=payload.id, outputs=[output])
+
+    def _sequences(self, payload: InferenceRequest, width: int) -> Any:
+        tensor = next((tensor for tensor in payload.inputs if tensor.name == INPUT), None)
+        if tensor is None:
+            raise InferenceError(f"The request has no input {INPUT!r}.")
+        if tensor.datatype != self._datatype:
+            raise InferenceError(f"Input {INPUT!r} is {self._datatype}, not {tensor.datatype}.")
+        shape = list(tensor.shape)
+        if len(shape) != 3 or shape[0] < 1 or shape[1] < 1 or shape[2] != width:
+            raise InferenceError(f"Input {INPUT!r} has shape {shape}; it must be [batch, length, {width}].")
+        numbers = np.asarray(tensor.data.root, dtype=np.dtype(DATATYPES[self._datatype])).astype(np.float64)
+        if numbers.size != np.prod(shape):
+            raise InferenceError(f"Input {INPUT!r} holds {numbers.size} numbers, not the {shape} that it states.")
+        return numbers.reshape(shape)
+
+
+def wire_datatype(oracle: Oracle) -> str:
+    """The protocol's name for the precision that a target computes in."""
+    told = getattr(oracle, "precision", "FP64")
+    return {"float32": "FP32", "FP32": "FP32"}.get(told, "FP64")

@@ -1,0 +1,83 @@
+"""Starting MLServer around a target, on loopback unless told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from unsoftmax.errors import MissingExtraError
+from unsoftmax.oracles.base import Oracle
+
+
+def serve(
+    oracle: Oracle,
+    *,
+    name: str = "target",
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    grpc_port: int = 8081,
+    rate: float | None = None,
+    announce: Callable[[], None] | None = None,
+) -> None:
+    """Host ``oracle`` until the process is told to stop (Ctrl-C or SIGTERM); defences are wrappers around the oracle.
+
+    Args:
+        oracle: what answers.
+        name: the model's name in its address, ``http://HOST:PORT/v2/models/NAME``.
+        host: address to listen on.
+        port: HTTP port.
+        grpc_port: gRPC port.
+        rate: requests per second that are let through; the others get 429 with the time to wait.
+        announce: called once the server is about to listen.
+    """
+    try:
+        import mlserver
+    except ImportError as error:
+        raise MissingExtraError("mlserver", "serve") from error
+    from unsoftmax.serving.runtime import HOSTED, HostedTarget, Limiter
+
+    HOSTED[name] = (oracle, None if rate is None else Limiter(rate))
+    with tempfile.TemporaryDirectory() as empty:
+        settings = mlserver.Settings(
+            debug=False,
+            host=host,
+            http_port=port,
+            grpc_port=grpc_port,
+            grpc_max_message_length=64 * 2**20,
+            parallel_workers=0,
+            metrics_endpoint=None,
+            model_repository_root=empty,
+            load_models_at_startup=False,
+        )
+        model = mlserver.ModelSettings(name=name, implementation=HostedTarget, parameters=mlserver.settings.ModelParameters())
+        asyncio.run(_run(mlserver.MLServer, settings, model, announce))
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+async def _run(kind: Any, settings: Any, model: Any, announce: Callable[[], None] | None) -> None:
+    from unsoftmax.serving.runtime import TooManyRequestsError
+
+    server = kind(settings)
+    # MLServer offers no public way to its application; without this a 429 lacks only the Retry-After header
+    application = getattr(getattr(server, "_rest_server", None), "_app", None)
+    if application is not None:
+        application.add_exception_handler(TooManyRequestsError, _please_wait)
+    if announce is not None:
+        announce()
+    await server.start([model])
+
+
+async def _please_wait(request: Any, error: Any) -> Any:
+    from starlette.responses import JSONResponse
+
+    return JSONResponse({"error": str(error)}, status_code=429, headers={"Retry-After": str(math.ceil(error.wait))})

@@ -82,5 +82,5 @@ def _floor(flat: Floats, bend: float, jitter: float) -> Floor:
     if worst <= 64 * 2.0**-52 and not in_single:
         return Floor(kind="exact", relative=DOUBLE)
     if worst <= 16 * SINGLE and (in_single or worst > 1e-10):
-        return Floor(kind="float32", relative=SINGLE, batch=0 < jitter)
+        return Floor(kind="float32", relative=SINGLE, batch=jitter > 0)
     return Floor(kind="coarse", relative=worst, fresh=jitter > 0)

@@ -6,16 +6,17 @@ in the values all become generic numbers of one known size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.learners.positions import PositionReader, is_causal, loud_values, read_pairs
 from unsoftmax.learners.score_matrix import read_score_matrix
 from unsoftmax.learners.scores import BATCH_NUMBERS, Frame, ScoreReader, Values
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Attention, Floats
-from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Floor, Learned
 
 SEPARATION = 2.0**-60  # last tokens against keys where nothing forbids it: their own value and score drop below the rounding
@@ -40,48 +41,69 @@ class OneHeadLearner:
         rank: rank of W; None finds it.
         max_norm: no token longer than this is sent.
         floor: precision of the answers.
+        zero_answer: the raw answer to the one-token sequence ``[0]``, where it was already asked.
     """
 
     rank: int | None = None
     max_norm: float | None = None
     floor: Floor = Floor()  # noqa: RUF009 - frozen
+    zero_answer: Floats | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Ask for the values, the biases, the scale of the scores, columns of W, and its remaining rows."""
         d = oracle.width
-        values, scalar = self._values(oracle)
-        c, key_size = self._query_bias(oracle, values, rng)
-        reader = self._scale(oracle, values, c, key_size, rng)
-        W, rank = (np.zeros((d, d)), 0) if reader is None else read_score_matrix(reader, self.floor, self.rank, rng)
+        last = LastPosition(oracle)
+        phase(oracle, "values")
+        zero = oracle(np.zeros((1, 1, d))) if self.zero_answer is None else self.zero_answer
+        everywhere = zero.ndim == 3
+        values = self._values(oracle, zero, everywhere, rng)
+        c, key_size = self._query_bias(last, values, rng)
+        free = not np.any(c) and self.max_norm is None
+        causal = everywhere and is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng)
+        if everywhere and not free and values.usable == d:
+            phase(oracle, "pairs")
+            W, c = read_pairs(oracle, values, min(key_size, self._longest_key()), causal, rng)
+            rank = int(np.linalg.matrix_rank(W, tol=64 * d * self.floor.relative * np.linalg.norm(W)))
+        else:
+            template = ScoreReader(last, values, key_size, 1.0, c)
+            if everywhere and free:
+                template = PositionReader(oracle, values, key_size, 1.0, c, causal=causal)
+            reader = self._scale(template, free, rng)
+            rank = d if everywhere and free else self.rank
+            W, rank = (np.zeros((d, d)), 0) if reader is None else read_score_matrix(reader, self.floor, rank, rng)
+        scalar = zero.ndim == 1
         model = Attention(
             W=W[None],
             V=values.V.T if scalar else values.V[None],
             c=c[None] if np.any(c) else None,  # type: ignore[arg-type]
             b=(values.b[0] if scalar else values.b) if np.any(values.b) else None,  # type: ignore[arg-type]
         )
-        return Learned(model=model, ambiguity=AMBIGUITY, notes=(f"W has rank {rank} of {d}.",), evidence={"rank": rank})
+        return Learned(
+            model=model, ambiguity=AMBIGUITY, notes=(f"W has rank {rank} of {d}.",), evidence={"rank": rank, "causal": causal}
+        )
 
-    def _values(self, oracle: Oracle) -> tuple[Values, bool]:
-        """One-token answers: the constant and the value of each axis; ``d + 1`` queries."""
-        phase(oracle, "values")
+    def _values(self, oracle: Oracle, zero: Floats, everywhere: bool, rng: np.random.Generator) -> Values:
+        """The value of each axis: ``d`` one-token queries; 2 in all where every position answers and the scores allow it."""
         d = oracle.width
-        answers = oracle(np.zeros((1, 1, d)))
-        b = answers.reshape(1, -1)[0]
+        b = zero.reshape(-1)
         # a long token drowns a constant, a rounding step or noise; without any of them its length does not matter
         size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
         size = size if self.max_norm is None else _inside(self.max_norm)
-        V = np.empty((d, len(b)))
-        step = max(1, BATCH_NUMBERS // d)
-        for at in range(0, d, step):
-            tokens = np.eye(min(step, d - at), d, at) * size
-            V[at : at + step] = oracle(tokens[:, None]).reshape(len(tokens), -1)
-        V = (V - b) / size
+        if everywhere and self.max_norm is None and self.floor.kind == "exact":
+            V = loud_values(oracle, b, rng)
+        else:
+            V = np.empty((d, len(b)))
+            step = max(1, BATCH_NUMBERS // d)
+            for at in range(0, d, step):
+                tokens = np.eye(min(step, d - at), d, at) * size
+                V[at : at + step] = oracle(tokens[:, None]).reshape(len(tokens), -1)
+            V = (V - b) / size
         if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
             raise NotIdentifiableError(
                 f"Every one-token answer equals {b[0]:.6g}: the value vector v is zero, so the attention weights never show and "
                 "W (and c) cannot be identified. Ask a target whose answers depend on its tokens."
             )
-        return Values.of(V, b, self.floor), answers.ndim == 1
+        return Values.of(V, b, self.floor)
 
     def _noise(self, values: Values, key_size: float) -> float:
         """Size of a score that is nothing but rounding, for keys of this size."""
@@ -125,46 +147,48 @@ class OneHeadLearner:
         zeros = np.zeros((d, 1))
         return Frame(reader.keys(rotation)).vectors(zeros, read / size, zeros)[:, 0], size
 
-    def _scale(self, oracle: Oracle, values: Values, c: Floats, key_size: float, rng: np.random.Generator) -> ScoreReader | None:
+    def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> ScoreReader | None:
         """A reader whose scores are of size ``SCORE``, or None if W is zero; then one key asked once and twice: is it one softmax?"""
-        phase(oracle, "scale")
-        d = oracle.width
-        free = not np.any(c) and self.max_norm is None
-
-        def reader_at(gain: float) -> ScoreReader:
-            if free:
-                key = max(np.sqrt(gain / SEPARATION), key_size)
-                return ScoreReader(oracle, values, key, gain / key, c)
-            longest = NEAREST * key_size if self.max_norm is None else min(NEAREST * key_size, _inside(self.max_norm))
-            return ScoreReader(oracle, values, key_size, min(gain / key_size, longest), c)
-
-        reader = reader_at(SCORE * np.sqrt(d))
+        phase(template.oracle, "scale")
+        d = len(template.c)
+        reader = self._at_gain(template, SCORE * np.sqrt(d), free)
         for _ in range(SEARCH):
-            keys, tokens = reader.keys(orthonormal(d, rng)[:2]), _away(orthonormal(d, rng)[:2], values)
+            some_keys, some_tokens = reader.samples
+            keys, tokens = reader.keys(orthonormal(d, rng)[:some_keys]), _away(orthonormal(d, rng)[:some_tokens], reader.values)
             seen = np.abs(reader.products(keys, tokens, retries=0)[0]) * reader.gain
-            noise = self._noise(values, reader.key_size)
+            noise = self._noise(reader.values, reader.key_size)
             size = float(np.sqrt(np.mean(seen**2)))
             if not np.isfinite(size):
-                reader = reader_at(reader.gain / 2.0**12)
-            elif size > 1e4 * noise:
-                reader = reader_at(reader.gain * SCORE / size)
+                reader = self._at_gain(template, reader.gain / 2.0**12, free)
+                continue
+            louder = self._at_gain(template, min(LARGEST_GAIN, reader.gain * 2.0**24), free)
+            if size > 1e4 * noise:
+                reader = self._at_gain(template, reader.gain * SCORE / size, free)
                 break
-            elif reader.gain >= LARGEST_GAIN or reader_at(2 * reader.gain).gain <= reader.gain:
-                if size > noise:
-                    break
-                return None
-            else:
-                reader = reader_at(min(LARGEST_GAIN, reader.gain * 2.0**24))
+            if louder.gain <= reader.gain:
+                if size <= noise:
+                    return None
+                break
+            reader = louder
         self._one_softmax(reader, rng)
         return reader
+
+    def _at_gain(self, template: ScoreReader, gain: float, free: bool) -> ScoreReader:
+        """The reader whose keys and tokens multiply to ``gain``, or as near as the limits allow."""
+        if free:  # tiny tokens, huge keys
+            key = max(float(np.sqrt(gain / SEPARATION)), template.key_size)
+            return replace(template, key_size=key, token_size=gain / key)
+        longest = NEAREST * template.key_size
+        return replace(template, token_size=min(gain / template.key_size, longest))
 
     def _one_softmax(self, reader: ScoreReader, rng: np.random.Generator) -> None:
         """Two copies of a key must count exactly twice as much as one; 2 queries."""
         d = len(reader.c)
         key = reader.key_size * reader.keys(orthonormal(d, rng)[:1])
         token = reader.token_size * _away(orthonormal(d, rng)[:1], reader.values)
-        one = reader.values.read(reader.oracle(np.stack([key, token], axis=1)))
-        two = reader.values.read(reader.oracle(np.stack([key, key, token], axis=1)))
+        last = LastPosition(reader.oracle)
+        one = reader.values.read(last(np.stack([key, token], axis=1)))
+        two = reader.values.read(last(np.stack([key, key, token], axis=1)))
         low, high = token @ reader.values.worth, key @ reader.values.worth
         span = high - low
         share = np.array([((answer - low) @ span.T).item() for answer in (one, two)]) / float(np.sum(span**2))

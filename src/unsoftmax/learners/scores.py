@@ -90,6 +90,11 @@ class ScoreReader:
         """Score per unit of product."""
         return self.token_size * self.key_size
 
+    @property
+    def samples(self) -> tuple[int, int]:
+        """Keys and tokens that give a first idea of the size of the scores in one or two queries."""
+        return max(2, self.values.usable), 1
+
     def resized(self, factor: float) -> ScoreReader:
         """The same reader with last tokens ``factor`` times as long."""
         return replace(self, token_size=self.token_size * factor)
@@ -155,11 +160,11 @@ class ScoreReader:
         worth = self.key_size * (groups @ self.values.worth)[which_group]
         own = size[:, None] * (tokens @ self.values.worth)[which_token]
         shift = self.key_size * (groups @ self.c)[which_group] - (size * (tokens @ self.c)[which_token])[:, None]
-        scores = _log_weights(worth, own, answers) + np.log(copies) - shift
+        scores = log_weights(worth, own, answers) + np.log(copies) - shift
         return np.asarray(scores / (self.key_size * size)[:, None])
 
 
-def _log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:
+def log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:
     """Log weight of each key against the last token: ``(pairs, n)`` from worths ``(pairs, n, u)``, ``(pairs, u)`` and answers."""
     if answers.shape[1] == 1:
         return log_odds(answers, own, worth[..., 0])

@@ -22,7 +22,7 @@ class FirstLook:
     Attributes:
         layout: "scalar", "vector" or "all positions".
         outputs: length of an answer (1 for scalar).
-        constant: the answer to the zero token, ``(outputs,)``.
+        zero_answer: the answer to the zero token, as it came.
         floor: precision of the answers as far as seen; ``kind`` is "exact", "float32" or "coarse".
         bend: deviation of one-token answers from an affine function, relative to their size.
         repeats: whether a repeated question got the identical answer.
@@ -31,7 +31,7 @@ class FirstLook:
 
     layout: str
     outputs: int
-    constant: Floats
+    zero_answer: Floats
     floor: Floor
     bend: float
     repeats: bool
@@ -67,7 +67,7 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
     return FirstLook(
         layout=layout,
         outputs=flat.shape[1],
-        constant=flat[0],
+        zero_answer=answers[0:1],
         floor=_floor(flat, bend, jitter),
         bend=bend,
         repeats=jitter == 0.0,

@@ -23,10 +23,12 @@ SEPARATION = 2.0**-60  # last tokens against keys where nothing forbids it: thei
 NEAREST = 0.25  # last tokens against keys otherwise: keeps the frames well conditioned
 SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
 LARGEST_GAIN = 2.0**120  # a W that shows no score at this magnification is zero
+READABLE = 12.0  # scores beyond this are not trusted to tell the size of others
 SEARCH = 24  # steps of a search for the right size; each covers many powers of two
 AMBIGUITY = (
     "The parameters are unique in this form: W, v, c and b are determined by the function. "
-    "A target built from query and key matrices has W = Wk^T Wq / sqrt(r): those two are known only through W, and a key bias not at all."
+    "A target built from query and key matrices has W = Wk^T Wq / sqrt(r): those two are known only through W, "
+    "and a key bias not at all."
 )
 
 
@@ -41,7 +43,7 @@ class OneHeadLearner:
         rank: rank of W; None finds it.
         max_norm: no token longer than this is sent.
         floor: precision of the answers.
-        zero_answer: the raw answer to the one-token sequence ``[0]``, where it was already asked.
+        zero_answer: the raw answer ``(1, …)`` to the one-token sequence ``[0]``, where it was already asked.
     """
 
     rank: int | None = None
@@ -139,16 +141,22 @@ class OneHeadLearner:
                 size = min(size * SCORE / max(seen, 1e-9), self._longest_key())
             else:
                 break
-        read = scores(rotation)
-        while not np.isfinite(read).all():
-            size /= 4.0
+        for _ in range(SEARCH):
             read = scores(rotation)
+            if np.isfinite(read).all():
+                break
+            size /= 4.0
+        else:
+            raise NotInFamilyError(
+                f"Keys before a zero token saturate the softmax at every length down to {size:.1g}; no query bias does that. "
+                "The target is not a softmax head on its raw tokens (positions, or a norm before the scores)."
+            )
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
         zeros = np.zeros((d, 1))
         return Frame(reader.keys(rotation)).vectors(zeros, read / size, zeros)[:, 0], size
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> ScoreReader | None:
-        """A reader whose scores are of size ``SCORE``, or None if W is zero; then one key asked once and twice: is it one softmax?"""
+        """A reader whose scores are of size ``SCORE``, or None if W is zero; then a test that one softmax answers."""
         phase(template.oracle, "scale")
         d = len(template.c)
         reader = self._at_gain(template, SCORE * np.sqrt(d), free)
@@ -158,11 +166,11 @@ class OneHeadLearner:
             seen = np.abs(reader.products(keys, tokens, retries=0)[0]) * reader.gain
             noise = self._noise(reader.values, reader.key_size)
             size = float(np.sqrt(np.mean(seen**2)))
-            if not np.isfinite(size):
-                reader = self._at_gain(template, reader.gain / 2.0**12, free)
+            if not np.isfinite(size) or seen.max() > READABLE:
+                reader = self._at_gain(template, reader.gain / min(2.0**12, max(2.0, seen.max())), free)
                 continue
             louder = self._at_gain(template, min(LARGEST_GAIN, reader.gain * 2.0**24), free)
-            if size > 1e4 * noise:
+            if size > 32 * noise:
                 reader = self._at_gain(template, reader.gain * SCORE / size, free)
                 break
             if louder.gain <= reader.gain:
@@ -197,8 +205,8 @@ class OneHeadLearner:
         error = max(abs(share[1] - expected), off_line / float(np.linalg.norm(span)))
         if not error <= 16 * self._noise(reader.values, reader.key_size):
             raise NotInFamilyError(
-                f"Two copies of a key should weigh {expected:.9g} of the answer if one softmax head answers, but weigh {share[1]:.9g} "
-                f"(deviation {error:.2g}). The target has several heads, positions, or something else between tokens and answer.",
+                f"Two copies of a key should weigh {expected:.9g} of the answer if one softmax head answers, "
+                f"but weigh {share[1]:.9g} (deviation {error:.2g}). The target has several heads, positions, or something else between tokens and answer.",
                 evidence={"copies_deviation": error},
             )
 

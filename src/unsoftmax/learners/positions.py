@@ -21,8 +21,8 @@ ASKERS = 16  # asking tokens per direction: few loud directions are then missed
 def loud_values(oracle: Oracle, b: Floats, rng: np.random.Generator) -> Floats:
     """V ``(width, outputs)`` from two queries, and one more for every direction that no position attended to.
 
-    Loud tokens ``± S t_i`` (a random rotation), then many asking tokens. At each asking position the softmax picks one loud token and
-    the answer is that token's value. Asked again with factors ``1 + i * NAMING``, the ratio of the two answers names i.
+    Loud tokens ``± S t_i`` (a random rotation), then many asking tokens. At each asking position the softmax picks one loud
+    token and the answer is that token's value. Asked again with factors ``1 + i * NAMING``, the ratio of the two answers names i.
     """
     d = oracle.width
     rotation = orthonormal(d, rng)
@@ -122,7 +122,7 @@ def read_pairs(oracle: Oracle, values: Values, size: float, causal: bool, rng: n
 
 
 def _pair_scores(oracle: Oracle, values: Values, tokens: Floats, causal: bool) -> Floats:
-    """Scores ``(1 + d, d)`` of every token at the zero position (row 0; the last zero, asked at the end if causal) and at each token."""
+    """Scores ``(1 + d, d)`` of every token: at a zero position that sees them all (row 0), then at each token."""
     d = len(tokens)
     zeros = np.zeros((max(1, round(float(np.sqrt(d)))), d))
     sequence = np.vstack([zeros, tokens, zeros[:1]])

@@ -1,0 +1,80 @@
+"""The held-out check: fresh sequences that no learner saw, of many lengths and score sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.oracles.base import LastPosition, Oracle
+from unsoftmax.results import Check
+
+LENGTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+SCORES = (0.5, 1.0, 2.0, 4.0)  # standard deviations of scores among the fresh sequences: even, typical and peaked attention
+PER_LENGTH = 16
+
+
+def fresh_sequences(
+    model: Model, rng: np.random.Generator, *, per_length: int = PER_LENGTH, max_norm: float | None = None
+) -> list[Floats]:
+    """Random sequences ``(per_length, length, width)`` for each length, sized so that the model's scores matter."""
+    lengths = (1,) if isinstance(model, FFN) else LENGTHS
+    return [_draw(model, length, per_length, rng, max_norm) for length in lengths]
+
+
+def _draw(model: Model, length: int, count: int, rng: np.random.Generator, max_norm: float | None) -> Floats:
+    tokens = rng.normal(size=(count, length, model.width))
+    tokens *= np.resize(_token_sizes(model), count)[:, None, None]
+    if max_norm is not None:
+        norms = np.linalg.norm(tokens, axis=2, keepdims=True)
+        tokens *= np.minimum(1.0, max_norm * (1 - 2.0**-30) / norms)
+    return np.asarray(tokens)
+
+
+def _token_sizes(model: Model) -> Floats:
+    """Token entries' standard deviations that give the score sizes of ``SCORES``."""
+    if isinstance(model, FFN):
+        return np.array([0.25, 1.0, 2.0, 4.0])
+    head = model.attention if isinstance(model, Transformer) else model
+    bilinear = float(np.linalg.norm(head.W, axis=(1, 2)).max())
+    linear = float(np.linalg.norm(head.c, axis=1).max())
+    sizes = [_size(score, bilinear, linear) for score in SCORES]
+    return np.array(sizes)
+
+
+def _size(score: float, bilinear: float, linear: float) -> float:
+    """The t with ``bilinear t^2 + linear t = score``."""
+    if bilinear == 0:
+        return score / linear if linear > 0 else 1.0
+    return 2 * score / (linear + float(np.sqrt(linear**2 + 4 * bilinear * score)))
+
+
+def held_out(oracle: Oracle, predict: Callable[[Floats], Floats], batches: list[Floats]) -> Check:
+    """Ask every batch and compare with the prediction.
+
+    The relative error is the largest deviation over the standard deviation of the answers themselves (root mean square over outputs),
+    so that a constant in the answers cannot hide an error.
+    """
+    last = LastPosition(oracle)
+    asked = [last(batch).reshape(len(batch), -1) for batch in batches]
+    told = [np.asarray(predict(batch)).reshape(len(batch), -1) for batch in batches]
+    answers = np.concatenate(asked)
+    spread = float(np.sqrt(np.mean(np.var(answers, axis=0))))
+    errors = [float(np.abs(a - t).max()) for a, t in zip(asked, told, strict=True)]
+    worst = max(errors)
+    relative = worst / spread if spread > 0 else (0.0 if worst == 0 else float("inf"))
+    return Check(
+        sequences=len(answers),
+        max_abs_error=worst,
+        relative_error=relative,
+        by_length={int(batch.shape[1]): error for batch, error in zip(batches, errors, strict=True)},
+    )
+
+
+def predictor(model: Model) -> Callable[[Floats], Floats]:
+    """The model as a function of sequences; a network sees the last token."""
+    if isinstance(model, FFN):
+        return lambda sequences: model(sequences[:, -1])
+    assert isinstance(model, Attention | Transformer)
+    return lambda sequences: model(sequences)

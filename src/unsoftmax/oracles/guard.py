@@ -1,0 +1,23 @@
+"""The last gate before a target: nothing longer than allowed passes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle, Wrapper
+
+
+class NormGuard(Wrapper):
+    """Stops a call that holds a token longer than ``max_norm``, or a number that is not finite: either is a fault of the learner."""
+
+    def __init__(self, inner: Oracle, max_norm: float | None = None) -> None:
+        super().__init__(inner)
+        self.max_norm = max_norm
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Check every token, then ask."""
+        if self.max_norm is not None:
+            longest = float(np.sqrt(np.einsum("bld,bld->bl", sequences, sequences).max(initial=0.0)))
+            assert longest <= self.max_norm, f"a learner built a token of length {longest!r}, beyond max_norm {self.max_norm!r}"
+        return self.inner(sequences)

@@ -7,24 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.learners.grid_reader import CONFIRM, COPIES, LEFT_OVER, SAMPLES, VALUE_SAMPLES, PackedReader, off_grid
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.models import Attention, Floats
-from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.probes.packed import Integers, base_of, capacity, common_step, digits, strips
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.probes.packed import Integers, capacity, common_step, strips
 from unsoftmax.results import Floor, Learned
-
-KEY = 2.0**200  # size of keys, and of 1 / last tokens: the last token's own value and score vanish beside the key's
-TILT = 2.0**-60  # share of the strongest value in every key, so that none is worthless; too little to show in a digit
-LONG = 2.0**30  # size of single tokens
-COPIES = 8  # of the last token: they shift the log-odds down, where answers keep their relative precision
-TOP = 3.0  # largest score: beyond it the upper tail loses bits, below it the rounding takes them
-SAMPLE_LARGEST = 2**19 - 1  # range allowed for the first entries, before the range is known
-RANGES = (1, 8, 128, 2048, 32768, SAMPLE_LARGEST)  # largest multiples: ternary, int4, int8, …
-LEFT_OVER = 0.25  # a number this far from whole does not lie on the grid
-SAMPLES = 3  # queries of two entries each
-CONFIRM = 2
-VALUE_SAMPLES = 6  # six multiples all share a factor in 2% of the cases
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +39,7 @@ class GridLearner:
         steps = self._given(oracle.width)
         if self.floor.kind != "exact" or self.max_norm is not None:
             return self._plain(oracle, steps, rng)
-        reader = _Reader(oracle, rng)
+        reader = PackedReader(oracle, rng)
         if not (reader.read_values(steps) and reader.without_bias()):
             return self._plain(oracle, steps, rng)
         if steps is None:
@@ -62,7 +50,7 @@ class GridLearner:
         if multiples is None and isinstance(self.grid, str):  # the first entries shared a step that the others do not
             return self._plain(oracle, None, rng)
         if multiples is None:
-            raise _off_grid(steps, "packed answers are not whole numbers of steps")
+            raise off_grid(steps, "packed answers are not whole numbers of steps")
         model = Attention.single(W=multiples * steps[:, None], v=reader.v, b=reader.b)
         return Learned(
             model=model, ambiguity=_AMBIGUITY, notes=(_grid_note(steps, multiples),), evidence=_evidence(steps, multiples)
@@ -92,7 +80,7 @@ class GridLearner:
         multiples = np.rint(W / found[:, None]).astype(np.int64)
         off = np.abs(W / found[:, None] - multiples)
         if steps is not None and (off > LEFT_OVER).any():
-            raise _off_grid(steps, f"an entry of W lies {off.max():.2f} steps from the nearest multiple", model=model)
+            raise off_grid(steps, f"an entry of W lies {off.max():.2f} steps from the nearest multiple", model=model)
         exact = Attention(
             W=(multiples * found[:, None])[None],
             V=model.V,
@@ -107,196 +95,7 @@ class GridLearner:
         )
 
 
-class _Reader:
-    """Packed questions to one head with scalar answers."""
-
-    def __init__(self, oracle: Oracle, rng: np.random.Generator) -> None:
-        self.oracle, self.rng, self.width = oracle, rng, oracle.width
-        self.b = 0.0
-        self.v = np.zeros(self.width)
-
-    def read_values(self, given: Floats | None) -> bool:
-        """v and b from one-token answers, packed where v lies on a grid; False where answers are vectors."""
-        phase(self.oracle, "values")
-        sample = min(VALUE_SAMPLES, self.width)
-        constant = self.oracle(np.zeros((1, 1, self.width)))
-        if constant.ndim > 1:
-            return False
-        self.b = float(constant[0])
-        self.v[:sample] = self._values_of(np.eye(self.width)[:sample])
-        if not any(self._packed_values(step, sample) for step in self._value_steps(self.v[:sample], given)):
-            self.v[sample:] = self._values_of(np.eye(self.width)[sample:])
-        if not self.v.any():
-            raise NotIdentifiableError(
-                f"Every one-token answer equals {self.b:.6g}: the values are zero, so W never shows in an answer. Ask a target "
-                "whose answers depend on its tokens."
-            )
-        return True
-
-    def _value_steps(self, sample: Floats, given: Floats | None) -> list[float]:
-        """Spacings on which v may lie, judging by a few entries: that of W, or their own, maybe a multiple of the true one."""
-        steps = []
-        if given is not None and np.ptp(given) == 0 and np.abs(sample / given[0] - np.rint(sample / given[0])).max() < 1e-6:
-            steps.append(float(given[0]))
-        own = common_step(sample, fewest=1)
-        return steps + ([] if own is None else [own, own / 2, own / 3])
-
-    def _values_of(self, tokens: Floats) -> Floats:
-        """``tokens @ v`` from one-token answers; the tokens are sent long, to drown the constant."""
-        return (self.oracle(LONG * tokens[:, None]) - self.b) / LONG if len(tokens) else np.zeros(0)
-
-    def _packed_values(self, step: float, sample: int) -> bool:
-        """Read the remaining values several at a time; False if they do not lie on the grid of the first ones."""
-        multiples = np.rint(self.v[:sample] / step).astype(np.int64)
-        largest = _range_of(multiples)
-        count, base = capacity(largest), base_of(largest)
-        places = np.arange(self.width - sample)
-        if not len(places):
-            self.v[:] = multiples * step
-            return True
-        tokens = np.zeros((-(-len(places) // count), self.width))
-        tokens[places // count, sample + places] = float(base) ** (places % count)
-        found, rest = digits(self._values_of(tokens) / step, base, count)
-        multiples = np.concatenate([multiples, found.reshape(-1)[: len(places)]])
-        weights = self.rng.integers(1, 2**10, size=(1, self.width)).astype(np.float64)
-        dense = float(self._values_of(weights)[0]) / step
-        if np.abs(rest).max() > LEFT_OVER or abs(dense - weights[0] @ multiples) > LEFT_OVER:
-            return False
-        self.v[:] = multiples * step
-        return True
-
-    def without_bias(self) -> bool:
-        """Whether keys before a zero token all weigh one half: no query bias. One query."""
-        phase(self.oracle, "query bias")
-        key = KEY * self.rng.uniform(1, 2, size=self.width) * np.where(self.v < 0, -1.0, 1.0)
-        share = (float(self.oracle(np.stack([key, np.zeros(self.width)])[None])[0]) - self.b) / float(key @ self.v)
-        return abs(share - 0.5) < 1e-12
-
-    def scores(self, keys: Floats, tokens: Floats) -> Floats:
-        """``keys W tokens`` row by row, ``(batch, width)`` each; the keys must be signed as v is, so that no value cancels."""
-        strongest = int(np.argmax(np.abs(self.v)))
-        keys = keys.copy()
-        smallest = np.where(keys == 0, np.inf, np.abs(keys)).min(axis=1)
-        keys[:, strongest] += TILT * smallest * np.where(self.v[strongest] < 0, -1.0, 1.0)
-        sequences = np.stack([KEY * keys] + [tokens / KEY] * COPIES, axis=1)
-        high, low = sequences[:, 0] @ self.v, sequences[:, 1] @ self.v
-        parts = np.array_split(sequences, max(1, sequences.nbytes >> 25))
-        answers = np.concatenate([self.oracle(part) for part in parts]) - self.b
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # one logarithm of the ratio: two would be large numbers here, and their difference would lose digits
-            return np.asarray(np.log((answers - low) / (high - answers)) + np.log(COPIES))
-
-    def products(self, rows: Floats, columns: Floats, top: Floats | float) -> Floats:
-        """``rows W columns`` (batch), where their size is at most ``top``: scores are kept within ``TOP``."""
-        gain = TOP / np.broadcast_to(top, len(rows))
-        return self.scores(rows * np.where(self.v < 0, -1.0, 1.0), columns * gain[:, None]) / gain
-
-    def multiples(self, steps: Floats) -> Integers | None:
-        """The whole numbers ``W / steps``, or None if they are not whole."""
-        phase(self.oracle, "range")
-        sample = self._sample(steps)
-        if sample is None:
-            raise _off_grid(steps, "the first entries read are not whole numbers of steps")
-        start = RANGES.index(_range_of(sample))
-        for largest in RANGES[start : start + 3]:
-            phase(self.oracle, "entries")
-            found = self._entries(steps, largest)
-            if found is None:
-                continue
-            phase(self.oracle, "confirm")
-            if self._confirmed(steps, found):
-                return found
-        return None
-
-    def _sample(self, steps: Floats) -> Integers | None:
-        """A few entries, two in a query, read with many spare bits."""
-        rows = self.rng.choice(self.width, size=2 * SAMPLES).reshape(SAMPLES, 2)
-        columns = self.rng.choice(self.width, size=SAMPLES)
-        base = base_of(SAMPLE_LARGEST)
-        keys = np.zeros((SAMPLES, self.width))
-        np.add.at(keys, (np.arange(SAMPLES), rows[:, 0]), 1 / steps[rows[:, 0]])
-        np.add.at(keys, (np.arange(SAMPLES), rows[:, 1]), base / steps[rows[:, 1]])
-        signs = np.where(self.v < 0, -1, 1)[rows]
-        found, rest = digits(self.products(keys, np.eye(self.width)[columns], SAMPLE_LARGEST * base), base, 2)
-        return None if not np.isfinite(rest).all() or np.abs(rest).max() > 2.0**-6 else found * signs
-
-    def _entries(self, steps: Floats, largest: int) -> Integers | None:
-        """Every entry, tile by tile; None if an answer is not a whole number."""
-        base, limit = base_of(largest), capacity(largest)
-        found = np.zeros((self.width, self.width), dtype=np.int64)
-        signs = np.where(self.v < 0, -1, 1)
-        column = 0
-        for strip, height in strips(self.width, limit):
-            tiles = -(-self.width // height)
-            place = np.arange(self.width)
-            keys = np.zeros((tiles, self.width))
-            keys[place // height, place] = float(base) ** (place % height) / steps
-            token = np.zeros(self.width)
-            token[column : column + strip] = float(base) ** (height * np.arange(strip))
-            numbers = self.products(keys, np.broadcast_to(token, keys.shape), float(base) ** (strip * height) / 2)
-            if not np.isfinite(numbers).all():
-                return None
-            read, rest = digits(numbers, base, strip * height)
-            if np.abs(rest).max() > LEFT_OVER:
-                return None
-            block = read.reshape(tiles, strip, height).transpose(0, 2, 1).reshape(tiles * height, strip)
-            found[:, column : column + strip] = block[: self.width] * signs[:, None]
-            column += strip
-        return found
-
-    def _confirmed(self, steps: Floats, multiples: Integers) -> bool:
-        """Dense random products, each of which sees every entry."""
-        rows = self.rng.integers(1, 2**8, size=(CONFIRM, self.width)).astype(np.float64)
-        columns = self.rng.integers(1, 2**8, size=(CONFIRM, self.width)).astype(np.float64)
-        wanted = np.einsum("bi,ij,bj->b", rows * np.where(self.v < 0, -1.0, 1.0), multiples.astype(np.float64), columns)
-        top = 2.0**14 * self.width * float(np.abs(multiples).max(initial=1))
-        return bool(np.abs(self.products(rows / steps, columns, top) - wanted).max() < LEFT_OVER)
-
-    def find_steps(self) -> Floats | None:
-        """A common step from eight entries, or one per row from four entries each, or None where there is no grid."""
-        phase(self.oracle, "grid")
-        cells = self.rng.choice(self.width**2, size=min(8, self.width**2), replace=False)
-        entries = self._singles(cells // self.width, cells % self.width)
-        step = common_step(entries)
-        if step is not None:
-            return np.full(self.width, step)
-        count = min(6, self.width)
-        first = self._row_steps(np.zeros(1, dtype=np.int64), count)
-        if first is None:
-            return None
-        others = self._row_steps(np.arange(1, self.width), count)
-        return None if others is None else np.concatenate([first, others])
-
-    def _row_steps(self, rows: Integers, count: int) -> Floats | None:
-        columns = np.array([self.rng.choice(self.width, size=count, replace=False) for _ in rows], dtype=np.int64).reshape(-1)
-        entries = self._singles(np.repeat(rows, count), columns).reshape(len(rows), count)
-        steps = [common_step(row) for row in entries]
-        return None if any(step is None for step in steps) else np.array(steps, dtype=np.float64)
-
-    def _singles(self, rows: Integers, columns: Integers) -> Floats:
-        """Single entries as real numbers, each to nearly full precision: asked again at the scale that the first answer shows."""
-        keys, tokens = np.eye(self.width)[rows], np.eye(self.width)[columns]
-        signs = np.where(self.v < 0, -1.0, 1.0)[rows]
-        entries = np.zeros(len(rows))
-        top = np.full(len(rows), TOP)
-        for _ in range(12):
-            entries = self.products(keys, tokens, top) * signs
-            size = np.abs(entries)
-            again = (size > 2 * top) | ((size > 0) & (size < top / 8))
-            if not again.any():
-                break
-            top = np.where(again, np.where(np.isfinite(size), 1.5 * size, 2.0**20 * top), top)
-        floor = 2.0**-46 * np.abs(entries).max(initial=0.0)
-        return np.where(np.isfinite(entries) & (np.abs(entries) > floor), entries, 0.0)
-
-
 _AMBIGUITY = "The parameters are unique in this form; W is exact, as whole multiples of the step."
-
-
-def _range_of(multiples: Integers) -> int:
-    """The smallest usual range that holds these multiples."""
-    biggest = int(np.abs(multiples).max(initial=0))
-    return next((largest for largest in RANGES if biggest <= largest), RANGES[-1])
 
 
 def _steps_of(W: Floats, tolerance: float) -> Floats | None:
@@ -317,16 +116,6 @@ def _grid_note(steps: Floats, multiples: Integers) -> str:
 
 def _evidence(steps: Floats, multiples: Integers) -> dict[str, Any]:
     return {"grid": steps[0] if np.ptp(steps) == 0 else steps, "largest_multiple": int(np.abs(multiples).max(initial=0))}
-
-
-def _off_grid(steps: Floats, reason: str, model: Attention | None = None) -> NotInFamilyError:
-    spacing = f"{steps[0]:.9g}" if np.ptp(steps) == 0 else f"{steps.min():.3g} to {steps.max():.3g} (one per row)"
-    return NotInFamilyError(
-        f"The score matrix does not lie on the grid of step {spacing}: {reason}. Leave `grid` out to learn real numbers, or use "
-        '`grid="auto"` to look for the step.',
-        evidence={"grid": spacing},
-        model=model,
-    )
 
 
 def price(width: int, largest: int = 128, *, packed_values: bool = True) -> list[tuple[str, int, int]]:

@@ -1,0 +1,260 @@
+"""Which family a target belongs to, with the evidence, in at most 200 + 4 width queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.checks.family_case import Case, DecidedError, Evidence, inconclusive, outside
+from unsoftmax.checks.family_floor import measure_floor
+from unsoftmax.checks.family_heads import several_heads
+from unsoftmax.checks.family_invariances import invariances
+from unsoftmax.checks.family_names import name_affine, name_bent
+from unsoftmax.checks.family_one_head import one_head
+from unsoftmax.checks.family_one_token import Pilot, continuous, grows, one_token, pilot
+from unsoftmax.checks.family_piecewise import transformer
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.results import Floor
+
+FAMILIES = ("attention", "transformer", "ffn", "attention-behind-network")
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What recovery would cost: ``low`` to ``high`` queries (None where the formula holds an unknown), and the formula in words."""
+
+    low: int | None
+    high: int | None
+    formula: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What a target is, as far as its answers tell.
+
+    Attributes:
+        family: "attention", "transformer", "ffn", "attention-behind-network", or "outside: …" with the kind.
+        inside: whether a learner of this package can recover it.
+        heads: number of heads, where it was found.
+        reason: the verdict in one sentence.
+        evidence: every test with its number and threshold, in the order asked.
+        queries: sequences asked.
+        answers: "scalar", "vector" or "all positions".
+        outputs: length of a vector answer.
+        causal: whether earlier positions ignore later ones; None where only the last position is answered.
+        constant: whether the zero token gets a nonzero answer (b); None where not asked.
+        bias: whether scores carry a term of the earlier token alone (c); None where not asked.
+        residual: whether the last token is added before the network; None where that means nothing.
+        floor: precision of the answers.
+        scale: root mean square entry of tokens at which scores are of order one; None where not found.
+        bill: what recovery would cost; None outside the family.
+    """
+
+    family: str
+    inside: bool
+    heads: int | None
+    reason: str
+    evidence: tuple[Evidence, ...]
+    queries: int
+    answers: str
+    outputs: int | None
+    causal: bool | None
+    constant: bool | None
+    bias: bool | None
+    residual: bool | None
+    floor: Floor
+    scale: float | None
+    bill: Bill | None
+
+
+@dataclass
+class _Findings:
+    heads: int | None = None
+    causal: bool | None = None
+    constant: bool | None = None
+    bias: bool | None = None
+    residual: bool | None = None
+    scale: float | None = None
+
+
+def diagnose_oracle(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> Diagnosis:
+    """Tell the family of a target from at most ``200 + 4 * width`` queries.
+
+    Tests go from cheap to dear and stop at the first that decides: shape and precision of the answers, one-token answers, the scale of
+    the scores, invariances (order, repeats, doubled tokens), then the law of one head, of several heads, or of one head before a network.
+    A test without enough power never says "inside"; the verdict is then "outside: inconclusive (…)".
+
+    Args:
+        oracle: the target.
+        rng: source of the random probes.
+        max_norm: no token longer than this is sent.
+
+    Raises:
+        TargetError: the target fails on a single token of moderate size.
+    """
+    if max_norm is not None and not max_norm > 0:
+        raise ValueError(f"max_norm is {max_norm!r}; it must be a positive number.")
+    case, found = Case(oracle, rng, max_norm), _Findings()
+    try:
+        family, reason = _decide(case, found)
+    except DecidedError as verdict:
+        family, reason = verdict.family, verdict.reason
+    change = _sentinels(case)
+    if change > 1 and "dropout" not in family:
+        family, reason = "outside: changed while asked", "An early question got another answer at the end: the target changed, or several replicas answer."
+    inside = family in FAMILIES
+    return Diagnosis(
+        family=family,
+        inside=inside,
+        heads=found.heads if inside else None,
+        reason=reason,
+        evidence=tuple(case.evidence),
+        queries=case.asked,
+        answers="all positions" if case.everywhere else ("scalar" if case.outputs is None else "vector"),
+        outputs=case.outputs,
+        causal=found.causal,
+        constant=found.constant,
+        bias=found.bias,
+        residual=found.residual if inside else None,
+        floor=case.floor,
+        scale=found.scale,
+        bill=bill(family, case.width, found.heads, case.outputs) if inside else None,
+    )
+
+
+def _decide(case: Case, found: _Findings) -> tuple[str, str]:
+    measure_floor(case)
+    kind = one_token(case)
+    if case.longest == 1:
+        case.record("longer sequences", 1.0, 1.0, False, "The target takes one token only.")
+        return _network(case, kind, "The target takes one token only")
+    point = pilot(case)
+    found.scale = point.scale
+    if not point.listens:
+        case.record("earlier tokens", 0.0, 1.0, False, "Earlier tokens do not change the answer.")
+        return _network(case, kind, "Only the last token matters")
+    invariances(case, kind, point.scale)
+    if point.hard:
+        raise outside("hard attention", "Weights are saturated for tokens of every size: hard attention, or scores that do not shrink with the tokens.")
+    _extras(case, found, point.scale)
+    if kind == "affine":
+        return _attention(case, found, point)
+    if kind == "piecewise":
+        verdict = _relu(case, found, point)
+        if verdict is not None:
+            return verdict
+    return _behind(case, found, point, kind)
+
+
+def _network(case: Case, kind: str, why: str) -> tuple[str, str]:
+    if kind == "piecewise":
+        if not grows(case):
+            raise outside("bounded network", f"{why}, and one-token answers stop growing: a norm or a clip is involved.")
+        if not continuous(case, 1.0):
+            raise outside("jumps", f"{why}, and the answer jumps: no network with ReLU does that.")
+        return "ffn", f"{why}, and one-token answers are piecewise linear: a network with ReLU."
+    if kind == "affine":
+        raise outside("affine map", f"{why}: an affine map of the last token, with no attention to recover.")
+    raise outside("smooth network", f"{why}, and one-token answers bend smoothly: a network without ReLU.")
+
+
+def _extras(case: Case, found: _Findings, scale: float) -> None:
+    """Constant, bias and causality: 3 queries."""
+    p = case.cap(scale, 1.5) * case.draw()
+    zero = np.zeros(case.width)
+    answers = case.ask(np.stack([[zero, zero, zero], [p, -p, zero]]))
+    size = case.tolerance(answers, case.sentinels[0][1])
+    found.constant = bool(np.abs(answers[0]).max() > size)
+    found.bias = bool(np.abs(answers[1] - answers[0]).max() > size)
+    case.record("constant b", float(np.abs(answers[0]).max()) / size, 1.0, True, f"Zero tokens get {'an' if found.constant else 'no'} answer of their own.")
+    case.record(
+        "bias c", float(np.abs(answers[1] - answers[0]).max()) / size, 1.0, True, f"Scores {'carry a' if found.bias else 'show no'} term of the earlier token alone."
+    )
+    if case.everywhere:
+        X = case.cap(scale, 1.5) * case.draw(2, 3)
+        X[1, :2] = X[0, :2]
+        case.asked += 2
+        everywhere = case.oracle(X)
+        gap = float(np.abs(everywhere[0, :2] - everywhere[1, :2]).max()) / case.tolerance(everywhere)
+        found.causal = gap <= 1
+        case.record("causal", gap, 1.0, found.causal, f"Earlier positions {'ignore' if found.causal else 'see'} later tokens.")
+
+
+def _attention(case: Case, found: _Findings, point: Pilot) -> tuple[str, str]:
+    outcome = one_head(case, "affine", point.scale, flat=point.flat)
+    if outcome.passed:
+        found.heads = 1
+        return "attention", "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
+    if outcome.passed is None and outcome.plane is not None:
+        raise inconclusive("power", f"It looks like one head, but {outcome.why}: the answers are too coarse to exclude other targets.")
+    heads = several_heads(case, point.scale)
+    if heads.heads is not None and not heads.residual:
+        found.heads = heads.heads
+        return "attention", f"{heads.heads} softmax heads: they explain all answers along a line and foretell others."
+    raise name_affine(case, point.scale, residual=heads.residual)
+
+
+def _relu(case: Case, found: _Findings, point: Pilot) -> tuple[str, str] | None:
+    if point.flat:
+        outcome = one_head(case, "piecewise", point.scale, flat=True)
+        if outcome.passed and grows(case):
+            found.heads, found.residual = 1, False
+            return "transformer", "The mean of the tokens (scores are zero), then a network with ReLU."
+        raise name_bent(case, point.scale, "piecewise")
+    outcome, residual = transformer(case, point.scale)
+    if outcome.passed and grows(case):
+        found.heads, found.residual = 1, residual
+        extra = ", the last token added," if residual else ""
+        return "transformer", f"One softmax head{extra} and then a network with ReLU: sequences with the same weighted mean are answered alike."
+    if outcome.passed is False:
+        raise name_bent(case, point.scale, "piecewise")
+    return None
+
+
+def _behind(case: Case, found: _Findings, point: Pilot, kind: str) -> tuple[str, str]:
+    outcome = one_head(case, kind, point.scale, flat=point.flat)
+    if outcome.passed:
+        found.heads = 1
+        if kind == "piecewise":
+            found.residual = False
+            return "transformer", "One softmax head and then a network with ReLU: a sequence is answered like its weighted mean."
+        coarse = case.floor.relative > 2.0**-40 or case.floor.absolute > 0
+        if coarse and not grows(case, factor=0.01):
+            raise name_bent(case, point.scale, kind)
+        return "attention-behind-network", "One softmax head behind an unknown smooth network: a sequence is answered like its weighted mean."
+    if outcome.passed is None:
+        raise inconclusive("power", f"Neither proved nor excluded: {outcome.why}.")
+    raise name_bent(case, point.scale, kind)
+
+
+def _sentinels(case: Case) -> float:
+    """Ask two early questions again; returns the change over what the floor allows."""
+    case.begin("sentinels")
+    worst = 0.0
+    case.reserve = 0
+    for sequence, before in case.sentinels[:2]:
+        if case.left() < 1:
+            break
+        after = case.ask(sequence[:1])
+        worst = max(worst, float(np.abs(after - before[:1]).max()) / case.tolerance(before))
+    case.record("unchanged", worst, 1.0, worst <= 1, "Early questions get the same answer at the end." if worst <= 1 else "An early question gets another answer at the end.")
+    return worst
+
+
+def bill(family: str, width: int, heads: int | None, outputs: int | None) -> Bill:
+    """What recovery would cost, from the counting formulas of the learners."""
+    d, m = width, outputs or 1
+    if family == "attention" and heads == 1:
+        if m == 1:
+            return Bill(d + 2 * d - 1 + 16, d * d + d + 16, "d + r (2d - r) + about 16 for rank r, at most d^2 + d + 16")
+        return Bill(d + 2 * -(-d // m) + 16, d + d * -(-d // m) + 16, "d + r ceil((2d - r) / m) + about 16 for rank r and m outputs")
+    if family == "attention":
+        H = heads or 1
+        parameters = H * (d * d + 2 * d) + 1
+        return Bill(-(-parameters // m), 3 * -(-parameters // m) + 64, "1 to 3 times the parameters H (d^2 + 2d) + 1, over m outputs")
+    if family == "attention-behind-network":
+        return Bill(4 * (d * d + d), 10 * (d * d + d) + 64, "4 to 10 for each of the d^2 + d numbers of W and c")
+    if family == "transformer":
+        return Bill(None, None, "about 1.6 (2 with residual) times d^2 + n (d + 2) + 1 for n hidden units")
+    return Bill(None, None, "about 1.5 times n (d + 2) + 1 for n hidden units")

@@ -1,0 +1,247 @@
+"""Diagnosis: several heads with affine one-token answers, fitted along one line of last tokens (57 queries)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.checks.family_case import Case
+from unsoftmax.models import Floats
+
+FIT, CHECK, FAR = 44, 7, 6
+MOST_SCALAR = 5
+MOST_VECTOR = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Design:
+    """Sequences of ``n_i`` copies of ``x + s_i u`` with last token ``x = x0 + t e``: steps ``(rows, kinds)``, copies, t ``(rows,)``."""
+
+    steps: Floats
+    copies: Floats
+    t: Floats
+
+    def shares(self, height: Floats, pace: Floats) -> tuple[Floats, Floats, Floats]:
+        """Mean step ``(…, rows)`` of heads whose score per step is ``height + pace t``, and its derivatives in both."""
+        q = height[..., None] + pace[..., None] * self.t
+        exponent = q[..., None] * self.steps
+        exponent -= exponent.max(axis=-1, keepdims=True)
+        weight = self.copies * np.exp(exponent)
+        weight /= weight.sum(axis=-1, keepdims=True)
+        mean = (weight * self.steps).sum(axis=-1)
+        slope = (weight * self.steps**2).sum(axis=-1) - mean**2
+        return mean, slope, slope * self.t
+
+    def rows(self, chosen: slice) -> Design:
+        """A part of the design."""
+        return Design(self.steps[chosen], self.copies[chosen], self.t[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """``heads`` is None where no number of heads fits."""
+
+    heads: int | None
+    fit: float
+    check: float
+    residual: bool = False
+
+
+def several_heads(case: Case, scale: float) -> Heads:
+    """Fit ``y - f([x]) = sum_h A_h share_h`` with two numbers a head besides A_h, and check it on sequences not in the fit."""
+    case.begin("several heads")
+    design = _design(case.rng)
+    size = case.cap(1.4 * scale, 14.0)
+    x0, e, u = size * case.draw(3)
+    single = case.ask(np.stack([x0, x0 + e, x0 + u])[:, None])
+    tokens = x0 + design.t[:, None] * e
+    sequences = []
+    for x, steps, copies in zip(tokens, design.steps, design.copies, strict=True):
+        sequences.append(np.repeat(x + steps[:, None] * u, copies.astype(int), axis=0))
+    answers = case.ask(np.array(sequences))
+    Y = answers - single[0] - design.t[:, None] * (single[1] - single[0])
+    total = single[2] - single[0]
+    noise = case.noise(answers[:-FAR], single)
+    far_noise = case.noise(answers, single)
+    counts = _counts(Y[:FIT], noise)
+    best = Heads(None, np.inf, np.inf)
+    for heads in counts:
+        found = _fit(design.rows(slice(FIT)), Y[:FIT], heads, case.rng, noise)
+        if found is None:
+            continue
+        height, pace, A, fit = found
+        if fit > 30 * noise:
+            best = min(best, Heads(None, fit / noise, np.inf), key=lambda h: h.fit)
+            continue
+        shares, *_ = design.shares(height, pace)
+        gap = np.abs(Y - shares.T @ A)
+        allowed = np.r_[np.full(FIT + CHECK, 30 * noise), np.full(FAR, 30 * far_noise)][:, None]
+        allowed = allowed + 10 * noise * _amplification(design, height, pace, A)
+        check = float((gap / allowed)[FIT:].max())
+        doubt = 30 * noise + 10 * noise * _amplification_of_sum(design, height, pace, A)
+        excess = float((np.abs(A.sum(axis=0) - total) / doubt).max())
+        loud = float(np.abs(Y).max() / allowed.max())
+        if check <= 1 and loud >= 20:
+            case.record("heads fit", fit / (30 * noise), 1.0, True, f"{heads} heads fit {FIT} answers.")
+            case.record("heads check", check, 1.0, True, f"{heads} heads foretell {CHECK + FAR} other answers.")
+            case.record("no residual", excess, 1.0, excess <= 1, "Values add up to the one-token answer." if excess <= 1 else "The last token has an effect of its own.")
+            return Heads(heads, fit / noise, check, residual=excess > 1)
+        best = Heads(None, fit / noise, check)
+    case.record("heads fit", min(best.fit / 30, 1e300), 1.0, False, "No small number of heads explains the answers.")
+    return best
+
+
+def _design(rng: np.random.Generator) -> Design:
+    rows, kinds, length = FIT + CHECK + FAR, 4, 24
+    steps = np.zeros((rows, kinds))
+    steps[:, :-1] = rng.uniform(-2.0, 2.0, size=(rows, kinds - 1))
+    copies = np.ones((rows, kinds))
+    for row in copies:
+        cuts = np.sort(rng.choice(np.arange(1, length), size=kinds - 1, replace=False))
+        row[:] = np.diff(np.r_[0, cuts, length])
+    t = rng.uniform(-2.0, 2.0, size=rows)
+    steps[-FAR:] *= 3
+    t[-FAR:] *= 2
+    return Design(steps, copies, t)
+
+
+def _counts(Y: Floats, noise: float) -> list[int]:
+    """Numbers of heads worth trying: the rank of vector answers, or one by one."""
+    outputs = Y.shape[1]
+    rank = int((np.linalg.svd(Y, compute_uv=False) > 20 * noise * np.sqrt(len(Y))).sum())
+    if 1 <= rank < outputs:
+        return [h for h in (rank, rank + 1) if h <= MOST_VECTOR]
+    return list(range(max(1, rank), max(MOST_SCALAR, min(rank + 3, MOST_VECTOR)) + 1))
+
+
+def _fit(design: Design, Y: Floats, heads: int, rng: np.random.Generator, noise: float) -> tuple[Floats, Floats, Floats, float] | None:
+    """Best height, pace ``(heads,)`` and A ``(heads, outputs)``, with the largest deviation."""
+    outputs = Y.shape[1]
+    if heads <= outputs and outputs > 1:
+        start = _scan(design, Y, heads)
+        starts = start[None] if start is not None else rng.normal(size=(40, heads, 2)) * 2
+    else:
+        starts = rng.normal(size=(200, heads, 2)) * rng.uniform(0.3, 2.5, size=(200, 1, 1))
+    current, damping = starts, np.full(len(starts), 1e-2)
+    cost = _residual(design, Y, current)[2]
+    for step in range(160):
+        current, cost, damping = _improve(design, Y, current, cost, damping)
+        if step in (10, 25, 45) and len(current) > 12:
+            keep = np.argsort(cost, kind="stable")[: max(12, len(current) // 3)]
+            current, cost, damping = current[keep], cost[keep], damping[keep]
+        if np.sqrt(cost.min() / Y.size) <= noise or damping.min() > 1e12:
+            break
+    theta = current[np.argmin(cost)][None]
+    for _ in range(4):  # a few plain Gauss-Newton steps through QR: normal equations stop early
+        theta = _polish(design, Y, theta)
+    A, rest, _ = _residual(design, Y, theta)
+    return theta[0, :, 0], theta[0, :, 1], A[0], float(np.abs(rest).max())
+
+
+def _residual(design: Design, Y: Floats, theta: Floats) -> tuple[Floats, Floats, Floats]:
+    shares = design.shares(theta[..., 0], theta[..., 1])[0].transpose(0, 2, 1)  # (starts, rows, heads)
+    gram = shares.transpose(0, 2, 1) @ shares
+    ridge = 1e-13 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(gram.shape[1])
+    A = np.linalg.solve(gram + ridge, shares.transpose(0, 2, 1) @ Y)
+    A += np.linalg.solve(gram + ridge, shares.transpose(0, 2, 1) @ (Y - shares @ A))
+    rest = Y - shares @ A
+    return A, rest, (rest**2).sum(axis=(1, 2))
+
+
+def _jacobian(design: Design, theta: Floats, A: Floats) -> Floats:
+    """Variable projection (Kaufman): derivatives of the residual, ``(starts, rows * outputs, 2 heads)``."""
+    shares, by_height, by_pace = design.shares(theta[..., 0], theta[..., 1])
+    basis = np.linalg.qr(shares.transpose(0, 2, 1))[0]
+    slopes = np.concatenate([by_height, by_pace], axis=1).transpose(0, 2, 1)  # (starts, rows, 2 heads)
+    slopes = slopes - basis @ (basis.transpose(0, 2, 1) @ slopes)
+    full = slopes[:, :, None, :] * np.concatenate([A, A], axis=1).transpose(0, 2, 1)[:, None]
+    return -full.reshape(len(theta), -1, full.shape[-1])
+
+
+def _improve(design: Design, Y: Floats, theta: Floats, cost: Floats, damping: Floats) -> tuple[Floats, Floats, Floats]:
+    A, rest, _ = _residual(design, Y, theta)
+    J = _jacobian(design, theta, A)
+    square = J.transpose(0, 2, 1) @ J
+    diagonal = np.einsum("sii->si", square)
+    square = square + (damping[:, None] * (diagonal + 1e-12 * diagonal.max(axis=1, keepdims=True) + 1e-300))[:, :, None] * np.eye(square.shape[1])
+    step = np.linalg.solve(square, J.transpose(0, 2, 1) @ rest.reshape(len(theta), -1, 1))[..., 0]
+    heads = theta.shape[1]
+    moved = theta - np.clip(np.stack([step[:, :heads], step[:, heads:]], axis=-1), -2.0, 2.0)
+    moved = np.clip(moved, -40.0, 40.0)
+    there = _residual(design, Y, moved)[2]
+    better = there < cost
+    return (
+        np.where(better[:, None, None], moved, theta),
+        np.where(better, there, cost),
+        np.where(better, np.maximum(damping / 5, 1e-14), np.minimum(damping * 4, 1e13)),
+    )
+
+
+def _polish(design: Design, Y: Floats, theta: Floats) -> Floats:
+    A, rest, cost = _residual(design, Y, theta)
+    J = _jacobian(design, theta, A)[0]
+    step = np.linalg.lstsq(J, rest.reshape(-1), rcond=1e-14)[0]
+    heads = theta.shape[1]
+    moved = theta - np.stack([step[:heads], step[heads:]], axis=-1)[None]
+    return moved if _residual(design, Y, moved)[2] < cost else theta
+
+
+def _scan(design: Design, Y: Floats, heads: int) -> Floats | None:
+    """Vector answers: shares that lie in the span of the answers' columns, as MUSIC finds sources."""
+    span = np.linalg.svd(Y, full_matrices=False)[0][:, :heads]
+    axis = np.sinh(np.linspace(-3.0, 3.0, 91)) * 0.8
+    height, pace = (g.ravel() for g in np.meshgrid(axis, axis, indexing="ij"))
+    miss = _miss(design, span, height, pace).reshape(91, 91)
+    padded = np.pad(miss, 1, constant_values=np.inf)
+    around = np.min([padded[1 + a : 92 + a, 1 + b : 92 + b] for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b], axis=0)
+    spots = np.argwhere(miss <= around)
+    spots = spots[np.argsort(miss[spots[:, 0], spots[:, 1]], kind="stable")][: 8 * heads]
+    points = np.column_stack([axis[spots[:, 0]], axis[spots[:, 1]]])
+    width = 0.3
+    for _ in range(60):  # pattern search on all spots at once: derivative-free, each shrinks to its own minimum
+        trial = points[:, None] + width * np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1], [1, -1], [-1, 1]]) * (0.2 + np.abs(points).max(axis=1))[:, None, None]
+        values = _miss(design, span, trial[..., 0].ravel(), trial[..., 1].ravel()).reshape(len(points), 9)
+        points = trial[np.arange(len(points)), values.argmin(axis=1)]
+        width *= 0.75
+    final = _miss(design, span, points[:, 0], points[:, 1])
+    chosen: list[Floats] = []
+    for i in np.argsort(final, kind="stable"):
+        if all(np.abs(points[i] - c).max() > 1e-3 * (1 + np.abs(c).max()) for c in chosen):
+            chosen.append(points[i])
+        if len(chosen) == heads:
+            return np.array(chosen)
+    return None
+
+
+def _miss(design: Design, span: Floats, height: Floats, pace: Floats) -> Floats:
+    shares = design.shares(height, pace)[0]
+    length = (shares**2).sum(axis=1)
+    inside = ((shares @ span) ** 2).sum(axis=1)
+    miss: Floats = np.maximum(1 - inside / np.maximum(length, 1e-300), 0.0)
+    return miss
+
+
+def _full_jacobian(design: Design, height: Floats, pace: Floats, A: Floats) -> Floats:
+    """Derivatives of the answers ``(rows, outputs)`` in A, height and pace: ``(rows, outputs, parameters)``."""
+    shares, by_height, by_pace = design.shares(height, pace)
+    outputs = A.shape[1]
+    linear = np.kron(shares.T, np.eye(outputs)).reshape(-1, outputs, len(height) * outputs)
+    bent = [np.einsum("hr,ho->roh", d, A) for d in (by_height, by_pace)]
+    return np.concatenate([linear, *bent], axis=2)
+
+
+def _amplification(design: Design, height: Floats, pace: Floats, A: Floats) -> Floats:
+    """How errors of the fitted answers grow in every answer, ``(rows, outputs)``."""
+    J = _full_jacobian(design, height, pace, A)
+    inverse = np.linalg.pinv(J[:FIT].reshape(-1, J.shape[2]), rcond=1e-15)
+    rows = (J.reshape(-1, J.shape[2]) @ inverse).reshape(*J.shape[:2], -1)
+    return np.asarray(np.sqrt((rows**2).sum(axis=2)))
+
+
+def _amplification_of_sum(design: Design, height: Floats, pace: Floats, A: Floats) -> float:
+    J = _full_jacobian(design, height, pace, A)
+    inverse = np.linalg.pinv(J[:FIT].reshape(-1, J.shape[2]), rcond=1e-15)
+    outputs = A.shape[1]
+    total = np.kron(np.ones((1, len(height))), np.eye(outputs)) @ inverse[: len(height) * outputs]
+    return float(np.sqrt((total**2).sum(axis=1)).max())

@@ -1,0 +1,146 @@
+"""Diagnosis: one head before a ReLU network, with or without residual (about 60 queries)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.checks.family_case import Case
+from unsoftmax.checks.family_one_head import Outcome
+from unsoftmax.checks.family_plane import Plane
+from unsoftmax.models import Floats
+
+COPIES = ((1, 4), (4, 1), (2, 3))  # tokens at x + u and at x: ratios 1/4 and 4 to read, 2/3 to check
+BASES = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-0.7, 0.6], [0.5, -0.8], [-0.6, -0.7]])
+SHARED = 16  # copies of the token that stands in for a whole sequence
+
+
+def transformer(case: Case, scale: float) -> tuple[Outcome, bool]:
+    """Read the scores inside linear cells of the network, then compare sequences that must be answered alike.
+
+    Large x and small u keep ``[(x+u)^k; x]`` inside one linear cell, where ``y - y_x = D k/(k + exp(-z))`` whatever the residual does; two
+    ratios k give z, a third tells cells that hold a kink. Then two sequences with the same last token and the same weighted mean must be
+    answered alike: this holds for any network and any residual, and for one head only.
+
+    Returns:
+        The outcome, and whether the last token is added (a residual).
+    """
+    case.begin("one head before ReLU")
+    axes = min(2, case.width)
+    sample = case.ask(case.cap(16 * scale, 1.5) * case.draw(1, 1))
+    rough = case.noise(sample) / max(float(np.abs(sample).max()), 1e-300)
+    large = case.cap(scale * float(np.clip(math.sqrt(2e-4 / rough), 8.0, 64.0)), 3.0)
+    step = (scale / large) ** 2  # |u| |x| = scale^2, so that scores stay of order one
+    origin, directions = large * case.draw(), large * case.draw(axes)
+    bases = BASES[:, :axes]
+    read = _cells(case, origin, directions, bases, step)
+    z, errors, good = read
+    enough = bool(np.all(good.sum(axis=1) >= 4))
+    case.record("linear cells", float(good.mean()), 0.6, enough, f"{int(good.sum())} of {good.size} places follow the law of one head inside a linear cell.")
+    if not enough:
+        return Outcome(False if good.sum() <= 0.2 * good.size else None, "copies of a token do not follow the law of one head"), False
+    scores, spread, bent = np.zeros((axes, 1 + axes)), np.zeros((axes, 1 + axes)), 0.0
+    for j in range(axes):
+        rows = np.column_stack([np.ones(int(good[j].sum())), bases[good[j]]])
+        solution, *_ = np.linalg.lstsq(rows, z[j, good[j]], rcond=None)
+        inverse = np.linalg.pinv(rows)
+        allowed = 3 * errors[j, good[j]] * (1 + np.abs(rows @ inverse).sum(axis=1)) + 1e-12
+        bent = max(bent, float((np.abs(z[j, good[j]] - rows @ solution) / allowed).max()))
+        scores[j] = solution / step
+        spread[j] = np.abs(inverse) @ errors[j, good[j]] / step
+    if not case.record("bilinear scores", bent, 1.0, bent <= 1, "Score differences " + ("are" if bent <= 1 else "are not") + " affine in the last token."):
+        return Outcome(None if bent < 5 else False, "scores are not bilinear"), False
+    if np.ptp(z[good]) < 10 * errors[good].max() or errors[good].max() > 0.03:
+        return Outcome(None, "scores are too small or answers too coarse"), False
+    # the errors of a plane belong to measured differences; here they belong to the coefficients, which is the same up to a factor of two
+    return _alike(case, Plane(origin, directions, scores, 2 * spread))
+
+
+def _cells(case: Case, origin: Floats, directions: Floats, bases: Floats, step: float) -> tuple[Floats, Floats, Floats]:
+    """Score differences ``(axes, bases)``, their errors, and which places follow the law."""
+    x = origin + bases @ directions
+    questions = []
+    for base in x:
+        questions.append(np.repeat(base[None], 5, axis=0))
+        for u in step * directions:
+            questions += [np.array([base + u] * many + [base] * few) for many, few in COPIES]
+    answers = case.ask(np.array(questions)).reshape(len(bases), 1 + 3 * len(directions), -1)
+    noise = case.noise(answers)
+    rise = (answers[:, 1:] - answers[:, :1]).reshape(len(bases), len(directions), 3, -1).transpose(1, 0, 2, 3)
+    low, high, middle = rise[:, :, 0], rise[:, :, 1], rise[:, :, 2]
+    size = np.maximum((high**2).sum(axis=-1), 1e-300)
+    ratio = (low * high).sum(axis=-1) / size
+    legal = (ratio > 1 / 16) & (ratio < 1)
+    ratio = np.where(legal, ratio, 0.25)
+    decay = 4 * (1 - ratio) / (16 * ratio - 1)  # exp(-z), from (4 + decay) / (4 (1 + 4 decay)) = ratio
+    whole = high * (1 + decay / 4)[..., None]
+    foretold = whole * (2 / (2 + 3 * decay))[..., None]
+    error = 2 * noise / np.sqrt(size)
+    slope = 15 * decay / (4 * (1 + 4 * decay) ** 2)  # |d ratio / d z|
+    errors = error * (1 + ratio) / slope
+    off = np.abs(middle - foretold).max(axis=-1)
+    flat = np.abs(low - ratio[..., None] * high).max(axis=-1)
+    allowed = 20 * noise + np.sqrt(size) * errors
+    good = legal & (off <= allowed) & (flat <= allowed) & (errors < 0.05)
+    return -np.log(decay), errors, good
+
+
+def _alike(case: Case, plane: Plane) -> tuple[Outcome, bool]:
+    """Ask six sequences and, for each, one token in many copies that has the same weighted mean for the same last token."""
+    axes = len(plane.axes)
+    questions, twins, centres, limits, sizes = [], [], [], [], []
+    for _ in range(40):
+        if len(questions) == 6:
+            break
+        last = case.rng.uniform(-0.7, 0.7, size=axes)
+        slope = plane.slope(last)
+        up = slope / float(slope @ slope)
+        side = np.array([-slope[1], slope[0]]) / np.linalg.norm(slope) if axes == 2 else np.zeros(axes)
+        doubt = float(plane.errors.sum(axis=1).max())
+        wide = min(0.5, 0.02 / max(doubt, 1e-12))  # far tokens with equal scores, as far as the scores are known
+        heights = case.rng.uniform(-1.5, 2.0, size=3)
+        offsets = heights[:, None] * up + wide * case.rng.uniform(-1, 1, size=(3, 1)) * side
+        coordinates = np.vstack([last + offsets, last])
+        drift = plane.centre(coordinates) - last
+        factor = _stand_in(float(drift @ slope))
+        if factor is None:
+            continue
+        twin = np.vstack([np.tile(last + factor * drift, (SHARED, 1)), last])
+        questions.append(plane.tokens(coordinates))
+        twins.append(plane.tokens(twin))
+        centres.append(plane.tokens(last + drift))
+        limits.append(plane.uncertainty(coordinates) + plane.uncertainty(twin))
+        sizes.append((drift, last))
+    if len(questions) < 4 or case.longest <= SHARED:
+        return Outcome(None, "no sequences could be made that must be answered alike"), False
+    answers, same, alone = case.ask(np.array(questions)), case.ask(np.array(twins)), case.ask(np.array(centres)[:, None])
+    lasts = case.ask(plane.tokens(np.array([last for _, last in sizes]))[:, None])
+    noise = case.noise(answers, same, alone, lasts)
+    effect = np.abs(answers - lasts).max(axis=1)
+    length = np.array([float(np.linalg.norm(drift)) for drift, _ in sizes])
+    # the network's steepness per coordinate, as seen between the last token and the mean; twice for other cells
+    tolerance = 50 * noise + 20 * effect / np.maximum(length, 1e-300) * np.array([float(limit.sum()) for limit in limits])
+    worst = float((np.abs(answers - same).max(axis=1) / tolerance).max())
+    power = float(np.median(effect / tolerance))
+    passed = case.record("sequences alike", worst, 1.0, worst <= 1, "Sequences with the same weighted mean " + ("are" if worst <= 1 else "are not") + " answered alike.")
+    if not passed:
+        return Outcome(False, "sequences with the same weighted mean are answered differently", plane), False
+    plain = float((np.abs(answers - alone).max(axis=1) / tolerance).max())
+    case.record("residual", plain, 1.0, plain <= 1, "The last token is " + ("not " if plain <= 1 else "") + "added to the attention's output.")
+    if power < 20:
+        return Outcome(None, "too little power", plane), False
+    return Outcome(True, "one head", plane), plain > 1
+
+
+def _stand_in(height: float) -> float | None:
+    """Solve ``t n / (n + exp(-t height)) = 1``: how much further one token in n copies must lie to give the same mean."""
+    t = 1.0
+    for _ in range(200):
+        following = 1 + math.exp(min(50.0, -t * height)) / SHARED
+        if following > 20:
+            return None
+        if abs(following - t) < 1e-15 * t:
+            return following
+        t = following
+    return None

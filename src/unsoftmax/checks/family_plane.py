@@ -1,0 +1,70 @@
+"""Scores of one head on a random plane: six numbers, and sequences whose answers they foretell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.models import Floats
+from unsoftmax.models.attention import softmax
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plane:
+    """The tokens ``origin + coordinates @ axes``, and the scores of one head among them.
+
+    Attributes:
+        origin: ``(width,)``.
+        axes: ``(2, width)``; ``(1, width)`` where the width is one.
+        scores: ``(axes, 1 + axes)``; the score of ``x + u @ axes`` exceeds that of the last token x, with coordinates p, by ``u @ scores @ [1, p]``.
+        errors: standard errors of ``scores``' measurements, ``(axes, 1 + axes)``: of the differences at the origin and one axis further.
+    """
+
+    origin: Floats
+    axes: Floats
+    scores: Floats
+    errors: Floats
+
+    @classmethod
+    def measured(cls, origin: Floats, axes: Floats, z: Floats, errors: Floats) -> Plane:
+        """From score differences ``z[j, i]`` of axis j, at the origin (i = 0) and at the end of axis i - 1."""
+        scores = z.copy()
+        scores[:, 1:] -= z[:, :1]
+        return cls(origin, axes, scores, errors)
+
+    def tokens(self, coordinates: Floats) -> Floats:
+        """Tokens ``(…, width)`` at ``coordinates (…, axes)``."""
+        tokens: Floats = self.origin + coordinates @ self.axes
+        return tokens
+
+    def slope(self, last: Floats) -> Floats:
+        """Score difference per unit of each axis where the last token has coordinates ``last``."""
+        slope: Floats = self.scores @ np.r_[1.0, last]
+        return slope
+
+    def centre(self, coordinates: Floats) -> Floats:
+        """Coordinates of the weighted mean of tokens ``(length, axes)``, the last of which asks."""
+        last = coordinates[-1]
+        centre: Floats = softmax((coordinates - last) @ self.slope(last)) @ coordinates
+        return centre
+
+    def uncertainty(self, coordinates: Floats) -> Floats:
+        """How far the errors of the scores move that centre, per axis."""
+        moved = np.zeros(len(self.axes))
+        here = self.centre(coordinates)
+        for j in range(len(self.axes)):
+            for i in range(self.errors.shape[1]):
+                shift = np.zeros_like(self.scores)
+                shift[j, i] = self.errors[j, i]
+                if i == 0:
+                    shift[j, 1:] -= self.errors[j, 0]
+                moved += np.abs(Plane(self.origin, self.axes, self.scores + shift, self.errors).centre(coordinates) - here)
+        return moved
+
+
+def random_coordinates(rng: np.random.Generator, axes: int, length: int) -> Floats:
+    """Coordinates of one sequence, about one unit wide, the last token nearer to the origin."""
+    coordinates = rng.uniform(-1.5, 1.5, size=(length, axes))
+    coordinates[-1] = rng.uniform(-1.0, 1.0, size=axes)
+    return coordinates

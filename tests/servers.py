@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,14 +42,17 @@ def mlserver(weights: Path, *, precision: str = "FP64", rate: float | None = Non
     http_port, grpc_port = port or free_port(), free_port()
     command = [sys.executable, __file__, str(weights), str(http_port), str(grpc_port), precision, str(rate or 0)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     root = f"http://127.0.0.1:{http_port}"
-    try:
-        wait_until(lambda: answers(f"{root}/v2/models/{MODEL}/ready"), process)
-        yield Hosted(f"{root}/v2/models/{MODEL}", f"grpc://127.0.0.1:{grpc_port}/{MODEL}", process)
-    finally:
-        process.kill()
-        process.wait()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        try:
+            if not started(lambda: answers(f"{root}/v2/models/{MODEL}/ready"), process):
+                log.seek(0)
+                raise RuntimeError(f"the server did not start: {log.read()[-2000:].decode(errors='replace')}")
+            yield Hosted(f"{root}/v2/models/{MODEL}", f"grpc://127.0.0.1:{grpc_port}/{MODEL}", process)
+        finally:
+            process.kill()
+            process.wait()
 
 
 def answers(url: str) -> bool:
@@ -58,12 +62,13 @@ def answers(url: str) -> bool:
         return False
 
 
-def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 60.0) -> None:
+def started(ready: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError("the server did not start")
+            return False
         time.sleep(0.1)
+    return True
 
 
 Reply = tuple[int, dict[str, str], bytes]

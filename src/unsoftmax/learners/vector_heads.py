@@ -1,0 +1,172 @@
+"""Many heads with vector answers: number of heads, W, V, c and b from last-position or all-position answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.vector_heads_addressing import steer
+from unsoftmax.learners.vector_heads_answers import Answers, unit
+from unsoftmax.learners.vector_heads_demixing import Totals, demix, one_token
+from unsoftmax.learners.vector_heads_scores import group_size, read_matrices
+from unsoftmax.learners.vector_heads_values import read_values, slices_for, switched
+from unsoftmax.models import Attention, Floats
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor, Learned
+
+ATTEMPTS = 2  # a base direction may be unlucky for one head; a target outside the family fails every time
+COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
+SELF_CHECKS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class VectorHeadsLearner:
+    """Recover all heads of an attention layer with vector answers, ``heads <= min(width, outputs)``.
+
+    Price for last-position answers, with ``g`` keys per question (``group_size``), ``k = rank + 2`` and ``rows`` about 1.25 rank:
+    ``width + 2`` one-token answers, about 32 saturated pairs, ``9 + min(width, 5 * heads + 4)`` for scales, about
+    ``heads * (1.25 * rank + 6)`` switched answers (``heads * width`` and a few at full rank),
+    ``k * ceil(width / g) + (width - k) * ceil(rows / g)`` for scores (``width * ceil(width / g)`` at full rank), and
+    ``8 + ceil(width / g)`` more where there are biases c.
+
+    Assumes tokens of any length unless ``max_norm`` is given, values of different heads that are linearly independent for a
+    random direction, and scores that can be switched one by one; refuses otherwise. Reference: arXiv 2608.03294 shows why
+    sequences of two distinct tokens and their copies identify the heads.
+
+    Args:
+        floor: how coarse the answers are; every threshold follows from it.
+        heads: the number of heads if it is known; else it is found.
+        rank: an upper bound on the rank of W, if one is known.
+        max_norm: no token longer than this; saturation needs long tokens, so a small bound is refused.
+    """
+
+    floor: Floor = field(default_factory=Floor)
+    heads: int | None = None
+    rank: int | None = None
+    max_norm: float | None = None
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Ask ``oracle`` and return the model, in a form that ``canonical`` only has to sort; checked on a few fresh sequences."""
+        if self.floor.relative > COARSEST:
+            raise TooNoisyError(
+                f"The answers carry a relative error of {self.floor.relative:.1g}; many heads can be read down to {COARSEST:.1g}. "
+                "Ask the target for float32 or better answers."
+            )
+        answers = Answers(oracle, self.floor, self.max_norm)
+        totals = one_token(answers, rng)
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._attempt(answers, totals, rng)
+            except NotInFamilyError as error:
+                if attempt == ATTEMPTS - 1:
+                    if self.floor.kind != "exact":
+                        message = f"{error} The answers are {self.floor.kind}; exact ones may do."
+                        raise TooNoisyError(message, evidence=error.evidence, model=error.model) from error
+                    raise
+        raise AssertionError("unreachable")
+
+    def _attempt(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
+        mixture = demix(answers, totals, rng, heads=self.heads)
+        steering = steer(answers, totals, mixture, rng)
+        values = read_values(answers, totals, mixture, steering.step, switched(answers, totals, steering), rng)
+        offset = float(np.abs(steering.offsets).max()) if steering.offsets.any() else None
+        guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
+        scores = read_matrices(answers, totals, values.V, steering.strength, offset, rng, rank=guess)
+        model = assemble(answers, totals.b, values.V, scores.W, scores.c)
+        self_check(answers, model, rng)
+        return package(model, scores.ranks, values.ranks, scores.residual)
+
+
+def assemble(answers: Answers, b: Floats, V: Floats, W: Floats, c: Floats | None) -> Attention:
+    """The model, without the constant where it is zero as far as the answers can tell."""
+    optional: dict[str, Floats] = {} if c is None else {"c": c}
+    if np.abs(b).max() > answers.floor.absolute:
+        optional["b"] = b
+    return Attention(W=W, V=V, **optional)
+
+
+def package(model: Attention, ranks: tuple[int, ...], value_ranks: tuple[int, ...], residual: float) -> Learned:
+    """The heads with the words that the report needs."""
+    heads = f"{model.heads} head{'s' if model.heads > 1 else ''}"
+    return Learned(
+        model=model,
+        ambiguity="W, V, c and b are unique up to the order of the heads; the factors of W and V (queries, keys) cannot be known.",
+        notes=(
+            f"{heads} found; ranks of W: {', '.join(map(str, sorted(ranks)))}.",
+            f"Ranks of V: {', '.join(map(str, sorted(value_ranks)))}.",
+            f"The part of the answers that the heads do not explain is {residual:.1g} of their size.",
+        ),
+        evidence={"heads": model.heads, "ranks": list(ranks), "value_ranks": list(value_ranks), "residual": residual},
+    )
+
+
+def self_check(answers: Answers, model: Attention, rng: np.random.Generator) -> None:
+    """Compare model and target on six fresh sequences with scores around 1 and around 10; refuse where they differ."""
+    phase(answers.oracle, "self-check")
+    directions = unit(rng, SELF_CHECKS * 5, answers.width).reshape(SELF_CHECKS, 5, -1)
+    quadratic = np.abs(np.einsum("nid,hde,nje->hnij", directions, model.W, directions, optimize=True)).max()
+    linear = np.abs(directions @ model.c.T).max()
+    length = min(1 / np.sqrt(quadratic + 1e-300), 1 / (linear + 1e-300), 1e6)
+    if answers.max_norm is not None:
+        length = min(length, answers.max_norm / 4)
+    X = directions * length * np.where(np.arange(SELF_CHECKS) % 2, 1.0, 3.0)[:, None, None]
+    told, said = answers.last(X), model(X)
+    spread = np.abs(told - told.mean(axis=0)).max(axis=1)
+    error = float((np.abs(told - said).max(axis=1) / np.maximum(spread, np.abs(told).max() * 1e-6 + 1e-300)).max())
+    allowed = max(1e-8, 2.0**12 * answers.eps(float(np.abs(told).max() + 1e-300)))
+    if error > allowed:
+        raise NotInFamilyError(
+            f"The heads found do not explain fresh sequences: relative error {error:.2g}, allowed {allowed:.2g}. "
+            "Two heads may be nearly equal, or the target is more than attention; `unsoftmax diagnose` tells which test it fails.",
+            evidence={"self_check_error": error, "allowed": allowed},
+            model=model,
+        )
+
+
+def price(width: int, outputs: int, heads: int, rank: int | None = None, *, biases: bool = True) -> list[tuple[str, int, int]]:
+    """The usual bill of last-position answers as (phase, queries, tokens); saturated pairs and re-asks vary by a few dozen.
+
+    Args:
+        width: length of a token.
+        outputs: length of an answer.
+        heads: number of heads.
+        rank: rank of W and V of each head; None for full rank.
+        biases: whether there is a query bias c.
+    """
+    size = group_size(outputs, heads)
+    low = rank is not None and rank * heads <= outputs and rank < width - 2
+    goal = slices_for(rank) if low and rank is not None else width
+    slices, count = 1, 0
+    while slices < goal:
+        count += 1
+        step = 3 if slices == 1 else max(4, slices)
+        equal = slices_for(outputs // heads)
+        step = equal - slices if slices < equal < slices + step else step
+        slices = min(width, slices + step)
+    scales = 9 + (8 if biases else 0) + min(width, 5 * heads + 4)
+    groups = -(-width // size)
+    columns = width if rank is None or rank + 2 + 1.3 * rank >= width else rank + 2
+    rows = 0
+    if rank is not None and columns < width:
+        rows = min(width, -(-max(rank + 2, 5 * rank // 4) // size) * size)
+    per_column = -(-width // groups) + copies_for(-(-width // groups))
+    column_queries = groups * (columns + (1 if biases else 0))
+    row_groups = -(-rows // size)
+    row_queries = row_groups * (width - columns)
+    bill = [
+        ("values", width + 2, width + 2),
+        ("heads", 32, 64),
+        ("scales", scales, 2 * scales),
+        ("slices", heads * (slices + count), 2 * heads * (slices + count)),
+        ("columns", column_queries + 2, (column_queries + 2) * per_column),
+    ]
+    if row_queries:
+        bill.append(("rows", row_queries, row_queries * (-(-rows // row_groups) + copies_for(-(-rows // row_groups)))))
+    return [*bill, ("self-check", SELF_CHECKS, 5 * SELF_CHECKS)]
+
+
+def copies_for(size: int) -> int:
+    """Copies of the last token beside ``size`` keys."""
+    return max(1, round(float(np.sqrt(size))))

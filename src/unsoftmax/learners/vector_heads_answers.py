@@ -1,0 +1,103 @@
+"""What the vector-answer learner needs around an oracle: streaming, sizes of tokens, and tolerances that follow the floor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import TargetError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.results import Floor
+
+CHUNK_BYTES = 2**25  # probes in memory at once
+MANTISSA = {"exact": 53, "rounded": 53, "digits": 53, "noisy": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """An oracle with its floor: asks in pieces and sizes the tokens.
+
+    Attributes:
+        oracle: the target.
+        floor: how coarse its answers are.
+        max_norm: no token longer than this, or None.
+    """
+
+    oracle: Oracle
+    floor: Floor
+    max_norm: float | None = None
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+        return self.oracle.width
+
+    @property
+    def bits(self) -> int:
+        """Bits that the target keeps of every coordinate."""
+        return MANTISSA.get(self.floor.kind, 24)
+
+    @property
+    def reach(self) -> float:
+        """Length of the tokens that saturate the softmax: far above any weight, far below overflow."""
+        if self.max_norm is not None:
+            return float(2.0 ** np.floor(np.log2(self.max_norm / 2)))
+        return 2.0**36 if self.bits > 24 else 2.0**20
+
+    @property
+    def contrast(self) -> float:
+        """Length of the last token against the others while saturating; below 1 so that its own value adds no error."""
+        if self.max_norm is not None:
+            return 0.5
+        return 2.0**-20 if self.bits > 24 else 2.0**-9
+
+    def eps(self, size: float) -> float:
+        """Relative error of answers of magnitude ``size``."""
+        return float(self.floor.of(size) / size) if size > 0 else self.floor.relative
+
+    def grid(self, tokens: Floats, length: float) -> Floats:
+        """Round so that sums of two such tokens, none longer than ``2 * length``, are exact in the target's arithmetic."""
+        step = 2.0 ** (np.ceil(np.log2(length)) + 2 - self.bits)
+        rounded: Floats = np.round(tokens / step) * step
+        return rounded
+
+    def last(self, sequences: Floats) -> Floats:
+        """Ask and return the answers at the last position, ``(batch, outputs)``."""
+        return self.stream(lambda start, stop: sequences[start:stop], len(sequences), sequences.shape[1])
+
+    def everywhere(self, sequences: Floats) -> Floats:
+        """Ask and return the answers at every position, ``(batch, length, outputs)``."""
+        step = max(1, CHUNK_BYTES // (8 * sequences.shape[1] * self.width))
+        return np.concatenate([self.oracle(sequences[i : i + step]) for i in range(0, len(sequences), step)])
+
+    def stream(self, build: Callable[[int, int], Floats], count: int, length: int) -> Floats:
+        """Ask ``count`` sequences that ``build(start, stop)`` makes when their turn comes; last position only."""
+        step = max(1, CHUNK_BYTES // (8 * length * self.width))
+        parts = []
+        for start in range(0, count, step):
+            sequences = build(start, min(start + step, count))
+            if self.max_norm is not None and np.linalg.norm(sequences, axis=-1).max() > self.max_norm:
+                raise AssertionError("a probe is longer than max_norm")
+            answers = self.oracle(sequences)
+            if answers.ndim == 1:
+                answers = answers[:, None]
+            parts.append(answers[:, -1] if answers.ndim == 3 else answers)
+        if len({part.shape[1] for part in parts}) > 1:
+            raise TargetError("The target changed the number of its outputs between two calls; it must stay the same.")
+        return np.concatenate(parts)
+
+
+def orthonormal(rng: np.random.Generator, count: int, width: int) -> Floats:
+    """Random orthonormal rows ``(count, width)``, ``count <= width``."""
+    q: Floats = np.linalg.qr(rng.normal(size=(width, count)))[0].T
+    return q
+
+
+def unit(rng: np.random.Generator, count: int, width: int) -> Floats:
+    """Random rows of length one."""
+    rows = rng.normal(size=(count, width))
+    scaled: Floats = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return scaled

@@ -41,13 +41,14 @@ def as_oracle(target: Any, width: int | None = None) -> Oracle:
 
 def identity_of(target: Any) -> str:
     """What a journal knows a target by: as it says itself, a digest of a model's parameters, or its qualified name."""
+    if isinstance(target, Wrapper) and "identity" not in dir(type(target)):
+        settings = ", ".join(f"{k}={v!r}" for k, v in sorted(vars(target).items()) if isinstance(v, bool | int | float | str))
+        return f"{type(target).__name__}({identity_of(target.inner)}, {settings})"
     told = getattr(target, "identity", None)
     if isinstance(told, str):
         return told
     if isinstance(target, CallableOracle):
         return identity_of(target.target)
-    if isinstance(target, Wrapper):
-        return f"{type(target).__name__}({identity_of(target.inner)})"
     if isinstance(target, Attention | FFN | Transformer):
         return f"{type(target).__name__}:{_digest(target)}"
     kind = target if hasattr(target, "__qualname__") else type(target)

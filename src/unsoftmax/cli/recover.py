@@ -1,0 +1,68 @@
+"""``unsoftmax recover``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unsoftmax.cli.outcome import CODES
+from unsoftmax.cli.progress import progress_bar
+from unsoftmax.cli.targets import HELP, open_target
+
+
+@click.command(epilog=HELP)
+@click.argument("target", default="demo")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for weights, report and journal; resumes from it.")
+@click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
+@click.option(
+    "--family",
+    type=click.Choice(["auto", "attention", "transformer", "ffn", "attention-behind-network"]),
+    default="auto",
+    show_default=True,
+    help="What kind of model to look for.",
+)
+@click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; found by itself if left out.")
+@click.option("--heads", type=click.IntRange(min=1), help="Number of heads; found by itself if left out.")
+@click.option("--tolerance", type=float, help="Every answer is within this of the truth; measured if left out.")
+@click.option("--max-norm", type=float, help="Send no token longer than this.")
+@click.option("--budget", type=click.IntRange(min=1), help="Ask no more sequences than this, the check included.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same questions, same result.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def recover(target: str, out: Path | None, width: int | None, as_json: bool, **options: Any) -> int:
+    """Recover a target's parameters from its answers, check them on fresh questions, and write the report.
+
+    With --out the run keeps a journal: the same command goes on where it stopped, and asks nothing twice.
+    """
+    from unsoftmax.driver import recover as run
+    from unsoftmax.report import print_recovery, recovery_json, save_recovery
+
+    oracle = open_target(target, width)
+    if out is not None:
+        make_folder(out)
+    with progress_bar(enabled=not as_json) as tell:
+        recovery = run(
+            oracle, journal=None if out is None else out / "journal.sqlite", on_failure="return", on_progress=tell, **options
+        )
+    recovery.facts["target"] = target
+    recovery.facts["command"] = "unsoftmax " + " ".join(sys.argv[1:])
+    if out is not None:
+        save_recovery(recovery, out)
+    if as_json:
+        click.echo(recovery_json(recovery))
+    else:
+        print_recovery(recovery, out)
+    return CODES[recovery.status]
+
+
+def make_folder(out: Path) -> None:
+    """Create the output folder, or say why it cannot be used."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".unsoftmax-write-test"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise click.UsageError(f"The folder {out} cannot be written ({error.strerror or error}). Choose another with --out.") from error

@@ -1,0 +1,76 @@
+"""Built-in targets: random models to try everything on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.models import FFN, Attention, Floats, Transformer
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.local import CallableOracle
+
+DEFAULTS: dict[str, dict[str, int]] = {
+    "attention": {"width": 64, "heads": 1, "rank": 0, "outputs": 0, "bias": 0, "positions": 0, "causal": 0, "seed": 0},
+    "transformer": {"width": 8, "hidden": 16, "rank": 0, "outputs": 1, "residual": 0, "bias": 0, "seed": 0},
+    "ffn": {"width": 16, "hidden": 32, "outputs": 1, "seed": 0},
+}
+
+
+def demo_model(family: str, **settings: int) -> Attention | FFN | Transformer:
+    """A random model: scores and answers of size one at tokens of size one; ``rank=0`` is full, ``outputs=0`` is scalar."""
+    s = _settings(family, settings)
+    rng = np.random.default_rng([2026, s["seed"]])
+    d, outputs = s["width"], s["outputs"]
+    if family == "ffn":
+        return _network(d, s["hidden"], outputs, rng)
+    if family == "transformer":
+        values = rng.normal(size=(1, d, d)) / np.sqrt(d)
+        head = Attention(_scores(1, d, s["rank"], rng), values, rng.normal(size=(1, d)) / np.sqrt(d) if s["bias"] else None)  # type: ignore[arg-type]
+        return Transformer(head, _network(d, s["hidden"], outputs, rng), residual=bool(s["residual"]))
+    heads = s["heads"]
+    W = _scores(heads, d, s["rank"], rng)
+    V = rng.normal(size=(heads, d, outputs) if outputs else (heads, d)) / np.sqrt(d)
+    if not s["bias"]:
+        return Attention(W, V)
+    return Attention(W, V, rng.normal(size=(heads, d)) / np.sqrt(d), rng.normal(size=V.shape[2:]))
+
+
+def demo_oracle(family: str, **settings: int) -> Oracle:
+    """The model as a target; ``positions=1`` answers at every position, ``causal=1`` with a causal mask."""
+    model = demo_model(family, **settings)
+    s = _settings(family, settings)
+    if isinstance(model, FFN):
+        return CallableOracle(lambda sequences: model(sequences[:, -1]), width=model.width)
+    if isinstance(model, Attention) and (s["positions"] or s["causal"]):
+        return CallableOracle(lambda sequences: model(sequences, "all", causal=bool(s["causal"])), width=model.width)
+    return CallableOracle(model)
+
+
+def _settings(family: str, given: dict[str, Any]) -> dict[str, int]:
+    if family not in DEFAULTS:
+        raise ValueError(f"There is no demo family {family!r}; there are {', '.join(DEFAULTS)}.")
+    unknown = sorted(set(given) - set(DEFAULTS[family]))
+    if unknown:
+        raise ValueError(f"demo:{family} has no setting {unknown[0]!r}; it has {', '.join(DEFAULTS[family])}.")
+    settings = {**DEFAULTS[family], **given}
+    if settings.get("positions") or settings.get("causal"):
+        settings["outputs"] = settings["outputs"] or 1
+    for name in ("width", "heads", "hidden"):
+        if settings.get(name, 1) < 1:
+            raise ValueError(f"demo:{family} has {name}={settings[name]}; it must be at least 1.")
+    if settings.get("rank", 0) > settings["width"]:
+        raise ValueError(f"demo:{family} has rank={settings['rank']}, more than its width {settings['width']}.")
+    return settings
+
+
+def _scores(heads: int, d: int, rank: int, rng: np.random.Generator) -> Floats:
+    rank = rank or d
+    if rank == d:
+        return np.asarray(rng.normal(size=(heads, d, d)) / np.sqrt(d))
+    return np.asarray(rng.normal(size=(heads, d, rank)) @ rng.normal(size=(heads, rank, d)) / np.sqrt(d * rank))
+
+
+def _network(d: int, hidden: int, outputs: int, rng: np.random.Generator) -> FFN:
+    weights = [rng.normal(size=(hidden, d)) / np.sqrt(d), rng.normal(size=(max(1, outputs), hidden)) / np.sqrt(hidden)]
+    return FFN(weights, [rng.normal(size=hidden), rng.normal(size=max(1, outputs))])

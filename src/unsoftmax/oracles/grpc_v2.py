@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax.errors import MissingExtraError, TargetError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.grpc_messages import SERVICE, message
+from unsoftmax.oracles.http import Before
 from unsoftmax.oracles.http_address import Address
 from unsoftmax.oracles.http_codec import DATATYPES, ModelSpec, TensorSpec, from_bytes, shaped, to_datatype
 from unsoftmax.oracles.local import checked_answers
@@ -39,6 +40,7 @@ class GrpcOracle:
         timeout: seconds for one request.
         patience: how often and how long to try again.
         reply_cap: bytes of a reply beyond which it is refused.
+        token: as for ``HttpOracle``.
         token_file: as for ``HttpOracle``.
         ca_file: as for ``HttpOracle``.
     """
@@ -55,6 +57,7 @@ class GrpcOracle:
         timeout: float = 60.0,
         patience: Patience | None = None,
         reply_cap: int = 64 * 2**20,
+        token: Secret | None = None,
         token_file: str | Path | None = None,
         ca_file: str | Path | None = None,
     ) -> None:
@@ -64,7 +67,7 @@ class GrpcOracle:
             raise MissingExtraError("grpcio", "grpc") from error
         self._grpc = grpc
         self.address = _read_address(url)
-        self._token: Secret | None = find_token(file=token_file)
+        self._token: Secret | None = token or find_token(file=token_file)
         if self._token is not None and not self.address.private:
             raise ValueError(f"The token from {self._token.origin} would go unencrypted to {self.address.host}. Use grpcs://.")
         self._ca_file = ca_file
@@ -111,7 +114,7 @@ class GrpcOracle:
             raise ValueError("There is nothing to ask: the batch is empty.")
         return np.concatenate([answers for _, answers in self.parts(sequences)])
 
-    def parts(self, sequences: Floats) -> Iterator[tuple[int, Floats]]:
+    def parts(self, sequences: Floats, before: Before | None = None) -> Iterator[tuple[int, Floats]]:
         """The answers request by request, as ``(start, answers)`` in order; see ``HttpOracle.parts``."""
         plan = self.plan
         try:
@@ -126,6 +129,8 @@ class GrpcOracle:
             while waiting or (start < len(tensor) and failure is None):
                 if start < len(tensor) and failure is None and len(waiting) < self._in_flight:
                     piece = tensor[start : start + min(size, plan.batch or size)]
+                    if before is not None:
+                        before(start, len(piece))
                     request = self._request(piece)
                     waiting.append((start, request, self._begin("ModelInfer", request, "ModelInferResponse"), len(piece)))
                     start += len(piece)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -29,8 +29,9 @@ from unsoftmax.oracles.http_transport import StatusError, Transport
 from unsoftmax.oracles.local import checked_answers
 from unsoftmax.oracles.retry import Patience
 from unsoftmax.oracles.tensors import Plan, Wishes, plan_tensors
-from unsoftmax.oracles.text import find_token, plain
+from unsoftmax.oracles.text import Secret, find_token, plain
 
+Before = Callable[[int, int], None]
 REFUSED_BATCH = (400, 413)  # what servers say to a batch that is too large
 NOT_BINARY = (400, 404, 415, 422, 500, 501)  # what servers say to binary tensors that they do not know
 
@@ -54,6 +55,7 @@ class HttpOracle:
         timeout: seconds without progress after which a request counts as lost.
         patience: how often and how long to try again.
         reply_cap: bytes of a reply, unpacked, beyond which it is refused.
+        token: a bearer token.
         token_file: file with a bearer token; else the variables ``UNSOFTMAX_TOKEN_FILE`` and ``UNSOFTMAX_TOKEN`` are looked at.
         ca_file: certificates to trust in place of the public ones; verification itself cannot be switched off.
     """
@@ -72,6 +74,7 @@ class HttpOracle:
         timeout: float = 30.0,
         patience: Patience | None = None,
         reply_cap: int = 64 * 2**20,
+        token: Secret | None = None,
         token_file: str | Path | None = None,
         ca_file: str | Path | None = None,
     ) -> None:
@@ -82,7 +85,7 @@ class HttpOracle:
         self.address = read_address(url)
         self._transport = Transport(
             self.address,
-            token=find_token(file=token_file),
+            token=token or find_token(file=token_file),
             ca_file=ca_file,
             in_flight=in_flight,
             timeout=timeout,
@@ -152,10 +155,11 @@ class HttpOracle:
             raise ValueError("There is nothing to ask: the batch is empty.")
         return np.concatenate([answers for _, answers in self.parts(sequences)])
 
-    def parts(self, sequences: Floats) -> Iterator[tuple[int, Floats]]:
+    def parts(self, sequences: Floats, before: Before | None = None) -> Iterator[tuple[int, Floats]]:
         """The answers request by request, as ``(start, answers)`` in order, so that each can be kept before the next is waited for.
 
         When a request fails for good, the answers that were under way behind it are still handed out before the error is raised.
+        ``before(start, count)`` is called right before questions are sent.
         """
         asked = self.plan.fit(np.ascontiguousarray(sequences))
         if self._binary is None and self._server is None:
@@ -168,6 +172,8 @@ class HttpOracle:
                 room = 1 if self._binary is None else self._in_flight  # the first batch settles the encoding, alone
                 if start < len(asked) and failure is None and len(waiting) < room:
                     piece = asked[start : start + self._batch(asked)]
+                    if before is not None:
+                        before(start, len(piece))
                     waiting.append((start, self._work().submit(self._ask(piece, sequences.shape[1]))))
                     start += len(piece)
                     continue

@@ -12,6 +12,14 @@ from typing import Any
 from unsoftmax.errors import MissingExtraError
 from unsoftmax.oracles.base import Oracle
 
+QUIET = {  # these loggers print a traceback for every request that is refused or cut off
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "stream": "ext://sys.stderr"}},
+    "loggers": {name: {"level": "CRITICAL", "handlers": ["stderr"], "propagate": False} for name in ("mlserver.grpc", "uvicorn")}
+    | {"mlserver": {"level": "ERROR", "handlers": ["stderr"], "propagate": False}},
+}
+
 
 def serve(
     oracle: Oracle,
@@ -40,6 +48,8 @@ def serve(
         raise MissingExtraError("mlserver", "serve") from error
     from unsoftmax.serving.runtime import HOSTED, HostedTarget, Limiter
 
+    for wanted in (port, grpc_port):
+        _check_port(host, wanted)
     HOSTED[name] = (oracle, None if rate is None else Limiter(rate))
     with tempfile.TemporaryDirectory() as empty:
         settings = mlserver.Settings(
@@ -52,6 +62,7 @@ def serve(
             metrics_endpoint=None,
             model_repository_root=empty,
             load_models_at_startup=False,
+            logging_settings=QUIET,
         )
         model = mlserver.ModelSettings(name=name, implementation=HostedTarget, parameters=mlserver.settings.ModelParameters())
         asyncio.run(_run(mlserver.MLServer, settings, model, announce))
@@ -62,6 +73,15 @@ def free_port(host: str = "127.0.0.1") -> int:
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise OSError(f"Port {port} on {host} cannot be listened on ({error.strerror}). Choose another one.") from error
 
 
 async def _run(kind: Any, settings: Any, model: Any, announce: Callable[[], None] | None) -> None:

@@ -1,0 +1,56 @@
+"""``unsoftmax serve``."""
+
+from __future__ import annotations
+
+import click
+
+from unsoftmax.cli.targets import HELP, open_target
+
+
+@click.command(epilog=HELP)
+@click.argument("target", default="demo")
+@click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
+@click.option("--round", "decimals", type=click.IntRange(min=0), help="Defence: round answers to this many decimals.")
+@click.option(
+    "--noise", type=click.FloatRange(min=0, min_open=True), help="Defence: add Gaussian noise of this standard deviation."
+)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Defence: let this many requests per second pass.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="HTTP port; 0 takes a free one.")
+@click.option("--grpc-port", type=click.IntRange(0, 65535), default=0, help="gRPC port; 0, the default, takes a free one.")
+@click.option("--name", default="target", show_default=True, help="The model's name in its address.")
+def serve(
+    target: str,
+    width: int | None,
+    decimals: int | None,
+    noise: float | None,
+    rate: float | None,
+    port: int,
+    grpc_port: int,
+    name: str,
+) -> int:
+    """Host TARGET on this machine over the Open Inference Protocol, for trying an audit in a second terminal.
+
+    It listens on 127.0.0.1 alone, until Ctrl-C. Noise is added first, then answers are rounded.
+    """
+    from unsoftmax.oracles.base import Oracle
+    from unsoftmax.oracles.noise import Noisy, Rounded
+    from unsoftmax.serving import free_port
+    from unsoftmax.serving import serve as host
+
+    if not name.isidentifier():
+        raise click.UsageError(f"The name {name!r} must be letters, digits and underscores, since it becomes part of the address.")
+    oracle: Oracle = open_target(target, width)
+    if noise is not None:
+        oracle = Noisy(oracle, noise)
+    if decimals is not None:
+        oracle = Rounded(oracle, decimals=decimals)
+    http = port or free_port()
+    grpc = grpc_port or free_port()
+    address = f"http://127.0.0.1:{http}/v2/models/{name}"
+
+    def announce() -> None:
+        click.echo(f"Serving {target} (width {oracle.width}) at {address} and grpc://127.0.0.1:{grpc}/{name}")
+        click.echo(f"In another terminal:  unsoftmax recover {address} --out audit")
+
+    host(oracle, name=name, port=http, grpc_port=grpc, rate=rate, announce=announce)
+    return 0

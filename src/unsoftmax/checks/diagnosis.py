@@ -12,7 +12,7 @@ from unsoftmax.checks.family_heads import several_heads
 from unsoftmax.checks.family_invariances import invariances
 from unsoftmax.checks.family_names import name_affine, name_bent
 from unsoftmax.checks.family_one_head import one_head
-from unsoftmax.checks.family_one_token import Pilot, continuous, grows, one_token, pilot
+from unsoftmax.checks.family_one_token import Pilot, grows, ignores_length, one_token, pilot, sharp
 from unsoftmax.checks.family_piecewise import transformer
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
@@ -151,11 +151,13 @@ def _network(case: Case, kind: str, why: str) -> tuple[str, str]:
     if kind == "piecewise":
         if not grows(case):
             raise outside("bounded network", f"{why}, and one-token answers stop growing: a norm or a clip is involved.")
-        if not continuous(case, 1.0):
-            raise outside("jumps", f"{why}, and the answer jumps: no network with ReLU does that.")
+        if not sharp(case, 1.0):
+            raise outside("not piecewise linear", f"{why}, and the answer jumps or bends smoothly somewhere: no network with ReLU does that.")
         return "ffn", f"{why}, and one-token answers are piecewise linear: a network with ReLU."
     if kind == "affine":
         raise outside("affine map", f"{why}: an affine map of the last token, with no attention to recover.")
+    if kind == "unclear":
+        raise inconclusive("kinks", f"{why}; its answers are neither straight nor evenly bent at the precision at hand.")
     raise outside("smooth network", f"{why}, and one-token answers bend smoothly: a network without ReLU.")
 
 
@@ -203,7 +205,7 @@ def _relu(case: Case, found: _Findings, point: Pilot) -> tuple[str, str] | None:
             return "transformer", "The mean of the tokens (scores are zero), then a network with ReLU."
         raise name_bent(case, point.scale, "piecewise")
     outcome, residual = transformer(case, point.scale)
-    if outcome.passed and grows(case):
+    if outcome.passed and grows(case) and (not case.coarse or sharp(case, 1.0)):
         found.heads, found.residual = 1, residual
         extra = ", the last token added," if residual else ""
         return "transformer", f"One softmax head{extra} and then a network with ReLU: sequences with the same weighted mean are answered alike."
@@ -215,14 +217,15 @@ def _relu(case: Case, found: _Findings, point: Pilot) -> tuple[str, str] | None:
 def _behind(case: Case, found: _Findings, point: Pilot, kind: str) -> tuple[str, str]:
     outcome = one_head(case, kind, point.scale, flat=point.flat)
     if outcome.passed:
-        found.heads = 1
-        if kind == "piecewise":
-            found.residual = False
-            return "transformer", "One softmax head and then a network with ReLU: a sequence is answered like its weighted mean."
-        coarse = case.floor.relative > 2.0**-40 or case.floor.absolute > 0
-        if coarse and not grows(case, factor=0.01):
+        if case.coarse and ignores_length(case, point.scale):
             raise name_bent(case, point.scale, kind)
-        return "attention-behind-network", "One softmax head behind an unknown smooth network: a sequence is answered like its weighted mean."
+        found.heads = 1
+        if kind == "smooth":
+            return "attention-behind-network", "One softmax head behind an unknown smooth network: a sequence is answered like its weighted mean."
+        if not grows(case) or not sharp(case, 1.0):
+            raise inconclusive("kinks", "One head behind a network, but whether that is made of ReLU remains unclear.")
+        found.residual = False
+        return "transformer", "One softmax head and then a network with ReLU: a sequence is answered like its weighted mean."
     if outcome.passed is None:
         raise inconclusive("power", f"Neither proved nor excluded: {outcome.why}.")
     raise name_bent(case, point.scale, kind)

@@ -54,6 +54,7 @@ class Case:
         floor: how coarse the answers are, once measured.
         everywhere: the target answers at every position; the last answer is used.
         longest: longest sequence that the target takes, as far as tried.
+        recent: the latest answers, for their size.
         reach: largest token scale (root mean square entry) to use; shrinks when the target overflows.
     """
 
@@ -71,7 +72,13 @@ class Case:
         self.outputs: int | None = None
         self.longest = 256
         self.reach = math.inf if max_norm is None else max_norm / (math.sqrt(self.width) + 3)
+        self.recent: tuple[Floats, ...] = ()
         self.sentinels: list[tuple[Floats, Floats]] = []
+
+    @property
+    def coarse(self) -> bool:
+        """Whether answers carry less than about 40 bits."""
+        return self.floor.relative > 2.0**-40 or self.floor.absolute > 0
 
     def begin(self, name: str) -> None:
         """Book the following questions under ``name``."""
@@ -88,7 +95,9 @@ class Case:
         if self.max_norm is not None and float(np.linalg.norm(sequences, axis=-1).max()) > self.max_norm:
             raise inconclusive("token length", f"The next test needs tokens longer than max_norm = {self.max_norm:g}.")
         self.asked += len(sequences)  # counted before: a question that made the target fail was asked all the same
-        return self.last(self.oracle(np.ascontiguousarray(sequences)), sequences.shape[1])
+        answers = self.last(self.oracle(np.ascontiguousarray(sequences)), sequences.shape[1])
+        self.recent = (answers,)
+        return answers
 
     def last(self, answers: Floats, length: int) -> Floats:
         """The answers at the last position, as ``(batch, outputs)``."""

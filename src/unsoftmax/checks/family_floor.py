@@ -158,7 +158,8 @@ def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, lis
         size = max(float(np.abs(answers).max()), 1e-300)
         lines.append(answers)
         fine = answers[:8]
-        noises.append(3 * float(np.sqrt((np.diff(fine, n=4, axis=0) ** 2).mean() / 70)) / size)
+        spread = float(np.sqrt((np.diff(fine, n=4, axis=0) ** 2).mean() / 70))
+        noises.append(3 * spread / size if spread > 2 * absolute else 0.0)  # rounding is booked as such
         far, near = (answers[8] - answers[0]) / 128, (answers[7] - answers[0]) / 7
         floor = absolute + sigma + (noises[-1] + FLOAT64) * size
         steep = np.abs(far) * 7 > 20 * floor

@@ -28,8 +28,7 @@ def one_head(case: Case, kind: str, scale: float, *, flat: bool = False) -> Outc
     case.begin("one head")
     if flat:
         return _plain_mean(case, scale)
-    coarse = case.floor.absolute > 0 or case.floor.relative > 2.0**-40
-    reaches = (1.0, 0.5, 1.5) if kind == "affine" else ((1.0, 0.5) if coarse else (0.5, 0.15))
+    reaches = (1.0, 0.5, 1.5) if kind == "affine" else ((1.0, 0.5) if case.coarse else (0.5, 0.15, 0.05))
     outcome = Outcome(None, "no plane was found on which the head can be read")
     for reach in reaches:
         try:
@@ -60,7 +59,7 @@ def _plain_mean(case: Case, scale: float) -> Outcome:
 def _read_plane(case: Case, kind: str, scale: float, reach: float) -> Plane | Outcome:
     axes = min(2, case.width)
     origin = scale * case.draw()
-    candidates = reach * scale * case.draw(4)
+    candidates = reach * scale * case.draw(4 if kind == "affine" else 6)
     values = case.ask(np.vstack([origin, origin + candidates])[:, None])
     change = np.abs(values[1:] - values[0]).max(axis=1)
     chosen = candidates[np.argsort(-change, kind="stable")[:axes]]
@@ -181,7 +180,7 @@ def _foretell(case: Case, kind: str, plane: Plane, strong: bool = False) -> Outc
     foretold, alone = singles[: len(draws)], singles[len(draws) :]
     for coordinates, there, last in zip(draws, foretold, alone, strict=True):
         answer = case.ask(plane.tokens(coordinates)[None])[0]
-        tolerance = case.tolerance(singles) + 10 * float(plane.uncertainty(coordinates) @ chords)
+        tolerance = 12 * case.noise(singles) + 3 * float(plane.uncertainty(coordinates) @ chords)
         worst = max(worst, float(np.abs(answer - there).max()) / tolerance)
         effects.append(float(np.abs(answer - last).max()) / tolerance)
         sizes.append(float(np.abs((coordinates - coordinates[-1]) @ plane.slope(coordinates[-1])).max()))

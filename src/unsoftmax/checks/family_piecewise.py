@@ -28,33 +28,42 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool]:
     """
     case.begin("one head before ReLU")
     axes = min(2, case.width)
-    sample = case.ask(case.cap(16 * scale, 1.5) * case.draw(1, 1))
-    rough = case.noise(sample) / max(float(np.abs(sample).max()), 1e-300)
-    large = case.cap(scale * float(np.clip(math.sqrt(2e-4 / rough), 8.0, 64.0)), 3.0)
+    large = case.cap(scale * _spread(case, scale), 3.0)
     step = (scale / large) ** 2  # |u| |x| = scale^2, so that scores stay of order one
     origin, directions = large * case.draw(), large * case.draw(axes)
     bases = BASES[:, :axes]
     read = _cells(case, origin, directions, bases, step)
     z, errors, good = read
-    enough = bool(np.all(good.sum(axis=1) >= 4))
+    enough = bool(np.all(good.sum(axis=1) >= 3))
     case.record("linear cells", float(good.mean()), 0.6, enough, f"{int(good.sum())} of {good.size} places follow the law of one head inside a linear cell.")
     if not enough:
         return Outcome(False if good.sum() <= 0.2 * good.size else None, "copies of a token do not follow the law of one head"), False
     scores, spread, bent = np.zeros((axes, 1 + axes)), np.zeros((axes, 1 + axes)), 0.0
     for j in range(axes):
-        rows = np.column_stack([np.ones(int(good[j].sum())), bases[good[j]]])
-        solution, *_ = np.linalg.lstsq(rows, z[j, good[j]], rcond=None)
-        inverse = np.linalg.pinv(rows)
-        allowed = 3 * errors[j, good[j]] * (1 + np.abs(rows @ inverse).sum(axis=1)) + 1e-12
+        sure = 1 / errors[j, good[j]]
+        rows = np.column_stack([np.ones(len(sure)), bases[good[j]]])
+        inverse = np.linalg.pinv(rows * sure[:, None]) * sure
+        solution = inverse @ z[j, good[j]]
+        doubt = np.sqrt((inverse / sure) ** 2 @ np.ones(len(sure)))
+        allowed = 3 / sure + 3 * np.abs(rows) @ doubt + 1e-12
         bent = max(bent, float((np.abs(z[j, good[j]] - rows @ solution) / allowed).max()))
-        scores[j] = solution / step
-        spread[j] = np.abs(inverse) @ errors[j, good[j]] / step
+        scores[j], spread[j] = solution / step, doubt / step
     if not case.record("bilinear scores", bent, 1.0, bent <= 1, "Score differences " + ("are" if bent <= 1 else "are not") + " affine in the last token."):
         return Outcome(None if bent < 5 else False, "scores are not bilinear"), False
-    if np.ptp(z[good]) < 10 * errors[good].max() or errors[good].max() > 0.03:
+    if np.ptp(z[good]) < 10 * np.median(errors[good]):
         return Outcome(None, "scores are too small or answers too coarse"), False
-    # the errors of a plane belong to measured differences; here they belong to the coefficients, which is the same up to a factor of two
-    return _alike(case, Plane(origin, directions, scores, 2 * spread))
+    # a plane's errors belong to measured differences, these to their coefficients: the same up to a factor of two
+    return _alike(case, Plane(origin, directions, scores, 2 * spread), scale / large)
+
+
+def _spread(case: Case, scale: float) -> float:
+    """How much longer than ``scale`` the last token can be, and u shorter, before rounding hides the cells' law (3 queries)."""
+    y = case.ask(case.cap(scale, 1.5) * case.draw(3, 1))
+    change = max(float(np.ptp(y, axis=0).max()), 1e-300)
+    relative = case.floor.relative * float(np.abs(y).max()) / change
+    # scores per unit are wrong by B^3 (absolute floor) or B^4 (relative floor) times the floor: keep that near one percent
+    most = min((0.01 / max(relative, 1e-18)) ** 0.25, (0.01 * change / max(case.floor.absolute, 1e-18)) ** (1 / 3))
+    return float(np.clip(most, 6.0, 64.0))
 
 
 def _cells(case: Case, origin: Floats, directions: Floats, bases: Floats, step: float) -> tuple[Floats, Floats, Floats]:
@@ -76,17 +85,17 @@ def _cells(case: Case, origin: Floats, directions: Floats, bases: Floats, step: 
     decay = 4 * (1 - ratio) / (16 * ratio - 1)  # exp(-z), from (4 + decay) / (4 (1 + 4 decay)) = ratio
     whole = high * (1 + decay / 4)[..., None]
     foretold = whole * (2 / (2 + 3 * decay))[..., None]
-    error = 2 * noise / np.sqrt(size)
+    error = noise / np.sqrt(size)
     slope = 15 * decay / (4 * (1 + 4 * decay) ** 2)  # |d ratio / d z|
-    errors = error * (1 + ratio) / slope
+    errors = error * np.sqrt(2 + ratio**2) / slope
     off = np.abs(middle - foretold).max(axis=-1)
     flat = np.abs(low - ratio[..., None] * high).max(axis=-1)
-    allowed = 20 * noise + np.sqrt(size) * errors
-    good = legal & (off <= allowed) & (flat <= allowed) & (errors < 0.05)
+    allowed = 10 * noise + np.sqrt(size) * errors
+    good = legal & (off <= allowed) & (flat <= allowed) & (errors < 0.03)
     return -np.log(decay), errors, good
 
 
-def _alike(case: Case, plane: Plane) -> tuple[Outcome, bool]:
+def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool]:
     """Ask six sequences and, for each, one token in many copies that has the same weighted mean for the same last token."""
     axes = len(plane.axes)
     questions, twins, centres, limits, sizes = [], [], [], [], []
@@ -98,7 +107,9 @@ def _alike(case: Case, plane: Plane) -> tuple[Outcome, bool]:
         up = slope / float(slope @ slope)
         side = np.array([-slope[1], slope[0]]) / np.linalg.norm(slope) if axes == 2 else np.zeros(axes)
         doubt = float(plane.errors.sum(axis=1).max())
-        wide = min(0.5, 0.02 / max(doubt, 1e-12))  # far tokens with equal scores, as far as the scores are known
+        wide = min(0.5, 0.03 / max(doubt, 1e-12))  # far tokens with equal scores, as far as the scores are known
+        if wide < 0.7 * unit:  # shorter ones would not show scores that bend with the earlier token
+            return Outcome(None, "answers are too coarse to test scores of distant tokens"), False
         heights = case.rng.uniform(-1.5, 2.0, size=3)
         offsets = heights[:, None] * up + wide * case.rng.uniform(-1, 1, size=(3, 1)) * side
         coordinates = np.vstack([last + offsets, last])
@@ -120,7 +131,7 @@ def _alike(case: Case, plane: Plane) -> tuple[Outcome, bool]:
     effect = np.abs(answers - lasts).max(axis=1)
     length = np.array([float(np.linalg.norm(drift)) for drift, _ in sizes])
     # the network's steepness per coordinate, as seen between the last token and the mean; twice for other cells
-    tolerance = 50 * noise + 20 * effect / np.maximum(length, 1e-300) * np.array([float(limit.sum()) for limit in limits])
+    tolerance = 12 * noise + 3 * effect / np.maximum(length, 1e-300) * np.array([float(limit.sum()) for limit in limits])
     worst = float((np.abs(answers - same).max(axis=1) / tolerance).max())
     power = float(np.median(effect / tolerance))
     passed = case.record("sequences alike", worst, 1.0, worst <= 1, "Sequences with the same weighted mean " + ("are" if worst <= 1 else "are not") + " answered alike.")
@@ -128,7 +139,8 @@ def _alike(case: Case, plane: Plane) -> tuple[Outcome, bool]:
         return Outcome(False, "sequences with the same weighted mean are answered differently", plane), False
     plain = float((np.abs(answers - alone).max(axis=1) / tolerance).max())
     case.record("residual", plain, 1.0, plain <= 1, "The last token is " + ("not " if plain <= 1 else "") + "added to the attention's output.")
-    if power < 20:
+    case.record("power", power, 8.0, power >= 8, "The effect of the weights against what is known of them.")
+    if power < 8:
         return Outcome(None, "too little power", plane), False
     return Outcome(True, "one head", plane), plain > 1
 

@@ -51,7 +51,7 @@ class Plane:
 
     def uncertainty(self, coordinates: Floats) -> Floats:
         """How far the errors of the scores move that centre, per axis."""
-        moved = np.zeros(len(self.axes))
+        moved = np.zeros(len(self.axes))  # squares: the errors are independent
         here = self.centre(coordinates)
         for j in range(len(self.axes)):
             for i in range(self.errors.shape[1]):
@@ -59,8 +59,8 @@ class Plane:
                 shift[j, i] = self.errors[j, i]
                 if i == 0:
                     shift[j, 1:] -= self.errors[j, 0]
-                moved += np.abs(Plane(self.origin, self.axes, self.scores + shift, self.errors).centre(coordinates) - here)
-        return moved
+                moved += (Plane(self.origin, self.axes, self.scores + shift, self.errors).centre(coordinates) - here) ** 2
+        return np.asarray(np.sqrt(moved))
 
 
 def random_coordinates(rng: np.random.Generator, axes: int, length: int) -> Floats:

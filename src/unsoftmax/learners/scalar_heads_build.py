@@ -1,0 +1,136 @@
+"""From jumps to heads: hyperplanes, values, and every head's scores, while the others are silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.learners.scalar_heads_clusters import Members, Sample, fit_members, measure_cluster, open_cluster
+from unsoftmax.learners.scalar_heads_flat import activation
+from unsoftmax.learners.scalar_heads_measure import Heads, Readings, improve, measure
+from unsoftmax.learners.scalar_heads_pairs import Pairs, run_together
+from unsoftmax.learners.scalar_heads_sketch import Cluster, Sketch, first_station, read_normal
+from unsoftmax.learners.scalar_heads_walk import ZOOM, Crossing, Line, Scales
+from unsoftmax.models import Floats
+
+LEVELS = 2.0**-30  # sums of levels agree to this, relative to the largest
+FAR = -(2.0**20)  # far to the left on any line
+
+
+def sketch_heads(pairs: Pairs, line: Line, crossings: list[Crossing], height: float, size: float, scales: Scales) -> Sketch:
+    """Hyperplanes of all heads; ``height`` is the level far to the left, ``size`` that of the largest."""
+    singles = [crossing for crossing in crossings if crossing.single]
+    shared = [crossing for crossing in crossings if not crossing.single]
+    tasks = [read_normal(line, crossing, biased=scales.biased) for crossing in singles]
+    tasks += [open_cluster(line, crossing, size, biased=scales.biased) for crossing in shared]
+    results = run_together(tasks, pairs.respond_to)
+    normals, offsets = [r[0] for r in results[: len(singles)]], [r[1] for r in results[: len(singles)]]
+    clusters = [Cluster([i], single=True) for i in range(len(singles))]
+    jumps = [crossing.jump for crossing in singles]
+    left = sum(crossing.jump for crossing in singles if crossing.slope < 0.0)
+    members: Members
+    for members in results[len(singles) :]:
+        rate = members.normals @ line.along
+        moving = np.linalg.norm(members.normals, axis=1) > 1e-7 * np.linalg.norm(members.normals, axis=1).max()
+        units = []
+        for side in (rate > 0.0, rate < 0.0):
+            if not (chosen := np.flatnonzero(side & moving)).size:
+                continue
+            lead = chosen[int(np.argmax(np.abs(rate[chosen])))]
+            units.append(len(normals))
+            normals.append(members.normals[lead])
+            offsets.append(float(members.offsets[lead]))
+            jumps.append(float(members.values[chosen].sum()))
+            left += jumps[-1] if rate[lead] < 0.0 else 0.0
+        clusters.append(Cluster(units, single=False))
+    step = line.step * line.direction
+    rest, rest_left = float(pairs.total @ step) - sum(jumps), height - left
+    extra = _unswitched(pairs, line, rest, rest_left, size, biased=scales.biased)
+    rows, shifts = np.array(normals).reshape(-1, len(step)), np.array(offsets)
+    lengths = np.linalg.norm(rows, axis=1)
+    reach = float(np.median(np.abs(shifts) / lengths)) if scales.biased else line.reach
+    return Sketch(step, reach, rows, shifts, clusters, extra, scales.biased)
+
+
+def _unswitched(pairs: Pairs, line: Line, rest: float, rest_left: float, size: float, *, biased: bool) -> Floats:
+    """Activation of the one head with W = 0, if what the others leave over behaves like one; no head if nothing is left over."""
+    double, plain = pairs.respond_to([line.probe(FAR, ZOOM, (2, 1)), line.probe(FAR, ZOOM)])
+    lift = (double - plain) / ZOOM
+    close = LEVELS * size
+    if max(abs(rest), abs(rest_left), abs(lift)) <= close:
+        return np.zeros(0)
+    for on, raised in ((0.5, 2.0 / 3.0), (1.0, 1.0), (0.0, 0.0)):
+        if abs(rest_left - on * rest) <= close and abs(lift - (raised - on) * rest) <= close and (biased or on == 0.5):
+            return np.array([on])
+    raise NotIdentifiableError(
+        "The jumps found do not add up to the sum of all V: two heads may jump at the same place in opposite directions.",
+        evidence={"left_over": rest / size},
+    )
+
+
+@dataclass
+class Measured:
+    """All heads, and the questions that each was read from: readings of single heads, samples of clusters."""
+
+    heads: Heads
+    readings: dict[int, Readings]
+    samples: list[tuple[list[int], Sample]]
+
+
+def measure_heads(pairs: Pairs, sketch: Sketch, values: Floats, bias: Floats | None, *, rng: np.random.Generator) -> Measured:
+    """Measure every cluster at its own station: single heads row by row, others by a joint fit; a head without W comes last."""
+    tasks = []
+    lone = values[len(sketch.normals) :]
+    for cluster in sketch.clusters:
+        place, on = first_station(sketch, cluster, rng=rng)
+        level = on @ values[: len(on)]
+
+        def background(u: Floats, x: Floats, ratio: Floats | float, level: Floats = level) -> Floats:
+            return np.asarray(u @ level + (u @ lone.sum(axis=0)) * activation(bias, u, ratio))
+
+        place.background = background
+        if cluster.single:
+            tasks.append(measure(place, values[cluster.units[0]], biased=sketch.biased))
+        else:
+            tasks.append(measure_cluster(place, biased=sketch.biased, rng=rng))
+    width = len(sketch.step)
+    scores: list[Floats] = []
+    vectors: list[Floats] = []
+    readings: dict[int, Readings] = {}
+    samples: list[tuple[list[int], Sample]] = []
+    for cluster, result in zip(sketch.clusters, run_together(tasks, pairs.respond_to), strict=True):
+        if cluster.single:
+            readings[len(scores)] = result[1]
+            scores.append(result[0])
+            vectors.append(values[cluster.units[0]])
+        else:
+            samples.append((list(range(len(scores), len(scores) + len(result[0]))), result[2]))
+            scores += list(result[0])
+            vectors += list(result[1])
+    for value in lone:
+        own = np.zeros((width, width + 1))
+        own[:, width] = 0.0 if bias is None else bias
+        scores.append(own)
+        vectors.append(value)
+    return Measured(Heads(np.array(scores), np.array(vectors)), readings, samples)
+
+
+def refine(measured: Measured, *, biased: bool) -> Measured:
+    """Read everything again with what the other heads really add, now that they are known; no questions."""
+    heads = measured.heads
+    for _ in range(3):
+        heads = improve(heads, measured.readings, biased=biased)
+        for members, sample in measured.samples:
+            scores, values = heads.scores.copy(), heads.values.copy()
+            current = heads
+            scores[members], values[members] = fit_members(
+                heads.scores[members],
+                heads.values[members],
+                sample,
+                lambda u, x, ratio, m=members, h=current: h.others(m, u, x, ratio),  # type: ignore[misc]
+                biased=biased,
+            )
+            heads = Heads(scores, values)
+    return Measured(heads, measured.readings, measured.samples)

@@ -1,0 +1,86 @@
+"""Choosing tokens that let one head speak: its own score near zero, all other scores far from zero. Linear algebra only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.models import Floats
+
+CANDIDATES = 400
+
+
+def standpoint(
+    normals: Floats, offsets: Floats, head: int | None, *, rng: np.random.Generator, reach: float
+) -> tuple[Floats, float]:
+    """A token where the scores ``normals @ x + offsets`` of all heads but ``head`` are large and that of ``head`` is zero.
+
+    Returns the token and the smallest score among the others. With ``head=None`` all scores are to be large. Among random tokens on
+    the head's hyperplane, and tokens that give all others equal scores with the best signs seen, the one with the
+    largest smallest score for its length wins.
+    """
+    count, width = normals.shape
+    others = [j for j in range(count) if j != head]
+    x = reach * rng.normal(size=(CANDIDATES, width)) / np.sqrt(width) * 2.0 ** rng.integers(-1, 3, size=(CANDIDATES, 1))
+    if head is not None:
+        normal = normals[head]
+        x = x - np.outer((x @ normal + offsets[head]) / (normal @ normal), normal)
+    if not others:
+        return x[0], np.inf
+    pools = [x]
+    best = x[np.argsort(-_worth(x, normals[others], offsets[others], reach))[:8]]
+    for token in best:  # equal scores by least norm, as far as the equations allow
+        signs = np.sign(normals[others] @ token + offsets[others])
+        for size in np.abs(normals[others] @ token + offsets[others]).mean() * np.array([0.5, 1.0, 2.0]):
+            rows = normals[others] if head is None else np.concatenate([normals[others], normals[head][None]])
+            wanted = signs * size - offsets[others]
+            wanted = wanted if head is None else np.append(wanted, -offsets[head])
+            pools.append(np.linalg.lstsq(rows, wanted, rcond=None)[0][None])
+    x = np.concatenate(pools)
+    if head is not None:
+        x = x - np.outer((x @ normal + offsets[head]) / (normal @ normal), normal)
+    worth = _worth(x, normals[others], offsets[others], reach)
+    chosen = x[int(np.argmax(worth))]
+    return chosen, float(np.abs(normals[others] @ chosen + offsets[others]).min())
+
+
+def _worth(x: Floats, normals: Floats, offsets: Floats, reach: float) -> Floats:
+    """Smallest score per length; with offsets the length counts from ``reach``, since a bias does not shrink with x."""
+    floor = reach**2 if offsets.any() else 0.0
+    return np.asarray(np.abs(x @ normals.T + offsets).min(axis=1) / np.sqrt((x**2).sum(axis=1) + floor))
+
+
+def patterns(normals: Floats, offsets: Floats, extra: Floats, *, rng: np.random.Generator, reach: float) -> tuple[Floats, Floats]:
+    """Tokens whose saturated on/off patterns, together with the row of ones, determine every head's value.
+
+    ``extra`` holds the activations of heads that no token switches. Returns tokens ``(n, width)`` and the activation rows, the
+    row of ones first: greedily the pattern that adds most to the smallest singular value, among tokens with large scores.
+    """
+    count, width = normals.shape
+    rows = [np.ones(count + len(extra))]
+    tokens: list[Floats] = []
+    x = reach * rng.normal(size=(40 * CANDIDATES, width)) / np.sqrt(width)
+    pools = [x, -x]
+    if 0 < count <= width:  # one head on, the others off, by least norm; and all off
+        wanted = 2.0 * np.concatenate([np.eye(count), np.zeros((1, count))]) - 1.0
+        sizes = np.linalg.norm(normals, axis=1) * reach / np.sqrt(width)
+        pools.append((wanted * sizes - offsets) @ np.linalg.pinv(normals).T)
+    x = np.concatenate(pools)
+    scores = x @ normals.T + offsets
+    worth = _worth(x, normals, offsets, reach) if count else np.ones(len(x))
+    order = np.argsort(-worth)
+    kinds, first = np.unique(scores[order] > 0.0, axis=0, return_index=True)
+    chosen = order[np.sort(first)]  # the best token of every pattern, best first
+    activations = np.concatenate([(scores[chosen] > 0.0).astype(np.float64), np.tile(extra, (len(chosen), 1))], axis=1)
+    quality = worth[chosen] / worth[chosen].max()
+    while len(rows) < count + len(extra) and len(kinds):
+        gains = np.array([_gain(rows, row) for row in activations]) * np.sqrt(quality)
+        pick = int(np.argmax(gains))
+        if gains[pick] < 1e-9:
+            break
+        rows.append(activations[pick])
+        tokens.append(x[chosen[pick]])
+    return np.array(tokens).reshape(-1, width), np.array(rows)
+
+
+def _gain(rows: list[Floats], row: Floats) -> float:
+    return float(np.linalg.svd(np.array([*rows, row]), compute_uv=False)[-1])

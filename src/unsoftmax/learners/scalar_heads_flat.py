@@ -1,0 +1,107 @@
+"""Heads that no token switches: W = 0, with or without a bias c."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit
+
+from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.learners.scalar_heads_clusters import match, split_at
+from unsoftmax.learners.scalar_heads_measure import Heads, orthonormal
+from unsoftmax.learners.scalar_heads_pairs import Pairs, Task, log_odds, run_together
+from unsoftmax.learners.scalar_heads_sketch import Sketch
+from unsoftmax.learners.scalar_heads_walk import SATURATED, Scales
+from unsoftmax.models import Floats
+
+
+def flat_heads(pairs: Pairs, scales: Scales, direction: Floats) -> Heads:
+    """All heads of a target whose answers depend on x only through its one-token part: c and V, by copies."""
+    width = len(direction)
+    if not scales.biased:  # scores vanish: one head, the mean of the tokens
+        return Heads(np.zeros((1, width, width + 1)), pairs.total[None])
+    values, biases = run_together([_split_biases(scales.step * direction)], pairs.respond_to)[0]
+    scores = np.zeros((len(values), width, width + 1))
+    scores[:, :, width] = biases
+    return Heads(scores, values)
+
+
+def _split_biases(step: Floats) -> Task:
+    """Values V and biases c of heads with W = 0, from splits at one step and at one move across it per direction."""
+    token = np.zeros(len(step))
+    for fraction in (1 / 16, 1 / 64, 1 / 4, 1 / 256, 1 / 1024):
+        base = yield from split_at(fraction * step, token)
+        if base is not None and len(base.values) and np.abs(base.scores).max() < 6.0:
+            break
+    else:
+        raise NotIdentifiableError("The heads have W = 0 and biases c that copies cannot tell apart.")
+    here = fraction * step
+    basis = orthonormal(here)
+    length = float(np.linalg.norm(here))
+    values, biases = np.outer(base.values / length, basis[0]), np.outer(base.scores / length, basis[0])
+    for direction in basis[1:]:
+        move = length / 4.0
+        for _ in range(8):
+            found = yield from split_at(here + move * direction, token)
+            if found is not None and len(found.values) == len(base.values):
+                break
+            move /= 4.0
+        else:
+            raise NotIdentifiableError("The number of heads with W = 0 changes from step to step.")
+        order = match(base, found)
+        values += np.outer(found.values[order] - base.values, direction) / move
+        biases += np.outer(found.scores[order] - base.scores, direction) / move
+    return values, biases
+
+
+def lone_bias(pairs: Pairs, sketch: Sketch, values: Floats, *, rng: np.random.Generator) -> Floats:
+    """The bias c of the one head with W = 0, while far tokens hold all others saturated: about ``width + 8`` questions."""
+    width = len(sketch.step)
+    tokens = sketch.reach * rng.normal(size=(400, width))
+    scores = np.abs(tokens @ sketch.normals.T + sketch.offsets).min(axis=1)
+    token = tokens[int(np.argmax(scores))]
+    value = values[-1]
+    zoom = 1.0
+    basis = orthonormal(sketch.step)
+    length = float(np.linalg.norm(sketch.step))
+
+    def read(moves: Floats, zoom: float) -> tuple[Floats, Floats]:
+        far = token * 64.0 * SATURATED / (scores.max() * zoom)
+        steps = zoom * (sketch.step + moves)
+        responses, actual = pairs.respond(steps, np.tile(far, (len(steps), 1)))
+        on = (sketch.normals @ far + sketch.offsets > 0.0).astype(np.float64)
+        low = actual @ (on @ values[: len(on)])
+        return log_odds(responses - low, low + actual @ value - responses), actual
+
+    for _ in range(40):
+        score = read(np.zeros((1, width)), zoom)[0][0]
+        if abs(score) < 4.0:
+            break
+        zoom /= 4.0
+    moves = np.concatenate([np.zeros((1, width)), length / 8.0 * basis[1:]])
+    read_scores, steps = read(moves, zoom)
+    if not np.isfinite(read_scores).all():
+        raise NotIdentifiableError("A head with W = 0 answers unlike any sigmoid of its bias c.")
+    return np.asarray(np.linalg.solve(steps, read_scores))
+
+
+def refine_bias(pairs: Pairs, heads: Heads, head: int) -> Heads:
+    """Read the bias c of a head with W = 0 again, now that all others are known: ``width`` questions."""
+    width = heads.values.shape[1]
+    bias, value = heads.scores[head, :, width], heads.values[head]
+    basis = orthonormal(value)  # steps that show the head: its value along all of them
+    steps = (np.eye(width) * 0.5 + np.ones((width, 1)) * np.eye(width)[0]) @ basis
+    steps *= 1.0 / np.linalg.norm(bias)
+    tokens = np.zeros_like(steps)
+    responses, actual = pairs.respond(steps, tokens)
+    low = heads.others([head], actual, tokens)
+    scores = log_odds(responses - low, low + actual @ value - responses)
+    if not np.isfinite(scores).all() or np.abs(scores - actual @ bias).max() > 1e-2:
+        raise NotIdentifiableError("A head with W = 0 contradicts its own bias c.")
+    renewed = heads.scores.copy()
+    renewed[head, :, width] = np.linalg.solve(actual, scores)
+    return Heads(renewed, heads.values)
+
+
+def activation(bias: Floats | None, u: Floats, ratio: Floats | float) -> Floats:
+    """Activation of a head with W = 0."""
+    return np.asarray(expit((0.0 if bias is None else u @ bias) + np.log(ratio) + np.zeros(len(u))))

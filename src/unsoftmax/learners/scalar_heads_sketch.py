@@ -1,0 +1,113 @@
+"""What the walk leaves: hyperplanes at one step; then the values, by switching heads on and off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.learners.scalar_heads_design import patterns, standpoint
+from unsoftmax.learners.scalar_heads_measure import Station, orthonormal, settle
+from unsoftmax.learners.scalar_heads_pairs import Pairs, Probe, Task, log_odds
+from unsoftmax.learners.scalar_heads_walk import SATURATED, Crossing, Line
+from unsoftmax.models import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Units that share a hyperplane; ``single`` if it is one head standing alone."""
+
+    units: list[int]
+    single: bool
+
+
+@dataclass
+class Sketch:
+    """Units at one step u: a unit is what jumps as one, a head or the heads of a cluster that turn on the same way.
+
+    Attributes:
+        step: u.
+        reach: length of tokens at which W x and c are of one size, or any if there is no c.
+        normals, offsets: scores ``normals @ x + offsets`` of the units.
+        clusters: which units share a hyperplane.
+        extra: activations of heads that no token switches (W = 0): 1/2 without a bias, else 0 or 1.
+        biased: whether there are biases c.
+    """
+
+    step: Floats
+    reach: float
+    normals: Floats
+    offsets: Floats
+    clusters: list[Cluster]
+    extra: Floats
+    biased: bool
+
+
+def read_normal(line: Line, crossing: Crossing, *, biased: bool) -> Task:
+    """The normal ``W^T u`` and offset ``c·u`` of one head at zoom 1, from one step along each axis at its crossing."""
+    width = len(line.start)
+    token = line.token(crossing.t)
+    sizes = np.full(width, line.reach / (crossing.zoom * abs(crossing.slope)))  # as far as moves the score by 1 along the line
+    scores = np.full(width, np.nan)
+    for _ in range(10):
+        open_axes = np.flatnonzero(~(np.abs(scores) < 8.0))
+        if not len(open_axes):
+            break
+        step = crossing.zoom * line.step * line.direction
+        moved = [token + sizes[i] * np.eye(width)[i] for i in open_axes]
+        levels = np.array((yield [Probe(step, x) for x in moved])) / crossing.zoom
+        read = np.sign(crossing.slope) * log_odds(levels - crossing.low, crossing.high - levels)
+        scores[open_axes] = read
+        sizes[open_axes[~(np.abs(read) < 8.0)]] /= 8.0
+    normal = np.nan_to_num(scores) / (sizes * crossing.zoom)
+    if not biased:  # the hyperplane passes through the origin
+        normal = normal - token * (normal @ token) / (token @ token)
+    return normal, -float(normal @ token) if biased else 0.0
+
+
+def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> Floats:
+    """Every unit's V ``(units, width)``, heads that nothing switches last: ``(units - 1) * (width + 1)`` questions."""
+    width, heads = len(sketch.step), len(sketch.normals) + len(sketch.extra)
+    tokens, rows = patterns(sketch.normals, sketch.offsets, sketch.extra, rng=rng, reach=sketch.reach)
+    if len(rows) < heads:
+        raise NotIdentifiableError(
+            f"The {heads} heads found cannot be switched independently: only {len(rows)} of their patterns differ. "
+            "Two of them may share their scores."
+        )
+    scores = np.abs(tokens @ sketch.normals.T + sketch.offsets) if len(tokens) else np.full((1, 1), np.inf)
+    zoom = 32.0 * SATURATED / scores.min(initial=np.inf) if scores.size else 1.0
+    length = np.linalg.norm(sketch.step)
+    for size in (1 / 8, 1 / 64, 1 / 512):  # of the step; smaller if a pattern changes on the way
+        basis = orthonormal(sketch.step)
+        moves = size * length * np.concatenate([basis[1:], basis[1:].sum(axis=0, keepdims=True) / np.sqrt(width)])
+        steps = zoom * (sketch.step + np.concatenate([np.zeros((1, width)), moves]))
+        if not len(tokens):
+            return pairs.total[None]
+        u, x = np.tile(steps, (len(tokens), 1)), np.repeat(tokens, len(steps), axis=0)
+        responses, actual = pairs.respond(u, x)
+        sums = np.stack(
+            [
+                np.linalg.lstsq(a, r, rcond=None)[0]
+                for a, r in zip(actual.reshape(len(tokens), -1, width), responses.reshape(len(tokens), -1), strict=True)
+            ]
+        )
+        misfit = np.abs(responses - np.einsum("nd,nd->n", actual, np.repeat(sums, len(steps), axis=0)))
+        if misfit.max() <= 2.0**-36 * np.abs(responses).max():
+            break
+    return np.asarray(np.linalg.solve(rows, np.concatenate([pairs.total[None], sums])))
+
+
+def first_station(sketch: Sketch, cluster: Cluster, *, rng: np.random.Generator) -> tuple[Station, Floats]:
+    """The best place to measure a cluster when of the others only hyperplanes and values are known: they must be saturated.
+
+    Returns the station and the activations of all other units there.
+    """
+    others = [i for i in range(len(sketch.normals)) if i not in cluster.units]
+    rows = [cluster.units[0], *others]
+    token, _ = standpoint(sketch.normals[rows], sketch.offsets[rows], 0, rng=rng, reach=sketch.reach)
+    normals, offsets = sketch.normals[rows], sketch.offsets[rows]
+    place = settle(cluster.units[0], sketch.step, token, normals, offsets, 0, SATURATED, biased=sketch.biased)
+    on = (sketch.normals @ token + sketch.offsets > 0.0).astype(np.float64)
+    on[cluster.units] = 0.0
+    return place, on

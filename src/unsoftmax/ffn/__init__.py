@@ -1,1 +1,5 @@
-"""Learners for ReLU feed-forward networks."""
+"""Learners for the feed-forward part."""
+
+from unsoftmax.ffn.learner import FFNLearner
+
+__all__ = ["FFNLearner"]

@@ -1,0 +1,224 @@
+"""Where a piecewise linear function bends along a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.models import Floats
+
+TRUST = 6.0  # a deviation of that many expected errors is a deviation
+NEAR = 1e-6  # half the distance of a pair of probes that finds a slope, relative to the scale and position
+ROUNDS = 400  # a bound only; the depth of the search is near log2 of the number of bends
+
+
+@dataclass(eq=False)
+class Piece:
+    """A stretch of the line on which the function is known to be straight, from its two outermost answers."""
+
+    low: float
+    high: float
+    low_value: Floats
+    high_value: Floats
+    low_error: float
+    high_error: float
+
+    @property
+    def slope(self) -> Floats:
+        """Change of the function per unit of the line, ``(outputs,)``."""
+        return (self.high_value - self.low_value) / (self.high - self.low)
+
+    def value(self, t: float) -> Floats:
+        """The straight continuation at ``t``."""
+        if abs(t - self.low) < abs(t - self.high):  # from the nearer end: the far one may carry a large rounding error
+            return self.low_value + self.slope * (t - self.low)
+        return self.high_value + self.slope * (t - self.high)
+
+    def error(self, t: float) -> float:
+        """Error to expect of ``value(t)``; it grows with the distance from the two answers."""
+        share = (t - self.low) / (self.high - self.low)
+        return abs(1 - share) * self.low_error + abs(share) * self.high_error
+
+    def holds(self, t: float, value: Floats, error: float) -> bool:
+        """Whether an answer lies on the straight continuation."""
+        return bool(np.linalg.norm(self.value(t) - value) <= TRUST * (self.error(t) + error))
+
+    def stretch(self, t: float, value: Floats, error: float) -> None:
+        """Include an answer that lies on the line."""
+        if t > self.high:
+            self.high, self.high_value, self.high_error = t, value, error
+        elif t < self.low:
+            self.low, self.low_value, self.low_error = t, value, error
+
+
+def crossing(left: Piece, right: Piece) -> float:
+    """Where the two straight continuations come closest (they meet there, if one bend lies between them)."""
+    bend = right.slope - left.slope
+    middle = (left.high + right.low) / 2
+    gap = left.value(middle) - right.value(middle)
+    return middle + float(gap @ bend / (bend @ bend))
+
+
+@dataclass(eq=False)
+class Interval:
+    """Unknown ground between two pieces; ``probes`` are the places asked next, ``bend`` the place where a bend is guessed."""
+
+    left: Piece
+    right: Piece
+    probes: tuple[float, ...] = ()
+    bend: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KinkSearch:
+    """Finds every bend on ``[-reach, reach]``, two questions per step, about ``4.5`` per bend.
+
+    Two known pieces are continued to their crossing, and the function is asked just left and just right of it. A bend is accepted
+    only if the left answer lies on the left piece AND the right one on the right piece: the value at the crossing itself lies on
+    both lines even where the right piece begins earlier. All open intervals are asked in one call.
+
+    Args:
+        ask: places ``(n,)`` to answers ``(n, outputs)``.
+        noise: places ``(n,)`` to the error to expect of each answer.
+        scale: length on which the line is thought to vary; only sets where probe distances stop shrinking.
+        most: more bends than that refuse the function.
+    """
+
+    ask: Callable[[Floats], Floats]
+    noise: Callable[[Floats], Floats]
+    scale: float
+    most: int
+
+    def run(self, left: Piece, right: Piece) -> list[Piece]:
+        """The straight pieces from ``left`` to ``right`` in order; bends lie at the crossings of neighbours."""
+        pieces = [left, right]
+        todo = [Interval(left, right)]
+        bends = 0
+        for _ in range(ROUNDS):
+            waiting: list[Interval] = []
+            for interval in todo:
+                if not self._plan(interval, pieces, todo):
+                    waiting.append(interval)
+            if not waiting:
+                return _joined(pieces)
+            places = np.array([t for interval in waiting for t in interval.probes])
+            answers, errors = self.ask(places), self.noise(places)
+            todo, start = [], 0
+            for interval in waiting:
+                stop = start + len(interval.probes)
+                found = self._digest(interval, answers[start:stop], errors[start:stop], pieces)
+                bends += not found
+                todo += found
+                start = stop
+            self._give_up_if_smooth(len(pieces), bends, len(todo))
+        raise NotInFamilyError(
+            f"The search for bends on a line did not end after {ROUNDS} rounds; the target is not a ReLU network."
+        )
+
+    def _give_up_if_smooth(self, pieces: int, bends: int, todo: int) -> None:
+        if pieces > self.most + 2 or (pieces > 100 and bends < pieces // 10):
+            raise NotInFamilyError(
+                f"{pieces} linear pieces on one line and {bends} sharp bends between them, {todo} intervals still open: the target is "
+                f"not a ReLU network of at most {self.most} neurons. If it is larger, raise `max_neurons`; a smooth network cannot be "
+                "learned this way.",
+                evidence={"pieces": pieces, "bends": bends},
+            )
+
+    def _near(self, t: float) -> float:
+        return NEAR * (self.scale + abs(t))
+
+    def _middle(self, low: float, high: float) -> float:
+        """The middle in a scale that is linear near 0 and logarithmic far out: bends crowd near 0 and are sparse far out."""
+        return float(self.scale * np.sinh((np.arcsinh(low / self.scale) + np.arcsinh(high / self.scale)) / 2))
+
+    def _plan(self, interval: Interval, pieces: list[Piece], todo: list[Interval]) -> bool:
+        """Choose the next probes of an interval; True if it is closed without asking."""
+        left, right = interval.left, interval.right
+        gap = right.low - left.high
+        middle = self._middle(left.high, right.low)
+        interval.bend = None
+        if _straight(left, right):
+            if max(left.high - left.low, right.high - right.low) < 0.01 * gap:
+                interval.probes = (middle,)  # the continuation is too uncertain to exclude a faint bend: one look in between
+                return False
+            _merge(left, right, pieces, todo)
+            return True
+        bend = float(np.linalg.norm(right.slope - left.slope))
+        if bend > 0:
+            t = crossing(left, right)
+            if left.high < t < right.low:
+                error = left.error(t) + right.error(t) + float(self.noise(np.array([t]))[0])
+                reach = max(1.5 * TRUST * error / bend, self._near(t))
+                if left.high + reach < t < right.low - reach:
+                    interval.probes, interval.bend = (t - reach, t + reach), t
+                    return False
+        if gap < 8 * self._near(middle):
+            return True  # closer together than can be resolved: one bend stands for all of them
+        reach = min(self._near(middle), gap / 8)
+        interval.probes = (middle - reach, middle + reach)
+        return False
+
+    def _digest(self, interval: Interval, values: Floats, errors: Floats, pieces: list[Piece]) -> list[Interval]:
+        """What the answers say about an interval: the intervals that remain of it (none: a bend is found)."""
+        left, right, probes = interval.left, interval.right, interval.probes
+        on_left = [left.holds(t, y, e) for t, y, e in zip(probes, values, errors, strict=True)]
+        on_right = [right.holds(t, y, e) for t, y, e in zip(probes, values, errors, strict=True)]
+        if interval.bend is not None and on_left[0] and on_right[1]:
+            left.stretch(probes[0], values[0], float(errors[0]))
+            right.stretch(probes[1], values[1], float(errors[1]))
+            return []
+        lone: list[int] = []
+        for i, t in enumerate(probes):
+            if on_left[i] and all(on_left[:i]):
+                left.stretch(t, values[i], float(errors[i]))
+            elif on_right[i] and all(on_right[i:]):
+                right.stretch(t, values[i], float(errors[i]))
+            else:
+                lone.append(i)
+        if not lone:
+            return [Interval(left, right)]
+        if len(lone) == 1:  # a new piece, of which one place is known: one more answer gives its slope
+            i = lone[0]
+            place, other = probes[i], probes[i] + self._near(probes[i])
+            if other >= right.low:
+                other = (place + right.low) / 2
+            spot = np.array([other])
+            answer, error = self.ask(spot)[0], float(self.noise(spot)[0])
+            piece = Piece(place, other, values[i], answer, float(errors[i]), error)
+        else:
+            piece = Piece(probes[0], probes[1], values[0], values[1], float(errors[0]), float(errors[1]))
+        pieces.append(piece)
+        return [Interval(left, piece), Interval(piece, right)]
+
+
+def _straight(left: Piece, right: Piece) -> bool:
+    """Whether two pieces may lie on one straight line."""
+    return (
+        left.holds(right.low, right.low_value, right.low_error)
+        and left.holds(right.high, right.high_value, right.high_error)
+        and right.holds(left.low, left.low_value, left.low_error)
+    )
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """The pieces in order, with neighbours joined that turned out to be one (they were begun at both ends)."""
+    ordered = sorted(pieces, key=lambda piece: piece.low)
+    kept = ordered[:1]
+    for piece in ordered[1:]:
+        if _straight(kept[-1], piece):
+            kept[-1].stretch(piece.high, piece.high_value, piece.high_error)
+        else:
+            kept.append(piece)
+    return kept
+
+
+def _merge(left: Piece, right: Piece, pieces: list[Piece], todo: list[Interval]) -> None:
+    """Two pieces that are one: the left one takes over."""
+    left.stretch(right.high, right.high_value, right.high_error)
+    pieces.remove(right)
+    for interval in todo:
+        if interval.left is right:
+            interval.left = left

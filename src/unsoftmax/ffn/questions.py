@@ -1,0 +1,77 @@
+"""One-token questions to an oracle: asked, remembered for the final fit, and each with the error to expect of its answer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import LastPosition, Oracle
+from unsoftmax.results import Floor
+
+CHUNK_NUMBERS = 2**22  # 32 MB of probes in one call
+
+
+class Questions:
+    """Asks points ``(n, width)`` as sequences of one token and keeps every answer.
+
+    Attributes:
+        points: every point asked, ``(asked, width)``.
+        answers: ``(asked, outputs)``.
+        references: for every point one that certainly lies in the same linear piece, with the widest margin known;
+            the fit reads the activation pattern there, because the point itself may sit right beside a bend.
+        offset, slope: size of the numbers inside the target, ``offset + slope * |x|``; the rounding error is relative to it.
+    """
+
+    def __init__(self, oracle: Oracle, *, floor: Floor, max_norm: float | None) -> None:
+        self.oracle = LastPosition(oracle)
+        self.width = oracle.width
+        self.floor = floor
+        self.max_norm = max_norm
+        self.offset = 0.0
+        self.slope = 0.0
+        self._points: list[Floats] = []
+        self._answers: list[Floats] = []
+        self._references: list[Floats] = []
+
+    def ask(self, points: Floats) -> Floats:
+        """Answers ``(n, outputs)`` to ``points (n, width)``; each point is its own reference until told otherwise."""
+        points = np.ascontiguousarray(points, dtype=np.float64)
+        if self.max_norm is not None:
+            norms = np.linalg.norm(points, axis=1)
+            long = norms > self.max_norm * (1 - 1e-12)
+            points[long] *= (self.max_norm * (1 - 1e-12) / norms[long])[:, None]
+        size = max(1, CHUNK_NUMBERS // self.width)
+        answers = np.concatenate([self.oracle(points[i : i + size, None, :]) for i in range(0, len(points), size)])
+        answers = answers.reshape(len(points), -1)
+        self._points.append(points)
+        self._answers.append(answers)
+        self._references.append(points.copy())
+        return answers
+
+    def relocate(self, call: int, references: Floats) -> None:
+        """Set the references of the ``call``-th call of ``ask``."""
+        self._references[call] = references
+
+    @property
+    def calls(self) -> int:
+        """How often ``ask`` was called."""
+        return len(self._points)
+
+    @property
+    def points(self) -> Floats:
+        """Every point asked, ``(asked, width)``."""
+        return np.concatenate(self._points)
+
+    @property
+    def answers(self) -> Floats:
+        """Every answer, ``(asked, outputs)``."""
+        return np.concatenate(self._answers)
+
+    @property
+    def references(self) -> Floats:
+        """A point well inside the linear piece of each point asked, ``(asked, width)``."""
+        return np.concatenate(self._references)
+
+    def noise(self, points: Floats) -> Floats:
+        """Error to expect of each answer, ``(n,)``."""
+        return np.asarray(self.floor.absolute + self.floor.relative * (self.offset + self.slope * np.linalg.norm(points, axis=-1)))

@@ -1,0 +1,184 @@
+"""One-layer Transformers: attention, then a ReLU network, with or without residual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.ffn.learner import FFNLearner, Found, canonical_network
+from unsoftmax.ffn.questions import Questions
+from unsoftmax.learners.transformer_fit import JointFit
+from unsoftmax.learners.transformer_model import Mixture, Sequences
+from unsoftmax.learners.transformer_scores import ScoreReader, column
+from unsoftmax.learners.transformer_values import FarProbes, has_residual, read_mix
+from unsoftmax.models import FFN, Attention, Floats, Transformer
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor, Learned
+
+CHECKS = 12  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
+ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
+NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerLearner:
+    """Recover ``network(residual * x_N + V^T sum_i a_i x_i)`` with softmax weights ``a``, all of it unknown, from its answers.
+
+    The one-token target is a ReLU network and is learned first. Then ``[x + u; x]`` shows that network at ``x + sigmoid(u·(W x + c)) u``: one
+    question per entry of W, inverted along a monotone path. Far out, where every score is huge, the same question tells whether there is
+    a residual path and, if so, what the values do. At last every parameter is fitted to every answer.
+
+    Price: that of ``FFNLearner``, 8 for the residual (``+ d (d + 1) / p`` if there is one), ``r (2 d - r)`` for W of rank r plus a dozen for
+    its scale, 3 or ``d`` for the query bias, 12 + 12 sequences of up to 8 tokens for fit and check.
+
+    Assumes: as ``FFNLearner``; with residual, that tokens may be long enough to saturate the attention.
+
+    Args:
+        floor: how coarse the answers are.
+        max_norm: no token longer than this is asked.
+        max_neurons: refuse a target with more bends on one line.
+    """
+
+    floor: Floor = field(default_factory=Floor)
+    max_norm: float | None = None
+    max_neurons: int = 2048
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Learn the Transformer; the answers may be scalars or vectors."""
+        questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
+        found = FFNLearner(floor=self.floor, max_norm=self.max_norm, max_neurons=self.max_neurons).find(questions, rng=rng)
+        sequences = Sequences(oracle, floor=self.floor, max_norm=self.max_norm)
+        width = oracle.width
+        phase(oracle, "residual")
+        probes = FarProbes(sequences, found.hinges, found.length)
+        residual = has_residual(probes, rng)
+        mix = read_mix(probes, rng) if residual else np.eye(width)
+        phase(oracle, "scores")
+        model, left, bias = self._scores(sequences, found, mix, rng)
+        phase(oracle, "fit")
+        self._ask_random(sequences, model, found, rng, keep=True)
+        fitted = JointFit(questions, sequences, left, bias, residual).run(model)
+        phase(oracle, "check")
+        deviation = self._ask_random(sequences, fitted, found, rng, keep=False)
+        transformer, notes = canonical_transformer(fitted, found, residual, bias)
+        rank = width if left is None else left.shape[1]
+        evidence = {
+            "neurons": found.hinges.neurons,
+            "rank": rank,
+            "residual": residual,
+            "query_bias": bias,
+            "check_error": deviation,
+        }
+        if not deviation <= ACCEPT + 100 * self.floor.absolute / found.spread:
+            raise NotInFamilyError(
+                f"On one token the target is a ReLU network of {found.hinges.neurons} neurons, but one softmax head in front of it "
+                f"({'with' if residual else 'without'} residual, score matrix of rank {rank}) misses fresh sequences by {deviation:.1e} of their "
+                "spread. The target may have several heads, positions, or another way to mix its tokens; `unsoftmax diagnose` tells which.",
+                evidence=evidence,
+                model=transformer,
+            )
+        return Learned(model=transformer, ambiguity=_ambiguity(residual), notes=notes, evidence=evidence)
+
+    def price(
+        self, width: int, neurons: int, outputs: int = 1, rank: int | None = None
+    ) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+        """Queries and tokens by phase, each as (low, high)."""
+        known = width if rank is None else rank
+        scores = (known * (2 * width - known) + 6, int(1.2 * known * (2 * width - known)) + 2 * width + 60)
+        values = (8, 8 + 2 * width * (width + 3) // outputs + 4 * width)
+        phases = FFNLearner().price(width, neurons, outputs)
+        phases.append(("residual", values, (2 * values[0], 2 * values[1])))
+        phases.append(("scores", scores, (2 * scores[0], 2 * scores[1])))
+        return [*phases, ("fit", (CHECKS, CHECKS), (54, 54)), ("check", (CHECKS, CHECKS), (54, 54))]
+
+    def _scores(
+        self, sequences: Sequences, found: Found, mix: Floats, rng: np.random.Generator
+    ) -> tuple[Mixture, Floats | None, bool]:
+        """W, c and the column space of W if its rank is not full."""
+        width = len(mix)
+        length = found.length if self.max_norm is None else min(found.length, 0.4 * self.max_norm)
+        reader = ScoreReader(sequences, found.hinges, mix, length, np.zeros(width))
+        reader, bias = self._bias(reader, found, rng)
+        distance = self._distance(reader, length, rng)
+        reader = replace(reader, reach=distance)
+        places = np.linalg.qr(rng.normal(size=(width, width)))[0].T * distance
+        known, size, columns = np.zeros((width, 0)), 0.0, np.zeros((width, width))
+        for k in range(width):
+            places[k] = _good_place(reader, places[k])
+            columns[:, k], fresh = column(reader, places[k], known, size, rng)
+            size = max(size, float(np.linalg.norm(columns[:, k])))
+            if fresh:
+                unit = columns[:, k] / np.linalg.norm(columns[:, k])
+                known = np.linalg.qr(np.concatenate([known, unit[:, None]], axis=1))[0]
+        W = np.linalg.solve(places, columns.T).T
+        return Mixture(found.hinges, mix, W, reader.c), known if known.shape[1] < width else None, bias
+
+    def _bias(self, reader: ScoreReader, found: Found, rng: np.random.Generator) -> tuple[ScoreReader, bool]:
+        """At ``x = 0`` the scores are ``u·c``: a few tell whether there is a query bias, ``width`` of them what it is."""
+        width = len(reader.c)
+        zero = np.zeros(width)
+        steps = reader.steps(zero, rng.normal(size=(min(3, width), width)))
+        scores, steps = reader.read(np.repeat(zero[None], len(steps), axis=0), steps)
+        silent = NO_BIAS + 1e3 * found.error + 1e2 * self.floor.absolute / found.spread
+        if np.abs(scores).max() <= silent:
+            return reader, False
+        c, _ = column(reader, zero, np.zeros((width, 0)), 0.0, rng)
+        return replace(reader, c=c), True
+
+    def _distance(self, reader: ScoreReader, length: float, rng: np.random.Generator) -> float:
+        """Length of ``x`` and ``u`` at which scores are of order 1, between a sixteenth and sixteen lengths of the network."""
+        width = len(reader.c)
+        x = rng.normal(size=width)
+        x = _good_place(reader, x * (length / np.linalg.norm(x)))
+        steps = reader.steps(x, rng.normal(size=(4, width)))
+        scores, steps = reader.read(np.repeat(x[None], 4, axis=0), steps)
+        rates = np.abs(scores - steps @ reader.c) / (np.linalg.norm(steps, axis=1) * np.linalg.norm(x))
+        rate = float(np.sqrt(np.mean(rates**2)))
+        distance = float(np.clip(np.sqrt(1.0 / max(rate, 1e-300)), length / 16, 16 * length))
+        return distance if self.max_norm is None else min(distance, 0.4 * self.max_norm)
+
+    def _ask_random(self, sequences: Sequences, model: Mixture, found: Found, rng: np.random.Generator, *, keep: bool) -> float:
+        """Ask random sequences of several lengths; the largest error of the model on them, relative to the spread of the answers."""
+        worst = 0.0
+        scale = 1 / np.sqrt(max(float(np.linalg.norm(model.W, 2)), 1e-300))
+        width = len(model.W)
+        lengths = np.clip([scale, found.length, 2 * scale], found.length / 16, 4 * found.length)
+        for count in (2, 3, 5, 8):
+            X = rng.normal(size=(CHECKS // 4, count, width)) * (lengths[: CHECKS // 4] / np.sqrt(width))[:, None, None]
+            X = sequences.shorten(X)
+            answers = sequences.ask(X, keep=keep)
+            errors = np.linalg.norm(answers - model(X), axis=1)
+            worst = max(worst, float(errors.max()) / found.spread)
+        return worst
+
+
+def _good_place(reader: ScoreReader, x: Floats) -> Floats:
+    """``x``, or a multiple of it where the network is steeper: a network may be flat right there."""
+    factors = np.array([1.0, -1.0, 0.7, -0.7, 1.3, -1.3])
+    steepness = [float(np.linalg.norm(reader.network.gradients((f * x)[None])[0] @ reader.mix)) for f in factors]
+    good = [f for f, s in zip(factors, steepness, strict=True) if s >= 0.5 * max(steepness)]
+    return np.asarray(good[0] * x)
+
+
+def canonical_transformer(model: Mixture, found: Found, residual: bool, bias: bool) -> tuple[Transformer, tuple[str, ...]]:
+    """The public model: V is the identity without residual, ``(1 - mix)^-1 mix`` with it."""
+    network, notes = canonical_network(replace(found, hinges=model.network))
+    width = len(model.W)
+    V = np.eye(width)
+    if residual:
+        own = np.eye(width) - model.mix
+        V = np.linalg.solve(own, model.mix).T
+        network = FFN(
+            [network.weights[0] @ own, *network.weights[1:]], network.biases, None if network.skip is None else network.skip @ own
+        )
+    attention = Attention(model.W[None], V[None], model.c[None] if bias else None)
+    return Transformer(attention, network, residual=residual), notes
+
+
+def _ambiguity(residual: bool) -> str:
+    common = "equal up to the order of the neurons and a positive factor per neuron; of queries and keys only their product W, and c, can be known"
+    if residual:
+        return common + "; V is known as far as the neurons' weights span the space of tokens"
+    return common + "; the value matrix and the first layer of the network only as their product (here V is the identity)"

@@ -1,0 +1,103 @@
+"""Is there a residual path, and what do the values do beside it: from questions whose attention is saturated."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import qr
+
+from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.ffn.hinges import Hinges
+from unsoftmax.learners.transformer_model import Sequences
+from unsoftmax.models import Floats
+
+FAR = 1e4  # distance of saturated probes, in lengths of the network
+STRIDE = 3e-3  # their step against that distance: small enough to stay in one linear piece
+PAIRS = 4  # places at which the two hypotheses are compared
+AGREE = 1e-5  # relative deviation that still counts as agreement
+
+
+class FarProbes:
+    """Far out every score is huge: of ``[x + u; x]`` and ``[x - u; x]`` one puts all attention on the first token.
+
+    The network is linear around a far ``x`` (its cells grow with the distance), so such an answer is ``network(x) + gradient·mix·u``.
+    """
+
+    def __init__(self, sequences: Sequences, network: Hinges, length: float) -> None:
+        self.sequences, self.network = sequences, network
+        self.distance = FAR * length if sequences.max_norm is None else min(FAR * length, 0.9 * sequences.max_norm)
+
+    def places(self, count: int, rng: np.random.Generator) -> Floats:
+        """Random far points with a wide margin to every bend, ``(count, width)``."""
+        width = self.network.normal.shape[1]
+        points = rng.normal(size=(8 * count, width))
+        points *= self.distance / np.linalg.norm(points, axis=1, keepdims=True)
+        norms = np.maximum(np.linalg.norm(self.network.normal, axis=1), 1e-300)
+        margins = (np.abs(self.network.before(points)) / norms).min(axis=1, initial=np.inf)
+        return points[np.sort(np.argsort(-margins, kind="stable")[:count])]
+
+    def attended(self, x: Floats, u: Floats) -> tuple[Floats, Floats, Floats]:
+        """Answers at ``[x ± u; x]``: the steps that drew the attention, the change they made, and how clear the choice was."""
+        here = self.network(x)
+        plus, minus = self.sequences.pairs(x, u) - here, self.sequences.pairs(x, -u) - here
+        strong, weak = np.linalg.norm(plus, axis=1), np.linalg.norm(minus, axis=1)
+        up = strong >= weak
+        changes = np.where(up[:, None], plus, minus)
+        ratio = np.minimum(strong, weak) / np.maximum(np.maximum(strong, weak), 1e-300)
+        return np.where(up[:, None], u, -u), changes, ratio
+
+
+def has_residual(probes: FarProbes, rng: np.random.Generator) -> bool:
+    """Whether the answers contradict a layer without residual path, by ``4 * PAIRS`` far questions at most."""
+    x = probes.places(4 * PAIRS, rng)
+    gradients = probes.network.gradients(x)
+    steepest = np.linalg.svd(gradients, full_matrices=False)[2][:, 0]
+    best = np.argsort(-np.linalg.norm(gradients, axis=(1, 2)), kind="stable")[:PAIRS]
+    x, u = x[best], steepest[best] * STRIDE * probes.distance
+    noise = rng.normal(size=u.shape)
+    u = u + 0.3 * noise * (np.linalg.norm(u, axis=1) / np.linalg.norm(noise, axis=1))[:, None]
+    steps, changes, ratio = probes.attended(x, u)
+    clear = ratio < AGREE
+    if not clear.any():
+        return False  # scores never saturate; the scores are then read without residual, and the final check decides
+    expected = probes.network(x + steps) - probes.network(x)
+    deviation = np.linalg.norm(changes - expected, axis=1) / np.maximum(np.linalg.norm(expected, axis=1), 1e-300)
+    return bool(np.median(deviation[clear]) > AGREE)
+
+
+def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
+    """The matrix ``mix = (1 + V)^-1 V`` with residual, from ``width + 1`` questions in each of ``width / outputs`` far cells.
+
+    Only its product with the network's normals leaves a trace; where they do not span the space the shortest choice is taken.
+    """
+    network = probes.network
+    width, outputs = network.normal.shape[1], network.out.shape[1]
+    candidates = probes.places(12 * width, rng)
+    stacked = network.gradients(candidates)
+    flat = stacked.reshape(len(candidates), -1)
+    rank = int(np.linalg.matrix_rank(stacked.reshape(-1, width), tol=1e-9 * np.linalg.norm(stacked)))
+    if rank == 0:
+        raise NotIdentifiableError("The network is constant far out, so the value matrix leaves no trace in saturated answers.")
+    order = qr(flat.T, pivoting=True, mode="r")[1]
+    cells = order[: min(len(order), -(-rank // outputs) + (0 if outputs == 1 else 1))]
+    x, gradients = candidates[cells], stacked[cells]
+    u = rng.normal(size=x.shape)
+    u *= STRIDE * probes.distance / np.linalg.norm(u, axis=1, keepdims=True)
+    first, first_changes, _ = probes.attended(x, u)
+    sides, values = [], []
+    across = np.linalg.qr(rng.normal(size=(width, width)))[0] * (0.5 * STRIDE * probes.distance)
+    starts = np.repeat(x, width - 1, axis=0)
+    base = np.repeat(first, width - 1, axis=0)
+    turns = np.tile(across[: width - 1], (len(x), 1))
+    steps = base + turns
+    here = network(starts)
+    changes = probes.sequences.pairs(starts, steps) - here
+    quiet = np.linalg.norm(changes, axis=1) < AGREE * np.median(np.linalg.norm(first_changes, axis=1))
+    if quiet.any():  # the other side of the base step draws the attention then
+        steps[quiet] = base[quiet] - turns[quiet]
+        changes[quiet] = probes.sequences.pairs(starts[quiet], steps[quiet]) - here[quiet]
+    for k in range(len(x)):
+        own = slice(k * (width - 1), (k + 1) * (width - 1))
+        sides.append(np.concatenate([first[k : k + 1], steps[own]]))
+        values.append(np.concatenate([first_changes[k : k + 1], changes[own]]))
+    seen = [np.linalg.solve(side, value).T for side, value in zip(sides, values, strict=True)]  # gradient @ mix, (outputs, width)
+    return np.asarray(np.linalg.lstsq(gradients.reshape(-1, width), np.concatenate(seen), rcond=1e-9)[0])

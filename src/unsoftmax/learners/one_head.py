@@ -132,13 +132,14 @@ class OneHeadLearner:
             return np.zeros(d), size
         rotation = orthonormal(d, rng)
         for _ in range(SEARCH):
-            seen = float(np.abs(scores(rotation[:2])).max())
-            if not np.isfinite(seen):
+            seen = np.abs(scores(rotation[: max(2, values.usable)]))
+            rms = float(np.sqrt(np.mean(seen**2)))
+            if not np.isfinite(rms):
                 size /= 2.0**10
-            elif seen > 3.0:
-                size /= seen
-            elif seen < SCORE / 4 and size < self._longest_key():
-                size = min(size * SCORE / max(seen, 1e-9), self._longest_key())
+            elif rms > 2 * SCORE:
+                size *= SCORE / rms
+            elif rms < SCORE / 4 and size < self._longest_key():
+                size = min(size * SCORE / max(rms, 1e-9), self._longest_key())
             else:
                 break
         for _ in range(SEARCH):

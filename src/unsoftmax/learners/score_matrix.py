@@ -40,6 +40,8 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
             span.noise = NOISE * floor.relative / reader.gain
     phase(reader.oracle, "rows")
     basis, vectors = span.basis, span.vectors
+    if not basis.size:
+        return np.zeros((d, d)), 0
     if span.columns < d:
         rest = tokens[span.columns :]
         keys = reader.keys(basis.T)

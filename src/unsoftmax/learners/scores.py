@@ -175,8 +175,9 @@ def log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:
         excess = q.swapaxes(-1, -2) @ excess
     weights = np.linalg.solve(systems, excess)[..., 0]
     rest = 1.0 - weights.sum(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.maximum(weights, 0.0)) - np.log(np.maximum(rest, 0.0)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(np.maximum(weights, 0.0)) - np.log(np.maximum(rest, 0.0))
+    return np.asarray(np.where(np.isnan(logs), np.inf, logs))  # neither this key nor the last token has any weight: saturated
 
 
 def _copies(keys: int) -> int:

@@ -38,7 +38,7 @@ def save_model(model: Model, path: str | Path) -> None:
             tensors[f"ffn.biases.{i}"] = shift
         if network.skip is not None:
             tensors["ffn.skip"] = network.skip
-    save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, str(path), metadata=metadata)
+    save_file({name: np.array(value, order="C") for name, value in tensors.items()}, str(path), metadata=metadata)
 
 
 def load(path: str | Path) -> Model:

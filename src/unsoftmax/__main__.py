@@ -1,0 +1,5 @@
+"""``python -m unsoftmax``."""
+
+from unsoftmax.cli import main
+
+main()

@@ -1,0 +1,161 @@
+import sqlite3
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unsoftmax.errors import JournalError
+from unsoftmax.oracles.journal import Journal, Journaled
+from unsoftmax.oracles.local import CallableOracle
+from unsoftmax.oracles.meter import Metered
+
+IDENTITY = {"target": "t", "seed": 1}
+
+
+class Stop(Exception):
+    pass
+
+
+def questions(seed, count):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(int(rng.integers(1, 4)), 2, 3)) for _ in range(count)]
+
+
+@given(seed=st.integers(0, 99), stops=st.lists(st.integers(0, 6), max_size=4))
+def test_a_run_that_is_cut_anywhere_asks_nothing_twice_but_the_call_in_flight(seed, stops, tmp_path_factory):
+    path = tmp_path_factory.mktemp("j") / "journal.sqlite"
+    asked = questions(seed, 6)
+    truth = [x.sum(axis=(1, 2)) * np.pi for x in asked]
+    reached: list[int] = []
+
+    def attempt(stop):
+        number = -1
+
+        def target(X):
+            nonlocal number
+            number += 1
+            place = next(i for i, x in enumerate(asked) if x.shape == X.shape and np.array_equal(x, X))
+            reached.append(place)
+            if number == stop:
+                raise Stop
+            return X.sum(axis=(1, 2)) * np.pi
+
+        journal = Journal(path, IDENTITY)
+        oracle = Journaled(Raw(target), journal)
+        try:
+            return [oracle(x) for x in asked], journal.repeated
+        finally:
+            journal.close()
+
+    cut = []
+    for stop in stops:
+        try:
+            attempt(stop)
+        except Stop:
+            cut.append(reached[-1])
+    answers, repeated = attempt(None)
+    assert all(np.array_equal(a, t) for a, t in zip(answers, truth, strict=True))
+    assert len(reached) == len(asked) + len(cut)
+    assert repeated == sum(len(asked[i]) for i in cut)
+
+
+class Raw:
+    """An oracle that lets exceptions through, as a killed process would."""
+
+    width = 3
+
+    def __init__(self, target):
+        self.target = target
+
+    def __call__(self, X):
+        return self.target(X)
+
+
+def journal_with_answers(path):
+    journal = Journal(path, IDENTITY)
+    oracle = Journaled(CallableOracle(lambda X: X[:, 0, 0], width=3), journal)
+    for x in questions(0, 3):
+        oracle(x)
+    journal.close()
+
+
+def test_another_run_is_refused_and_the_file_left_untouched(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal_with_answers(path)
+    before = path.read_bytes()
+    for other in ({"target": "t", "seed": 2}, {"target": "u", "seed": 1}, {"target": "t", "seed": 1, "version": "9"}):
+        with pytest.raises(JournalError, match="belongs to another run"):
+            Journal(path, other)
+    assert path.read_bytes() == before
+
+
+def test_other_questions_are_never_mixed(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal_with_answers(path)
+    oracle = Journaled(CallableOracle(lambda X: X[:, 0, 0], width=3), Journal(path, IDENTITY))
+    with pytest.raises(JournalError, match="other questions"):
+        oracle(questions(1, 1)[0])
+
+
+def test_an_empty_file_is_a_fresh_start_and_a_corrupt_one_is_refused(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    path.touch()
+    journal_with_answers(path)
+    assert path.stat().st_mode & 0o777 in (0o600, 0o644)  # an existing file keeps its mode
+    whole = path.read_bytes()
+    for broken in (b"junk" * 100, whole[: len(whole) // 2], whole[:100] + b"\0" * 5000):
+        path.write_bytes(broken)
+        with pytest.raises(JournalError, match="not a readable journal"):
+            Journal(path, IDENTITY)
+        assert path.read_bytes() == broken
+
+
+def test_a_new_journal_is_for_the_owner_only(tmp_path):
+    journal_with_answers(tmp_path / "journal.sqlite")
+    assert (tmp_path / "journal.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+def test_two_runs_cannot_share_a_journal(tmp_path):
+    first = Journal(tmp_path / "journal.sqlite", IDENTITY)
+    Journaled(CallableOracle(lambda X: X[:, 0, 0], width=3), first)(questions(0, 1)[0])
+    with pytest.raises(JournalError, match=r"in use by another run|not a readable journal"):
+        Journal(tmp_path / "journal.sqlite", IDENTITY)
+    first.close()
+
+
+def test_an_unwritable_folder_is_said_clearly(tmp_path):
+    with pytest.raises(JournalError, match="cannot be opened"):
+        Journal(tmp_path / "absent" / "journal.sqlite", IDENTITY)
+
+
+def test_a_disk_that_fails_loses_nothing_committed(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path, IDENTITY)
+    oracle = Journaled(CallableOracle(lambda X: X[:, 0, 0], width=3), journal)
+    first, second = questions(3, 2)
+    kept = oracle(first)
+    journal._db.execute("PRAGMA query_only=ON")
+    with pytest.raises(JournalError, match="cannot be written"):
+        oracle(second)
+    journal.close()
+    meter = Metered(CallableOracle(lambda X: X[:, 0, 0], width=3))
+    again = Journaled(meter, Journal(path, IDENTITY))
+    assert np.array_equal(again(first), kept)
+    assert meter.spent == 0
+
+
+def test_streams_are_numbered_apart_and_the_digest_names_the_contents(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path, IDENTITY)
+    inner = CallableOracle(lambda X: X[:, 0, 0], width=3)
+    learn, check = Journaled(inner, journal, "learn"), Journaled(inner, journal, "check")
+    a, b = questions(5, 2)
+    learn(a)
+    digest = journal.digest
+    check(b)
+    assert journal.digest != digest
+    assert journal.answered == len(a) + len(b)
+    journal.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT COUNT(*) FROM calls").fetchone()[0] == 2

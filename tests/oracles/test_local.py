@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+from unsoftmax.errors import BudgetExceededError, TargetError
+from unsoftmax.models import Attention
+from unsoftmax.oracles.adapt import as_oracle, identity_of
+from unsoftmax.oracles.base import LastPosition, ask_in_chunks, phase
+from unsoftmax.oracles.guard import NormGuard
+from unsoftmax.oracles.local import CallableOracle
+from unsoftmax.oracles.meter import Budgeted, Metered
+
+HEAD = Attention.single(np.eye(3), [1.0, 2.0, 3.0])
+ASK = np.ones((4, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (lambda X: np.full(len(X), np.nan), "answered nan to sequence 0"),
+        (lambda X: np.where(np.arange(len(X)) == 2, np.inf, 0.0), "answered inf to sequence 2"),
+        (lambda X: np.zeros(len(X) + 1), r"shape \(5,\)"),
+        (lambda X: np.zeros((len(X), X.shape[1] + 1, 2)), r"shape \(4, 3, 2\)"),
+        (lambda X: 0.0, r"shape \(\)"),
+        (lambda X: ["a"] * len(X), "no array of real numbers"),
+        (lambda X: np.zeros(len(X), dtype=complex), "no array of real numbers"),
+        (lambda X: 1 / 0, "raised ZeroDivisionError"),
+    ],
+)
+def test_nonsense_answers_say_what_came_and_what_to_do(target, words):
+    with pytest.raises(TargetError, match=words):
+        CallableOracle(target, width=3)(ASK)
+
+
+@pytest.mark.parametrize("width", [0, -1, 2.5, True])
+def test_a_width_that_is_none_is_refused(width):
+    with pytest.raises(ValueError, match="width is"):
+        CallableOracle(lambda X: X, width=width)
+
+
+def test_the_width_comes_from_the_target_or_the_caller():
+    assert as_oracle(HEAD).width == 3
+    assert as_oracle(lambda X: X[:, 0, 0], 5).width == 5
+    with pytest.raises(ValueError, match="Pass `width=`"):
+        as_oracle(lambda X: X)
+    with pytest.raises(ValueError, match="says that its width is 3"):
+        as_oracle(HEAD, 4)
+    with pytest.raises(ValueError, match="cannot be called"):
+        as_oracle(3.0)
+    assert as_oracle(Metered(CallableOracle(HEAD))).spent == 0
+    with pytest.raises(ValueError, match="Leave `width` out"):
+        as_oracle(CallableOracle(HEAD), 7)
+
+
+def test_the_meter_counts_by_phase_and_stops_before_the_budget():
+    meter = Budgeted(CallableOracle(HEAD), budget=9)
+    phase(meter, "one")
+    meter(ASK)
+    phase(meter, "two")
+    meter(ASK)
+    with pytest.raises(BudgetExceededError, match="needs 12 queries in total but the budget is 9"):
+        meter(ASK)
+    assert meter.spent == 8
+    assert meter.tokens == 16
+    assert {name: count.queries for name, count in meter.phases.items()} == {"one": 4, "two": 4}
+
+
+def test_a_phase_means_nothing_to_a_plain_oracle():
+    phase(CallableOracle(HEAD), "anything")
+
+
+def test_the_last_position_and_chunks():
+    everywhere = CallableOracle(lambda X: HEAD(X, "all"), width=3)
+    assert np.array_equal(LastPosition(everywhere)(ASK)[:, 0], HEAD(ASK))
+    meter = Metered(CallableOracle(HEAD))
+    assert np.array_equal(ask_in_chunks(meter, ASK, 3), HEAD(ASK))
+    assert meter.phases["asked"].calls == 2
+
+
+def test_the_guard_stops_a_token_that_is_too_long():
+    guard = NormGuard(CallableOracle(HEAD), max_norm=1.0)
+    guard(np.full((1, 1, 3), 0.5))
+    with pytest.raises(AssertionError, match="beyond max_norm"):
+        guard(np.ones((1, 1, 3)))
+
+
+def test_identity_tells_models_wrappers_and_functions_apart():
+    other = Attention.single(2 * np.eye(3), [1.0, 2.0, 3.0])
+    assert identity_of(CallableOracle(HEAD)) == identity_of(HEAD) != identity_of(other)
+    assert identity_of(NormGuard(CallableOracle(HEAD), 1.0)) != identity_of(NormGuard(CallableOracle(HEAD), 2.0))
+    assert "test_local" in identity_of(test_the_last_position_and_chunks)

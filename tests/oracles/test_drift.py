@@ -178,6 +178,18 @@ def test_replicas_are_counted(count, decimals):
     assert replicas(CallableOracle(Pool(answer, count)), question) == count
 
 
+def test_a_watched_pool_is_called_what_it_is():
+    models = [head(seed=i) for i in range(2)]
+    watched = Watched(Metered(CallableOracle(Pool(lambda X, turn: models[turn](X), 2))), np.random.default_rng(0))
+    watched(questions(np.random.default_rng(0), 10))
+    with pytest.raises(DriftingError, match="2 fixed answers") as caught:
+        watched.look_for_replicas()
+    assert caught.value.evidence["replicas"] == 2
+    calm = Watched(CallableOracle(models[0]), np.random.default_rng(0))
+    calm(questions(np.random.default_rng(0), 10))
+    calm.look_for_replicas()
+
+
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 2**31), scale=st.sampled_from([1e-9, 1e-3, 0.1]), decimals=st.sampled_from([None, 1, 2, 3]))
 def test_noise_is_not_taken_for_replicas(seed, scale, decimals):

@@ -141,6 +141,25 @@ class Watched(Wrapper):
         picked = self._sample[:early] + [self._sample[i] for i in others]
         return [Remembered(question, answer, self._sizes.of(question[None])[0]) for question, answer in picked]
 
+    def look_for_replicas(self, times: int = 12) -> None:
+        """Where repeated questions get different answers: tell a pool of replicas from noise; ``times`` queries.
+
+        Raises:
+            DriftingError: the same few answers come in turn.
+        """
+        question, _ = max(self._sample, key=lambda pair: float(np.abs(pair[1]).max()))
+        phase(self.inner, SENTINELS)
+        try:
+            count = replicas(self.inner, question, times=times)
+        finally:
+            phase(self.inner, self._phase)
+        if count > 1:
+            raise DriftingError(
+                f"One question, asked {times} times, got {count} fixed answers in turn: that many versions of the model answer. "
+                "Pin one version of it and start again.",
+                evidence={"replicas": count, "asked_again": times},
+            )
+
     def _ask_again(self, count: int, floor: Precision) -> None:
         sample = self.sample(count, self._rng)
         phase(self.inner, SENTINELS)

@@ -146,9 +146,24 @@ def test_the_same_seed_asks_the_same_sentinels():
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
 
 
-def test_early_questions_stay_in_the_sample():
-    watched = Watched(CallableOracle(Swapped(3)), np.random.default_rng(0))
+@pytest.mark.parametrize("after", [1, 3, 5])
+def test_a_model_that_explains_all_but_the_first_answers_gives_them_away(after):
     rng = np.random.default_rng(0)
+    watched = Watched(CallableOracle(Swapped(after)), np.random.default_rng(0))
+    run(watched, rng, 300)
+    left = watched.unexplained(head(6, 2), 1e-14)
+    assert 1 <= len(left) <= after
+    with pytest.raises(DriftingError):
+        post_mortem(watched.inner, left, EXACT)
+    honest = Watched(CallableOracle(head(6, 2)), np.random.default_rng(0))
+    run(honest, rng, 300)
+    assert honest.unexplained(head(6, 2), 1e-14) == []
+
+
+def test_early_questions_stay_in_the_sample():
+    watched = Watched(CallableOracle(Swapped(6)), np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    watched(np.zeros((4, 1, 6)))  # questions that any two heads answer alike
     run(watched, rng, 5000)
     with pytest.raises(DriftingError):
         post_mortem(watched.inner, watched.sample(32, rng), EXACT)
@@ -175,7 +190,7 @@ def test_replicas_are_counted(count, decimals):
         return exact if decimals is None else np.round(exact, decimals)
 
     question = np.random.default_rng(0).normal(size=(2, 6))
-    assert replicas(CallableOracle(Pool(answer, count)), question) == count
+    assert replicas(CallableOracle(Pool(answer, count)), question)[0] == count
 
 
 def test_a_watched_pool_is_called_what_it_is():
@@ -188,6 +203,14 @@ def test_a_watched_pool_is_called_what_it_is():
     calm = Watched(CallableOracle(models[0]), np.random.default_rng(0))
     calm(questions(np.random.default_rng(0), 10))
     calm.look_for_replicas()
+    noise = np.random.default_rng(0)
+    noisy = Watched(CallableOracle(lambda X: models[0](X) + 0.1 * noise.normal(size=len(X)), 6), np.random.default_rng(0))
+    noisy(questions(np.random.default_rng(0), 10))
+    noisy.look_for_replicas()
+    swapped = Watched(CallableOracle(Swapped(3)), np.random.default_rng(0))
+    swapped(np.random.default_rng(0).normal(size=(5, 1, 6)))
+    with pytest.raises(DriftingError, match="earlier"):
+        swapped.look_for_replicas()
 
 
 @settings(deadline=None, max_examples=30)
@@ -201,7 +224,7 @@ def test_noise_is_not_taken_for_replicas(seed, scale, decimals):
         return answers if decimals is None else np.round(answers, decimals)
 
     question = np.random.default_rng(0).normal(size=(2, 6))
-    assert replicas(CallableOracle(noisy, 6), question) == 1
+    assert replicas(CallableOracle(noisy, 6), question)[0] == 1
 
 
 def test_sizes_look_at_comparable_questions_only():

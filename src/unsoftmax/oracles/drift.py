@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from unsoftmax.oracles.base import Oracle, Wrapper, phase
 RELATIVE_SLACK = 1024.0  # the last bits of an answer grow with its scores (tens to hundreds) and with the width, batch by batch
 ABSOLUTE_SLACK = 10.0  # noise: two draws differ by 10 standard deviations once in 1e12
 SENTINELS = "sentinels"  # the phase that meters book them under
-FIRST = 8  # questions kept for ever: a target that changed early shows it on them alone
+FIRST = 16  # questions kept for ever: a target that changed early shows it on them alone
 
 
 class Precision(Protocol):
@@ -68,6 +68,15 @@ class Sizes:
 def tolerance(floor: Precision, size: float) -> float:
     """How far two answers to the same question may differ without a contradiction, for values of magnitude ``size``."""
     return RELATIVE_SLACK * floor.relative * size + ABSOLUTE_SLACK * floor.absolute + (floor.step or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """The precision of answers whose repetitions lie ``absolute`` apart."""
+
+    absolute: float
+    relative: float = 2.0**-40
+    step: float | None = None
 
 
 class Watched(Wrapper):
@@ -141,24 +150,36 @@ class Watched(Wrapper):
         picked = self._sample[:early] + [self._sample[i] for i in others]
         return [Remembered(question, answer, self._sizes.of(question[None])[0]) for question, answer in picked]
 
+    def unexplained(self, predict: Callable[[Floats], Floats], error: float) -> list[Remembered]:
+        """Earlier questions whose answers a model does not explain, although it is right on fresh ones up to ``error`` (relative).
+
+        Costs no query. A target that changed during the first questions shows here; asking them again (``post_mortem``) proves it.
+        """
+        sample = self.sample(len(self._sample), self._rng)
+        allowed = RELATIVE_SLACK * max(error, np.finfo(np.float64).eps)
+        return [item for item in sample if _deviation(predict(item.question[None])[0], item.answer) > allowed * item.size]
+
     def look_for_replicas(self, times: int = 12) -> None:
-        """Where repeated questions get different answers: tell a pool of replicas from noise; ``times`` queries.
+        """Where repeated questions get different answers: tell replicas, or weights that just changed, from noise.
+
+        Price: ``times`` queries, and one for each question asked so far (at most ``memory``).
 
         Raises:
-            DriftingError: the same few answers come in turn.
+            DriftingError: the same few answers come in turn, or answers differ from earlier ones far more than from each other.
         """
         question, _ = max(self._sample, key=lambda pair: float(np.abs(pair[1]).max()))
         phase(self.inner, SENTINELS)
         try:
-            count = replicas(self.inner, question, times=times)
+            count, spread = replicas(self.inner, question, times=times)
+            if count > 1:
+                raise DriftingError(
+                    f"One question, asked {times} times, got {count} fixed answers in turn: so many versions of the model answer. "
+                    "Pin one version of it and start again.",
+                    evidence={"replicas": count, "asked_again": times},
+                )
+            post_mortem(self.inner, self.sample(self._memory, self._rng), _Spread(absolute=spread), calls=1)
         finally:
             phase(self.inner, self._phase)
-        if count > 1:
-            raise DriftingError(
-                f"One question, asked {times} times, got {count} fixed answers in turn: that many versions of the model answer. "
-                "Pin one version of it and start again.",
-                evidence={"replicas": count, "asked_again": times},
-            )
 
     def _ask_again(self, count: int, floor: Precision) -> None:
         sample = self.sample(count, self._rng)
@@ -186,7 +207,7 @@ class Watched(Wrapper):
             pair = (np.array(sequences[i]), np.array(answers[i]))
             if len(self._sample) < self._memory:
                 self._sample.append(pair)
-            elif place > 0:
+            elif place >= FIRST:
                 self._sample[place] = pair
         self.asked += len(sequences)
 
@@ -210,7 +231,7 @@ def post_mortem(oracle: Oracle, sample: Sequence[Remembered], floor: Precision, 
             answers = oracle(np.stack([item.question for item in group]))
             asked += len(group)
             for item, answer in zip(group, answers, strict=True):
-                deviation = float(np.abs(answer - item.answer).max())
+                deviation = _deviation(answer, item.answer)
                 allowed = tolerance(floor, max(item.size, float(np.abs(answer).max())))
                 if deviation > allowed and (worst is None or deviation / allowed > worst[0]):
                     worst = (deviation / max(allowed, np.finfo(float).tiny), deviation, allowed, item, answer)
@@ -231,8 +252,8 @@ def post_mortem(oracle: Oracle, sample: Sequence[Remembered], floor: Precision, 
     return asked
 
 
-def replicas(oracle: Oracle, question: Floats, *, times: int = 12) -> int:
-    """How many fixed answers one question ``(length, width)`` gets in turn: 1 unless replicas are mixed.
+def replicas(oracle: Oracle, question: Floats, *, times: int = 12) -> tuple[int, float]:
+    """How many fixed answers one question ``(length, width)`` gets in turn (1 unless replicas are mixed), and their spread.
 
     Noise gives a new answer each time; a pool of different replicas gives the same few again and again.
 
@@ -245,7 +266,8 @@ def replicas(oracle: Oracle, question: Floats, *, times: int = 12) -> int:
         home = next((group for group in groups if np.abs(group[0] - answer).max() <= 1e-6 * scale), None)
         groups.append([answer]) if home is None else home.append(answer)
     few = 1 < len(groups) <= times // 3 and all(len(group) > 1 for group in groups)
-    return len(groups) if few and not _neighbours([group[0] for group in groups]) else 1
+    spread = float(np.ptp(np.stack(answers), axis=0).max())
+    return (len(groups) if few and not _neighbours([group[0] for group in groups]) else 1), spread
 
 
 def _neighbours(values: list[Floats]) -> bool:
@@ -262,6 +284,12 @@ def _exponents(questions: Floats) -> NDArray[np.int_]:
     """The binary exponent of each question's largest number."""
     exponents: NDArray[np.int_] = np.frexp(np.abs(questions).reshape(len(questions), -1).max(axis=1))[1].astype(np.int_)
     return exponents
+
+
+def _deviation(answer: Floats, other: Floats) -> float:
+    """The largest difference; a model's answer at the last position is compared with that position alone."""
+    a, b = np.atleast_1d(answer), np.atleast_1d(other)
+    return float(np.abs(a - (b[-1] if b.ndim > a.ndim else b)).max())
 
 
 def _shown(answer: Floats) -> str:

@@ -1,0 +1,134 @@
+"""Steps of a noisy recovery: values, pilot, recentred questions, and the judgement of a fit."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import chdtri, fdtri
+
+from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.noisy_design import frames, recentred, softened, tilted_keys
+from unsoftmax.learners.noisy_fit import SATURATED, Errors, Head, fit, predicted, standard_errors
+from unsoftmax.learners.noisy_low_rank import balanced_scores
+from unsoftmax.learners.noisy_probes import Probes, ask_pairs, ask_tokens
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.results import Floor
+
+# chance to keep a query bias or a constant that is not there, and to refuse a head that is one
+FALSE_BIAS = 1e-4
+FALSE_REFUSAL = 1e-7
+MAX_SHORTENINGS = 30
+# search for a token length at which scores are moderate
+SEARCH_STEPS = 40
+SEARCH_PAIRS = 8
+MODERATE_SCORES = (0.7, 2.0)
+
+
+def fit_values(singles: Probes) -> tuple[Head, float]:
+    """v and b from one-token answers by least squares, and the noise that they show."""
+    rows = np.pad(singles.last, ((0, 0), (0, 1)), constant_values=1.0)
+    found = np.asarray(np.linalg.lstsq(rows, singles.answers, rcond=None)[0], dtype=np.float64)
+    residual = singles.answers - rows @ found
+    noise = float(np.sqrt(residual @ residual / max(1, len(rows) - rows.shape[1])))
+    # answers that agree to the last bit still carry their own rounding
+    noise = max(noise, 2.0**-53 * float(np.abs(singles.answers).max()))
+    return Head.start(found[:-1], float(found[-1])), noise
+
+
+def find_norm(oracle: Oracle, copies: int, rng: np.random.Generator) -> float:
+    """A token length at which values stand out of the noise and scores are moderate, by doubling and halving from 1."""
+    norm, width = 1.0, oracle.width
+    for _ in range(SEARCH_STEPS):
+        head, noise = fit_values(ask_tokens(oracle, frames(rng, width + 4, width, norm)))
+        if np.linalg.norm(head.v) * norm > 10 * noise * np.sqrt(width):
+            break
+        norm *= 4
+    else:
+        raise TooNoisyError(
+            f"One-token answers show nothing but noise ({noise:.3g}) up to tokens of length {norm:.3g}. If v = 0 nothing can be "
+            "learned.",
+            evidence={"noise": noise, "length": norm},
+        )
+    went = 0
+    half = np.full(SEARCH_PAIRS, copies / 2)
+    for _ in range(SEARCH_STEPS):
+        keys = tilted_keys(rng, SEARCH_PAIRS, head.v, norm)
+        answers = ask_pairs(oracle, keys, half, half, frames(rng, SEARCH_PAIRS, width, norm)).answers - head.b
+        key = keys @ head.v
+        share = np.clip(np.abs(answers) / key, 0.0, SATURATED)
+        score = float(np.sqrt(np.mean(np.arctanh(share) ** 2)))
+        direction = -1 if score > MODERATE_SCORES[1] else 1 if score < MODERATE_SCORES[0] else 0
+        if direction == 0 or direction == -went:  # found, or stepped across
+            break
+        went = direction
+        norm *= 2.0**direction
+    return norm
+
+
+def ask_pilot(oracle: Oracle, head: Head, count: int, norm: float, copies: int, rng: np.random.Generator) -> list[Probes]:
+    """Balanced copies at random directions; shorter last tokens, then shorter keys, while answers saturate."""
+    asked: list[Probes] = []
+    key_norm, last_norm = norm, norm
+    left = count
+    while left:
+        # an eighth at a time until the answers move: a batch that saturates tells little but which way to go
+        size = min(left, max(8, count // 8)) if len(asked) < MAX_SHORTENINGS else left
+        keys = tilted_keys(rng, size, head.v, key_norm)
+        half = np.full(size, copies / 2)
+        asked.append(ask_pairs(oracle, keys, half, half, frames(rng, size, head.width, last_norm)))
+        left -= size
+        saturated = np.abs(asked[-1].answers - head.b) > SATURATED * (keys @ head.v)
+        if saturated.mean() > 0.25:
+            last_norm /= 2
+            if last_norm < norm / 64:
+                last_norm, key_norm = norm, key_norm / 4
+    return asked
+
+
+def ask_recentred(oracle: Oracle, head: Head, count: int, norm: float, copies: int, rng: np.random.Generator) -> Probes:
+    """Random directions, with the lengths and copies that ``head`` says tell most."""
+    keys = tilted_keys(rng, count, head.v, norm)
+    last = softened(head, keys, frames(rng, count, head.width, norm))
+    length, plus = recentred(head, keys, last, copies)
+    return ask_pairs(oracle, keys, plus, copies - plus, last * length[:, None])
+
+
+def biased(head: Head, probes: Probes, noise: float) -> bool:
+    """Whether balanced copies beside a zero token show a score, which only a query bias gives them."""
+    key = probes.keys @ head.v
+    answers = np.clip(probes.answers - head.b, -SATURATED * key, SATURATED * key)
+    copies = int(probes.plus[0] + probes.minus[0])
+    scores = balanced_scores(answers, key, np.zeros(len(key)), np.zeros(len(key)), copies)
+    # low-precision targets err a few times more here than on one token: a bias worth fitting is far larger
+    return bool(np.sum((scores * key / noise) ** 2) > 64 * chdtri(len(key), FALSE_BIAS))
+
+
+def simplest(head: Head, probes: Probes) -> tuple[Head, Errors]:
+    """Drop the query bias and the constant where the answers show none, and fit again."""
+    errors = standard_errors(head, probes)
+    no_c = head.with_c and errors.bias_score < chdtri(head.width, FALSE_BIAS)
+    no_b = head.with_b and abs(head.b) < np.sqrt(chdtri(1, FALSE_BIAS)) * errors.b
+    if no_c or no_b:
+        head = fit(head.without(c=bool(no_c), b=bool(no_b)), probes)
+        errors = standard_errors(head, probes)
+    return head, errors
+
+
+def check_fit(head: Head, probes: Probes, noise: float, floor: Floor) -> None:
+    """Refuse a fit whose residuals are larger than the noise that one-token answers show by themselves."""
+    single = probes.single
+    residual = (probes.answers - predicted(head, probes))[~single]
+    freedom = max(1, len(residual) - (head.free - head.width - head.with_b))
+    found = float(np.sqrt(residual @ residual / freedom))
+    # low-precision arithmetic errs more on 65 tokens than on one; random noise and rounding do not
+    allowance = 1.0 if floor.kind in ("noisy", "rounded") else 24.0
+    largest = float(np.abs(probes.answers).max())
+    ratio = float(np.sqrt(fdtri(freedom, max(1, int(single.sum()) - head.width - 1), 1 - FALSE_REFUSAL)))
+    expected = max(noise * allowance * ratio, 2.0**-46 * largest)
+    if found > expected:
+        raise NotInFamilyError(
+            f"No single head explains the answers: they miss the best fit by {found:.3g} (rms), but one-token answers show a "
+            "noise of "
+            f"only {noise:.3g}. The target may have several heads, positions or a network behind it. Run `unsoftmax diagnose`.",
+            evidence={"residual": found, "noise": noise, "allowed": expected},
+            model=head.model(),
+        )

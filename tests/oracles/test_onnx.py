@@ -3,42 +3,13 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from heads_as_onnx import save_head
 from unsoftmax.errors import FileFormatError, TargetError
 from unsoftmax.models import Attention
 from unsoftmax.oracles.onnx_file import OnnxOracle
-
-onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-helper, numpy_helper = onnx.helper, onnx.numpy_helper
-
-KINDS = {"float64": onnx.TensorProto.DOUBLE, "float32": onnx.TensorProto.FLOAT}
-
-
-def save_head(path, head, *, dtype="float64", batch="batch", length="length", second=False):
-    """A softmax head as ONNX nodes: ``sequences (batch, length, width) -> answers (batch,)``; ``second``: two outputs."""
-    kind, width = KINDS[dtype], head.width
-    tensors = {"W": head.W[0], "v": head.V[0][:, None], "last": np.array([-1]), "axis": np.array([1]), "axes": np.array([1, 2])}
-    casts = {"W": dtype, "v": dtype}
-    node = helper.make_node
-    nodes = [
-        node("Gather", ["sequences", "last"], ["query"], axis=1),
-        node("MatMul", ["sequences", "W"], ["keys"]),
-        node("Transpose", ["query"], ["turned"], perm=[0, 2, 1]),
-        node("MatMul", ["keys", "turned"], ["scores"]),
-        node("Softmax", ["scores"], ["weights"], axis=1),
-        node("MatMul", ["sequences", "v"], ["values"]),
-        node("Mul", ["weights", "values"], ["parts"]),
-        node("ReduceSum", ["parts", "axes"], ["answers"], keepdims=0),
-    ]
-    inputs = [helper.make_tensor_value_info("sequences", kind, [batch, length, width])]
-    outputs = [helper.make_tensor_value_info("answers", kind, [batch])]
-    if second:
-        nodes.append(node("Neg", ["answers"], ["opposite"]))
-        outputs.append(helper.make_tensor_value_info("opposite", kind, [batch]))
-    initial = [numpy_helper.from_array(value.astype(casts.get(name, value.dtype)), name) for name, value in tensors.items()]
-    graph = helper.make_graph(nodes, "head", inputs, outputs, initial)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
 
 
 def head(width=5, seed=0):

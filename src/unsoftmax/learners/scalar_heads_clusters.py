@@ -15,6 +15,7 @@ from unsoftmax.learners.scalar_heads_pairs import Copies, Probe, Task
 from unsoftmax.learners.scalar_heads_walk import SAME, ZOOM, Crossing, Line
 from unsoftmax.models import Floats
 
+ROUNDING = 2.0**-52  # of an answer in exact float64 arithmetic, relative to its terms
 SPLIT_NOISE = 2.0**-44  # misfit of a split, relative to the responses: rounding times the dozen terms of an answer
 
 
@@ -38,10 +39,10 @@ def open_cluster(line: Line, crossing: Crossing, size: float, *, biased: bool) -
         raise _unresolved("no place where they are alone")
     wide = float(powers[int(np.argmax(settled))])
     step = ZOOM * line.step * line.direction
-    for fraction in (0.02, 0.006, 0.06):
+    for fraction in (0.02, 0.005, 0.001, 2e-4, 4e-5, 0.06):
         token = line.token(crossing.t + fraction * wide)
         base = yield from split_at(step, token)
-        if base is not None and len(base.values):
+        if base is not None and _accounts_for(base, crossing, size):
             break
     else:
         raise _unresolved("their response to copies is no sum of a few sigmoids")
@@ -59,6 +60,14 @@ def open_cluster(line: Line, crossing: Crossing, size: float, *, biased: bool) -
         normals[:, i] = (found.scores[order] - base.scores) / move
     offsets = (base.scores - normals @ token) if biased else np.zeros(len(base.values))
     return Members(base.values / ZOOM, normals / ZOOM, offsets / ZOOM)
+
+
+def _accounts_for(found: Split, crossing: Crossing, size: float) -> bool:
+    """Whether the heads found explain the levels on both sides of the crossing: none of them was saturated, hence overlooked."""
+    still = np.abs(found.scores) < 1e-9  # a head with W = 0 stays half on
+    low = found.background + found.values[~still & (found.scores < 0.0)].sum() + found.values[still].sum() / 2.0
+    high = found.background + found.values[~still & (found.scores > 0.0)].sum() + found.values[still].sum() / 2.0
+    return len(found.values) > 0 and max(abs(low / ZOOM - crossing.low), abs(high / ZOOM - crossing.high)) <= 1e-6 * size
 
 
 def _unresolved(why: str) -> NotIdentifiableError:
@@ -173,38 +182,58 @@ def _sample(place: Station, scores: Floats, share: float, count: int, rng: np.ra
 
 def fit_members(scores: Floats, values: Floats, sample: Sample, background: Background, *, biased: bool) -> tuple[Floats, Floats]:
     """Gauss-Newton on W, c and V of the members of a cluster; steps that do not help are halved."""
-    count, width, _ = scores.shape
-    u, x = sample.u, sample.x
-    tokens = np.column_stack([x, np.ones(len(x))]) if biased else x
-    goal = sample.responses - background(u, x, sample.ratio)
-    outer = (u[:, :, None] * tokens[:, None, :]).reshape(len(u), -1)
-    size = outer.shape[1]
-    flat = scores[:, :, : tokens.shape[1]].reshape(count, -1)
-
-    def response(flat: Floats, values: Floats) -> tuple[Floats, Floats]:
-        on = expit(outer @ flat.T + np.log(sample.ratio)[:, None])
-        return on, (on * (u @ values.T)).sum(axis=1)
-
-    on, predicted = response(flat, values)
+    goal = sample.responses - background(sample.u, sample.x, sample.ratio)
+    predicted, jacobian = _responses(scores, values, sample, biased=biased)
     for _ in range(20):
-        slope = on * (1.0 - on) * (u @ values.T)
-        columns = [slope[:, j, None] * outer for j in range(count)] + [on[:, j, None] * u for j in range(count)]
-        jacobian = np.concatenate(columns, axis=1)
-        lengths = np.linalg.norm(jacobian, axis=0)
-        lengths[lengths == 0.0] = 1.0
-        move = np.linalg.lstsq(jacobian / lengths, goal - predicted, rcond=2.0**-50)[0] / lengths
         before = float(np.linalg.norm(goal - predicted))
+        move = _solve(jacobian, goal - predicted)
         for _ in range(6):
-            trial = flat + move[: count * size].reshape(count, size), values + move[count * size :].reshape(count, width)
-            on_trial, predicted_trial = response(*trial)
+            trial = _moved(scores, values, move, biased=biased)
+            predicted_trial, jacobian_trial = _responses(*trial, sample, biased=biased)
             if np.linalg.norm(goal - predicted_trial) < before:
                 break
             move = move / 2.0
         else:
             break
-        (flat, values), on, predicted = trial, on_trial, predicted_trial
+        (scores, values), predicted, jacobian = trial, predicted_trial, jacobian_trial
         if np.linalg.norm(goal - predicted) > 0.5 * before:
             break
-    full = np.zeros_like(scores)
-    full[:, :, : tokens.shape[1]] = flat.reshape(count, width, -1)
-    return full, values
+    return scores, values
+
+
+def members_error(scores: Floats, values: Floats, sample: Sample, rounding: float, *, biased: bool) -> float:
+    """Largest relative error of a member's W or V to expect from answers with relative ``rounding``, by one simulated draw."""
+    _, jacobian = _responses(scores, values, sample, biased=biased)
+    size = rounding * (np.abs(sample.responses) + np.abs(sample.u @ values.T).sum(axis=1))
+    draw = size * np.random.default_rng(0).normal(size=len(size))  # fixed: no part of the questions
+    moved = _moved(scores, values, _solve(jacobian, draw), biased=biased)
+    errors = [np.linalg.norm(a - b) / max(float(np.linalg.norm(b)), 1e-300) for a, b in zip(moved[1], values, strict=True)]
+    largest = np.linalg.norm(scores, axis=(1, 2)).max()  # a head with W = 0 has no relative error
+    errors += [np.linalg.norm(a - b) / max(float(np.linalg.norm(b)), 1e-3 * largest) for a, b in zip(moved[0], scores, strict=True)]
+    return float(max(errors))
+
+
+def _responses(scores: Floats, values: Floats, sample: Sample, *, biased: bool) -> tuple[Floats, Floats]:
+    """Responses of the members and their derivatives in ``[W | c]`` of all members, then V."""
+    u = sample.u
+    tokens = np.column_stack([sample.x, np.ones(len(u))]) if biased else sample.x
+    outer = (u[:, :, None] * tokens[:, None, :]).reshape(len(u), -1)
+    flat = scores[:, :, : tokens.shape[1]].reshape(len(scores), -1)
+    on = expit(outer @ flat.T + np.log(sample.ratio)[:, None])
+    slope = on * (1.0 - on) * (u @ values.T)
+    columns = [slope[:, j, None] * outer for j in range(len(scores))] + [on[:, j, None] * u for j in range(len(scores))]
+    return (on * (u @ values.T)).sum(axis=1), np.concatenate(columns, axis=1)
+
+
+def _solve(jacobian: Floats, goal: Floats) -> Floats:
+    lengths = np.linalg.norm(jacobian, axis=0)
+    lengths[lengths == 0.0] = 1.0
+    return np.asarray(np.linalg.lstsq(jacobian / lengths, goal, rcond=2.0**-50)[0] / lengths)
+
+
+def _moved(scores: Floats, values: Floats, move: Floats, *, biased: bool) -> tuple[Floats, Floats]:
+    count, width, columns = scores.shape
+    used = columns if biased else columns - 1
+    moved = scores.copy()
+    moved[:, :, :used] += move[: count * width * used].reshape(count, width, used)
+    return moved, values + move[count * width * used :].reshape(count, width)

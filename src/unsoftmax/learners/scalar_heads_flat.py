@@ -6,9 +6,10 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.learners.scalar_heads_clusters import match, split_at
+from unsoftmax.learners.scalar_heads_clusters import ROUNDING, Sample, fit_members, match, members_error, split_at
+from unsoftmax.learners.scalar_heads_loewner import Split
 from unsoftmax.learners.scalar_heads_measure import Heads, orthonormal
-from unsoftmax.learners.scalar_heads_pairs import Pairs, Task, log_odds, run_together
+from unsoftmax.learners.scalar_heads_pairs import Pairs, Probe, Task, log_odds, run_together
 from unsoftmax.learners.scalar_heads_sketch import Sketch
 from unsoftmax.learners.scalar_heads_walk import SATURATED, Scales
 from unsoftmax.models import Floats
@@ -19,18 +20,18 @@ def flat_heads(pairs: Pairs, scales: Scales, direction: Floats) -> Heads:
     width = len(direction)
     if not scales.biased:  # scores vanish: one head, the mean of the tokens
         return Heads(np.zeros((1, width, width + 1)), pairs.total[None])
-    values, biases = run_together([_split_biases(scales.step * direction)], pairs.respond_to)[0]
+    values, biases = run_together([_split_biases(scales.step * direction, pairs.total)], pairs.respond_to)[0]
     scores = np.zeros((len(values), width, width + 1))
     scores[:, :, width] = biases
     return Heads(scores, values)
 
 
-def _split_biases(step: Floats) -> Task:
+def _split_biases(step: Floats, total: Floats) -> Task:
     """Values V and biases c of heads with W = 0, from splits at one step and at one move across it per direction."""
     token = np.zeros(len(step))
     for fraction in (1 / 16, 1 / 64, 1 / 4, 1 / 256, 1 / 1024):
         base = yield from split_at(fraction * step, token)
-        if base is not None and len(base.values) and np.abs(base.scores).max() < 6.0:
+        if base is not None and _complete(base, float(total @ step) * fraction):
             break
     else:
         raise NotIdentifiableError("The heads have W = 0 and biases c that copies cannot tell apart.")
@@ -51,6 +52,37 @@ def _split_biases(step: Floats) -> Task:
         values += np.outer(found.values[order] - base.values, direction) / move
         biases += np.outer(found.scores[order] - base.scores, direction) / move
     return values, biases
+
+
+def _complete(found: Split, total: float) -> bool:
+    """Whether no head was saturated, hence overlooked: the values add up and nothing is left as background."""
+    close = 1e-6 * float(np.abs(found.values).max(initial=0.0))
+    return len(found.values) > 0 and max(abs(found.background), abs(found.values.sum() - total)) <= close
+
+
+def narrow_heads(pairs: Pairs, scales: Scales, *, rng: np.random.Generator) -> tuple[Heads, float]:
+    """Heads of width 1 without biases, and their expected error: scores ``u w x`` vanish together, so copies tell them apart."""
+    heads, error = run_together([_split_narrow(scales, float(pairs.total[0]), rng)], pairs.respond_to)[0]
+    return heads, error
+
+
+def _split_narrow(scales: Scales, total: float, rng: np.random.Generator) -> Task:
+    for fraction in 2.0 ** -np.arange(3.0, 16.0):
+        u, x = np.array([scales.step]), np.array([scales.reach * fraction])
+        base = yield from split_at(u, x)
+        if base is not None and _complete(base, total * scales.step):
+            break
+    else:
+        raise NotIdentifiableError("The heads share all their hyperplanes and copies cannot tell them apart.")
+    scores = np.zeros((len(base.values), 1, 2))
+    scores[:, 0, 0] = base.scores / (u[0] * x[0])
+    kinds = ((1, 1), (2, 1), (1, 2), (5, 1), (1, 5))
+    tokens = rng.uniform(-3.0, 3.0, size=(60, 1)) * x
+    responses = yield [Probe(u, token, kinds[i % len(kinds)]) for i, token in enumerate(tokens)]
+    ratio = np.array([kinds[i % len(kinds)][0] / kinds[i % len(kinds)][1] for i in range(len(tokens))])
+    sample = Sample((tokens + u) - tokens, tokens, ratio, np.array(responses))
+    scores, values = fit_members(scores, base.values[:, None] / u, sample, lambda u, x, ratio: np.zeros(len(u)), biased=False)
+    return Heads(scores, values), members_error(scores, values, sample, ROUNDING, biased=False)
 
 
 def lone_bias(pairs: Pairs, sketch: Sketch, values: Floats, *, rng: np.random.Generator) -> Floats:

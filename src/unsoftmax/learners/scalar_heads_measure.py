@@ -97,13 +97,18 @@ def settle(
     should be about 1, and another head's by ``share`` times that one's terms. Without biases only the product of the
     lengths of step and token matters; a step 16 times as long as the token keeps the answer's rounding away from the token's.
     """
-    terms = _terms(normals, offsets, token)
-    scores = np.abs(normals @ token + offsets)
-    others = np.arange(len(normals)) != here
-    zoom = 4.0 / terms[here]
-    for _ in range(200):
-        share = float(np.clip(np.sqrt(1.5 / (zoom * terms[here])), 2.0**-12, 0.25))
-        if (zoom * (scores - 6.0 * share * terms)[others] >= silence).all():
+    own = _terms(normals[here][None], offsets[here : here + 1], token)[0]
+    rows = np.delete(np.column_stack([normals, offsets]), here, axis=0)
+    mine = np.append(normals[here], offsets[here])
+    alike = rows - np.outer(rows @ mine / (mine @ mine), mine)
+    near = np.linalg.norm(alike, axis=1) < 0.02 * np.linalg.norm(rows, axis=1)
+    rows[near] = alike[near]  # a head almost like this one moves with it: while this score stays, only the difference moves
+    terms = _terms(rows[:, :-1], rows[:, -1], token)
+    scores = np.abs(rows @ np.append(token, 1.0))
+    zoom = 4.0 / own
+    for _ in range(100):
+        share = float(np.clip(np.sqrt(1.5 / (zoom * own)), 2.0**-12, 0.25))
+        if (zoom * (scores - 6.0 * share * terms) >= silence).all():
             break
         zoom *= 1.25
     if not biased:

@@ -105,4 +105,4 @@ def log_odds(above: Floats, below: Floats) -> Floats:
     """``log(above / below)``: the score of a sigmoid that is ``above`` its lower level and ``below`` its upper one; NaN outside."""
     with np.errstate(all="ignore"):
         ratio = np.asarray(above) / np.asarray(below)
-        return np.where(ratio > 0.0, np.log(np.abs(ratio)), np.nan)
+        return np.where((ratio > 0.0) & np.isfinite(ratio), np.log(np.abs(ratio)), np.nan)

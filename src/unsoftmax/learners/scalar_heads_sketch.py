@@ -75,27 +75,28 @@ def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> Fl
             f"The {heads} heads found cannot be switched independently: only {len(rows)} of their patterns differ. "
             "Two of them may share their scores."
         )
-    scores = np.abs(tokens @ sketch.normals.T + sketch.offsets) if len(tokens) else np.full((1, 1), np.inf)
-    zoom = 32.0 * SATURATED / scores.min(initial=np.inf) if scores.size else 1.0
-    length = np.linalg.norm(sketch.step)
-    for size in (1 / 8, 1 / 64, 1 / 512):  # of the step; smaller if a pattern changes on the way
-        basis = orthonormal(sketch.step)
-        moves = size * length * np.concatenate([basis[1:], basis[1:].sum(axis=0, keepdims=True) / np.sqrt(width)])
-        steps = zoom * (sketch.step + np.concatenate([np.zeros((1, width)), moves]))
-        if not len(tokens):
-            return pairs.total[None]
-        u, x = np.tile(steps, (len(tokens), 1)), np.repeat(tokens, len(steps), axis=0)
-        responses, actual = pairs.respond(u, x)
-        sums = np.stack(
-            [
-                np.linalg.lstsq(a, r, rcond=None)[0]
-                for a, r in zip(actual.reshape(len(tokens), -1, width), responses.reshape(len(tokens), -1), strict=True)
-            ]
-        )
-        misfit = np.abs(responses - np.einsum("nd,nd->n", actual, np.repeat(sums, len(steps), axis=0)))
-        if misfit.max() <= 2.0**-36 * np.abs(responses).max():
-            break
-    return np.asarray(np.linalg.solve(rows, np.concatenate([pairs.total[None], sums])))
+    if not len(tokens):
+        return pairs.total[None]
+    zooms = 32.0 * SATURATED / np.abs(tokens @ sketch.normals.T + sketch.offsets).min(axis=1)
+    across = orthonormal(sketch.step)[1:]
+    moves = np.linalg.norm(sketch.step) * np.concatenate([across, across.sum(axis=0, keepdims=True) / np.sqrt(width)])
+    sums = np.zeros((len(tokens), width))
+    todo = np.arange(len(tokens))
+    for size in 2.0 ** -np.array(
+        [2.0, 3.0, 4.0, 6.0, 8.0, 11.0, 15.0, 19.0, 23.0]
+    ):  # of the step; smaller where a pattern changes on the way
+        steps = sketch.step + np.concatenate([np.zeros((1, width)), size * moves])
+        u = (zooms[todo, None, None] * steps).reshape(-1, width)
+        responses, actual = pairs.respond(u, np.repeat(tokens[todo], len(steps), axis=0))
+        failed = []
+        for i, a, r in zip(todo, actual.reshape(len(todo), -1, width), responses.reshape(len(todo), -1), strict=True):
+            sums[i] = np.linalg.lstsq(a, r, rcond=None)[0]
+            if np.abs(a @ sums[i] - r).max() > 2.0**-40 * np.abs(r).max() + 2.0**-44 * np.abs(a).max() * np.abs(pairs.total).max():
+                failed.append(i)
+        todo = np.array(failed, dtype=np.intp)
+        if not len(todo):
+            return np.asarray(np.linalg.solve(rows, np.concatenate([pairs.total[None], sums])))
+    raise NotIdentifiableError("Two heads lie so close together that no step keeps one on while the other is off.")
 
 
 def first_station(sketch: Sketch, cluster: Cluster, *, rng: np.random.Generator) -> tuple[Station, Floats]:

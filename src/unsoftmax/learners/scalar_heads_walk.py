@@ -170,7 +170,8 @@ def _fit(line: Line, low: Point, high: Point, middle: Point, zoom: float, size: 
     places = [t, t + 1.5 / slope, t - width, t + width]
     seen = yield [*(line.probe(place, zoom) for place in places), line.probe(t, zoom, (2, 1)), line.probe(t - width, zoom, (2, 1))]
     centre, near, below, above, double, double_below = (value / zoom for value in seen)
-    blur = 2.0**-44 * slope * (1.0 + abs(t)) * 64.0 + 2.0**-30  # scores are differences of numbers of this size
+    # scores are differences of numbers of size slope * t; a blur of 0.02 still tells 1/3 from 2/3 and one sigmoid from two
+    blur = min(2.0**-46 * slope * (1.0 + abs(t)) + 2.0**-30, 0.02)
     expected = [(centre, low[1] + 0.5 * jump), (near, low[1] + jump / (1.0 + np.exp(-1.5)))]
     smooth = all(abs(a - b) <= blur * abs(jump) + SAME * size for a, b in expected)
     smooth = smooth and abs(below - low[1]) <= 4 * SAME * size and abs(above - high[1]) <= 4 * SAME * size
@@ -178,4 +179,8 @@ def _fit(line: Line, low: Point, high: Point, middle: Point, zoom: float, size: 
     rising = abs(share - 2.0 / 3.0) < abs(share - 1.0 / 3.0)
     single = smooth and abs(share - (2.0 / 3.0 if rising else 1.0 / 3.0)) <= blur + 16 * SAME * size / abs(jump)
     jump = above - below  # both fully saturated, unlike the ends of the cell
+    exact = log_odds(np.array([centre, near]) - below, above - np.array([centre, near]))
+    if single and np.isfinite(exact).all():  # scores near zero are read much better than those the place was found from
+        slope = float(exact[1] - exact[0]) * slope / 1.5
+        t -= float(exact[0]) / slope
     return Crossing(t, (slope if rising else -slope) / zoom, below, above, zoom, bool(single), jump if rising else -jump)

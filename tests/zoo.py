@@ -391,7 +391,9 @@ def sparsemax(p: Parts) -> Target:
 
 
 def hard_attention(p: Parts) -> Target:
-    return attention_like(p, share=lambda s: (s == s.max(axis=1, keepdims=True)) / (s == s.max(axis=1, keepdims=True)).sum(1, keepdims=True))
+    return attention_like(
+        p, share=lambda s: (s == s.max(axis=1, keepdims=True)) / (s == s.max(axis=1, keepdims=True)).sum(1, keepdims=True)
+    )
 
 
 def linear_attention(p: Parts) -> Target:
@@ -402,7 +404,9 @@ def kernel_attention(p: Parts) -> Target:
     K, Q = p.array(p.d, p.d, scale=p.d**-0.5), p.array(p.d, p.d, scale=p.d**-0.5)
     up = lambda z: np.where(z > 0, z + 1, np.exp(np.minimum(z, 0)))  # noqa: E731
     return attention_like(
-        p, lambda X, x: (up(X @ K) @ up(x[:, None] @ Q).transpose(0, 2, 1))[..., 0], share=lambda s: s / s.sum(axis=1, keepdims=True)
+        p,
+        lambda X, x: (up(X @ K) @ up(x[:, None] @ Q).transpose(0, 2, 1))[..., 0],
+        share=lambda s: s / s.sum(axis=1, keepdims=True),
     )
 
 

@@ -102,7 +102,10 @@ def diagnose_oracle(oracle: Oracle, *, rng: np.random.Generator, max_norm: float
         family, reason = verdict.family, verdict.reason
     change = _sentinels(case)
     if change > 1 and "dropout" not in family:
-        family, reason = "outside: changed while asked", "An early question got another answer at the end: the target changed, or several replicas answer."
+        family, reason = (
+            "outside: changed while asked",
+            "An early question got another answer at the end: the target changed, or several replicas answer.",
+        )
     inside = family in FAMILIES
     return Diagnosis(
         family=family,
@@ -136,7 +139,10 @@ def _decide(case: Case, found: _Findings) -> tuple[str, str]:
         return _network(case, kind, "Only the last token matters")
     invariances(case, kind, point.scale)
     if point.hard:
-        raise outside("hard attention", "Weights are saturated for tokens of every size: hard attention, or scores that do not shrink with the tokens.")
+        raise outside(
+            "hard attention",
+            "Weights are saturated for tokens of every size: hard attention, or scores that do not shrink with the tokens.",
+        )
     _extras(case, found, point.scale)
     if kind == "affine":
         return _attention(case, found, point)
@@ -151,8 +157,10 @@ def _network(case: Case, kind: str, why: str) -> tuple[str, str]:
     if kind == "piecewise":
         if not grows(case):
             raise outside("bounded network", f"{why}, and one-token answers stop growing: a norm or a clip is involved.")
-        if not sharp(case, 1.0):
-            raise outside("not piecewise linear", f"{why}, and the answer jumps or bends smoothly somewhere: no network with ReLU does that.")
+        if not _kinks(case):
+            raise outside(
+                "not piecewise linear", f"{why}, and the answer jumps or bends smoothly somewhere: no network with ReLU does that."
+            )
         return "ffn", f"{why}, and one-token answers are piecewise linear: a network with ReLU."
     if kind == "affine":
         raise outside("affine map", f"{why}: an affine map of the last token, with no attention to recover.")
@@ -169,9 +177,19 @@ def _extras(case: Case, found: _Findings, scale: float) -> None:
     size = case.tolerance(answers, case.sentinels[0][1])
     found.constant = bool(np.abs(answers[0]).max() > size)
     found.bias = bool(np.abs(answers[1] - answers[0]).max() > size)
-    case.record("constant b", float(np.abs(answers[0]).max()) / size, 1.0, True, f"Zero tokens get {'an' if found.constant else 'no'} answer of their own.")
     case.record(
-        "bias c", float(np.abs(answers[1] - answers[0]).max()) / size, 1.0, True, f"Scores {'carry a' if found.bias else 'show no'} term of the earlier token alone."
+        "constant b",
+        float(np.abs(answers[0]).max()) / size,
+        1.0,
+        True,
+        f"Zero tokens get {'an' if found.constant else 'no'} answer of their own.",
+    )
+    case.record(
+        "bias c",
+        float(np.abs(answers[1] - answers[0]).max()) / size,
+        1.0,
+        True,
+        f"Scores {'carry a' if found.bias else 'show no'} term of the earlier token alone.",
     )
     if case.everywhere:
         X = case.cap(scale, 1.5) * case.draw(2, 3)
@@ -187,9 +205,14 @@ def _attention(case: Case, found: _Findings, point: Pilot) -> tuple[str, str]:
     outcome = one_head(case, "affine", point.scale, flat=point.flat)
     if outcome.passed:
         found.heads = 1
-        return "attention", "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
+        return (
+            "attention",
+            "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell.",
+        )
     if outcome.passed is None and outcome.plane is not None:
-        raise inconclusive("power", f"It looks like one head, but {outcome.why}: the answers are too coarse to exclude other targets.")
+        raise inconclusive(
+            "power", f"It looks like one head, but {outcome.why}: the answers are too coarse to exclude other targets."
+        )
     heads = several_heads(case, point.scale)
     if heads.heads is not None and not heads.residual:
         found.heads = heads.heads
@@ -205,13 +228,25 @@ def _relu(case: Case, found: _Findings, point: Pilot) -> tuple[str, str] | None:
             return "transformer", "The mean of the tokens (scores are zero), then a network with ReLU."
         raise name_bent(case, point.scale, "piecewise")
     outcome, residual = transformer(case, point.scale)
-    if outcome.passed and grows(case) and (not case.coarse or sharp(case, 1.0)):
+    if outcome.passed is None and residual and case.left() > 80:
+        outcome, residual = transformer(case, point.scale)  # another plane: the detour by one-token answers is closed
+    if outcome.passed and grows(case) and (not case.coarse or _kinks(case)):
         found.heads, found.residual = 1, residual
         extra = ", the last token added," if residual else ""
-        return "transformer", f"One softmax head{extra} and then a network with ReLU: sequences with the same weighted mean are answered alike."
+        return (
+            "transformer",
+            f"One softmax head{extra} and then a network with ReLU: sequences with the same weighted mean are answered alike.",
+        )
     if outcome.passed is False:
         raise name_bent(case, point.scale, "piecewise")
+    if residual:
+        raise inconclusive("power", f"It looks like one head with a residual before a network, but {outcome.why}.")
     return None
+
+
+def _kinks(case: Case) -> bool:
+    """Whether bends are kinks; a second look where many kinks lay close together."""
+    return sharp(case, 1.0) or (case.left() >= 40 and sharp(case, 1.0))
 
 
 def _behind(case: Case, found: _Findings, point: Pilot, kind: str) -> tuple[str, str]:
@@ -221,8 +256,11 @@ def _behind(case: Case, found: _Findings, point: Pilot, kind: str) -> tuple[str,
             raise name_bent(case, point.scale, kind)
         found.heads = 1
         if kind == "smooth":
-            return "attention-behind-network", "One softmax head behind an unknown smooth network: a sequence is answered like its weighted mean."
-        if not grows(case) or not sharp(case, 1.0):
+            return (
+                "attention-behind-network",
+                "One softmax head behind an unknown smooth network: a sequence is answered like its weighted mean.",
+            )
+        if not grows(case) or not _kinks(case):
             raise inconclusive("kinks", "One head behind a network, but whether that is made of ReLU remains unclear.")
         found.residual = False
         return "transformer", "One softmax head and then a network with ReLU: a sequence is answered like its weighted mean."
@@ -241,7 +279,13 @@ def _sentinels(case: Case) -> float:
             break
         after = case.ask(sequence[:1])
         worst = max(worst, float(np.abs(after - before[:1]).max()) / case.tolerance(before))
-    case.record("unchanged", worst, 1.0, worst <= 1, "Early questions get the same answer at the end." if worst <= 1 else "An early question gets another answer at the end.")
+    case.record(
+        "unchanged",
+        worst,
+        1.0,
+        worst <= 1,
+        "Early questions get the same answer at the end." if worst <= 1 else "An early question gets another answer at the end.",
+    )
     return worst
 
 
@@ -251,11 +295,15 @@ def bill(family: str, width: int, heads: int | None, outputs: int | None) -> Bil
     if family == "attention" and heads == 1:
         if m == 1:
             return Bill(d + 2 * d - 1 + 16, d * d + d + 16, "d + r (2d - r) + about 16 for rank r, at most d^2 + d + 16")
-        return Bill(d + 2 * -(-d // m) + 16, d + d * -(-d // m) + 16, "d + r ceil((2d - r) / m) + about 16 for rank r and m outputs")
+        return Bill(
+            d + 2 * -(-d // m) + 16, d + d * -(-d // m) + 16, "d + r ceil((2d - r) / m) + about 16 for rank r and m outputs"
+        )
     if family == "attention":
         H = heads or 1
         parameters = H * (d * d + 2 * d) + 1
-        return Bill(-(-parameters // m), 3 * -(-parameters // m) + 64, "1 to 3 times the parameters H (d^2 + 2d) + 1, over m outputs")
+        return Bill(
+            -(-parameters // m), 3 * -(-parameters // m) + 64, "1 to 3 times the parameters H (d^2 + 2d) + 1, over m outputs"
+        )
     if family == "attention-behind-network":
         return Bill(4 * (d * d + d), 10 * (d * d + d) + 64, "4 to 10 for each of the d^2 + d numbers of W and c")
     if family == "transformer":

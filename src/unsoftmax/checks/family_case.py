@@ -135,5 +135,6 @@ class Case:
 
     def record(self, test: str, number: float, threshold: float, passed: bool, sentence: str) -> bool:
         """Keep one piece of evidence; returns ``passed``."""
-        self.evidence.append(Evidence(test, float(number), float(threshold), bool(passed), sentence))
+        finite = [float(np.nan_to_num(v, nan=1e300, posinf=1e300)) for v in (number, threshold)]  # JSON knows no infinity
+        self.evidence.append(Evidence(test, finite[0], finite[1], bool(passed), sentence))
         return bool(passed)

@@ -39,7 +39,9 @@ def measure_floor(case: Case) -> None:
     case.floor = Floor(kind=kind, relative=relative, absolute=absolute, step=step, fresh=sigma > 0, batch=jitter > 0)
     case.record("floor", case.noise(values), float(np.abs(values).max()), True, f"Answers are {_words(case.floor)}.")
     spread = max(float(np.ptp(a, axis=0).max()) for a in (np.concatenate([a.reshape(len(a), -1) for a in seen]),))
-    if not case.record("constant", spread, case.tolerance(values), spread > case.tolerance(values), "Answers vary with the question."):
+    if not case.record(
+        "constant", spread, case.tolerance(values), spread > case.tolerance(values), "Answers vary with the question."
+    ):
         raise outside("constant", "Every answer is the same: the target does not depend on its input.")
     if len(bends) == 2 and not case.record("slope", max(bends), 0.5, min(bends) <= 0.5, "Small steps give small changes."):
         raise outside("quantised evaluation", "Tiny steps of the input change the answer in jumps: the target quantises its input.")
@@ -109,9 +111,17 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
     if spread.max() <= 64 * 2.0**-24 * float(np.abs(loud).max()) and here.max() <= 64 * 2.0**-24 * size:
         return 2 * jitter / size, 0.0
     ratio = float(spread.max() / max(calm.max(), 1e-300))
-    case.record("repeat", ratio, 6.0, steady, "Repeated questions differ by noise of one size." if steady else "Repeats differ more, the longer the tokens are.")
+    case.record(
+        "repeat",
+        ratio,
+        6.0,
+        steady,
+        "Repeated questions differ by noise of one size." if steady else "Repeats differ more, the longer the tokens are.",
+    )
     if not steady:
-        raise outside("dropout", "The same question gives other answers, and the more so the longer its tokens: dropout or sampling is on.")
+        raise outside(
+            "dropout", "The same question gives other answers, and the more so the longer its tokens: dropout or sampling is on."
+        )
     return 0.0, float(np.sqrt((calm**2).mean() + (here**2).mean() + (spread**2).mean()) / np.sqrt(3))
 
 
@@ -131,7 +141,10 @@ def _grid(values: Floats) -> tuple[str, float, float | None]:
         if np.all(values.astype(np.float16) == values):
             return "float16", 0.0, None
     number = np.float32 if narrow else np.float64
-    digits = max(len(np.format_float_scientific(number(v), unique=True).split("e")[0].replace(".", "").lstrip("-").rstrip("0")) for v in values)
+    digits = max(
+        len(np.format_float_scientific(number(v), unique=True).split("e")[0].replace(".", "").lstrip("-").rstrip("0"))
+        for v in values
+    )
     if digits <= (6 if narrow else 12):
         return "digits", 0.0, 0.5 * 10.0 ** (1 - digits)
     return ("float32" if narrow else "exact"), 0.0, None

@@ -41,13 +41,31 @@ def invariances(case: Case, kind: str, scale: float) -> None:
         else:
             gap = float(np.abs(long[1] - long[0]).max()) / case.tolerance(long, single)
             order = max(order, gap)
-    ordered = case.record("order", order, 1.0, order <= 1, "The order of the earlier tokens does not matter." if order <= 1 else "The order of the earlier tokens matters.")
-    steady = case.record("constant sequence", constant, 1.0, constant <= 1, "Repeating one token " + ("changes nothing." if constant <= 1 else "changes the answer."))
+    ordered = case.record(
+        "order",
+        order,
+        1.0,
+        order <= 1,
+        "The order of the earlier tokens does not matter." if order <= 1 else "The order of the earlier tokens matters.",
+    )
+    steady = case.record(
+        "constant sequence",
+        constant,
+        1.0,
+        constant <= 1,
+        "Repeating one token " + ("changes nothing." if constant <= 1 else "changes the answer."),
+    )
     if not ordered:
         raise _why_order(case, kind, scale, steady)
     if not steady:
         raise _why_constant(case, scale)
-    if not case.record("doubled tokens", doubled, 1.0, doubled <= 1, "Sending every token twice " + ("changes nothing." if doubled <= 1 else "changes the answer.")):
+    if not case.record(
+        "doubled tokens",
+        doubled,
+        1.0,
+        doubled <= 1,
+        "Sending every token twice " + ("changes nothing." if doubled <= 1 else "changes the answer."),
+    ):
         raise outside(
             "weights depend on the number of tokens",
             "Sending every token twice changes the answer: top-k or sparse weights, a temperature that follows the length, or a bias towards itself.",
@@ -61,8 +79,16 @@ def _why_order(case: Case, kind: str, scale: float, steady: bool) -> DecidedErro
     joint = case.ask(np.stack([A, B, C, A + B - C]))
     bend = float(np.abs(joint[0] + joint[1] - joint[2] - joint[3]).max())
     if bend <= case.tolerance(joint):
-        case.record("jointly affine", bend / case.tolerance(joint), 1.0, True, "The answer is affine in the whole sequence, and order matters.")
-        return outside("recurrent", "Order matters and the answer is affine in all tokens: a linear recurrence or fixed position weights.")
+        case.record(
+            "jointly affine",
+            bend / case.tolerance(joint),
+            1.0,
+            True,
+            "The answer is affine in the whole sequence, and order matters.",
+        )
+        return outside(
+            "recurrent", "Order matters and the answer is affine in all tokens: a linear recurrence or fixed position weights."
+        )
     far = case.cap(scale, 1.5) * case.draw(min(case.longest, 200))
     other = far.copy()
     other[: max(1, len(far) // 3)] = case.cap(scale, 1.5) * case.draw(max(1, len(far) // 3))
@@ -72,21 +98,38 @@ def _why_order(case: Case, kind: str, scale: float, steady: bool) -> DecidedErro
     case.record("memory", memory, 1.0, not forgets, "Far tokens are forgotten." if forgets else "Far tokens still matter.")
     if steady:
         if forgets:
-            return outside("window", "Tokens beyond a window have no effect: sliding-window or local attention, or strong recency weights.")
+            return outside(
+                "window", "Tokens beyond a window have no effect: sliding-window or local attention, or strong recency weights."
+            )
         small = 2.0**-10 * tokens[3]
         turned = small.copy()
         turned[:-1] = small[-2::-1]
         y = case.ask(np.stack([small, turned, np.tile(small[-1:], (LENGTH, 1))]))
         shift, span = float(np.abs(y[0] - y[1]).max()), float(np.abs(y[0] - y[2]).max())
         fixed = shift > 0.02 * span + case.tolerance(y)
-        case.record("tiny tokens", shift / max(span, 1e-300), 0.02, not fixed, "Order matters " + ("even" if fixed else "less and less") + " for tiny tokens.")
+        case.record(
+            "tiny tokens",
+            shift / max(span, 1e-300),
+            0.02,
+            not fixed,
+            "Order matters " + ("even" if fixed else "less and less") + " for tiny tokens.",
+        )
         if fixed:
-            return outside("positions", "Scores carry a term that depends on the position alone: ALiBi, a relative position bias or recency weights.")
-        return outside("RoPE", "Scores depend on position and content together: rotary positions (RoPE) or other position-dependent score matrices.")
+            return outside(
+                "positions",
+                "Scores carry a term that depends on the position alone: ALiBi, a relative position bias or recency weights.",
+            )
+        return outside(
+            "RoPE",
+            "Scores depend on position and content together: rotary positions (RoPE) or other position-dependent score matrices.",
+        )
     if kind != "affine" and forgets:
         return outside("recurrent", "Order matters, repeats matter and the far past is forgotten: a recurrent network.")
     if kind == "affine" or not forgets:
-        return outside("positions", "Order matters and a repeated token is no longer itself: positions are added to the tokens, or a recurrence.")
+        return outside(
+            "positions",
+            "Order matters and a repeated token is no longer itself: positions are added to the tokens, or a recurrence.",
+        )
     return outside("recurrent", "Order and repeats matter: a recurrent network.")
 
 
@@ -98,13 +141,25 @@ def _why_constant(case: Case, scale: float) -> DecidedError:
     level = case.tolerance(np.stack(values))
     slope = two - one
     grows = bool(np.abs(four - one - 3 * slope).max() <= 3 * level and np.abs(seven - one - 6 * slope).max() <= 6 * level)
-    case.record("growth with copies", float(np.abs(seven - one - 6 * slope).max()) / level, 6.0, not grows, "Copies of one token " + ("add up." if grows else "saturate."))
+    case.record(
+        "growth with copies",
+        float(np.abs(seven - one - 6 * slope).max()) / level,
+        6.0,
+        not grows,
+        "Copies of one token " + ("add up." if grows else "saturate."),
+    )
     if grows:
         linear = bool(np.abs((triple - zero) - 3 * (double - zero) + 3 * (one - zero)).max() <= 20 * level)
         cubic = bool(np.abs((double - zero) - 8 * (one - zero)).max() <= 20 * level)
         if cubic:
-            return outside("linear attention", "Copies add up and the answer is of third degree in the scale: linear attention without normalisation.")
+            return outside(
+                "linear attention",
+                "Copies add up and the answer is of third degree in the scale: linear attention without normalisation.",
+            )
         if linear and np.abs((double - zero) - 2 * (one - zero)).max() <= 5 * level:
             return outside("sum", "Copies add up and the answer is linear: a plain sum of the tokens.")
         return outside("sigmoid attention", "Copies add up: weights are not normalised (sigmoid attention or a sum over tokens).")
-    return outside("attention sink", "Copies of one token change the answer and level off: an attention sink, a zero or prefix token that takes part in the softmax.")
+    return outside(
+        "attention sink",
+        "Copies of one token change the answer and level off: an attention sink, a zero or prefix token that takes part in the softmax.",
+    )

@@ -10,32 +10,51 @@ from unsoftmax.checks.family_case import Case, DecidedError, outside
 def name_affine(case: Case, scale: float, *, residual: bool) -> DecidedError:
     """One-token answers are affine, yet neither one head nor several fit."""
     if residual:
-        return outside("residual", "Heads fit, but the last token has an effect of its own: a residual connection around the attention.")
+        return outside(
+            "residual", "Heads fit, but the last token has an effect of its own: a residual connection around the attention."
+        )
     case.begin("naming")
     size = case.cap(scale, 5.0)
     p, x, y = size * case.draw(3)
     try:
         limit = _many_copies(case, p / 4, x / 4)
         if limit > 1:
-            return outside("residual", "Many copies of a token do not outweigh the last one: a residual connection, or a maximum over tokens.")
+            return outside(
+                "residual", "Many copies of a token do not outweigh the last one: a residual connection, or a maximum over tokens."
+            )
         swap = case.ask(np.stack([[p, x, y], [y, x, p]]))
         gap = float(np.abs(swap[0] - swap[1]).max()) / case.tolerance(swap)
-        case.record("last token special", gap, 1.0, gap > 1, "The last token " + ("plays" if gap > 1 else "does not play") + " a role of its own.")
+        case.record(
+            "last token special",
+            gap,
+            1.0,
+            gap > 1,
+            "The last token " + ("plays" if gap > 1 else "does not play") + " a role of its own.",
+        )
         if gap <= 1:
-            return outside("pooled", "No token plays a role of its own, yet weights are unequal: answers are pooled over positions.")
+            return outside(
+                "pooled", "No token plays a role of its own, yet weights are unequal: answers are pooled over positions."
+            )
         zero = np.zeros((3, case.width))
         Z = np.stack([p, x, y])
         ladder = case.ask(np.stack([zero, 2.0**-6 * Z, 2.0**-3 * Z, Z]))
         steps = (ladder[1:] - ladder[0]) / np.array([2.0**-6, 2.0**-3, 1.0])[:, None]
         wobble = float(np.abs(steps - steps[2]).max()) / max(float(np.abs(steps).max()), 1e-300)
         level = 64 * case.tolerance(ladder) / max(float(np.abs(steps).max()), 1e-300)
-        case.record("weights grow with tokens", wobble, max(1e-4, level), wobble > max(1e-4, level), "Weights " + ("follow" if wobble > max(1e-4, level) else "ignore") + " the size of the tokens.")
+        case.record(
+            "weights grow with tokens",
+            wobble,
+            max(1e-4, level),
+            wobble > max(1e-4, level),
+            "Weights " + ("follow" if wobble > max(1e-4, level) else "ignore") + " the size of the tokens.",
+        )
         if wobble <= max(1e-4, level):
             return outside("QK-norm", "Weights do not change when all tokens grow: queries and keys are normalised (QK-norm).")
     except DecidedError:
         pass  # out of questions: the general name must do
     return outside(
-        "scores not bilinear", "Scores do not follow x·W·x + c·x: a soft-cap, QK-norm, another kernel, or more than one layer of attention."
+        "scores not bilinear (soft-cap or another law)",
+        "Scores do not follow x·W·x + c·x: a soft-cap, QK-norm, another kernel, or more than one layer of attention.",
     )
 
 
@@ -50,7 +69,13 @@ def _many_copies(case: Case, p: np.ndarray, x: np.ndarray) -> float:
     doubt = 3 * float(np.abs(orders[-1][0] - orders[-2][-1]).max()) if len(orders) > 1 else np.inf
     level = 8 * case.tolerance(np.array(values), goal) + doubt
     number = float(np.abs(orders[-1][0] - goal).max()) / level
-    case.record("many copies", number, 1.0, number <= 1, "Many copies of a token " + ("outweigh" if number <= 1 else "do not outweigh") + " the last one.")
+    case.record(
+        "many copies",
+        number,
+        1.0,
+        number <= 1,
+        "Many copies of a token " + ("outweigh" if number <= 1 else "do not outweigh") + " the last one.",
+    )
     return number
 
 
@@ -63,9 +88,18 @@ def name_bent(case: Case, scale: float, kind: str) -> DecidedError:
         swing = max(float(np.abs(y[0] - y[5]).max()), 1e-300)
         still = float(np.abs(y[3] - y[2]).max()) / swing
         straight = float(np.abs(y[4] - 3 * y[3] + 2 * y[2]).max()) / max(float(np.abs(y[4] - y[3]).max()), 1e-300)
-        case.record("scale invariant", still, 0.01, still > 0.01, "One-token answers " + ("change" if still > 0.01 else "do not change") + " when the token grows.")
+        case.record(
+            "scale invariant",
+            still,
+            0.01,
+            still > 0.01,
+            "One-token answers " + ("change" if still > 0.01 else "do not change") + " when the token grows.",
+        )
         if still <= 0.01:
-            return outside("LayerNorm before attention", "One-token answers ignore the token's length: a LayerNorm or RMSNorm stands before the attention.")
+            return outside(
+                "LayerNorm before attention",
+                "One-token answers ignore the token's length: a LayerNorm or RMSNorm stands before the attention.",
+            )
         if kind == "smooth" and straight <= 1e-3:
             return outside(
                 "LayerNorm before attention",

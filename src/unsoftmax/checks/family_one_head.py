@@ -52,7 +52,12 @@ def one_head(case: Case, kind: str, scale: float, *, flat: bool = False) -> Outc
 
 def _plain_mean(case: Case, scale: float) -> Outcome:
     axes = min(2, case.width)
-    plane = Plane(case.cap(scale, 6.0) * case.draw(), case.cap(scale, 6.0) * case.draw(axes), np.zeros((axes, 1 + axes)), np.zeros((axes, 1 + axes)))
+    plane = Plane(
+        case.cap(scale, 6.0) * case.draw(),
+        case.cap(scale, 6.0) * case.draw(axes),
+        np.zeros((axes, 1 + axes)),
+        np.zeros((axes, 1 + axes)),
+    )
     return _foretell(case, "any", plane, strong=True)
 
 
@@ -94,10 +99,16 @@ def _read_plane(case: Case, kind: str, scale: float, reach: float) -> Plane | Ou
     inner = bool(np.all((t > 0) & (t < 1)))
     on_line = off <= 1
     if not inner or not on_line:
-        case.record("between the tokens", off if inner else float(np.abs(t - 0.5).max()), 1.0 if inner else 0.5, False, "A pair of tokens is not answered like a point between them.")
+        case.record(
+            "between the tokens",
+            off if inner else float(np.abs(t - 0.5).max()),
+            1.0 if inner else 0.5,
+            False,
+            "A pair of tokens is not answered like a point between them.",
+        )
         return Outcome(False, "a pair of tokens is not answered like a point between them")
     z = np.log(t / (1 - t))
-    errors = 2 * level / (np.sqrt(length) * slope * t * (1 - t))
+    errors = level / (np.sqrt(length) * slope * t * (1 - t))
     if float(np.abs(z).max()) > 6 or float(errors.max()) > 0.1:
         return Outcome(None, "scores are too large or answers too coarse on this plane")
     return Plane.measured(origin, chosen, z, errors)
@@ -133,7 +144,13 @@ def _invert(
                 miss[b] = float(np.abs(values[row] - answers[b]).max())
             t[b] = _next_point(np.array(known_t[b]), np.array(known_h[b]), float(goal[b]))
     if not np.all((goal > 0) & (goal < 1)):
-        case.record("between the tokens", float(np.abs(goal - 0.5).max()), 0.5, False, "A pair of tokens is answered beyond both of its tokens.")
+        case.record(
+            "between the tokens",
+            float(np.abs(goal - 0.5).max()),
+            0.5,
+            False,
+            "A pair of tokens is answered beyond both of its tokens.",
+        )
         return Outcome(False, "a pair of tokens is answered beyond both of its tokens")
     slope = np.array([_slope(np.array(a), np.array(b), r) for a, b, r in zip(known_t, known_h, root, strict=True)])
     tolerance = SAFETY * level + np.sqrt(length) * best
@@ -185,13 +202,20 @@ def _foretell(case: Case, kind: str, plane: Plane, strong: bool = False) -> Outc
         effects.append(float(np.abs(answer - last).max()) / tolerance)
         sizes.append(float(np.abs((coordinates - coordinates[-1]) @ plane.slope(coordinates[-1])).max()))
     power, size = float(np.median(effects)), float(np.median(sizes))
+    case.record("power", power, 20.0, power >= 20, "Effect of the weights over what answers may be off by.")
+    case.record("score size", size, 0.0, True, "Score differences in the test.")
     needed = min(0.3, 30 / math.sqrt(max(power, 1e-9)))
     passed = worst <= 1
-    case.record("foretold answers", worst, 1.0, passed, f"{len(draws)} sequences " + ("are" if passed else "are not") + " answered as one head foretells.")
+    case.record(
+        "foretold answers",
+        worst,
+        1.0,
+        passed,
+        f"{len(draws)} sequences " + ("are" if passed else "are not") + " answered as one head foretells.",
+    )
     if not passed:
         return Outcome(False, "answers differ from what one head foretells", plane)
     if power < 20 or (size < needed and not strong):
-        case.record("power", min(power / 20, size / needed), 1.0, False, "The test had too little power to tell one head from other targets.")
         return Outcome(None, "too little power", plane)
     return Outcome(True, "one head", plane)
 
@@ -223,12 +247,20 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
             continue
         foretold = base[0] + plane.centre(coordinates) @ chord
         ends = base[0] + coordinates @ chord
-        tolerance = case.tolerance(ends, base) * (1 + float(np.abs(coordinates).max())) + 10 * float(plane.uncertainty(coordinates) @ np.abs(chord).max(axis=1))
+        tolerance = case.tolerance(ends, base) * (1 + float(np.abs(coordinates).max())) + 10 * float(
+            plane.uncertainty(coordinates) @ np.abs(chord).max(axis=1)
+        )
         if tolerance > 0.05 * float(np.abs(ends[0] - ends[1]).max()):
             continue
         seen += 1
         share = float(np.abs(answer[0] - foretold).max()) / tolerance
-        if not case.record("steep scores", share, 1.0, share <= 1, f"Scores {height:g} above the last token's " + ("follow" if share <= 1 else "do not follow") + " the same law."):
+        if not case.record(
+            "steep scores",
+            share,
+            1.0,
+            share <= 1,
+            f"Scores {height:g} above the last token's " + ("follow" if share <= 1 else "do not follow") + " the same law.",
+        ):
             return Outcome(False, "scores bend when they are large", plane)
     if seen < 2 and case.floor.relative > 2.0**-40:
         return Outcome(None, "large scores could not be tested", plane)

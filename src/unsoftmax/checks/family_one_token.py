@@ -59,22 +59,34 @@ def _bends(case: Case, scale: float, bend: float) -> str:
         kinked += int((visible & ~even).sum())
         total = straight + smooth + kinked
         if total >= PLACES - 2 and smooth >= 0.6 * total:
-            case.record("bends evenly", smooth, 0.6 * total, False, f"One-token answers bend smoothly at {smooth} of {total} places.")
+            case.record(
+                "bends evenly", smooth, 0.6 * total, False, f"One-token answers bend smoothly at {smooth} of {total} places."
+            )
             return "smooth"
         if total >= PLACES - 2 and smooth <= 0.2 * total:
             slope = np.abs(answers[:, 4] - answers[:, 0]).max(axis=1)
             if np.all(slope[size <= 4 * level] <= 4 * level) and straight > 0:
                 raise outside("piecewise constant", "One-token answers are constant between jumps; no network with ReLU does that.")
             case.record(
-                "bends evenly", smooth, 0.6 * total, True, f"One-token answers are straight at {straight} of {total} places, with kinks at {kinked}."
+                "bends evenly",
+                smooth,
+                0.6 * total,
+                True,
+                f"One-token answers are straight at {straight} of {total} places, with kinks at {kinked}.",
             )
             return "piecewise"
-    case.record("bends evenly", smooth, 0.6 * total, False, f"One-token answers bend smoothly at {smooth} of {total} places: neither smooth nor straight.")
+    case.record(
+        "bends evenly",
+        smooth,
+        0.6 * total,
+        False,
+        f"One-token answers bend smoothly at {smooth} of {total} places: neither smooth nor straight.",
+    )
     return "unclear"
 
 
 def sharp(case: Case, scale: float) -> bool:
-    """Halve an interval around the strongest bend eight times: a kink stays in one half, a smooth bend in both (about 20 queries).
+    """Halve an interval around the strongest bend ten times: a kink stays in one half, a smooth bend in both (about 23 queries).
 
     A jump does not shrink with the interval.
     """
@@ -86,7 +98,7 @@ def sharp(case: Case, scale: float) -> bool:
         if first > 100 * level:
             break  # this line meets a bend
     middle, lone = (a + b) / 2, []
-    for _ in range(8):
+    for _ in range(10):
         left, right = (a + middle) / 2, (middle + b) / 2
         at_left, at_right = case.ask(np.stack([left, right])[:, None])
         bends = float(np.abs(low + value - 2 * at_left).max()), float(np.abs(value + high - 2 * at_right).max())
@@ -100,7 +112,11 @@ def sharp(case: Case, scale: float) -> bool:
     jump = last > 0.3 * max(first, 10 * level)
     kink = sum(lone[-3:]) >= 2
     case.record(
-        "sharp kink", float(sum(lone[-3:])), 2.0, kink and not jump, "The answer jumps." if jump else f"Bends are {'kinks' if kink else 'not sharp'}."
+        "sharp kink",
+        float(sum(lone[-3:])),
+        2.0,
+        kink and not jump,
+        "The answer jumps." if jump else f"Bends are {'kinks' if kink else 'not sharp'}.",
     )
     return kink and not jump
 
@@ -112,7 +128,13 @@ def grows(case: Case) -> bool:
     y = case.ask(np.stack([x, -x, 128 * far * x, 256 * far * x, -128 * far * x, -256 * far * x])[:, None])
     growth, swing = float(np.abs(y[[3, 5]] - y[[2, 4]]).max()), float(np.abs(y[0] - y[1]).max())
     passed = growth >= swing * min(1.0, 64 * far)
-    return case.record("growth along a ray", growth / max(swing, 1e-300), 1.0, passed, "One-token answers " + ("go on growing." if passed else "stop growing."))
+    return case.record(
+        "growth along a ray",
+        growth / max(swing, 1e-300),
+        1.0,
+        passed,
+        "One-token answers " + ("go on growing." if passed else "stop growing."),
+    )
 
 
 def ignores_length(case: Case, scale: float) -> bool:
@@ -121,7 +143,13 @@ def ignores_length(case: Case, scale: float) -> bool:
     y = case.ask(np.concatenate([x, 2 * x, -x])[:, None]).reshape(3, 2, -1)
     swing = float(np.abs(y[0] - y[2]).max())
     still = float(np.abs(y[1] - y[0]).max()) / max(swing, 1e-300)
-    return not case.record("length of a token", still, 0.02, still > 0.02, "Doubling a token " + ("changes" if still > 0.02 else "hardly changes") + " its answer.")
+    return not case.record(
+        "length of a token",
+        still,
+        0.02,
+        still > 0.02,
+        "Doubling a token " + ("changes" if still > 0.02 else "hardly changes") + " its answer.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,36 +24,71 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool]:
     answered alike: this holds for any network and any residual, and for one head only.
 
     Returns:
-        The outcome, and whether the last token is added (a residual).
+        The outcome, and whether the last token is added (a residual); without a verdict, whether it seems to be.
     """
     case.begin("one head before ReLU")
     axes = min(2, case.width)
     large = case.cap(scale * _spread(case, scale), 3.0)
-    step = (scale / large) ** 2  # |u| |x| = scale^2, so that scores stay of order one
+    step = 2 * (scale / large) ** 2  # |u| |x| = 2 scale^2: score differences near one
     origin, directions = large * case.draw(), large * case.draw(axes)
     bases = BASES[:, :axes]
-    read = _cells(case, origin, directions, bases, step)
-    z, errors, good = read
+    z, errors, good, whole = _cells(case, origin, directions, bases, step)
+    residual = _seems_residual(case, origin, directions, bases, step, good, whole)
     enough = bool(np.all(good.sum(axis=1) >= 3))
-    case.record("linear cells", float(good.mean()), 0.6, enough, f"{int(good.sum())} of {good.size} places follow the law of one head inside a linear cell.")
+    case.record(
+        "linear cells",
+        float(good.mean()),
+        0.6,
+        enough,
+        f"{int(good.sum())} of {good.size} places follow the law of one head inside a linear cell.",
+    )
     if not enough:
-        return Outcome(False if good.sum() <= 0.2 * good.size else None, "copies of a token do not follow the law of one head"), False
+        return Outcome(
+            False if good.sum() <= 0.2 * good.size else None, "copies of a token do not follow the law of one head"
+        ), residual
     scores, spread, bent = np.zeros((axes, 1 + axes)), np.zeros((axes, 1 + axes)), 0.0
     for j in range(axes):
-        sure = 1 / errors[j, good[j]]
-        rows = np.column_stack([np.ones(len(sure)), bases[good[j]]])
-        inverse = np.linalg.pinv(rows * sure[:, None]) * sure
-        solution = inverse @ z[j, good[j]]
-        doubt = np.sqrt((inverse / sure) ** 2 @ np.ones(len(sure)))
-        allowed = 3 / sure + 3 * np.abs(rows) @ doubt + 1e-12
-        bent = max(bent, float((np.abs(z[j, good[j]] - rows @ solution) / allowed).max()))
-        scores[j], spread[j] = solution / step, doubt / step
-    if not case.record("bilinear scores", bent, 1.0, bent <= 1, "Score differences " + ("are" if bent <= 1 else "are not") + " affine in the last token."):
-        return Outcome(None if bent < 5 else False, "scores are not bilinear"), False
+        solution, doubt, off = _affine(bases, z[j], errors[j], good[j])
+        while off > 1 and good[j].sum() > 4:  # a kink can pass the law of a cell when answers are coarse: leave the worst cell out
+            trials = [np.where(np.arange(len(bases)) == i, False, good[j]) for i in np.flatnonzero(good[j])]
+            good[j] = min(trials, key=lambda kept: _affine(bases, z[j], errors[j], kept)[2])
+            solution, doubt, off = _affine(bases, z[j], errors[j], good[j])
+        bent, scores[j], spread[j] = max(bent, off), solution / step, doubt / step
+    spread *= _excess(bases, z, errors, good)
+    if not case.record(
+        "bilinear scores",
+        bent,
+        1.0,
+        bent <= 1,
+        "Score differences " + ("are" if bent <= 1 else "are not") + " affine in the last token.",
+    ):
+        return Outcome(None if case.coarse and bent < 30 else False, "scores are not bilinear"), residual
     if np.ptp(z[good]) < 10 * np.median(errors[good]):
-        return Outcome(None, "scores are too small or answers too coarse"), False
+        return Outcome(None, "scores are too small or answers too coarse"), residual
     # a plane's errors belong to measured differences, these to their coefficients: the same up to a factor of two
-    return _alike(case, Plane(origin, directions, scores, 2 * spread), scale / large)
+    return _alike(case, Plane(origin, directions, scores, 2 * spread), scale / large, residual)
+
+
+def _affine(bases: Floats, z: Floats, errors: Floats, kept: Floats) -> tuple[Floats, Floats, float]:
+    """Weighted affine fit of the score differences over the bases: coefficients, their errors, worst deviation over what is allowed."""
+    sure = 1 / errors[kept]
+    rows = np.column_stack([np.ones(len(sure)), bases[kept]])
+    inverse = np.linalg.pinv(rows * sure[:, None]) * sure
+    solution = inverse @ z[kept]
+    doubt = np.sqrt(((inverse / sure) ** 2).sum(axis=1))
+    allowed = 2 / sure + 2 * np.abs(rows) @ doubt + 1e-12
+    return solution, doubt, float((np.abs(z[kept] - rows @ solution) / allowed).max())
+
+
+def _excess(bases: Floats, z: Floats, errors: Floats, good: Floats) -> float:
+    """Three times the scatter of the score differences in units of their errors, at most one: the floor is a cautious guess of the scatter."""
+    squares, freedom = 0.0, 0
+    for j, kept in enumerate(good):
+        solution = _affine(bases, z[j], errors[j], kept)[0]
+        rest = z[j, kept] - np.column_stack([np.ones(int(kept.sum())), bases[kept]]) @ solution
+        squares += float(((rest / errors[j, kept]) ** 2).sum())
+        freedom += max(0, int(kept.sum()) - len(solution))
+    return float(np.clip(3 * math.sqrt(squares / freedom), 0.05, 1.0)) if freedom >= 2 else 1.0
 
 
 def _spread(case: Case, scale: float) -> float:
@@ -61,13 +96,13 @@ def _spread(case: Case, scale: float) -> float:
     y = case.ask(case.cap(scale, 1.5) * case.draw(3, 1))
     change = max(float(np.ptp(y, axis=0).max()), 1e-300)
     relative = case.floor.relative * float(np.abs(y).max()) / change
-    # scores per unit are wrong by B^3 (absolute floor) or B^4 (relative floor) times the floor: keep that near one percent
-    most = min((0.01 / max(relative, 1e-18)) ** 0.25, (0.01 * change / max(case.floor.absolute, 1e-18)) ** (1 / 3))
+    # scores per unit are wrong by B^3 (absolute floor) or B^4 (relative floor) times the floor: keep that at a few percent
+    most = min((0.03 / max(relative, 1e-18)) ** 0.25, (0.03 * change / max(case.floor.absolute, 1e-18)) ** (1 / 3))
     return float(np.clip(most, 6.0, 64.0))
 
 
-def _cells(case: Case, origin: Floats, directions: Floats, bases: Floats, step: float) -> tuple[Floats, Floats, Floats]:
-    """Score differences ``(axes, bases)``, their errors, and which places follow the law."""
+def _cells(case: Case, origin: Floats, directions: Floats, bases: Floats, step: float) -> tuple[Floats, Floats, Floats, Floats]:
+    """Score differences ``(axes, bases)``, their errors, which places follow the law, and the answers' rise for full weight."""
     x = origin + bases @ directions
     questions = []
     for base in x:
@@ -92,10 +127,24 @@ def _cells(case: Case, origin: Floats, directions: Floats, bases: Floats, step: 
     flat = np.abs(low - ratio[..., None] * high).max(axis=-1)
     allowed = 10 * noise + np.sqrt(size) * errors
     good = legal & (off <= allowed) & (flat <= allowed) & (errors < 0.03)
-    return -np.log(decay), errors, good
+    return -np.log(decay), errors, good, whole
 
 
-def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool]:
+def _seems_residual(
+    case: Case, origin: Floats, directions: Floats, bases: Floats, step: float, good: Floats, whole: Floats
+) -> bool:
+    """Compare the rise for full weight with the one-token answers in up to three good cells (6 queries)."""
+    places = np.argwhere(good)[:: max(1, int(good.sum()) // 3)][:3]
+    if not len(places):
+        return False
+    x = origin + bases[places[:, 1]] @ directions
+    y = case.ask(np.concatenate([x, x + step * directions[places[:, 0]]])[:, None]).reshape(2, len(places), -1)
+    rise = whole[places[:, 0], places[:, 1]]
+    gap = np.abs(y[1] - y[0] - rise).max(axis=1) / np.maximum(np.abs(rise).max(axis=1), 1e-300)
+    return bool(np.median(gap) > 0.05)
+
+
+def _alike(case: Case, plane: Plane, unit: float, residual: bool) -> tuple[Outcome, bool]:
     """Ask six sequences and, for each, one token in many copies that has the same weighted mean for the same last token."""
     axes = len(plane.axes)
     questions, twins, centres, limits, sizes = [], [], [], [], []
@@ -107,9 +156,9 @@ def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool]:
         up = slope / float(slope @ slope)
         side = np.array([-slope[1], slope[0]]) / np.linalg.norm(slope) if axes == 2 else np.zeros(axes)
         doubt = float(plane.errors.sum(axis=1).max())
-        wide = min(0.5, 0.03 / max(doubt, 1e-12))  # far tokens with equal scores, as far as the scores are known
+        wide = min(0.5, 0.06 / max(doubt, 1e-12))  # far tokens with equal scores, as far as the scores are known
         if wide < 0.7 * unit:  # shorter ones would not show scores that bend with the earlier token
-            return Outcome(None, "answers are too coarse to test scores of distant tokens"), False
+            return Outcome(None, "answers are too coarse to test scores of distant tokens"), residual
         heights = case.rng.uniform(-1.5, 2.0, size=3)
         offsets = heights[:, None] * up + wide * case.rng.uniform(-1, 1, size=(3, 1)) * side
         coordinates = np.vstack([last + offsets, last])
@@ -124,24 +173,38 @@ def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool]:
         limits.append(plane.uncertainty(coordinates) + plane.uncertainty(twin))
         sizes.append((drift, last))
     if len(questions) < 4 or case.longest <= SHARED:
-        return Outcome(None, "no sequences could be made that must be answered alike"), False
+        return Outcome(None, "no sequences could be made that must be answered alike"), residual
     answers, same, alone = case.ask(np.array(questions)), case.ask(np.array(twins)), case.ask(np.array(centres)[:, None])
     lasts = case.ask(plane.tokens(np.array([last for _, last in sizes]))[:, None])
     noise = case.noise(answers, same, alone, lasts)
     effect = np.abs(answers - lasts).max(axis=1)
     length = np.array([float(np.linalg.norm(drift)) for drift, _ in sizes])
     # the network's steepness per coordinate, as seen between the last token and the mean; twice for other cells
-    tolerance = 12 * noise + 3 * effect / np.maximum(length, 1e-300) * np.array([float(limit.sum()) for limit in limits])
+    tolerance = 12 * noise + 1.5 * effect / np.maximum(length, 1e-300) * np.array([float(limit.sum()) for limit in limits])
     worst = float((np.abs(answers - same).max(axis=1) / tolerance).max())
     power = float(np.median(effect / tolerance))
-    passed = case.record("sequences alike", worst, 1.0, worst <= 1, "Sequences with the same weighted mean " + ("are" if worst <= 1 else "are not") + " answered alike.")
+    passed = case.record(
+        "sequences alike",
+        worst,
+        1.0,
+        worst <= 1,
+        "Sequences with the same weighted mean " + ("are" if worst <= 1 else "are not") + " answered alike.",
+    )
     if not passed:
-        return Outcome(False, "sequences with the same weighted mean are answered differently", plane), False
+        # at a coarse floor a kink may have spoilt the scores a little: a small miss asks for another plane, a large one decides
+        small = case.coarse and bool(np.all(np.abs(answers - same).max(axis=1) < 0.2 * effect + tolerance))
+        return Outcome(None if small else False, "sequences with the same weighted mean are answered differently", plane), residual
     plain = float((np.abs(answers - alone).max(axis=1) / tolerance).max())
-    case.record("residual", plain, 1.0, plain <= 1, "The last token is " + ("not " if plain <= 1 else "") + "added to the attention's output.")
-    case.record("power", power, 8.0, power >= 8, "The effect of the weights against what is known of them.")
-    if power < 8:
-        return Outcome(None, "too little power", plane), False
+    case.record(
+        "residual",
+        plain,
+        1.0,
+        plain <= 1,
+        "The last token is " + ("not " if plain <= 1 else "") + "added to the attention's output.",
+    )
+    case.record("power", power, 6.0, power >= 6, "The effect of the weights against what is known of them.")
+    if power < 6:
+        return Outcome(None, "too little power", plane), plain > 1
     return Outcome(True, "one head", plane), plain > 1
 
 

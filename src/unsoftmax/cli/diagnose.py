@@ -1,0 +1,70 @@
+"""``unsoftmax diagnose``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from unsoftmax.cli.outcome import DRIFTING, NOT_RECOVERED, SUCCESS
+from unsoftmax.cli.targets import HELP, open_target
+
+if TYPE_CHECKING:
+    from unsoftmax.checks.diagnosis import Diagnosis
+
+
+@click.command(epilog=HELP)
+@click.argument("target")
+@click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
+@click.option("--max-norm", type=click.FloatRange(min=0, min_open=True), help="Send no token longer than this.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random probes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, as_json: bool) -> int:
+    """Tell which family TARGET belongs to, with the evidence; at most 200 + 4 width queries.
+
+    Exit code 0 if it is inside a family that can be recovered, 1 if not, 5 if it changed while it was asked.
+    """
+    import numpy as np
+
+    from unsoftmax.checks.diagnosis import diagnose_oracle
+
+    oracle = open_target(target, width)
+    result = diagnose_oracle(oracle, rng=np.random.default_rng(seed), max_norm=max_norm)
+    if as_json:
+        click.echo(json.dumps({"target": target, "width": oracle.width, "seed": seed, **dataclasses.asdict(result)}, indent=2))
+    else:
+        click.echo("\n".join(story(result, target, oracle.width)))
+    if "changed" in result.family:
+        return DRIFTING
+    return SUCCESS if result.inside else NOT_RECOVERED
+
+
+def story(result: Diagnosis, target: str, width: int) -> list[str]:
+    """The diagnosis as lines of text, from the facts to the verdict and the next command."""
+    facts = [f"width {width}", f"answers {result.answers}", f"precision {result.floor.kind}"]
+    for name, value in (
+        ("constant", result.constant),
+        ("bias", result.bias),
+        ("causal", result.causal),
+        ("residual", result.residual),
+    ):
+        if value is not None:
+            facts.append(f"{name} {'yes' if value else 'no'}")
+    lines = [
+        f"Target     {target}",
+        f"Facts      {', '.join(facts)}",
+        f"Asked      {result.queries} queries",
+        "",
+        "Evidence   (number, threshold)",
+    ]
+    for item in result.evidence:
+        lines.append(
+            f"  {'pass' if item.passed else 'FAIL'}  {item.test:<24} {item.number:>9.2g} {item.threshold:>9.2g}  {item.sentence}"
+        )
+    lines += ["", f"{'INSIDE' if result.inside else 'OUTSIDE'}: {result.family.removeprefix('outside: ')}. {result.reason}"]
+    if result.bill is not None:
+        price = f"{result.bill.low} to {result.bill.high} queries: " if result.bill.low is not None else ""
+        lines += [f"Recovery would cost {price}{result.bill.formula}.", f"Next: unsoftmax recover {target}"]
+    return lines

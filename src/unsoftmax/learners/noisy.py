@@ -227,10 +227,9 @@ class _Run:
                 model=self.head.model(),
             )
         phase(self.oracle, "scores")
-        head = self.head.without(c=True, b=abs(self.head.b) < 4 * self.noise / np.sqrt(self.width))
         head, probes = fit_low_rank(
             self.oracle,
-            head,
+            self.head.without(c=True, b=False),
             joined([part for part in self.asked if part.single.all()]),
             columns,
             rank,
@@ -240,7 +239,7 @@ class _Run:
             copies=self.copies,
             rng=self.rng,
         )
-        errors = standard_errors(head, probes)
+        head, errors = simplest(head, probes)
         check_fit(head, probes, self.noise, self.settings.floor)
         self.refuse_unresolved(head, errors, len(probes))
         return packed(head, errors, (f"W has rank {rank} of {self.width}, as far as the noise lets see.",), rank)

@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.models import Attention, Floats, check_sequences
 from unsoftmax.oracles.base import Oracle, Wrapper
+from unsoftmax.oracles.local import checked_answers
 
 FORMATS = ("float32", "float16", "bfloat16")
 
@@ -127,13 +128,14 @@ class LowPrecision:
         tokens = step(check_sequences(sequences, self.width))
         V = self.model.V if self.model.V.ndim == 3 else self.model.V[:, :, None]
         answers = step(np.zeros((len(tokens), V.shape[2])) + self.model.b)
-        for W, values, c in zip(self.model.W, V, self.model.c, strict=True):
-            images = step(step(tokens[:, -1] @ step(W).T) + step(c))
-            scores = step(np.einsum("bnd,bd->bn", tokens, images))
-            weights = step(np.exp(scores - scores.max(axis=1, keepdims=True)))
-            weights = step(weights / weights.sum(axis=1, keepdims=True, dtype=kind))
-            answers = step(answers + step(step(np.einsum("bn,bnd->bd", weights, tokens)) @ step(values)))
-        answers = answers.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is part of the format; what it spoils is refused below
+            for W, values, c in zip(self.model.W, V, self.model.c, strict=True):
+                images = step(step(tokens[:, -1] @ step(W).T) + step(c))
+                scores = step(np.einsum("bnd,bd->bn", tokens, images))
+                weights = step(np.exp(scores - scores.max(axis=1, keepdims=True)))
+                weights = step(weights / weights.sum(axis=1, keepdims=True, dtype=kind))
+                answers = step(answers + step(step(np.einsum("bn,bnd->bd", weights, tokens)) @ step(values)))
+        answers = checked_answers(answers, sequences.shape)
         return answers[:, 0] if self.model.V.ndim == 2 else answers
 
 

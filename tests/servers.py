@@ -55,6 +55,27 @@ def mlserver(weights: Path, *, precision: str = "FP64", rate: float | None = Non
             process.wait()
 
 
+@contextlib.contextmanager
+def peer(kind: str, interpreter: str, head: Path, library: str) -> Iterator[tuple[str, str]]:
+    """Another server of the protocol, in another interpreter; yields its HTTP and gRPC addresses."""
+    http_port, grpc_port = free_port(), free_port()
+    command = [interpreter, str(Path(__file__).parent / "peers" / f"{kind}_server.py"), str(head), str(http_port), str(grpc_port)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"LD_LIBRARY_PATH": library}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    http = f"http://127.0.0.1:{http_port}/v2/models/{MODEL}"
+    try:
+        if not started(lambda: answers(http + "/ready"), process):
+            raise RuntimeError(f"{kind} did not start")
+        yield http, f"grpc://127.0.0.1:{grpc_port}/{MODEL}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
 def answers(url: str) -> bool:
     try:
         return httpx.get(url, timeout=2, trust_env=False).status_code == 200

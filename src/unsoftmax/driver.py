@@ -201,7 +201,7 @@ class _Run:
         self.check = held_out(counted, predictor(learned.model), batches)
         if self.check.relative_error <= self.tolerance:
             return
-        post_mortem(counted, self.oracle.sample(16, self.fresh), self.floor)
+        post_mortem(counted, self.oracle.sample(64, self.fresh), self.floor)
         raise NotInFamilyError(
             f"The model that fits all {self.meter.spent} answers fails on fresh sequences: relative error {self.check.relative_error:.2g}, "
             f"where {self.tolerance:.1g} is allowed. The target is not a model of this family. `unsoftmax diagnose` tells what it may be.",

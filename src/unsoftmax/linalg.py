@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.fft import dct
 
 from unsoftmax.models import Floats
 
 
-def orthonormal(size: int, rng: np.random.Generator) -> Floats:
-    """A random rotation ``(size, size)``: every structure of the target looks generic in its rows and columns."""
-    q, r = np.linalg.qr(rng.normal(size=(size, size)))
-    return np.asarray(q * np.sign(np.diag(r)))
+def orthonormal(size: int, rng: np.random.Generator, rows: int | None = None) -> Floats:
+    """A random rotation ``(size, size)``, or some of its ``rows``: every structure of a target looks generic in it.
+
+    Large ones are two cosine transforms with random signs between, which mix as well and cost ``size^2 log(size)``.
+    """
+    if rows is not None or size <= 128:
+        q, r = np.linalg.qr(rng.normal(size=(size, size if rows is None else rows)))
+        return np.asarray((q * np.sign(np.diag(r))).T)
+    signs = rng.choice([-1.0, 1.0], size=(2, size))
+    return np.asarray(dct(signs[0, :, None] * dct(np.diag(signs[1]), axis=0, norm="ortho"), axis=0, norm="ortho"))
 
 
-def complement(basis: Floats, rng: np.random.Generator) -> Floats:
-    """Random orthonormal columns ``(size, size - k)`` orthogonal to the orthonormal columns of ``basis (size, k)``."""
-    size, known = basis.shape
-    rest = rng.normal(size=(size, size - known))
-    for _ in range(2):  # twice is enough: one pass leaves errors of the size of the rounding times the condition
-        rest -= basis @ (basis.T @ rest)
-    return np.asarray(np.linalg.qr(rest)[0])
+def without(basis: Floats, direction: Floats) -> Floats:
+    """Orthonormal columns ``(size, k - 1)`` that span what ``basis (size, k)`` does, less the unit ``direction`` inside that span."""
+    mirror = basis.T @ direction
+    mirror[0] += 1.0 if mirror[0] >= 0 else -1.0  # the reflection that takes the direction to the first column
+    return np.asarray(basis[:, 1:] - np.outer(basis @ mirror, mirror[1:] * (2.0 / (mirror @ mirror))))
 
 
 def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:

@@ -13,7 +13,7 @@ import numpy as np
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.positions import PositionReader, is_causal, loud_values, read_pairs
 from unsoftmax.learners.score_matrix import read_score_matrix
-from unsoftmax.learners.scores import BATCH_NUMBERS, Frame, ScoreReader, Values
+from unsoftmax.learners.scores import BATCH_NUMBERS, ScoreReader, Values, copies
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -127,7 +127,7 @@ class OneHeadLearner:
             reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
             return size * reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0]
 
-        first = np.abs(scores(orthonormal(d, rng)[:1])).max()
+        first = np.abs(scores(orthonormal(d, rng, rows=1))).max()
         if first <= self._noise(values, size):
             return np.zeros(d), size
         rotation = orthonormal(d, rng)
@@ -154,7 +154,7 @@ class OneHeadLearner:
             )
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
         zeros = np.zeros((d, 1))
-        return Frame(reader.keys(rotation)).vectors(zeros, read / size, zeros)[:, 0], size
+        return reader.frame(rotation).refined(zeros, read / size, zeros)[:, 0], size
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> ScoreReader | None:
         """A reader whose scores are of size ``SCORE``, or None if W is zero; then a test that one softmax answers."""
@@ -163,7 +163,8 @@ class OneHeadLearner:
         reader = self._at_gain(template, SCORE * np.sqrt(d), free)
         for _ in range(SEARCH):
             some_keys, some_tokens = reader.samples
-            keys, tokens = reader.keys(orthonormal(d, rng)[:some_keys]), _away(orthonormal(d, rng)[:some_tokens], reader.values)
+            keys = reader.keys(orthonormal(d, rng, rows=min(d, some_keys)))
+            tokens = _away(orthonormal(d, rng, rows=min(d, some_tokens)), reader.values)
             seen = np.abs(reader.products(keys, tokens, retries=0)[0]) * reader.gain
             noise = self._noise(reader.values, reader.key_size)
             size = float(np.sqrt(np.mean(seen**2)))
@@ -193,8 +194,8 @@ class OneHeadLearner:
     def _one_softmax(self, reader: ScoreReader, rng: np.random.Generator) -> None:
         """Two copies of a key must count exactly twice as much as one; 2 queries."""
         d = len(reader.c)
-        key = reader.key_size * reader.keys(orthonormal(d, rng)[:1])
-        token = reader.token_size * _away(orthonormal(d, rng)[:1], reader.values)
+        key = reader.key_size * reader.keys(orthonormal(d, rng, rows=1))
+        token = reader.token_size * _away(orthonormal(d, rng, rows=1), reader.values)
         last = LastPosition(reader.oracle)
         one = reader.values.read(last(np.stack([key, token], axis=1)))
         two = reader.values.read(last(np.stack([key, key, token], axis=1)))
@@ -220,3 +221,15 @@ def _inside(max_norm: float) -> float:
 def _away(tokens: Floats, values: Values) -> Floats:
     """Flip tokens so that their value is opposite to that of the keys: the answer then spans both."""
     return np.asarray(tokens * np.where(tokens @ values.directions[:, :1] > 0, -1.0, 1.0))
+
+
+def price(width: int, *, outputs: int = 1, rank: int | None = None, bias: bool = False) -> list[tuple[str, int, int]]:
+    """What ``OneHeadLearner`` asks beyond the zero token: (phase, queries, tokens); full rank if ``rank`` is None."""
+    usable = min(width, outputs)
+    r = width if rank is None else rank
+    length = usable + copies(usable)
+    columns, rows = r * -(-width // usable), (width - r) * -(-r // usable)
+    asked = [("values", width, width), ("query bias", 1, 2), ("scale", 4 if usable == 1 else 3, 9)]
+    if bias:
+        asked[1] = ("query bias", 1 + 4 + -(-width // usable), (5 + -(-width // usable)) * length)
+    return [*asked, ("columns", columns, columns * length), ("rows", rows, rows * length)]

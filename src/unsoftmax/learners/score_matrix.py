@@ -6,13 +6,16 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from unsoftmax.learners.scores import Frame, ScoreReader
-from unsoftmax.linalg import complement, orthonormal
+from unsoftmax.linalg import orthonormal, without
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 from unsoftmax.results import Floor
 
 SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
 NOISE = 16.0  # rounding error of a score in units of the answers' relative precision (measured: 2 to 6)
+FAINT = 1e-4  # a column this far inside the span of others may lie in it altogether: worth a closer look
+WASTE = 0.02  # share of the bill, and queries, that columns asked in vain may cost
+WASTED = 16
 
 
 def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: np.random.Generator) -> tuple[Floats, int]:
@@ -24,36 +27,40 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     d = len(reader.c)
     tokens = orthonormal(d, rng)
     tokens *= np.where(tokens @ reader.values.directions[:, :1] > 0, -1.0, 1.0)  # keys are worth > 0: answers span both
-    keys = reader.keys(orthonormal(d, rng))
-    frame = Frame(keys)
+    rotation = orthonormal(d, rng)
+    frame = reader.frame(rotation)
+    vectors = np.empty((d, d))
     span = _Range(d, NOISE * floor.relative / reader.gain)
     phase(reader.oracle, "columns")
-    while not span.full and span.columns < (d if rank is None else rank):
-        at = span.columns
+    rest, at = rotation.T, 0
+    while not span.full and at < (d if rank is None else rank):
         if rank is None and 0 < at <= _check_until(d, reader):
-            span.add(_check_then_column(reader, span, tokens[at], rng))
+            vectors[:, at], rest = _check_then_column(reader, span, rest, tokens[at], vectors[:, :at])
+            block = 1
         else:
-            block = tokens[at : at + _block(d, at, rank, reader)]
-            span.add(frame.vectors(block.T, *reader.products(keys, block)))
+            block = min(d - at, _block(d, at, rank, reader))
+            some = tokens[at : at + block]
+            vectors[:, at : at + block] = frame.refined(some.T, *reader.products(frame.keys, some))
+        span.add(vectors[:, at : at + block])
         if at == 0:  # the first column tells the size of scores far better than the few probes before it
-            reader = _fitted(reader, keys, span.vectors)
+            reader = _fitted(reader, frame.keys, vectors[:, :1])
             span.noise = NOISE * floor.relative / reader.gain
+        at += block
     phase(reader.oracle, "rows")
-    basis, vectors = span.basis, span.vectors
+    basis = span.basis
     if not basis.size:
         return np.zeros((d, d)), 0
-    if span.columns < d:
-        rest = tokens[span.columns :]
+    if at < d:
         keys = reader.keys(basis.T)
-        reader = _fitted(reader, keys, vectors)
-        vectors = np.hstack([vectors, basis @ Frame(keys @ basis).vectors((rest @ basis).T, *reader.products(keys, rest))])
+        reader = _fitted(reader, keys, vectors[:, :at])
+        vectors[:, at:] = basis @ Frame(keys @ basis).refined((tokens[at:] @ basis).T, *reader.products(keys, tokens[at:]))
     W = vectors @ tokens
     W += (vectors - W @ tokens.T) @ tokens  # the rotation is orthonormal only to rounding
     return W, basis.shape[1]
 
 
 class _Range:
-    """Columns read so far and an orthonormal basis of what they span.
+    """An orthonormal basis of what the columns so far span.
 
     Attributes:
         noise: error of one product.
@@ -61,57 +68,65 @@ class _Range:
     """
 
     def __init__(self, width: int, noise: float) -> None:
-        self.vectors = np.empty((width, 0))
-        self.basis = np.empty((width, 0))
-        self._triangle = np.empty((0, 0))
+        self._basis = np.empty((width, width), order="F")
+        self._triangle = np.zeros((width, width))
+        self._size = 0
         self.noise = noise
         self.full = False
 
     @property
-    def columns(self) -> int:
-        return int(self.vectors.shape[1])
+    def basis(self) -> Floats:
+        return self._basis[:, : self._size]
 
     def tolerance(self, inside: Floats) -> float:
         """What rounding leaves outside the span of a vector that has coordinates ``inside`` in the basis and none outside.
 
         The basis came from columns with errors, and the vector is a combination of them: its error is that combination's.
         """
-        combination = solve_triangular(self._triangle, inside) if len(inside) else inside
+        combination = solve_triangular(self._triangle[: len(inside), : len(inside)], inside) if len(inside) else inside
         return self.noise * (1.0 + float(np.linalg.norm(combination)))
 
-    def add(self, vectors: Floats) -> None:
+    def add(self, columns: Floats) -> None:
         """Take more columns ``(width, k)``; stop extending the basis at the first that lies in it."""
-        self.vectors = np.hstack([self.vectors, vectors])
-        for vector in vectors.T:
-            inside = self.basis.T @ vector
-            outside = vector - self.basis @ inside
-            again = self.basis.T @ outside
-            inside, outside = inside + again, outside - self.basis @ again
-            size = float(np.linalg.norm(outside))
-            if size <= self.tolerance(inside) * np.sqrt(len(vector)):
+        basis, known = self.basis, self._size
+        inside = basis.T @ columns
+        outside = columns - basis @ inside
+        again = basis.T @ outside  # once more: one pass leaves errors of the size of the rounding times the columns' condition
+        inside, outside = inside + again, outside - basis @ again
+        fresh, triangle = np.linalg.qr(outside)
+        for j in range(columns.shape[1]):
+            within = np.concatenate([inside[:, j], triangle[:j, j]])
+            size = abs(float(triangle[j, j]))
+            if size <= FAINT * float(np.linalg.norm(columns[:, j])) and size <= self.tolerance(within) * np.sqrt(len(columns)):
                 self.full = True
                 return
-            self.basis = np.hstack([self.basis, outside[:, None] / size])
-            self._triangle = np.block([[self._triangle, inside[:, None]], [np.zeros((1, len(inside))), np.array([[size]])]])
+            self._triangle[: known + j, known + j] = within
+            self._triangle[known + j, known + j] = triangle[j, j]
+            self._basis[:, known + j] = fresh[:, j]
+            self._size = known + j + 1
 
 
-def _check_then_column(reader: ScoreReader, span: _Range, token: Floats, rng: np.random.Generator) -> Floats:
-    """The column ``W x`` of one token, cheaply if it lies in the range so far.
+def _check_then_column(reader: ScoreReader, span: _Range, rest: Floats, token: Floats, seen: Floats) -> tuple[Floats, Floats]:
+    """The column ``W x`` of one token, cheaply if it lies in the range so far; and an orthonormal ``rest`` outside that range.
 
-    The first ``r`` keys read ``Q^T W x``, two more look at random directions outside the range. If these show nothing, the column
+    The first keys read ``Q^T W x``, two more look at random directions outside the range. If these show nothing, the column
     is known; else the rest of the rotation is asked, and no query was in vain.
     """
     basis = span.basis
     rank = basis.shape[1]
-    keys = reader.keys(np.hstack([basis, complement(basis, rng)]).T)
-    near = _fitted(reader, keys[:rank], span.vectors)
+    while rest.shape[1] > len(token) - rank:
+        rest = without(rest, basis[:, len(token) - rest.shape[1]])
+    functionals = np.hstack([basis, rest]).T
+    keys = reader.keys(functionals)
+    near = _fitted(reader, keys[:rank], seen)
     products, ratios = near.products(keys[: rank + 2], token[None])
-    inside = Frame(keys[:rank] @ basis).vectors((basis.T @ token)[:, None], products[:rank], ratios[:rank])
+    inside = Frame(keys[:rank] @ basis).refined((basis.T @ token)[:, None], products[:rank], ratios[:rank])
     expected = (keys[rank : rank + 2] - ratios[rank:] * token) @ (basis @ inside)
     if np.abs(products[rank:] - expected).max() <= 2 * span.tolerance(inside[:, 0]) * reader.gain / near.gain:
-        return np.asarray(basis @ inside)
+        return (basis @ inside)[:, 0], rest
     more, more_ratios = reader.products(keys[rank + 2 :], token[None])
-    return Frame(keys).vectors(token[:, None], np.vstack([products, more]), np.vstack([ratios, more_ratios]))
+    products, ratios = np.vstack([products, more]), np.vstack([ratios, more_ratios])
+    return reader.frame(functionals).refined(token[:, None], products, ratios)[:, 0], rest
 
 
 def _fitted(reader: ScoreReader, keys: Floats, vectors: Floats) -> ScoreReader:
@@ -121,15 +136,14 @@ def _fitted(reader: ScoreReader, keys: Floats, vectors: Floats) -> ScoreReader:
 
 
 def _check_until(d: int, reader: ScoreReader) -> int:
-    """Up to this many columns a needless one costs more than 2% of what was asked and 32 queries: look before asking it."""
+    """Up to this many columns a needless one costs more than may be wasted: look before asking it."""
     if reader.values.usable > 1:
         return 0
-    needless = [k for k in range(1, d - 2) if d - k > 0.02 * k * (2 * d - k) + 32]
-    return max(needless, default=0)
+    return max((k for k in range(1, d - 2) if d - k > WASTE * k * (2 * d - k) + 2 * WASTED), default=0)
 
 
 def _block(d: int, at: int, rank: int | None, reader: ScoreReader) -> int:
-    """How many columns to ask at once: all if the rank is given, else so few that needless ones stay below 1% and 16 queries."""
+    """How many columns to ask at once: all if the rank is given, else so few that needless ones stay within what may be wasted."""
     if rank is not None:
         return rank - at
-    return max(1, int((0.01 * at * (2 * d - at) / reader.values.usable + 16) // reader.price(d, 1))) if at else 1
+    return max(1, int((WASTE * at * (2 * d - at) / reader.values.usable + WASTED) // reader.price(d, 1))) if at else 1

@@ -10,15 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import lu_factor, lu_solve
 
 from unsoftmax.linalg import log_odds
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
-
-Indices = NDArray[np.intp]
 
 BATCH_NUMBERS = 2**21  # numbers in one call: 16 MiB of probes at a time
 BATCH_SEQUENCES = 4096
@@ -113,6 +109,16 @@ class ScoreReader:
             return np.asarray(functionals * np.where(own >= 0, 1.0, -1.0) + self.values.directions.T / np.sqrt(width))
         return np.asarray(functionals + 2 * np.sqrt(usable / width) * self.values.directions.T[np.arange(n) % usable])
 
+    def frame(self, functionals: Floats) -> Frame:
+        """The frame of the keys of a whole rotation; its inverse is a rotation and, for scalar answers, one correction."""
+        keys = self.keys(functionals)
+        if self.values.usable > 1:
+            return Frame(keys)
+        tilt = self.values.directions[:, 0] / np.sqrt(len(functionals))
+        turned = (keys - tilt).T  # what was flipped and not yet tilted is orthonormal
+        ones = turned.sum(axis=1)
+        return Frame(keys, turned - np.outer(ones, tilt @ turned) / (1.0 + tilt @ ones))
+
     def price(self, keys: int, tokens: int) -> int:
         """Queries that ``products`` asks if nothing saturates."""
         return -(-keys // self.values.usable) * tokens
@@ -130,47 +136,51 @@ class ScoreReader:
 
     def _all_pairs(self, groups: Floats, tokens: Floats, retries: int) -> tuple[Floats, Floats]:
         g, n, width = groups.shape
-        which_group, which_token = np.tile(np.arange(g), len(tokens)), np.repeat(np.arange(len(tokens)), g)
-        products = np.empty((len(which_group), n))
-        factor = np.ones(len(which_group))
-        size = max(1, min(BATCH_SEQUENCES, BATCH_NUMBERS // ((n + _copies(n)) * width)))
-        for at in range(0, len(which_group), size):
-            here = slice(at, at + size)
-            products[here] = self._ask(groups, tokens, which_group[here], which_token[here], factor[here])
+        sent = self.key_size * groups
+        worth, bias = sent @ self.values.worth, sent @ self.c
+        products = np.empty((len(tokens), g, n))
+        factor = np.ones((len(tokens), g))
+        size = max(1, min(BATCH_SEQUENCES, BATCH_NUMBERS // ((n + copies(n)) * width)))
+        step = max(1, size // g)
+        for at in range(0, len(tokens), step):
+            for first in range(0, g, size):
+                here = slice(at, at + step), slice(first, first + size)
+                products[here] = self._ask(sent[None, here[1]], tokens[here[0], None], worth[None, here[1]], bias[None, here[1]])
         for _ in range(retries):
-            scores = np.abs(products * factor[:, None]).max(axis=1) * self.gain
-            bad = np.flatnonzero(scores > SATURATED)
-            if not bad.size:
+            scores = np.abs(products).max(axis=2) * factor * self.gain
+            bad = np.nonzero(scores > SATURATED)
+            if not bad[0].size:
                 break
             factor[bad] *= np.where(np.isfinite(scores[bad]), 1.0 / np.minimum(scores[bad], 64.0), 1 / 64)
-            for at in range(0, len(bad), size):
-                here = bad[at : at + size]
-                products[here] = self._ask(groups, tokens, which_group[here], which_token[here], factor[here])
-        shape = (len(tokens), g * n)
-        return products.reshape(shape).T, np.repeat(self.ratio * factor, n).reshape(shape).T
+            for at in range(0, len(bad[0]), size):
+                token, group = bad[0][at : at + size], bad[1][at : at + size]
+                some = tokens[token] * factor[token, group][:, None]
+                asked = self._ask(sent[group, None], some[:, None], worth[group, None], bias[group, None])
+                products[token, group] = asked[:, 0] / factor[token, group][:, None]
+        ratios = np.repeat(self.ratio * factor, n, axis=1)
+        return products.reshape(len(tokens), g * n).T, ratios.T
 
-    def _ask(self, groups: Floats, tokens: Floats, which_group: Indices, which_token: Indices, factor: Floats) -> Floats:
-        """One call: pairs of a group of keys ``(n, width)`` and a last token; products ``(pairs, n)``."""
-        n, copies = groups.shape[1], _copies(groups.shape[1])
-        sequences = np.empty((len(which_group), n + copies, groups.shape[2]))
-        np.multiply(groups[which_group], self.key_size, out=sequences[:, :n])
-        size = self.token_size * factor
-        sequences[:, n:] = (size[:, None] * tokens[which_token])[:, None]
-        answers = self.values.read(self.oracle(sequences))
-        worth = self.key_size * (groups @ self.values.worth)[which_group]
-        own = size[:, None] * (tokens @ self.values.worth)[which_token]
-        shift = self.key_size * (groups @ self.c)[which_group] - (size * (tokens @ self.c)[which_token])[:, None]
-        scores = log_weights(worth, own, answers) + np.log(copies) - shift
-        return np.asarray(scores / (self.key_size * size)[:, None])
+    def _ask(self, keys: Floats, tokens: Floats, worth: Floats, bias: Floats) -> Floats:
+        """One call: keys ``(1 or k, g, n, width)`` as sent, tokens ``(k, 1, width)`` to be sized; products ``(k, g, n)``."""
+        k, g = len(tokens), keys.shape[1]
+        n, times = keys.shape[2], copies(keys.shape[2])
+        sent = self.token_size * tokens
+        sequences = np.empty((k, g, n + times, keys.shape[3]))
+        sequences[:, :, :n] = keys
+        sequences[:, :, n:] = sent[:, :, None]
+        answers = self.values.read(self.oracle(sequences.reshape(k * g, n + times, -1))).reshape(k, g, -1)
+        own = np.broadcast_to(sent @ self.values.worth, (k, g, answers.shape[2]))
+        scores = log_weights(np.broadcast_to(worth, (k, g, n, answers.shape[2])), own, answers) + np.log(times)
+        return np.asarray((scores - bias + (sent @ self.c)[..., None]) / self.gain)
 
 
 def log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:
-    """Log weight of each key against the last token: ``(pairs, n)`` from worths ``(pairs, n, u)``, ``(pairs, u)`` and answers."""
-    if answers.shape[1] == 1:
+    """Log weight of each key against the last token: ``(…, n)`` from worths ``(…, n, u)``, ``(…, u)`` and answers ``(…, u)``."""
+    if answers.shape[-1] == 1:
         return log_odds(answers, own, worth[..., 0])
-    systems = (worth - own[:, None]).swapaxes(-1, -2)
+    systems = (worth - own[..., None, :]).swapaxes(-1, -2)
     excess = (answers - own)[..., None]
-    if systems.shape[1] != systems.shape[2]:
+    if systems.shape[-2] != systems.shape[-1]:
         q, systems = np.linalg.qr(systems)
         excess = q.swapaxes(-1, -2) @ excess
     weights = np.linalg.solve(systems, excess)[..., 0]
@@ -180,22 +190,32 @@ def log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:
     return np.asarray(np.where(np.isnan(logs), np.inf, logs))  # neither this key nor the last token has any weight: saturated
 
 
-def _copies(keys: int) -> int:
+def copies(keys: int) -> int:
     """Copies of the last token beside so many keys: balances its weight against theirs."""
     return max(1, round(float(np.sqrt(keys))))
 
 
 class Frame:
-    """As many independent keys as there are unknowns: turns products into vectors."""
+    """As many independent keys as there are unknowns: turns products into vectors.
 
-    def __init__(self, keys: Floats) -> None:
+    Args:
+        keys: ``(r, r)``, one key per row.
+        inverse: their inverse, where it is known; good to a few digits is enough.
+    """
+
+    def __init__(self, keys: Floats, inverse: Floats | None = None) -> None:
         self.keys = keys
-        self._factors = lu_factor(keys)
+        self.inverse = np.linalg.inv(keys) if inverse is None else inverse
 
     def vectors(self, tokens: Floats, products: Floats, ratios: Floats) -> Floats:
         """``w_j (r, k)`` with ``(keys - ratios_j x_j^T) w_j = products_j``; ``tokens (r, k)`` in the frame's coordinates."""
-        plain = lu_solve(self._factors, products)
-        plain += lu_solve(self._factors, products - self.keys @ plain)
-        lift = lu_solve(self._factors, ratios)
+        plain = self.inverse @ products
+        lift = self.inverse @ ratios
         along = np.einsum("rk,rk->k", tokens, plain) / (1.0 - np.einsum("rk,rk->k", tokens, lift))
         return np.asarray(plain + lift * along)
+
+    def refined(self, tokens: Floats, products: Floats, ratios: Floats) -> Floats:
+        """As ``vectors``, with one step of iterative refinement: free of the rounding in the inverse."""
+        found = self.vectors(tokens, products, ratios)
+        left = products - self.keys @ found + ratios * np.einsum("rk,rk->k", tokens, found)
+        return found + self.vectors(tokens, left, ratios)

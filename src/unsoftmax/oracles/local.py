@@ -28,6 +28,12 @@ class CallableOracle:
         """Length of a token vector."""
         return self._width
 
+    @property
+    def outputs(self) -> int | None:
+        """Length of an answer, where the target tells it."""
+        told = getattr(self.target, "outputs", None)
+        return told if isinstance(told, int) else None
+
     def __call__(self, sequences: Floats, /) -> Floats:
         """Ask the target and check shape and finiteness of what it says."""
         try:

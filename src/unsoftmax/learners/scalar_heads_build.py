@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.learners.scalar_heads_clusters import Members, Sample, fit_members, measure_cluster, open_cluster
+from unsoftmax.learners.scalar_heads_clusters import Members, Sample, check_members, fit_members, measure_cluster, open_cluster
 from unsoftmax.learners.scalar_heads_flat import activation
-from unsoftmax.learners.scalar_heads_measure import Heads, Readings, improve, measure
+from unsoftmax.learners.scalar_heads_measure import Background, Heads, Readings, improve, measure
 from unsoftmax.learners.scalar_heads_pairs import Pairs, run_together
 from unsoftmax.learners.scalar_heads_sketch import Cluster, Sketch, first_station, read_normal
 from unsoftmax.learners.scalar_heads_walk import ZOOM, Crossing, Line, Scales
@@ -124,13 +124,13 @@ def refine(measured: Measured, *, biased: bool) -> Measured:
         heads = improve(heads, measured.readings, biased=biased)
         for members, sample in measured.samples:
             scores, values = heads.scores.copy(), heads.values.copy()
-            current = heads
-            scores[members], values[members] = fit_members(
-                heads.scores[members],
-                heads.values[members],
-                sample,
-                lambda u, x, ratio, m=members, h=current: h.others(m, u, x, ratio),  # type: ignore[misc]
-                biased=biased,
-            )
+            fitted = fit_members(heads.scores[members], heads.values[members], sample, _all_but(heads, members), biased=biased)
+            scores[members], values[members] = fitted
             heads = Heads(scores, values)
+    for members, sample in measured.samples:
+        check_members(heads.scores[members], heads.values[members], sample, _all_but(heads, members), biased=biased)
     return Measured(heads, measured.readings, measured.samples)
+
+
+def _all_but(heads: Heads, members: list[int]) -> Background:
+    return lambda u, x, ratio: heads.others(members, u, x, ratio)

@@ -16,6 +16,7 @@ from unsoftmax.learners.scalar_heads_walk import SAME, ZOOM, Crossing, Line
 from unsoftmax.models import Floats
 
 ROUNDING = 2.0**-52  # of an answer in exact float64 arithmetic, relative to its terms
+MISFIT = 2.0**-40  # of a joint fit: rounding of an answer, and of scores of up to a few hundred
 SPLIT_NOISE = 2.0**-44  # misfit of a split, relative to the responses: rounding times the dozen terms of an answer
 
 
@@ -211,6 +212,15 @@ def members_error(scores: Floats, values: Floats, sample: Sample, rounding: floa
     largest = np.linalg.norm(scores, axis=(1, 2)).max()  # a head with W = 0 has no relative error
     errors += [np.linalg.norm(a - b) / max(float(np.linalg.norm(b)), 1e-3 * largest) for a, b in zip(moved[0], scores, strict=True)]
     return float(max(errors))
+
+
+def check_members(scores: Floats, values: Floats, sample: Sample, background: Background, *, biased: bool) -> None:
+    """Refuse a fit that does not explain its own questions to rounding: a member is missing, or two are taken for one."""
+    predicted, _ = _responses(scores, values, sample, biased=biased)
+    left = np.abs(sample.responses - background(sample.u, sample.x, sample.ratio) - predicted)
+    size = np.abs(sample.responses) + np.abs(sample.u @ values.T).sum(axis=1)
+    if (left > MISFIT * size).any():
+        raise _unresolved(f"{len(values)} of them leave a misfit of {float((left / size).max()):.1g}")
 
 
 def _responses(scores: Floats, values: Floats, sample: Sample, *, biased: bool) -> tuple[Floats, Floats]:

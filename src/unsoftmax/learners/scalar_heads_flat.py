@@ -6,9 +6,9 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.learners.scalar_heads_clusters import ROUNDING, Sample, fit_members, match, members_error, split_at
+from unsoftmax.learners.scalar_heads_clusters import ROUNDING, Sample, check_members, fit_members, match, members_error, split_at
 from unsoftmax.learners.scalar_heads_loewner import Split
-from unsoftmax.learners.scalar_heads_measure import Heads, orthonormal
+from unsoftmax.learners.scalar_heads_measure import Heads, no_others, orthonormal
 from unsoftmax.learners.scalar_heads_pairs import Pairs, Probe, Task, log_odds, run_together
 from unsoftmax.learners.scalar_heads_sketch import Sketch
 from unsoftmax.learners.scalar_heads_walk import SATURATED, Scales
@@ -38,9 +38,9 @@ def _split_biases(step: Floats, total: Floats) -> Task:
     here = fraction * step
     basis = orthonormal(here)
     length = float(np.linalg.norm(here))
-    values, biases = np.outer(base.values / length, basis[0]), np.outer(base.scores / length, basis[0])
+    values, biases = np.outer(base.values, here) / length**2, np.outer(base.scores, here) / length**2
     for direction in basis[1:]:
-        move = length / 4.0
+        move = length / 64.0  # short: values and scores of two heads must not trade places
         for _ in range(8):
             found = yield from split_at(here + move * direction, token)
             if found is not None and len(found.values) == len(base.values):
@@ -81,7 +81,8 @@ def _split_narrow(scales: Scales, total: float, rng: np.random.Generator) -> Tas
     responses = yield [Probe(u, token, kinds[i % len(kinds)]) for i, token in enumerate(tokens)]
     ratio = np.array([kinds[i % len(kinds)][0] / kinds[i % len(kinds)][1] for i in range(len(tokens))])
     sample = Sample((tokens + u) - tokens, tokens, ratio, np.array(responses))
-    scores, values = fit_members(scores, base.values[:, None] / u, sample, lambda u, x, ratio: np.zeros(len(u)), biased=False)
+    scores, values = fit_members(scores, base.values[:, None] / u, sample, no_others, biased=False)
+    check_members(scores, values, sample, no_others, biased=False)
     return Heads(scores, values), members_error(scores, values, sample, ROUNDING, biased=False)
 
 

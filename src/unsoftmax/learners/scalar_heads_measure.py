@@ -26,6 +26,11 @@ def orthonormal(first: Floats) -> Floats:
 Background = Callable[[Floats, Floats, Floats | float], Floats]  # what other heads add, from steps, tokens, ratios of copies
 
 
+def no_others(u: Floats, x: Floats, ratio: Floats | float) -> Floats:
+    """The background where there is no other head."""
+    return np.zeros(len(u))
+
+
 @dataclass
 class Heads:
     """Heads as far as measured: ``scores (heads, width, width + 1)`` holds ``[W | c]``, ``values (heads, width)`` holds V."""
@@ -56,7 +61,7 @@ class Station:
     normal: Floats
     offset: float
     share: float  # size of the moves around it, relative to step and token
-    background: Background = lambda u, x, ratio: np.zeros(len(u))
+    background: Background = no_others
 
 
 def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: float) -> Station:

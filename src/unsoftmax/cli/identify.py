@@ -1,0 +1,135 @@
+"""``unsoftmax identify``: what can and cannot be known about a model, with a witness."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from unsoftmax.models import FFN, Attention, Floats, Model, Transformer, load
+from unsoftmax.symmetry import canonical, identifiability, witness
+
+SEQUENCES = 64
+LONGEST = 8
+
+
+@click.command()
+@click.argument("weights", type=click.Path(path_type=Path))
+@click.option("--max-length", type=click.IntRange(min=1), help="Consider only sequences of up to this many tokens.")
+@click.option("--witness-out", type=click.Path(path_type=Path), help="Write the witness to this safetensors file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def identify(weights: Path, max_length: int | None, witness_out: Path | None, as_json: bool) -> None:
+    """Tell what the answers of the model in WEIGHTS can and cannot show: symmetries, dimensions, a witness."""
+    model = load(weights)
+    found = identifiability(model, max_length=max_length)
+    other = witness(model, max_length=max_length)
+    facts: dict[str, Any] = {
+        "weights": str(weights),
+        **_shape(model),
+        "max_length": max_length,
+        "parameters": found.parameters,
+        "dimension": found.dimension,
+        "nullity": found.nullity,
+        "symmetries": list(found.symmetries),
+        "canonical": _shape(canonical(model)),
+        "witness": None if other is None else _compare(model, other, max_length),
+    }
+    if other is not None and witness_out is not None:
+        other.save(witness_out)
+        facts["witness"]["file"] = str(witness_out)
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for line in _story(facts, model, other):
+        click.echo(line)
+
+
+def _shape(model: Model) -> dict[str, Any]:
+    shape: dict[str, Any] = {"kind": type(model).__name__.lower(), "width": model.width, "outputs": model.outputs}
+    if isinstance(model, Attention):
+        shape["heads"] = model.heads
+    if isinstance(model, FFN | Transformer):
+        network = model if isinstance(model, FFN) else model.ffn
+        shape["neurons"] = sum(len(layer) for layer in network.weights[:-1])
+    return shape
+
+
+def _compare(model: Model, other: Model, max_length: int | None) -> dict[str, Any]:
+    """How differently the two are written, and how alike they answer, on fresh sequences of many lengths."""
+    rng = np.random.default_rng()
+    size = 1.0
+    if not isinstance(model, FFN):
+        head = model if isinstance(model, Attention) else model.attention
+        size /= np.sqrt(max(float(np.linalg.norm(head.W, axis=(1, 2)).max()), 1e-12))
+    gap = spread = 0.0
+    lengths = [1] if isinstance(model, FFN) else range(1, min(LONGEST, max_length or LONGEST) + 1)
+    for length in lengths:
+        X = size * rng.normal(size=(SEQUENCES, length, model.width))
+        a, b = (m(X[:, -1]) if isinstance(m, FFN) else m(X) for m in (model, other))
+        gap, spread = max(gap, float(np.abs(a - b).max())), max(spread, float(np.abs(a).max()))
+    moved = max(
+        float(np.abs(x - y).max()) if x.shape == y.shape else np.inf for x, y in zip(_blocks(model), _blocks(other), strict=True)
+    )
+    return {
+        "sequences": SEQUENCES * len(lengths),
+        "max_abs_difference": gap,
+        "relative_difference": gap / spread if spread else 0.0,
+        "same_answers": gap <= 1e-12 * max(spread, 1e-300) or gap == 0.0,
+        "parameters_differ_by": moved if np.isfinite(moved) else None,
+        **_shape(other),
+    }
+
+
+def _blocks(model: Model) -> list[Floats]:
+    attention = model if isinstance(model, Attention) else getattr(model, "attention", None)
+    network = model if isinstance(model, FFN) else getattr(model, "ffn", None)
+    blocks: list[Floats] = []
+    if attention is not None:
+        blocks += [attention.W, attention.c, attention.b, *([] if attention.V is None else [attention.V])]
+    if network is not None:
+        blocks += [*network.weights, *network.biases]
+    return blocks
+
+
+def _story(facts: dict[str, Any], model: Model, other: Model | None) -> list[str]:
+    size = f"{facts['heads']} heads" if "heads" in facts else f"{facts['neurons']} neurons"
+    lengths = "any length" if facts["max_length"] is None else f"up to {facts['max_length']} tokens"
+    lines = [
+        f"{facts['weights']}: {facts['kind']}, width {facts['width']}, {size}, {facts['outputs'] or 'scalar'} answers",
+        f"From answers to sequences of {lengths}: {facts['dimension']} of {facts['parameters']} numbers can be known"
+        + (f", {facts['nullity']} cannot (nullity of the Jacobian)." if facts["nullity"] else "; the nullity is 0."),
+        "",
+        "Symmetries:",
+        *(f"  - {sentence}" for sentence in facts["symmetries"]),
+        "",
+    ]
+    if other is None:
+        return [*lines, "Witness: none. No visibly different model gives the same answers."]
+    seen = facts["witness"]
+    lines += ["Witness: a different model with the same answers.", *_side_by_side(model, other)]
+    lines.append(f"  {seen['sequences']} fresh sequences: answers differ by at most {seen['max_abs_difference']:.1e}.")
+    return [*lines, f"  Written to {seen['file']}."] if "file" in seen else lines
+
+
+def _side_by_side(model: Model, other: Model) -> list[str]:
+    """The leading entries of each head or layer, this model's left, the witness's right."""
+    pairs: list[tuple[str, Floats | None, Floats | None]] = []
+    if isinstance(model, Attention) and isinstance(other, Attention) and model.V is not None and other.V is not None:
+        for h in range(max(model.heads, other.heads)):
+            for name, a, b in (("W", model.W, other.W), ("V", model.V, other.V)):
+                pairs.append((f"{name}[{h}]", a[h] if h < len(a) else None, b[h] if h < len(b) else None))
+    else:
+        for i, (a, b) in enumerate(zip(_blocks(model), _blocks(other), strict=True)):
+            pairs.append((f"block {i}", a, b))
+    width = 34
+    lines = [f"  {'':<10}{'this model':<{width}}witness"]
+    for name, left, right in pairs[:12]:
+        texts = [
+            "(no such head)" if x is None else " ".join(f"{v:+.3f}" for v in np.ravel(x)[:4]) + (" …" if x.size > 4 else "")
+            for x in (left, right)
+        ]
+        lines.append(f"  {name:<10}{texts[0]:<{width}}{texts[1]}")
+    return lines

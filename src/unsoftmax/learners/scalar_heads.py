@@ -66,14 +66,14 @@ class ScalarHeadsLearner:
                 refusal = NotIdentifiableError("The heads found do not separate: their readings determine no W.")
                 continue
             model = _model(found, pairs.constant, shape)
-            if evidence.get("expected_error", 0.0) > WORST:
+            if evidence["expected_error"] > WORST:
                 refusal = _too_close(canonical(model), evidence["expected_error"], evidence)
                 continue
             phase(oracle, "check")
             misfit = _misfit(oracle, model, found, rng)
             evidence |= {"own_check": misfit, "attempts": attempt + 1}
             # A model with the right heads misses only by their errors; one with two heads merged by the distance between them.
-            if misfit <= min(2e-9, 1e-11 + 300.0 * evidence.get("expected_error", 0.0)):
+            if misfit <= min(2e-9, 1e-11 + 300.0 * evidence["expected_error"]):
                 return self._learned(model, evidence)
             refusal = _mismatch(canonical(model), misfit, evidence)
         assert refusal is not None  # an attempt either returns or refuses
@@ -88,7 +88,8 @@ class ScalarHeadsLearner:
             narrow, error = narrow_heads(pairs, scales, rng=rng)
             return narrow, {"expected_error": error, "crossings": 0, "biased": False}
         if scales.flat:
-            return flat_heads(pairs, scales, direction), {"crossings": 0, "biased": scales.biased}
+            flat, error = flat_heads(pairs, scales, direction, rng=rng)
+            return flat, {"expected_error": error, "crossings": 0, "biased": scales.biased}
         phase(oracle, "walk")
         line = Line(direction, start, along, scales.step, scales.reach)
         crossings, height, size = walk(pairs, line, points)
@@ -134,7 +135,7 @@ class ScalarHeadsLearner:
                 model=form,
                 evidence=evidence,
             )
-        notes = (f"{form.heads} heads, found by walking; expected error of W {evidence.get('expected_error', 0.0):.1g}.",)
+        notes = (f"{form.heads} heads, found by walking; expected error of W {evidence['expected_error']:.1g}.",)
         words = "equal up to the order of the heads; heads with equal W and c would appear merged, heads with V = 0 not at all"
         return Learned(model=form, ambiguity=words, notes=notes, evidence={**evidence, "heads": form.heads})
 

@@ -9,24 +9,24 @@ from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads_clusters import ROUNDING, Sample, check_members, fit_members, match, members_error, split_at
 from unsoftmax.learners.scalar_heads_loewner import Split
 from unsoftmax.learners.scalar_heads_measure import Heads, no_others, orthonormal
-from unsoftmax.learners.scalar_heads_pairs import Pairs, Probe, Task, log_odds, run_together
+from unsoftmax.learners.scalar_heads_pairs import Copies, Pairs, Probe, Task, log_odds, run_together
 from unsoftmax.learners.scalar_heads_sketch import Sketch
 from unsoftmax.learners.scalar_heads_walk import SATURATED, Scales
 from unsoftmax.models import Floats
 
+KINDS: tuple[Copies, ...] = ((1, 1), (2, 1), (1, 2), (5, 1), (1, 5))
 
-def flat_heads(pairs: Pairs, scales: Scales, direction: Floats) -> Heads:
-    """All heads of a target whose answers depend on x only through its one-token part: c and V, by copies."""
+
+def flat_heads(pairs: Pairs, scales: Scales, direction: Floats, *, rng: np.random.Generator) -> tuple[Heads, float]:
+    """All heads of a target whose answers depend on x only through its one-token part, and their expected error: by copies."""
     width = len(direction)
     if not scales.biased:  # scores vanish: one head, the mean of the tokens
-        return Heads(np.zeros((1, width, width + 1)), pairs.total[None])
-    values, biases = run_together([_split_biases(scales.step * direction, pairs.total)], pairs.respond_to)[0]
-    scores = np.zeros((len(values), width, width + 1))
-    scores[:, :, width] = biases
-    return Heads(scores, values)
+        return Heads(np.zeros((1, width, width + 1)), pairs.total[None]), 0.0
+    heads, error = run_together([_split_biases(scales.step * direction, pairs.total, rng)], pairs.respond_to)[0]
+    return heads, error
 
 
-def _split_biases(step: Floats, total: Floats) -> Task:
+def _split_biases(step: Floats, total: Floats, rng: np.random.Generator) -> Task:
     """Values V and biases c of heads with W = 0, from splits at one step and at one move across it per direction."""
     token = np.zeros(len(step))
     for fraction in (1 / 16, 1 / 64, 1 / 4, 1 / 256, 1 / 1024):
@@ -51,7 +51,21 @@ def _split_biases(step: Floats, total: Floats) -> Task:
         order = match(base, found)
         values += np.outer(found.values[order] - base.values, direction) / move
         biases += np.outer(found.scores[order] - base.scores, direction) / move
-    return values, biases
+    scores = np.zeros((*values.shape, len(step) + 1))
+    scores[:, :, -1] = biases
+    sides = rng.normal(size=(4 * values.size + 20, len(step)))
+    steps = here + 0.7 * length * sides / np.linalg.norm(sides, axis=1, keepdims=True)
+    return (yield from _fitted(scores, values, steps, np.zeros_like(steps), biased=True))
+
+
+def _fitted(scores: Floats, values: Floats, steps: Floats, tokens: Floats, *, biased: bool) -> Task:
+    """Fit all heads together to questions with several numbers of copies; returns them and their expected error."""
+    kinds = [KINDS[i % len(KINDS)] for i in range(len(steps))]
+    responses = yield [Probe(u, x, copies) for u, x, copies in zip(steps, tokens, kinds, strict=True)]
+    sample = Sample((tokens + steps) - tokens, tokens, np.array([a / b for a, b in kinds]), np.array(responses))
+    scores, values = fit_members(scores, values, sample, no_others, biased=biased)
+    check_members(scores, values, sample, no_others, biased=biased)
+    return Heads(scores, values), members_error(scores, values, sample, ROUNDING, biased=biased)
 
 
 def _complete(found: Split, total: float) -> bool:
@@ -76,14 +90,8 @@ def _split_narrow(scales: Scales, total: float, rng: np.random.Generator) -> Tas
         raise NotIdentifiableError("The heads share all their hyperplanes and copies cannot tell them apart.")
     scores = np.zeros((len(base.values), 1, 2))
     scores[:, 0, 0] = base.scores / (u[0] * x[0])
-    kinds = ((1, 1), (2, 1), (1, 2), (5, 1), (1, 5))
     tokens = rng.uniform(-3.0, 3.0, size=(60, 1)) * x
-    responses = yield [Probe(u, token, kinds[i % len(kinds)]) for i, token in enumerate(tokens)]
-    ratio = np.array([kinds[i % len(kinds)][0] / kinds[i % len(kinds)][1] for i in range(len(tokens))])
-    sample = Sample((tokens + u) - tokens, tokens, ratio, np.array(responses))
-    scores, values = fit_members(scores, base.values[:, None] / u, sample, no_others, biased=False)
-    check_members(scores, values, sample, no_others, biased=False)
-    return Heads(scores, values), members_error(scores, values, sample, ROUNDING, biased=False)
+    return (yield from _fitted(scores, base.values[:, None] / u, np.tile(u, (60, 1)), tokens, biased=False))
 
 
 def lone_bias(pairs: Pairs, sketch: Sketch, values: Floats, *, rng: np.random.Generator) -> Floats:

@@ -58,11 +58,10 @@ def decide(search: Search, heads: int | None) -> Verdict:
                 break
         leader = search.leader()
         if leader is not None:
-            verdict = examine_noisy(search, leader)
-            # Two starts per head count are too few to take large errors for noise: another start may fit exactly.
-            if verdict.accepted and (turn > 0 or verdict.evidence["noise"] < LITTLE_NOISE):
+            verdict = examine_noisy(search, leader, fixed=heads is not None)
+            if verdict.accepted:
                 return verdict
-            refused = replace(verdict, accepted=False, reason=verdict.reason or "work")
+            refused = verdict
     return refused or Verdict(None, accepted=False, reason="examples")
 
 
@@ -82,36 +81,72 @@ def examine(search: Search, candidate: Candidate) -> Verdict:
     return Verdict(candidate, accepted=True, exact=exact, evidence=evidence)
 
 
-def examine_noisy(search: Search, candidate: Candidate) -> Verdict:
-    """Accept a fit with errors left over only if they look like noise in every way that can be tested."""
+def examine_noisy(search: Search, candidate: Candidate, *, fixed: bool = False) -> Verdict:
+    """Accept a fit with errors left over only if they look like noise in every way that can be tested.
+
+    With ``fixed`` the number of heads is the caller's: a better fit with more heads is then a reason to refuse.
+    """
     if candidate.surplus < SURPLUS_FOR_NOISE:
         return Verdict(candidate, accepted=False, reason="examples", evidence={"training": candidate.fit.error})
     candidate = polish(search, simplify(search, candidate))
     noise = candidate.fit.error / np.sqrt(max(1.0 - 1.0 / candidate.surplus, 0.1))
-    largest, held = held_out_error(search, candidate)
-    numbers = int((~search.learn & search.examples.counts).sum()) * search.examples.answers.shape[2]
-    expected = noise * np.sqrt(1.0 + 1.0 / candidate.surplus) * (1.2 + 3.0 / np.sqrt(2.0 * numbers))
-    evidence: dict[str, Any] = {"training": candidate.fit.error, "noise": noise, "held_out": held, "held_out_largest": largest}
-    evidence["misfit"] = excess = misfit(search, candidate)
-    evidence["dispersion"] = unequal = dispersion(candidate)
-    # 1 for Gaussian errors of equal size, with this sampling deviation over so many answers; leverage adds a little.
-    rows, outputs = numbers_of(candidate)
-    suspect = noise > LITTLE_NOISE and unequal > 1.15 + 4.0 * np.sqrt((2.0 + 12.0 / outputs) / rows)
-    for failed, reason in ((excess > MISFIT or suspect, "misfit"), (noise > MOST_NOISE, "noise"), (held > expected, "overfit")):
-        if failed:
-            return Verdict(candidate, accepted=False, reason=reason, evidence=evidence)
+    evidence, reason = _noise_tests(search, candidate, noise)
+    if reason:
+        return Verdict(candidate, accepted=False, reason=reason, evidence=evidence)
     for number in range(1, CONFIRMING_STARTS + 1):
+        if search.spent():
+            return Verdict(candidate, accepted=False, reason="work", evidence=evidence)
         other = search.start(candidate.heads, candidate.extras)
         if other.fit.error < 1.02 * candidate.fit.error:
             other = polish(search, other)
             if other.fit.error < (1.0 - 1e-3) * candidate.fit.error:
-                return examine_noisy(search, other) if not search.spent() else Verdict(other, accepted=False, reason="work")
+                return examine_noisy(search, other, fixed=fixed)  # ends: each time the error falls
             apart = np.linalg.norm(predict(candidate.problem, other) - predict(candidate.problem, candidate))
             if apart < SAME_FIT * np.linalg.norm(candidate.fit.point.error):
-                return Verdict(candidate, accepted=True, evidence={**evidence, "confirmed_after_starts": number})
+                evidence["confirmed_after_starts"] = number
+                break
+    else:
+        return Verdict(candidate, accepted=False, reason="lonely", evidence=evidence)
+    rival = _rival(search, candidate, noise)
+    if rival is None:
+        return Verdict(candidate, accepted=True, evidence=evidence)
+    if fixed:
+        return Verdict(candidate, accepted=False, reason="misfit", evidence=evidence)
+    return examine(search, rival) if rival.fit.error <= search.hit else examine_noisy(search, rival)
+
+
+def _noise_tests(search: Search, candidate: Candidate, noise: float) -> tuple[dict[str, Any], str]:
+    """Evidence on the errors that are left, and the test that fails, if any."""
+    rows, outputs = numbers_of(candidate)
+    largest, held = held_out_error(search, candidate)
+    numbers = int((~search.learn & search.examples.counts).sum()) * outputs
+    expected = noise * np.sqrt(1.0 + 1.0 / candidate.surplus) * (1.2 + 3.0 / np.sqrt(2.0 * numbers))
+    excess, unequal = misfit(search, candidate), dispersion(candidate)
+    # 1 for Gaussian errors of equal size, with this sampling deviation over so many answers; leverage adds a little.
+    suspect = noise > LITTLE_NOISE and unequal > 1.1 + 3.5 * np.sqrt((2.0 + 12.0 / outputs) / rows)
+    evidence: dict[str, Any] = {
+        "training": candidate.fit.error, "noise": float(noise), "held_out": held, "held_out_largest": largest,
+        "misfit": excess, "dispersion": unequal,
+    }  # fmt: skip
+    if excess > MISFIT or suspect:
+        return evidence, "misfit"
+    if noise > MOST_NOISE:
+        return evidence, "noise"
+    return evidence, "overfit" if held > expected else ""
+
+
+def _rival(search: Search, candidate: Candidate, noise: float) -> Candidate | None:
+    """A layer with one more head that explains the examples better; large errors are taken for noise only after a long look."""
+    heads = candidate.heads + 1
+    if noise < LITTLE_NOISE or not search.enough(heads, candidate.extras):
+        return None
+    for _ in range(8 if noise < 0.1 else 24):
+        rival = search.start(heads, candidate.extras)
+        if rival.fit.error <= search.hit or rival.criterion < candidate.criterion:
+            return rival
         if search.spent():
             break
-    return Verdict(candidate, accepted=False, reason="lonely", evidence=evidence)
+    return None
 
 
 def held_out_error(search: Search, candidate: Candidate) -> tuple[float, float]:
@@ -128,13 +163,14 @@ def returns(search: Search, candidate: Candidate) -> float:
     A flat direction, where other parameters give the same answers, shows as a shift; so does poor conditioning.
     """
     theta = candidate.fit.point.theta
-    push = random_theta(candidate.problem, candidate.heads, search.rng)
-    push *= 0.01 * np.linalg.norm(theta) / np.linalg.norm(push)
-    effort = replace(search.effort, damping=1e-3, steps=40)
-    again = polish(search, search.descend(theta + push, candidate.extras, effort), steps=10)
-    if again.fit.error > EXACT:
-        return 0.0  # the way back was lost, which tells nothing about flat directions
-    return max(_shift(theta, again.fit.point.theta), _shift(candidate.fit.point.values, again.fit.point.values))
+    for push in (1e-2, 1e-3):
+        step = random_theta(candidate.problem, candidate.heads, search.rng)
+        step *= push * np.linalg.norm(theta) / np.linalg.norm(step)
+        effort = replace(search.effort, damping=1e-3, steps=40)
+        again = polish(search, search.descend(theta + step, candidate.extras, effort), steps=10)
+        if again.fit.error <= EXACT:
+            return max(_shift(theta, again.fit.point.theta), _shift(candidate.fit.point.values, again.fit.point.values))
+    return np.inf  # it does not come back at all: conditioned too badly to trust its digits
 
 
 def misfit(search: Search, candidate: Candidate) -> float:

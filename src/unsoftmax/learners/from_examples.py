@@ -15,6 +15,7 @@ from unsoftmax.learners.examples_errors import error_bars
 from unsoftmax.learners.examples_refusals import refusal_of, refuse_hopeless, refuse_two_tokens, too_few
 from unsoftmax.learners.examples_search import EXACT, PLAIN, Candidate, Search, predict
 from unsoftmax.learners.examples_verdict import decide
+from unsoftmax.learners.sculpt import decide_by_sculpting
 from unsoftmax.models import Attention, Floats
 from unsoftmax.results import Bounds, Check, Recovery, Status
 from unsoftmax.symmetry import canonical
@@ -78,11 +79,7 @@ def learn_from_examples(
         "outputs": None if examples.scalar else examples.answers.shape[2], "answers_kind": examples.floor.kind,
     }  # fmt: skip
     try:
-        if method == "sculpt":
-            from unsoftmax.learners.sculpt import sculpt_recovery
-
-            return sculpt_recovery(examples, heads=heads, seed=seed, tell=tell, facts=facts)
-        return _fit_recovery(examples, heads, seed, tell, facts)
+        return _recovery(examples, heads, method, seed, tell, facts)
     except RefusalError as refusal:
         refusal.recovery = Recovery(
             model=refusal.model,
@@ -100,7 +97,9 @@ def learn_from_examples(
         return failed
 
 
-def _fit_recovery(examples: Examples, heads: int | None, seed: int, tell: Callable[[str], None], facts: dict[str, Any]) -> Recovery:
+def _recovery(
+    examples: Examples, heads: int | None, method: str, seed: int, tell: Callable[[str], None], facts: dict[str, Any]
+) -> Recovery:
     rng = np.random.default_rng(seed)
     held = hold_out(examples, rng)
     frame = frame_of(examples)
@@ -109,7 +108,10 @@ def _fit_recovery(examples: Examples, heads: int | None, seed: int, tell: Callab
     search = Search(examples, frame, examples.counts & ~held, rng, EXACT if exact else digits_hit(examples), exact, tell)
     if not search.enough(heads or 1, PLAIN):
         raise too_few(examples, heads or 1)
-    verdict = decide(search, heads)
+    if method == "sculpt":
+        verdict, facts["phases"] = decide_by_sculpting(search, heads)
+    else:
+        verdict = decide(search, heads)
     facts |= {"starts": search.starts, "evidence": verdict.evidence}
     if verdict.candidate is None:
         raise too_few(examples, heads or 1)
@@ -134,8 +136,8 @@ def _fit_recovery(examples: Examples, heads: int | None, seed: int, tell: Callab
         status, tolerance = Status.WITHIN_TOLERANCE, _tolerance(examples, noise, held)
         if check.max_abs_error > tolerance:
             raise TooNoisyError(
-                f"Held-out answers differ by up to {check.max_abs_error:.1e}, beyond the {tolerance:.1e} that noise of size {noise:.1e} "
-                f"explains. Look for outliers among the examples.",
+                f"Held-out answers differ by up to {check.max_abs_error:.1e}, beyond the {tolerance:.1e} that noise of size "
+                f"{noise:.1e} explains. Look for outliers among the examples.",
                 evidence={"check": check},
                 model=model,
             )

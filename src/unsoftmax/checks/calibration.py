@@ -82,7 +82,8 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
             batch_size=asked.batch_size,
             summary=f"every answer carries fresh noise of about {noise:.2g}",
         )
-    dependent = asked.batch_size > 0
+    # a last-bit difference between batches is float64 rounding in another order, no dependence worth a name
+    dependent = asked.batch_size > 2.0**-48 * largest
     rounded = _rounded(asked, dependent)
     if rounded is not None:
         return rounded
@@ -91,8 +92,7 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
         return low
     if asked.spread <= EXACT * np.sqrt(oracle.width) * largest or not asked.affine:
         relative = max(2.0**-50, asked.batch_size / max(largest, np.finfo(float).tiny))
-        # a last-bit difference between batches is float64 rounding in another order, no dependence worth a name
-        floor = Floor(relative=relative, batch=asked.batch_size > 2.0**-48 * largest)
+        floor = Floor(relative=relative, batch=dependent)
         return Calibration(floor, affine=asked.affine, batch_size=asked.batch_size, summary="answers are exact to float64 rounding")
     floor = Floor("noisy", absolute=asked.spread, batch=dependent)
     return Calibration(
@@ -190,10 +190,8 @@ def _clip_norm(asked: _Asked) -> float | None:
     if abs(high - 8 * low) <= CLIP_RATIO * abs(8 * low) + 9 * noise or abs(high) <= 4 * noise:
         return None
     at_one = asked.first - origin
-    if (
-        abs(at_one - unit) <= CLIP_RATIO * abs(unit) + 9 * noise / POWERS[1]
-    ):  # not yet clipped, and a longer lever than the shortest two
-        unit = at_one
+    if abs(at_one - unit) <= CLIP_RATIO * abs(unit) + 9 * noise / POWERS[1]:
+        unit = at_one  # not clipped yet, and a longer lever than the shortest two
     if unit == 0:
         return None
     norm = abs(float(np.linalg.norm(asked.one)) * high / unit)

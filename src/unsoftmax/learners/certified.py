@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.noisy_design import tilted_keys
 from unsoftmax.learners.noisy_intervals import Interval, key_score, log_odds
 from unsoftmax.learners.noisy_keys import LARGEST_LEFTOVER, axis_pairs, score_keys
-from unsoftmax.learners.noisy_probes import SHRINK, ask_pairs, ask_tokens, of_norm
+from unsoftmax.learners.noisy_probes import SHRINK, ask_pairs, ask_tokens
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Bounds, Learned
@@ -166,7 +167,7 @@ class _Run:
 
     def check_query_bias(self, rng: np.random.Generator) -> None:
         """Balanced copies beside a zero token answer zero, unless there is a query bias."""
-        keys = of_norm(np.stack([self.keys[0], self.keys[0] + self.norm * of_norm(rng.normal(size=self.width), 1.0)]), self.norm)
+        keys = np.concatenate([self.keys[:1], tilted_keys(rng, 1, self.values.middle, self.norm)])
         half = np.full(2, self.settings.copies / 2)
         self.refuse_bias(ask_pairs(self.oracle, keys, half, half, np.zeros_like(keys)).answers, "a query bias c")
 

@@ -16,7 +16,7 @@ LARGEST_SCORE = 1.5  # 61 to 3 copies still balance it; the last token grows a l
 
 def frames(rng: np.random.Generator, count: int, width: int, norm: float) -> Floats:
     """``count`` tokens of length ``norm``, orthonormal in groups of ``width``: fresh ones dither the rounding of the answers."""
-    groups = [np.linalg.qr(rng.normal(size=(width, width)))[0] for _ in range(-(-count // width))]
+    groups = [np.linalg.qr(rng.normal(size=(width, width)))[0] for _ in range(max(1, -(-count // width)))]
     signs = rng.choice([-1.0, 1.0], size=(count, 1))  # the factorisation fixes its own signs
     return of_norm(signs * np.concatenate(groups)[:count], norm)
 

@@ -94,9 +94,11 @@ def weights(head: Head, probes: Probes) -> tuple[Floats, Floats, Floats]:
     """Softmax weight of all copies of the key, of all copies of its negative, and of the last token."""
     image = probes.last @ head.W.T + head.c
     score, own = np.einsum("md,md->m", probes.keys, image), np.einsum("md,md->m", probes.last, image)
-    own = np.where(probes.single, 0.0, own)  # alone, a token has all the weight whatever its score
-    top = np.maximum(np.abs(score), own)
-    up, down, rest = probes.plus * np.exp(score - top), probes.minus * np.exp(-score - top), np.exp(own - top)
+    # copies that are not there have no exponent at all, or else the largest one would not be among those that count
+    up = np.where(probes.plus > 0, score + np.log(np.maximum(probes.plus, 1.0)), -np.inf)
+    down = np.where(probes.minus > 0, -score + np.log(np.maximum(probes.minus, 1.0)), -np.inf)
+    top = np.maximum(np.maximum(up, down), own)
+    up, down, rest = np.exp(up - top), np.exp(down - top), np.exp(own - top)
     total = up + down + rest
     return up / total, down / total, rest / total
 
@@ -222,13 +224,14 @@ def standard_errors(head: Head, probes: Probes, weight: Floats | None = None) ->
     inverse = _inverse(head, matrix)
     covariance = np.zeros_like(matrix)
     squares = 0.0
+    rounding = np.finfo(float).eps * float(np.abs(probes.answers).max())  # answers that fit exactly are still only float64
     for rows in _parts(head, probes):
         answers, J = jacobian(head, probes[rows])
         J *= np.sqrt(weight[rows])[:, None]
         residual = np.sqrt(weight[rows]) * (probes.answers[rows] - answers)
         pulled = J @ inverse
         leverage = np.minimum(np.einsum("mp,mp->m", pulled, J), 1 - 1e-6)
-        pulled *= (np.abs(residual) / np.sqrt(1 - leverage))[:, None]
+        pulled *= (np.hypot(residual, rounding * np.sqrt(weight[rows])) / np.sqrt(1 - leverage))[:, None]
         covariance += pulled.T @ pulled
         squares += float(residual @ residual)
     freedom = max(1, len(probes) - head.free)
@@ -275,6 +278,8 @@ def linear_start(head: Head, probes: Probes) -> Head:
     pairs = probes[~probes.single]
     key, last, answers = pairs.keys @ head.v, pairs.last @ head.v, pairs.answers - head.b
     usable = np.abs(answers) < SATURATED * key
+    if not usable.any():
+        return head
     pairs, key, last, answers = pairs[usable], key[usable], last[usable], answers[usable]
     square, linear, constant = pairs.plus * (key - answers), answers - last, pairs.minus * (key + answers)
     root = np.sqrt(linear**2 + 4 * square * constant)

@@ -108,5 +108,5 @@ def in_chunks(tokens: Floats, length: int) -> list[Floats]:
 def of_norm(directions: Floats, norm: float) -> Floats:
     """Rows rescaled to ``norm``, never longer, to the last bit."""
     lengths = np.linalg.norm(directions, axis=-1, keepdims=True)
-    rows: Floats = directions * (norm * SHRINK / np.maximum(lengths, np.finfo(float).tiny))
+    rows: Floats = directions * (norm * SHRINK / np.maximum(lengths, 1e-200))  # a zero row stays zero
     return rows

@@ -13,7 +13,7 @@ import numpy as np
 
 from unsoftmax.learners.noisy_design import frames, recentred, tilted_keys
 from unsoftmax.learners.noisy_fit import Head, jacobian, predicted, slopes, weights
-from unsoftmax.learners.noisy_probes import Probes, ask_pairs, ask_tokens, joined
+from unsoftmax.learners.noisy_probes import SHRINK, Probes, ask_pairs, ask_tokens, joined
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 
@@ -200,7 +200,7 @@ def turned_to_edges(head: Head, probes: Probes, step: float) -> Probes:
         move = (edge - predicted(head, current)) / np.where(np.abs(slope) > 1e-12, slope, 1e-12)
         angle = np.clip(angle + np.clip(move, -0.2, 0.2), -LARGEST_TURN, LARGEST_TURN)
         last = np.cos(angle)[:, None] * probes.last + np.sin(angle)[:, None] * across
-        current = replace(probes, last=last * np.minimum(1.0, length / np.linalg.norm(last, axis=1, keepdims=True)))
+        current = replace(probes, last=last * (SHRINK * length / np.linalg.norm(last, axis=1, keepdims=True)))
     return current
 
 

@@ -71,7 +71,7 @@ def ask_pilot(oracle: Oracle, head: Head, count: int, norm: float, copies: int, 
     left = count
     while left:
         # an eighth at a time until the answers move: a batch that saturates tells little but which way to go
-        size = min(left, max(8, count // 8)) if len(asked) < MAX_SHORTENINGS else left
+        size = min(left, max(4, count // 8)) if len(asked) < MAX_SHORTENINGS else left
         keys = tilted_keys(rng, size, head.v, key_norm)
         half = np.full(size, copies / 2)
         asked.append(ask_pairs(oracle, keys, half, half, frames(rng, size, head.width, last_norm)))

@@ -149,7 +149,7 @@ def checked_format(dtype: str) -> str:
 def round_digits(answers: Floats, digits: int) -> Floats:
     """Round to ``digits`` significant decimal digits."""
     with np.errstate(divide="ignore"):
-        exponent = np.where(answers == 0, 0, np.floor(np.log10(np.abs(answers)))).astype(int)
+        exponent = np.maximum(np.floor(np.log10(np.abs(answers))), -280.0).astype(int)  # below 1e-280 a number counts as zero
     shift = digits - 1 - exponent
     # multiply by whole powers of ten on either side: exact up to 10^22, so that the result is the nearest float to the decimal
     up, down = 10.0 ** np.maximum(shift, 0), 10.0 ** np.maximum(-shift, 0)

@@ -1,0 +1,175 @@
+"""Several heads behind scalar answers: sizes, special heads, heads almost alike, and certified-and-wrong runs.
+
+Run ``python benchmarks/scalar_heads.py`` (about ten minutes) or with ``--quick`` (about one); prints Markdown tables and counts
+failures. Targets use seeds ``[20_000 + part, run]``, learners ``[30_000 + part, run]``. ``--minutes`` limits the certified part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+
+import numpy as np
+
+from unsoftmax.checks.certificate import certificate
+from unsoftmax.checks.held_out import fresh_sequences, held_out, predictor
+from unsoftmax.errors import RefusalError
+from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
+from unsoftmax.models import Attention
+from unsoftmax.oracles import CallableOracle, Metered
+from unsoftmax.symmetry import canonical, distance
+
+CASES = ["generic", "equal W", "V = 0", "parallel V", "W2 = 1.7 W1", "W2 = -W1", "W = 0", "V2 = -V1"]
+
+
+def layer(
+    rng: np.random.Generator, width: int, heads: int, case: str = "generic", *, c: bool = False, b: bool = False
+) -> Attention:
+    """Gaussian heads, the second made special as ``case`` says; ``gap X`` moves W2 by X of W1's norm from W1."""
+    W, V = rng.normal(size=(heads, width, width)) / np.sqrt(width), rng.normal(size=(heads, width))
+    bias = rng.normal(size=(heads, width))
+    if case == "equal W":
+        W[1], bias[1] = W[0], bias[0]
+    elif case == "V = 0":
+        V[1] = 0.0
+    elif case == "parallel V":
+        V[1] = 0.7 * V[0]
+    elif case == "V2 = -V1":
+        V[1] = -V[0]
+    elif case == "W2 = 1.7 W1":
+        W[1], bias[1] = 1.7 * W[0], 1.7 * bias[0]
+    elif case == "W2 = -W1":
+        W[1], bias[1] = -W[0], -bias[0]
+    elif case == "W = 0":
+        W[1], bias[1] = 0.0, 0.0
+    elif case.startswith("gap"):
+        away = rng.normal(size=(width, width))
+        W[1] = W[0] + float(case.split()[1]) * np.linalg.norm(W[0]) / np.linalg.norm(away) * away
+        bias[1] = bias[0]
+    return Attention(W, V, bias if c else None, rng.normal() if b else None)
+
+
+def run(model: Attention, seed: list[int]) -> tuple[Attention | None, int, float, str]:
+    """Recover; returns the model found, queries, CPU seconds, and the refusal."""
+    oracle = Metered(CallableOracle(model))
+    start = time.process_time()
+    try:
+        found = ScalarHeadsLearner().run(oracle, rng=np.random.default_rng(seed)).model
+    except RefusalError as error:
+        return None, oracle.spent, time.process_time() - start, type(error).__name__
+    assert isinstance(found, Attention)
+    return found, oracle.spent, time.process_time() - start, ""
+
+
+def sizes(quick: bool) -> int:
+    """Bar 1: generic heads of several sizes."""
+    print("| width, heads | within 1e-10 | distance median / max | queries median / max | × parameters | 4Hd²-2H+1 | s |")
+    print("|---|---|---|---|---|---|---|")
+    failures = 0
+    for part, (width, heads, runs) in enumerate([(8, 2, 20), (8, 4, 20), (8, 6, 20), (16, 2, 20), (16, 4, 20), (16, 8, 5)]):
+        runs = max(2, runs // 5) if quick else runs
+        results = []
+        for i in range(runs):
+            model = layer(np.random.default_rng([20_000 + part, i]), width, heads)
+            found, queries, seconds, _ = run(model, [30_000 + part, i])
+            results.append((np.inf if found is None else distance(found, model), queries, seconds))
+        errors, asked, seconds_ = (np.array(column) for column in zip(*results, strict=True))
+        good = int(np.sum(errors < (1e-12 if (width, heads) == (8, 6) else 1e-10)))
+        failures += runs - good
+        median = np.median(asked)
+        print(
+            f"| {width}, {heads} | {good}/{runs} | {np.median(errors):.0e} / {errors.max():.0e} "
+            f"| {median:.0f} / {asked.max():.0f} | {median / (heads * (width**2 + width)):.2f} | {4 * heads * width**2 - 2 * heads + 1} | {seconds_.mean():.2f} |"
+        )
+    return failures
+
+
+def special(quick: bool) -> int:
+    """Bar 6: special heads, more heads than the width, heads almost alike."""
+    print("\n| case | width, heads | right | refused | wrong | largest distance | queries median |")
+    print("|---|---|---|---|---|---|---|")
+    rows = [(case, 6, 3, c) for case in CASES for c in (False, True)]
+    rows += [("generic", width, heads, False) for width, heads in ((4, 5), (3, 4), (3, 5), (2, 3), (2, 4), (2, 5))]
+    rows += [(f"gap {gap}", 6, 3, False) for gap in ("1e-2", "1e-3", "1e-4", "1e-5", "1e-7")]
+    failures = 0
+    for part, (case, width, heads, c) in enumerate(rows, start=100):
+        runs = 4 if quick else 20
+        right, wrong, asked, largest = 0, 0, [], 0.0
+        for i in range(runs):
+            model = layer(np.random.default_rng([20_000 + part, i]), width, heads, case, c=c, b=c)
+            found, queries, _, _ = run(model, [30_000 + part, i])
+            asked.append(queries)
+            if found is not None:
+                gap = distance(found, model)
+                largest = max(largest, gap)
+                right += gap < 1e-7
+                wrong += gap >= 1e-7
+        failures += wrong + (0 if case.startswith("gap") else runs - right - wrong)
+        name = case + (" (c, b)" if c else "")
+        print(
+            f"| {name} | {width}, {heads} | {right}/{runs} | {runs - right - wrong} | {wrong} | {largest:.0e} | {np.median(asked):.0f} |"
+        )
+    return failures
+
+
+def certified(minutes: float, runs: int) -> int:
+    """Bar 7: small mixed runs; a certified success with the wrong number of heads or wrong parameters is a failure."""
+    counts: Counter[str] = Counter()
+    worst, beyond = 0.0, 0
+    deadline = time.process_time() + 60.0 * minutes
+    done = 0
+    for i in range(runs):
+        if time.process_time() > deadline:
+            break
+        done += 1
+        rng = np.random.default_rng([21_000, i])
+        width, heads = int(rng.integers(4, 7)), int(rng.integers(1, 6))
+        case = "generic" if heads == 1 else str(rng.choice([*CASES, "gap 1e-2", "gap 1e-3", "gap 1e-5", "gap 1e-7"]))
+        c, b = (bool(flag) for flag in rng.integers(0, 2, size=2))
+        model = layer(rng, width, heads, case, c=c, b=b)
+        found, _, _, refusal = run(model, [31_000, i])
+        if found is None:
+            counts[f"refused ({'almost alike' if case.startswith('gap') else 'not almost alike'}: {refusal})"] += 1
+            continue
+        fresh = fresh_sequences(found, np.random.default_rng([32_000, i]), per_length=4)
+        check = held_out(CallableOracle(model), predictor(found), fresh)
+        verdict = certificate(found, held_out=check.relative_error)
+        if not verdict.holds:
+            counts["not certified"] += 1
+            continue
+        gap = distance(found, model)
+        right = found.heads == canonical(model).heads and gap < 1e-6
+        counts["certified and right" if right else "certified and WRONG"] += 1
+        worst = max(worst, gap if np.isfinite(gap) else 0.0)
+        beyond += gap > 10.0 * (verdict.estimated_error or 1.0)
+        if not right:
+            print(f"WRONG: run {i}, {case}, width {width}, {heads} heads, c={c}, b={b}, distance {gap:.1e}, found {found.heads}")
+    print(f"\n{done} small runs (width 4-6, 1-5 heads, mixed cases, biases and constants in half of them):\n")
+    for name, count in sorted(counts.items()):
+        print(f"- {name}: {count}")
+    print(f"- largest distance of a certified run: {worst:.1e}; more than 10 times the estimate: {beyond}")
+    return counts["certified and WRONG"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--part", choices=["sizes", "special", "certified"], help="only this part")
+    parser.add_argument("--minutes", type=float, default=None, help="CPU minutes for the certified part (default 8, quick 0.5)")
+    parser.add_argument("--runs", type=int, default=2000)
+    options = parser.parse_args()
+    minutes = options.minutes if options.minutes is not None else (0.5 if options.quick else 8.0)
+    failures = 0
+    if options.part in (None, "sizes"):
+        failures += sizes(options.quick)
+    if options.part in (None, "special"):
+        failures += special(options.quick)
+    if options.part in (None, "certified"):
+        failures += certified(minutes, options.runs)
+    print(f"\nfailures: {failures}")
+    raise SystemExit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any, Literal
 
 import numpy as np
@@ -76,7 +77,8 @@ def learn_from_examples(
     tell = progress or (lambda line: None)
     facts: dict[str, Any] = {
         "family": "attention", "method": method, "seed": seed, "examples": len(examples.tokens), "width": examples.tokens.shape[2],
-        "outputs": None if examples.scalar else examples.answers.shape[2], "answers_kind": examples.floor.kind,
+        "outputs": None if examples.scalar else examples.answers.shape[2], "floor": {"kind": examples.floor.kind},
+        "layout": "at all positions" if examples.all_positions else "at the last position", "version": version("unsoftmax"),
     }  # fmt: skip
     try:
         return _recovery(examples, heads, method, seed, tell, facts)
@@ -131,12 +133,14 @@ def _recovery(
         )
     refuse_two_tokens(examples, model, check, verdict.exact)
     if verdict.exact:
-        status, tolerance = Status.EXACT, 1e-8 * examples.rms
+        status, tolerance = Status.EXACT, 1e-8
     else:
-        status, tolerance = Status.WITHIN_TOLERANCE, _tolerance(examples, noise, held)
-        if check.max_abs_error > tolerance:
+        allowed = _tolerance(examples, noise, held)
+        status, tolerance = Status.WITHIN_TOLERANCE, allowed * check.relative_error / check.max_abs_error
+        facts["noise"] = noise
+        if check.max_abs_error > allowed:
             raise TooNoisyError(
-                f"Held-out answers differ by up to {check.max_abs_error:.1e}, beyond the {tolerance:.1e} that noise of size "
+                f"Held-out answers differ by up to {check.max_abs_error:.1e}, beyond the {allowed:.1e} that noise of size "
                 f"{noise:.1e} explains. Look for outliers among the examples.",
                 evidence={"check": check},
                 model=model,
@@ -205,13 +209,17 @@ def _describe(
     singular = np.linalg.svd(model.W, compute_uv=False)
     ranks = [int(np.sum(s > 1e-7 * s[0])) if s[0] > 0 else 0 for s in singular]
     found: dict[str, Any] = {
-        "heads": model.heads, "rank": ranks, "training_error": candidate.fit.error * examples.rms,
+        "heads": model.heads, "rank": max(ranks), "ranks": ranks, "training_error": candidate.fit.error * examples.rms,
         "held_out_answers": int(held.sum()), "equations_per_unknown": candidate.surplus, "fit_steps": candidate.fit.steps,
     }  # fmt: skip
     if residual is not None:
         identity = residual.shape[0] == residual.shape[1] and np.allclose(residual, np.eye(len(residual)), atol=1e-6)
         found["residual"] = np.eye(len(residual)) if identity else residual
         found["residual_is_identity"] = identity
+        found["notes"] = (
+            "The answers also hold a residual, which no attention layer expresses: they are model(X) + x @ residual, "
+            + ("the residual being the identity." if identity else "with the matrix `residual` of recovery.json."),
+        )
     return found
 
 

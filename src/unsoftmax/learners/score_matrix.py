@@ -29,23 +29,26 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     tokens *= np.where(tokens @ reader.values.directions[:, :1] > 0, -1.0, 1.0)  # keys are worth > 0: answers span both
     rotation = orthonormal(d, rng)
     frame = reader.frame(rotation)
-    vectors = np.empty((d, d))
+    vectors, products, ratios, framed = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.zeros(d, dtype=bool)
     span = _Range(d, NOISE * floor.relative / reader.gain)
     phase(reader.oracle, "columns")
-    rest, at = rotation.T, 0
+    rest, at, checks = rotation.T, 0, _check_until(d, reader) if rank is None else 0
     while not span.full and at < (d if rank is None else rank):
-        if rank is None and 0 < at <= _check_until(d, reader):
+        if 0 < at <= checks:
             vectors[:, at], rest = _check_then_column(reader, span, rest, tokens[at], vectors[:, :at])
             block = 1
         else:
             block = min(d - at, _block(d, at, rank, reader))
             some = tokens[at : at + block]
-            vectors[:, at : at + block] = frame.refined(some.T, *reader.products(frame.keys, some))
+            products[:, at : at + block], ratios[:, at : at + block] = reader.products(frame.keys, some)
+            vectors[:, at : at + block] = frame.vectors(some.T, products[:, at : at + block], ratios[:, at : at + block])
+            framed[at : at + block] = True
         span.add(vectors[:, at : at + block])
         if at == 0:  # the first column tells the size of scores far better than the few probes before it
             reader = _fitted(reader, frame.keys, vectors[:, :1])
             span.noise = NOISE * floor.relative / reader.gain
         at += block
+    vectors[:, framed] = frame.refined(tokens[framed].T, products[:, framed], ratios[:, framed])
     phase(reader.oracle, "rows")
     basis = span.basis
     if not basis.size:
@@ -116,8 +119,8 @@ def _check_then_column(reader: ScoreReader, span: _Range, rest: Floats, token: F
     rank = basis.shape[1]
     while rest.shape[1] > len(token) - rank:
         rest = without(rest, basis[:, len(token) - rest.shape[1]])
-    functionals = np.hstack([basis, rest]).T
-    keys = reader.keys(functionals)
+    frame = reader.frame(np.hstack([basis, rest]).T)
+    keys = frame.keys
     near = _fitted(reader, keys[:rank], seen)
     products, ratios = near.products(keys[: rank + 2], token[None])
     inside = Frame(keys[:rank] @ basis).refined((basis.T @ token)[:, None], products[:rank], ratios[:rank])
@@ -126,7 +129,7 @@ def _check_then_column(reader: ScoreReader, span: _Range, rest: Floats, token: F
         return (basis @ inside)[:, 0], rest
     more, more_ratios = reader.products(keys[rank + 2 :], token[None])
     products, ratios = np.vstack([products, more]), np.vstack([ratios, more_ratios])
-    return reader.frame(functionals).refined(token[:, None], products, ratios)[:, 0], rest
+    return frame.refined(token[:, None], products, ratios)[:, 0], rest
 
 
 def _fitted(reader: ScoreReader, keys: Floats, vectors: Floats) -> ScoreReader:

@@ -7,7 +7,8 @@ product with W for every key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ BATCH_NUMBERS = 2**21  # numbers in one call: 16 MiB of probes at a time
 BATCH_SEQUENCES = 4096
 SATURATED = 8.0  # a score beyond this has lost four digits; it is asked again with a shorter token
 RETRIES = 8
+UNSHARED = 3  # references to a buffer that only its owner, a local name and the call that counts them hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,7 @@ class ScoreReader:
     key_size: float
     token_size: float
     c: Floats
+    scratch: dict[int, _Prepared] = field(default_factory=dict, repr=False)
 
     @property
     def ratio(self) -> float:
@@ -115,9 +118,7 @@ class ScoreReader:
         if self.values.usable > 1:
             return Frame(keys)
         tilt = self.values.directions[:, 0] / np.sqrt(len(functionals))
-        turned = (keys - tilt).T  # what was flipped and not yet tilted is orthonormal
-        ones = turned.sum(axis=1)
-        return Frame(keys, turned - np.outer(ones, tilt @ turned) / (1.0 + tilt @ ones))
+        return Frame(keys, (keys - tilt).T, tilt)  # what was flipped and not yet tilted is orthonormal
 
     def price(self, keys: int, tokens: int) -> int:
         """Queries that ``products`` asks if nothing saturates."""
@@ -129,15 +130,22 @@ class ScoreReader:
         Scores that saturate are asked again with shorter tokens; what still does after ``retries`` may be ``±inf``.
         """
         n, usable = len(keys), self.values.usable
+        if n % usable == 0 or n < usable:
+            return self._all_pairs(self._prepared(keys), tokens, retries)
         full = n - n % usable
-        parts = [keys[:full].reshape(full // usable, usable, keys.shape[1]), keys[None, full:]]
-        read = [self._all_pairs(groups, tokens, retries) for groups in parts if groups.size]
+        read = [self._all_pairs(self._prepared(part), tokens, retries) for part in (keys[:full], keys[full:])]
         return np.concatenate([r[0] for r in read]), np.concatenate([r[1] for r in read])
 
-    def _all_pairs(self, groups: Floats, tokens: Floats, retries: int) -> tuple[Floats, Floats]:
-        g, n, width = groups.shape
-        sent = self.key_size * groups
-        worth, bias = sent @ self.values.worth, sent @ self.c
+    def _prepared(self, keys: Floats) -> _Prepared:
+        """The keys in groups as they are sent; kept, because the same frame is asked for column after column."""
+        known = self.scratch.get(0)
+        if known is None or known.keys is not keys or known.size != self.key_size:
+            groups = self.key_size * keys.reshape(-1, min(len(keys), self.values.usable), keys.shape[1])
+            known = self.scratch[0] = _Prepared(keys, self.key_size, groups, groups @ self.values.worth, groups @ self.c)
+        return known
+
+    def _all_pairs(self, keys: _Prepared, tokens: Floats, retries: int) -> tuple[Floats, Floats]:
+        g, n, width = keys.groups.shape
         products = np.empty((len(tokens), g, n))
         factor = np.ones((len(tokens), g))
         size = max(1, min(BATCH_SEQUENCES, BATCH_NUMBERS // ((n + copies(n)) * width)))
@@ -145,7 +153,10 @@ class ScoreReader:
         for at in range(0, len(tokens), step):
             for first in range(0, g, size):
                 here = slice(at, at + step), slice(first, first + size)
-                products[here] = self._ask(sent[None, here[1]], tokens[here[0], None], worth[None, here[1]], bias[None, here[1]])
+                some = tokens[here[0], None]  # the sequences get no name here, so that their buffer is free again after the call
+                products[here] = self._ask(
+                    keys.sequences(len(some), step, here[1], copies(n)), some, keys.worth[None, here[1]], keys.bias[None, here[1]]
+                )
         for _ in range(retries):
             scores = np.abs(products).max(axis=2) * factor * self.gain
             bad = np.nonzero(scores > SATURATED)
@@ -154,24 +165,54 @@ class ScoreReader:
             factor[bad] *= np.where(np.isfinite(scores[bad]), 1.0 / np.minimum(scores[bad], 64.0), 1 / 64)
             for at in range(0, len(bad[0]), size):
                 token, group = bad[0][at : at + size], bad[1][at : at + size]
-                some = tokens[token] * factor[token, group][:, None]
-                asked = self._ask(sent[group, None], some[:, None], worth[group, None], bias[group, None])
-                products[token, group] = asked[:, 0] / factor[token, group][:, None]
+                shrink = factor[token, group][:, None]
+                sequences = np.empty((len(token), 1, n + copies(n), width))
+                sequences[:, 0, :n] = keys.groups[group]
+                asked = self._ask(sequences, (tokens[token] * shrink)[:, None], keys.worth[group, None], keys.bias[group, None])
+                products[token, group] = asked[:, 0] / shrink
         ratios = np.repeat(self.ratio * factor, n, axis=1)
         return products.reshape(len(tokens), g * n).T, ratios.T
 
-    def _ask(self, keys: Floats, tokens: Floats, worth: Floats, bias: Floats) -> Floats:
-        """One call: keys ``(1 or k, g, n, width)`` as sent, tokens ``(k, 1, width)`` to be sized; products ``(k, g, n)``."""
-        k, g = len(tokens), keys.shape[1]
-        n, times = keys.shape[2], copies(keys.shape[2])
+    def _ask(self, sequences: Floats, tokens: Floats, worth: Floats, bias: Floats) -> Floats:
+        """One call: sequences ``(k, g, length, width)`` that hold their keys, tokens ``(k, 1, width)``; products ``(k, g, n)``."""
+        k, g, length, width = sequences.shape
+        n = worth.shape[2]
         sent = self.token_size * tokens
-        sequences = np.empty((k, g, n + times, keys.shape[3]))
-        sequences[:, :, :n] = keys
         sequences[:, :, n:] = sent[:, :, None]
-        answers = self.values.read(self.oracle(sequences.reshape(k * g, n + times, -1))).reshape(k, g, -1)
+        answers = self.values.read(self.oracle(sequences.reshape(k * g, length, width))).reshape(k, g, -1)
         own = np.broadcast_to(sent @ self.values.worth, (k, g, answers.shape[2]))
-        scores = log_weights(np.broadcast_to(worth, (k, g, n, answers.shape[2])), own, answers) + np.log(times)
+        scores = log_weights(np.broadcast_to(worth, (k, g, n, answers.shape[2])), own, answers) + np.log(length - n)
         return np.asarray((scores - bias + (sent @ self.c)[..., None]) / self.gain)
+
+
+@dataclass(eq=False)
+class _Prepared:
+    """Keys as they are sent, with their worths, and a buffer of sequences that already hold them."""
+
+    keys: Floats
+    size: float
+    groups: Floats
+    worth: Floats
+    bias: Floats
+    buffer: Floats | None = None
+
+    def sequences(self, tokens: int, most: int, which: slice, times: int) -> Floats:
+        """``(tokens, groups, n + times, width)`` with the keys in place; ``most`` tokens are ever asked for.
+
+        The last buffer serves again if nobody kept a reference to it and its keys are as they were: a target may store or change
+        what it is given.
+        """
+        some = self.groups[which]
+        n = some.shape[1]
+        shape = (most, len(some), n + times, some.shape[2])
+        buffer = self.buffer
+        if buffer is not None and buffer.shape == shape and which.start == 0 and sys.getrefcount(buffer) == UNSHARED:
+            if np.array_equal(buffer[0, 0, :n], some[0]) and np.array_equal(buffer[0, -1, :n], some[-1]):
+                return buffer[:tokens]
+        buffer = np.empty(shape)
+        buffer[:, :, :n] = some
+        self.buffer = buffer if which.start == 0 else None
+        return buffer[:tokens]
 
 
 def log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:
@@ -200,17 +241,26 @@ class Frame:
 
     Args:
         keys: ``(r, r)``, one key per row.
-        inverse: their inverse, where it is known; good to a few digits is enough.
+        turned: inverse of the keys before their tilt; None inverts the keys themselves.
+        tilt: vector that was added to every key, ``(r,)``.
     """
 
-    def __init__(self, keys: Floats, inverse: Floats | None = None) -> None:
+    def __init__(self, keys: Floats, turned: Floats | None = None, tilt: Floats | None = None) -> None:
         self.keys = keys
-        self.inverse = np.linalg.inv(keys) if inverse is None else inverse
+        self._turned = np.linalg.inv(keys) if turned is None else turned
+        self._tilt = np.zeros(len(keys)) if tilt is None else tilt
+        self._sums = self._turned.sum(axis=1)
+        self._ones = self._solve(np.ones((len(keys), 1)))
+
+    def _solve(self, right: Floats) -> Floats:
+        """``keys^-1 right``, to the rounding in ``turned``."""
+        plain = self._turned @ right
+        return np.asarray(plain - np.outer(self._sums, (self._tilt @ plain) / (1.0 + self._tilt @ self._sums)))
 
     def vectors(self, tokens: Floats, products: Floats, ratios: Floats) -> Floats:
         """``w_j (r, k)`` with ``(keys - ratios_j x_j^T) w_j = products_j``; ``tokens (r, k)`` in the frame's coordinates."""
-        plain = self.inverse @ products
-        lift = self.inverse @ ratios
+        plain = self._solve(products)
+        lift = self._ones * ratios[:1] if np.all(ratios == ratios[0]) else self._solve(ratios)
         along = np.einsum("rk,rk->k", tokens, plain) / (1.0 - np.einsum("rk,rk->k", tokens, lift))
         return np.asarray(plain + lift * along)
 

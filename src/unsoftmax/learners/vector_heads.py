@@ -7,11 +7,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
-from unsoftmax.learners.vector_heads_addressing import steer
+from unsoftmax.learners.vector_heads_addressing import Pairs, read_offsets, steer
+from unsoftmax.learners.vector_heads_all_positions import (
+    demix_everywhere,
+    looks_back_only,
+    spread_values,
+    switched_everywhere,
+)
 from unsoftmax.learners.vector_heads_answers import Answers, unit
 from unsoftmax.learners.vector_heads_demixing import Totals, demix, one_token
 from unsoftmax.learners.vector_heads_scores import group_size, read_matrices
-from unsoftmax.learners.vector_heads_values import read_values, slices_for, switched
+from unsoftmax.learners.vector_heads_short_tokens import read_matrices_everywhere
+from unsoftmax.learners.vector_heads_values import collect, slices_for, switched, values_from
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
@@ -55,10 +62,14 @@ class VectorHeadsLearner:
                 "Ask the target for float32 or better answers."
             )
         answers = Answers(oracle, self.floor, self.max_norm)
-        totals = one_token(answers, rng)
+        phase(oracle, "values")
+        first = oracle(np.zeros((1, 2, oracle.width)))
+        b = first.reshape(-1, first.shape[-1] if first.ndim > 1 else 1)[-1]
+        everywhere = first.ndim == 3 and self.floor.kind == "exact" and self.max_norm is None
+        totals = Totals(b=b, total=np.zeros((oracle.width, len(b)))) if everywhere else one_token(answers, b, rng)
         for attempt in range(ATTEMPTS):
             try:
-                return self._attempt(answers, totals, rng)
+                return self._everywhere(answers, totals, rng) if everywhere else self._last(answers, totals, rng)
             except NotInFamilyError as error:
                 if attempt == ATTEMPTS - 1:
                     if self.floor.kind != "exact":
@@ -67,10 +78,23 @@ class VectorHeadsLearner:
                     raise
         raise AssertionError("unreachable")
 
-    def _attempt(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
+    def _everywhere(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
+        causal = looks_back_only(answers, totals.b, rng)
+        mixture, steering = demix_everywhere(answers, rng, heads=self.heads)
+        slices = collect(answers, totals, mixture, steering.step, switched_everywhere(answers, steering), rng)
+        values = spread_values(answers, slices, rng) if len(slices.U) < answers.width else values_from(answers, slices, None)
+        offsets = read_offsets(Pairs(answers, totals, mixture))
+        offset = float(np.abs(offsets).max()) if offsets.any() else None
+        scores = read_matrices_everywhere(answers, totals, values.V, offset, rng, causal=causal)
+        model = assemble(answers, totals.b, values.V, scores.W, scores.c)
+        self_check(answers, model, rng)
+        return package(model, scores.ranks, values.ranks, scores.residual)
+
+    def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         mixture = demix(answers, totals, rng, heads=self.heads)
         steering = steer(answers, totals, mixture, rng)
-        values = read_values(answers, totals, mixture, steering.step, switched(answers, totals, steering), rng)
+        slices = collect(answers, totals, mixture, steering.step, switched(answers, totals, steering), rng)
+        values = values_from(answers, slices, totals.total if len(slices.U) < answers.width else None)
         offset = float(np.abs(steering.offsets).max()) if steering.offsets.any() else None
         guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
         scores = read_matrices(answers, totals, values.V, steering.strength, offset, rng, rank=guess)

@@ -55,40 +55,56 @@ class Steering:
         return scaled
 
 
-def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Generator) -> Steering:
-    """Measure the scores of the base direction at moderate size: ``17 + min(width, 5 * heads + 4)`` queries (8 less without c)."""
-    phase(answers.oracle, "scales")
-    width, length = answers.width, answers.reach
-    solve = np.linalg.pinv(mixture.parts / length)  # parts for a base direction of length one
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Pairs ``[x + factor * u; x]`` of the base direction, read as one score per head."""
 
-    def log_odds(factors: Floats, x: Floats) -> Floats:
-        """Scores ``(n, heads)`` of pairs ``[x + factor * u; x]``; infinite where a head is saturated."""
-        step = mixture.u * factors[:, None]
-        told = answers.last(np.stack([x + step, x], axis=1)) - totals.of(x)
-        share = (told / (factors[:, None] * length)) @ solve
-        noise = 256 * answers.eps(float(np.abs(told).max())) * np.linalg.norm(solve) * np.abs(mixture.parts / length).max()
+    answers: Answers
+    totals: Totals
+    mixture: Mixture
+
+    def log_odds(self, factors: Floats, x: Floats) -> Floats:
+        """Scores ``(n, heads)``; infinite where a head is saturated as far as the answers can tell."""
+        parts = self.mixture.parts / self.answers.reach  # for a base direction of length one
+        lengths = factors[:, None] * self.answers.reach
+        told = self.answers.last(np.stack([x + self.mixture.u * factors[:, None], x], axis=1)) - self.totals.of(x)
+        solve = np.linalg.pinv(parts)
+        share = told / lengths @ solve
+        noise = 256 * self.answers.eps(float(np.abs(told).max())) * np.linalg.norm(solve) * np.abs(parts).max()
         clipped = np.clip(share, 1e-300, 1 - 1e-16)
         z = np.log(clipped) - np.log1p(-clipped)
         z[np.minimum(share, 1 - share) < noise] = np.inf
         return np.asarray(z)
 
-    offsets = np.zeros(mixture.heads)
+
+def read_offsets(pairs: Pairs) -> Floats:
+    """``u·c_h`` per unit length, ``(heads,)``, all zero if there is no c: 1 query, 9 with c."""
+    answers, parts = pairs.answers, pairs.mixture.parts
+    first = pairs.log_odds(np.ones(1), np.zeros((1, answers.width)))
+    flat = 1e3 * answers.eps(float(np.abs(parts).max())) * np.linalg.cond(parts)
+    if (np.abs(first) < flat).all():  # one half at the greatest length only if c = 0
+        return np.zeros(len(parts))
+    factors = 2.0 ** -np.arange(0.0, 64.0, 8.0)
+    z = pairs.log_odds(factors, np.zeros((8, answers.width)))
+    return readable_slope(z, factors * answers.reach)
+
+
+def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Generator) -> Steering:
+    """Measure the scores of the base direction at moderate size: ``17 + min(width, 5 * heads + 4)`` queries (8 less without c)."""
+    phase(answers.oracle, "scales")
+    width, length = answers.width, answers.reach
+    pairs = Pairs(answers, totals, mixture)
+    offsets = read_offsets(pairs)
     usual = 2.0**10 / length  # without c any size will do
-    first = log_odds(np.array([1.0]), np.zeros((1, width)))
-    flat = 1e3 * answers.eps(float(np.abs(mixture.parts).max())) * np.linalg.cond(mixture.parts)
-    if not (np.abs(first) < flat).all():  # exactly one half at any length only if c = 0
-        factors = 2.0 ** -np.arange(0.0, 64.0, 8.0)
-        z = log_odds(factors, np.zeros((8, width)))
-        offsets = readable_slope(z, factors * length)
-        usual = 1.0 / max(float(np.abs(offsets).max()) * length, 1e-300)
-        usual = min(2.0 ** np.floor(np.log2(usual)), 2.0**10 / length)
+    if offsets.any():
+        usual = min(float(2.0 ** np.floor(-np.log2(np.abs(offsets).max() * length))), usual)
     D = orthonormal(rng, min(width, 5 * mixture.heads + 4), width)
     sizes = length * 2.0 ** -np.arange(0.0, 64.0, 8.0)
-    z = log_odds(np.full(8, usual), D[0] * sizes[:, None])
+    z = pairs.log_odds(np.full(8, usual), D[0] * sizes[:, None])
     rung = readable_rung(z)
     size = sizes[rung] * 2.0 ** np.clip(-np.round(np.log2(np.abs(z[rung] - offsets * usual * length).max() + 1e-30)), -8, 8)
     for _ in range(3):
-        z = log_odds(np.full(len(D), usual), D * size)
+        z = pairs.log_odds(np.full(len(D), usual), D * size)
         if np.isfinite(z).all():
             break
         size /= 8
@@ -98,15 +114,20 @@ def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Gen
             "The heads' scores differ by more orders of magnitude than the answers can show.",
             evidence={"sizes": [float(sizes[-1]), float(sizes[0])]},
         )
-    slopes = (z / (usual * length) - offsets).T / size
-    if np.linalg.matrix_rank(slopes, tol=1e-6 * np.linalg.norm(slopes, 2)) < mixture.heads:
+    return checked_steering(Steering(D=D, slopes=(z / (usual * length) - offsets).T / size, offsets=offsets))
+
+
+def checked_steering(steering: Steering) -> Steering:
+    """Refuse heads that cannot be switched one by one."""
+    spread = np.linalg.svd(steering.slopes / np.linalg.norm(steering.slopes, axis=1, keepdims=True), compute_uv=False)
+    if len(spread) < len(steering.slopes) or not spread[-1] > 1e-6 * spread[0]:
         raise NotInFamilyError(
-            f"The {mixture.heads} heads cannot be switched one by one (width {width}): their scores depend on each other. "
+            f"The {len(steering.slopes)} heads cannot be switched one by one: their scores depend on each other. "
             "Heads with proportional W, heads with W = 0, or more heads than the width; "
             "the scalar learner can still tell some of these apart.",
-            evidence={"slopes": np.linalg.svd(slopes, compute_uv=False).tolist()},
+            evidence={"slopes": spread.tolist()},
         )
-    return Steering(D=D, slopes=slopes, offsets=offsets)
+    return steering
 
 
 def readable_slope(z: Floats, lengths: Floats) -> Floats:

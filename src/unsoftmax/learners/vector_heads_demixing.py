@@ -29,14 +29,13 @@ class Totals:
         return answers
 
 
-def one_token(answers: Answers, rng: np.random.Generator) -> Totals:
-    """Read the constant and the sum of the values from ``width + 2`` one-token answers; refuse if they are not affine."""
+def one_token(answers: Answers, b: Floats, rng: np.random.Generator) -> Totals:
+    """Read the sum of the values from ``width + 1`` one-token answers, given the constant; refuse if they are not affine."""
     phase(answers.oracle, "values")
     width, length = answers.width, answers.reach * 2.0**-8
     check = answers.grid(unit(rng, 1, width) * length, length)
-    tokens = np.concatenate([np.zeros((1, width)), length * np.eye(width), check])
-    told = answers.last(tokens[:, None])
-    found = Totals(b=told[0], total=(told[1:-1] - told[0]) / length)
+    told = answers.last(np.concatenate([length * np.eye(width), check])[:, None])
+    found = Totals(b=b, total=(told[:-1] - b) / length)
     size = float(np.abs(told).max())
     error = float(np.abs(found.of(check) - told[-1:]).max())
     if error > 64 * np.sqrt(width) * answers.floor.of(size):

@@ -57,25 +57,22 @@ def switched(answers: Answers, totals: Totals, steering: Steering) -> AskSlices:
     return ask
 
 
-def read_values(
-    answers: Answers, totals: Totals, mixture: Mixture, step: float, ask: AskSlices, rng: np.random.Generator
-) -> Values:
-    """Read every head's values: ``heads * (rank + 3)`` queries where ranges are independent, else ``heads * width``."""
-    phase(answers.oracle, "slices")
-    width, outputs = totals.total.shape
-    slices = collect(answers, totals, mixture, step, ask, rng)
+def values_from(answers: Answers, slices: Slices, total: Floats | None) -> Values:
+    """Every head's values: from the slices alone where they cover all directions, else split from ``total (width, outputs)``."""
+    heads, _, outputs = slices.Y.shape
+    width = slices.U.shape[1]
     bases = [range_of(block, answers) for block in slices.Y]
     ranks = tuple(len(basis) for basis in bases)
     stacked = np.concatenate(bases)
     spread = np.linalg.svd(stacked, compute_uv=False)
     conditioning = float(spread[0] / spread[-1]) if len(stacked) <= outputs else np.inf
-    if len(slices.U) < width:
+    if total is not None:
         weights = np.linalg.pinv(stacked)
         blocks = np.split(weights, np.cumsum(ranks)[:-1], axis=1)
-        V = np.stack([totals.total @ block @ basis for block, basis in zip(blocks, bases, strict=True)])
+        V = np.stack([total @ block @ basis for block, basis in zip(blocks, bases, strict=True)])
         return Values(V=V, ranks=ranks, direct=False, conditioning=conditioning)
     solved = np.linalg.lstsq(slices.U, slices.Y.transpose(1, 0, 2).reshape(len(slices.U), -1), rcond=None)[0]
-    V = solved.reshape(width, mixture.heads, outputs).transpose(1, 0, 2)
+    V = solved.reshape(width, heads, outputs).transpose(1, 0, 2)
     V = np.stack([block @ basis.T @ basis for block, basis in zip(V, bases, strict=True)])
     return Values(V=V, ranks=ranks, direct=True, conditioning=float(np.linalg.cond(slices.U)))
 
@@ -83,9 +80,10 @@ def read_values(
 def collect(answers: Answers, totals: Totals, mixture: Mixture, reach: float, ask: AskSlices, rng: np.random.Generator) -> Slices:
     """Slices until the ranges of all heads are known and independent, or until all directions are asked.
 
-    Two heads that change sides together can hide from the sum rule, so each round ends with a random mixture of its
+    About ``1.25 * rank + 6`` slices, ``width`` and a few at full rank; a slice costs ``heads`` queries, one where all positions answer. Two heads that change sides together can hide from the sum rule, so each round ends with a random mixture of its
     directions, whose values must follow by linearity.
     """
+    phase(answers.oracle, "slices")
     width = answers.width
     base = mixture.u / answers.reach
     # steps orthogonal to the base: the directions would be nearly dependent otherwise

@@ -13,7 +13,7 @@ from unsoftmax.errors import BudgetExceededError, DriftingError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 
-SIZED = 64  # questions of a batch whose size is measured
+SIZED = 16  # questions of a batch whose size is measured
 RELATIVE_SLACK = 1024.0  # the last bits of an answer grow with its scores (tens to hundreds) and with the width, batch by batch
 ABSOLUTE_SLACK = 10.0  # noise: two draws differ by 10 standard deviations once in 1e12
 SENTINELS = "sentinels"  # the phase that meters book them under

@@ -11,7 +11,7 @@ from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, TooNoisy
 from unsoftmax.learners.noisy_design import frames, tilted_keys
 from unsoftmax.learners.noisy_fit import Errors, Head, fit, linear_start, standard_errors
 from unsoftmax.learners.noisy_low_rank import Columns, ask_columns, fit_low_rank, more_columns
-from unsoftmax.learners.noisy_plan import FEWEST_PER_PARAMETER, Forecast
+from unsoftmax.learners.noisy_plan import FEWEST_PER_PARAMETER, Forecast, queries_for
 from unsoftmax.learners.noisy_probes import Probes, ask_pairs, ask_tokens, joined
 from unsoftmax.learners.noisy_rounding import REACH, cut
 from unsoftmax.learners.noisy_stages import (
@@ -30,6 +30,7 @@ AMBIGUITY = "The parameters are unique in this form and known to within the stat
 GENEROUS = 6  # queries per parameter unless told otherwise
 GENEROUS_LOW_RANK = 3
 PILOT = 2.5  # queries per parameter that are enough to place the others
+PILOT_SCORE = 0.3  # error of a score that the pilot may leave
 # below this width a full fit costs less than finding out that the rank is low
 SEARCH_RANK_FROM = 16
 # cutting solves dense systems in all parameters many times a round
@@ -256,6 +257,10 @@ class _Run:
             self.head, self.noise = fit_values(joined([part for part in self.asked if part.single.all()]))
         phase(self.oracle, "pilot")
         already = self.spent - max(values, singles)
+        # strong noise takes a longer pilot, up to a third: one that does not know the scores cannot place questions around them
+        size = float(np.linalg.norm(self.head.v))
+        rough = queries_for(PILOT_SCORE / self.norm**2, noise=self.noise, max_norm=self.norm, width=self.width, value_norm=size)
+        pilot = max(pilot, min(base // 3, rough))
         self.asked += ask_pilot(self.oracle, self.head, max(1, pilot - already), self.norm, self.copies, self.rng)
         probes = joined(self.asked)
         head = fit(linear_start(self.head, probes), probes)

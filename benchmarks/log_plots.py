@@ -1,0 +1,85 @@
+"""Small log-log plots as SVG, without any plotting library."""
+
+from __future__ import annotations
+
+import html
+import math
+
+COLOURS = ("#1f5fa8", "#c4572b", "#3b8f4e")
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 330, 300, 62, 46, 44
+
+
+class Panel:
+    """One pair of logarithmic axes with named series of ``(x, y)``."""
+
+    def __init__(self, x_name, y_name):
+        self.names = (x_name, y_name)
+        self.series = []
+
+    def points(self, name, values):
+        self.series.append((name, list(values), True))
+        return self
+
+    def line(self, name, values):
+        self.series.append((name, list(values), False))
+        return self
+
+    def draw(self, offset):
+        xs = [math.log10(x) for _, values, _ in self.series for x, _ in values]
+        ys = [math.log10(y) for _, values, _ in self.series for _, y in values]
+        (x0, x1), (y0, y1) = _padded(xs), _padded(ys)
+        right, low, high = WIDTH - 12, HEIGHT - BOTTOM, TOP + 16 * len(self.series)
+
+        def at(x, y):
+            across = offset + LEFT + (math.log10(x) - x0) / (x1 - x0) * (right - LEFT)
+            return across, low - (math.log10(y) - y0) / (y1 - y0) * (low - high)
+
+        parts = [f'<rect x="{offset + LEFT}" y="{high}" width="{right - LEFT}" height="{low - high}" fill="none" stroke="#888"/>']
+        for exponent in range(math.ceil(x0), math.floor(x1) + 1):
+            x, _ = at(10.0**exponent, 10.0**y0)
+            parts.append(f'<path d="M{x:.1f} {low}V{high}" stroke="#ddd"/>{_text(x, low + 15, _power(exponent), "middle")}')
+        for exponent in range(math.ceil(y0), math.floor(y1) + 1):
+            _, y = at(10.0**x0, 10.0**exponent)
+            parts.append(f'<path d="M{offset + LEFT} {y:.1f}H{offset + right}" stroke="#ddd"/>')
+            parts.append(_text(offset + LEFT - 5, y + 4, _power(exponent), "end"))
+        for index, (name, values, dots) in enumerate(self.series):
+            colour = COLOURS[index % len(COLOURS)]
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*value) for value in values))
+            dash = "" if dots else ' stroke-dasharray="5 4"'
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>')
+            if dots:
+                parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in (at(*value) for value in values)]
+            legend = TOP + 16 * index - 2
+            parts.append(f'<path d="M{offset + LEFT} {legend}h22" stroke="{colour}" stroke-width="2"{dash}/>')
+            parts.append(_text(offset + LEFT + 28, legend + 4, name))
+        parts.append(_text(offset + (LEFT + right) / 2, HEIGHT - 10, self.names[0], "middle"))
+        middle = (low + high) / 2
+        turned = f'transform="rotate(-90 {offset + 14} {middle})"'
+        parts.append(f'<text x="{offset + 14}" y="{middle}" text-anchor="middle" {turned}>{html.escape(self.names[1])}</text>')
+        return "".join(parts)
+
+
+def _padded(values):
+    low, high = min(values), max(values)
+    pad = max(0.05 * (high - low), 0.1)
+    return low - pad, high + pad
+
+
+def _power(exponent):
+    return f'10<tspan dy="-4" font-size="8">{exponent}</tspan>'
+
+
+def _text(x, y, content, anchor="start"):
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{content}</text>'
+
+
+def figure(title, panels):
+    """All panels side by side, as one SVG document."""
+    width = WIDTH * len(panels)
+    body = "".join(panel.draw(WIDTH * index) for index, panel in enumerate(panels))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}" '
+        f'font-family="sans-serif" font-size="11" role="img" aria-label="{html.escape(title)}">'
+        f'<rect width="{width}" height="{HEIGHT}" fill="#fff"/>'
+        f'<text x="{width / 2}" y="18" text-anchor="middle" font-size="13">{html.escape(title)}</text>{body}</svg>\n'
+    )

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.ffn.kinks import TRUST
 from unsoftmax.models import Floats
+
+Indices = NDArray[np.intp]
 
 SHRINK = 8.0  # a step that crossed a bend is repeated shorter by this factor
 TRIES = 40  # rounds of repair; each halves a group or shortens a step, so that few are ever used
 
 
+class CrowdedCellError(Exception):
+    """A cell that bends in every direction at every step tried: the bends along the line are not what was thought."""
+
+
 class CellSlopes:
     """Slopes along ``directions`` at ``bases``, from one-sided differences.
 
-    One random combination of the directions is asked as well; where it disagrees, some step (or the check itself) left the linear piece,
-    and groups of directions are halved until the culprit is repeated with a shorter step.
+    One random combination of the directions is asked as well; where it disagrees, some step (or the check itself) left the linear
+    piece, and groups of directions are halved until the culprit is repeated with a shorter step.
 
     Args:
         ask: points ``(n, width)`` to answers ``(n, outputs)``; ``cells (n,)`` tells in which cell each point is meant to lie.
@@ -49,12 +56,13 @@ class CellSlopes:
         everything = [(k, np.arange(count)) for k in range(cells)]
         singles = [(k, i) for k in range(cells) for i in range(count)]
         self._measure(singles)
-        unknown, bad = everything, []
+        unknown: list[tuple[int, Indices]] = everything
+        bad: list[tuple[int, Indices]] = []
         for _ in range(TRIES):
             failed = [group for group, right in zip(unknown, self._check(unknown), strict=True) if not right]
             bad += failed
             if not bad:
-                break
+                return self.slopes
             again = [(k, int(group[0])) for k, group in bad if len(group) == 1]
             for k, i in again:
                 self.steps[k, i] /= SHRINK
@@ -68,7 +76,9 @@ class CellSlopes:
                 else:
                     bad.append((k, first))
                     unknown.append((k, second))
-        return self.slopes
+            if self.steps.min() < SHRINK**-6 * self.steps.max(axis=1).min():
+                break
+        raise CrowdedCellError(f"{len(bad)} groups of steps still disagree with their check: a cell is narrower than thought.")
 
     def _measure(self, singles: list[tuple[int, int]]) -> None:
         if not singles:
@@ -78,14 +88,15 @@ class CellSlopes:
         answers = self.ask(self.bases[k] + lengths[:, None] * self.directions[i], k)
         self.slopes[k, i] = (answers - self.values[k]) / lengths[:, None]
 
-    def _check(self, groups: list[tuple[int, Floats]]) -> list[bool]:
+    def _check(self, groups: list[tuple[int, Indices]]) -> list[bool]:
         """Whether a random combination of each group's steps answers as its slopes predict."""
         if not groups:
             return []
         points, predicted, cells = [], [], []
         for k, group in groups:
-            signs = self.rng.choice([-1.0, 1.0], size=len(group))
-            amounts = signs * self.steps[k, group] / np.sqrt(len(group))
+            # uneven amounts: with equal ones a group that crossed one bend altogether can agree by its signs alone
+            shares = self.rng.choice([-1.0, 1.0], size=len(group)) * self.rng.uniform(0.5, 1.5, size=len(group))
+            amounts = shares * self.steps[k, group] / np.sqrt(len(group))
             if len(group) == 1:  # half the same step: the other side of the base says nothing about this one
                 amounts = self.steps[k, group] / 2
             points.append(self.bases[k] + amounts @ self.directions[group])

@@ -121,9 +121,9 @@ class KinkSearch:
     def _give_up_if_smooth(self, pieces: int, bends: int, todo: int) -> None:
         if pieces > self.most + 2 or (pieces > 100 and bends < pieces // 10):
             raise NotInFamilyError(
-                f"{pieces} linear pieces on one line and {bends} sharp bends between them, {todo} intervals still open: the target is "
-                f"not a ReLU network of at most {self.most} neurons. If it is larger, raise `max_neurons`; a smooth network cannot be "
-                "learned this way.",
+                f"{pieces} linear pieces on one line and {bends} sharp bends between them, {todo} intervals still open: the target "
+                f"is not a ReLU network of at most {self.most} neurons. If it is larger, raise `max_neurons`; a smooth network cannot "
+                "be learned this way.",
                 evidence={"pieces": pieces, "bends": bends},
             )
 
@@ -204,8 +204,17 @@ def _straight(left: Piece, right: Piece) -> bool:
 
 
 def _joined(pieces: list[Piece]) -> list[Piece]:
-    """The pieces in order, with neighbours joined that turned out to be one (they were begun at both ends)."""
+    """The pieces in order, without chords, and with neighbours joined that turned out to be one (they were begun at both ends).
+
+    A chord is a pair of probes that fell on both sides of one bend: its ends lie on its neighbours' lines.
+    """
     ordered = sorted(pieces, key=lambda piece: piece.low)
+    chords = [
+        piece
+        for before, piece, after in zip(ordered, ordered[1:], ordered[2:], strict=False)
+        if before.holds(piece.low, piece.low_value, piece.low_error) and after.holds(piece.high, piece.high_value, piece.high_error)
+    ]
+    ordered = [piece for piece in ordered if piece not in chords]
     kept = ordered[:1]
     for piece in ordered[1:]:
         if _straight(kept[-1], piece):

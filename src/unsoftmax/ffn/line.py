@@ -28,6 +28,7 @@ class Line:
         caution: expected number of steps per cell that cross a bend (and cost a repair); small steps lose digits.
         most: refuse more bends than that.
         doubt: error of the known model, relative to the size of the numbers in the target.
+        ends: share of the reach that the outermost pieces are thought to take (less where it turns out less).
     """
 
     origin: Floats
@@ -37,6 +38,7 @@ class Line:
     caution: float
     most: int
     doubt: float = 0.0
+    ends: float = 0.5
 
     def run(self, questions: Questions, known: Hinges | None, *, rng: np.random.Generator) -> Hinges:
         """The difference of the target and ``known``, as far as it bends on this line."""
@@ -76,9 +78,9 @@ class Line:
         """The outermost pieces, from three answers at each end of which the middle one must agree."""
         assert callable(ask)
         assert callable(noise)
-        short = (1.0, 0.75, 0.5)
         for attempt in range(4):
-            shares = np.array(short if attempt < 2 else (1.0, 1 - 0.5 * 10.0**-attempt, 1 - 10.0**-attempt))
+            share = self.ends * 10.0**-attempt
+            shares = np.array([1.0, 1 - share / 2, 1 - share])
             t = self.reach * np.concatenate([-shares, shares, [0.0]])
             values = ask(t)
             if not sized:

@@ -1,0 +1,111 @@
+"""``unsoftmax learn``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import numpy as np
+
+from unsoftmax.cli.outcome import CODES
+from unsoftmax.cli.recover import make_folder
+from unsoftmax.errors import FileFormatError
+
+
+@click.command()
+@click.argument("examples", type=click.Path(path_type=Path))
+@click.option("--heads", type=click.IntRange(min=1), help="Number of heads; found by itself if left out.")
+@click.option("--causal", is_flag=True, help="A position sees only itself and those before it.")
+@click.option(
+    "--method",
+    type=click.Choice(["fit", "sculpt"]),
+    default="fit",
+    show_default=True,
+    help="fit: least squares, any layer; sculpt: the six provable phases, one or two heads.",
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for weights and report.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same result.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def learn(
+    examples: Path, heads: int | None, causal: bool, method: Literal["fit", "sculpt"], out: Path | None, seed: int, as_json: bool
+) -> int:
+    """Learn an attention layer from recorded examples; nothing is asked.
+
+    EXAMPLES is a .npz file with the arrays X (examples, length, width) and Y: (examples, length, outputs) for answers at all
+    positions, (examples, outputs) or (examples,) for answers at the last one; and optionally mask (examples, length), true
+    where a token is real. A part of the answers is held out beforehand and decides at the end.
+    """
+    from unsoftmax.learners.from_examples import learn_from_examples
+    from unsoftmax.report import print_recovery, recovery_json, save_recovery
+
+    arrays = read_arrays(examples)
+    if out is not None:
+        make_folder(out)
+    try:
+        with _progress(enabled=not as_json) as tell:
+            recovery = learn_from_examples(
+                arrays["X"],
+                arrays["Y"],
+                heads=heads,
+                causal=causal,
+                mask=arrays.get("mask"),
+                method=method,
+                seed=seed,
+                on_failure="return",
+                progress=tell,
+            )
+    except ValueError as error:
+        raise click.UsageError(f"{examples}: {error}") from error
+    recovery.facts["target"] = str(examples)
+    recovery.facts["command"] = "unsoftmax " + " ".join(sys.argv[1:])
+    if out is not None:
+        save_recovery(recovery, out)
+    if as_json:
+        click.echo(recovery_json(recovery))
+        return CODES[recovery.status]
+    print_recovery(recovery)
+    if out is not None:
+        weights = "weights.safetensors, " if recovery.status.success else ""
+        click.echo(f"  Files in {out}: {weights}recovery.json, report.html")
+    return CODES[recovery.status]
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """The arrays X, Y and, where there is one, mask of a .npz file; nothing is unpickled.
+
+    Raises:
+        FileFormatError: there is no such file, it is not .npz, or X or Y is missing.
+    """
+    if not path.is_file():
+        raise FileFormatError(f"There is no file {path}. Give a .npz file with the arrays X and Y (numpy.savez(path, X=X, Y=Y)).")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise FileFormatError(f"{path} holds one array; a .npz file with X and Y is needed (numpy.savez(path, X=X, Y=Y)).")
+            names = list(file.files)
+            missing = [name for name in ("X", "Y") if name not in names]
+            if missing:
+                raise FileFormatError(
+                    f"{path} holds {names or 'no arrays'} but no {' and no '.join(missing)}; both X and Y are needed."
+                )
+            return {name: file[name] for name in ("X", "Y", "mask") if name in names}
+    except FileFormatError:
+        raise
+    except Exception as error:  # a damaged archive fails in many ways: zip, zlib, header and size errors
+        raise FileFormatError(f"{path} cannot be read as a .npz file ({type(error).__name__}: {error}).") from error
+
+
+@contextmanager
+def _progress(enabled: bool) -> Iterator[Callable[[str], None] | None]:
+    """A line on stderr that follows the fit, on a terminal only."""
+    if not enabled or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("fitting") as status:
+        yield lambda line: status.update(f"fitting · {line}")

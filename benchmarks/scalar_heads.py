@@ -78,10 +78,9 @@ def sizes(quick: bool) -> int:
         good = int(np.sum(errors < (1e-12 if (width, heads) == (8, 6) else 1e-10)))
         failures += runs - good
         median = np.median(asked)
-        print(
-            f"| {width}, {heads} | {good}/{runs} | {np.median(errors):.0e} / {errors.max():.0e} "
-            f"| {median:.0f} / {asked.max():.0f} | {median / (heads * (width**2 + width)):.2f} | {4 * heads * width**2 - 2 * heads + 1} | {seconds_.mean():.2f} |"
-        )
+        told = f"{np.median(errors):.0e} / {errors.max():.0e} | {median:.0f} / {asked.max():.0f}"
+        published, parameters = 4 * heads * width**2 - 2 * heads + 1, heads * (width**2 + width)
+        print(f"| {width}, {heads} | {good}/{runs} | {told} | {median / parameters:.2f} | {published} | {seconds_.mean():.2f} |")
     return failures
 
 
@@ -107,9 +106,8 @@ def special(quick: bool) -> int:
                 wrong += gap >= 1e-7
         failures += wrong + (0 if case.startswith("gap") else runs - right - wrong)
         name = case + (" (c, b)" if c else "")
-        print(
-            f"| {name} | {width}, {heads} | {right}/{runs} | {runs - right - wrong} | {wrong} | {largest:.0e} | {np.median(asked):.0f} |"
-        )
+        counts = f"{right}/{runs} | {runs - right - wrong} | {wrong}"
+        print(f"| {name} | {width}, {heads} | {counts} | {largest:.0e} | {np.median(asked):.0f} |")
     return failures
 
 

@@ -162,7 +162,7 @@ def test_flat_heads():
 def test_refusals():
     rng = np.random.default_rng(15)
     model = layer(rng, 2, 4)
-    with pytest.raises(NotIdentifiableError, match="zero"):
+    with pytest.raises(NotIdentifiableError, match="vanish"):
         recovered(Attention(model.W, 0.0 * model.V), 0)
     with pytest.raises(NotInFamilyError, match="linear"):
         ScalarHeadsLearner().run(CallableOracle(lambda X: np.sin(model(X)), 4), rng=rng)

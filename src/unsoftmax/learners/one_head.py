@@ -24,6 +24,7 @@ NEAREST = 0.25  # last tokens against keys otherwise: keeps the frames well cond
 SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
 LARGEST_GAIN = 2.0**120  # a W that shows no score at this magnification is zero
 READABLE = 12.0  # scores beyond this are not trusted to tell the size of others
+RESIZES = 4  # times that a whole set of keys is asked again because one of them saturates
 SEARCH = 24  # steps of a search for the right size; each covers many powers of two
 AMBIGUITY = (
     "The parameters are unique in this form: W, v, c and b are determined by the function. "
@@ -142,7 +143,7 @@ class OneHeadLearner:
                 size = min(size * SCORE / max(rms, 1e-9), self._longest_key())
             else:
                 break
-        for _ in range(SEARCH):
+        for _ in range(RESIZES):
             read = scores(rotation)
             if np.isfinite(read).all():
                 break

@@ -118,7 +118,7 @@ def measure_cluster(place: Station, *, biased: bool, rng: np.random.Generator) -
     ahead = place.normal / np.linalg.norm(place.normal)
     token = place.token + 1.5 * ahead / np.linalg.norm(place.normal)  # on the hyperplane itself all scores would be zero
     base = yield from split_at(place.step, token, place.background)
-    if base is None:
+    if base is None or not len(base.values):
         raise _unresolved("their response to copies is no sum of a few sigmoids")
     across = orthonormal(place.step)[1:]
     terms = np.linalg.norm(place.normal) * np.linalg.norm(place.token) + abs(place.offset)

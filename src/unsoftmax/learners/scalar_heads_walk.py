@@ -70,29 +70,30 @@ def find_scales(pairs: Pairs, direction: Floats, token: Floats) -> Scales:
     rounding = SAME * (np.abs(pairs.total).sum() + abs(lone) + abs(pairs.constant) / far)
     if abs(lone - half) <= rounding:
         levels = pairs.respond(powers[:, None] * direction, powers[:, None] * token)[0] / powers
-        known = levels[powers * np.abs(pairs.total).max() > SAME * abs(pairs.constant)]
-        size = max(np.abs(known).max(), np.abs(pairs.total).max())
-        if np.abs(known - half).max() <= SAME * size * 16:
+        noise = 2.0**-48 * abs(pairs.constant) / powers  # short tokens drown in a constant
+        size = max(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0), np.abs(pairs.total).max())
+        if (np.abs(levels - half) <= SAME * size * 16 + noise).all():
             return Scales(1.0, 1.0, biased=False, flat=True)
-        settled = float(powers[_settled(levels, size)])
+        settled = float(powers[_settled(levels, size, noise)])
         return Scales(settled, settled, biased=False, flat=False)
     zero = np.zeros((len(powers), len(token)))
     levels = pairs.respond(powers[:, None] * direction, zero)[0] / powers
-    size = max(float(np.abs(levels).max()), float(np.abs(pairs.total).max()))
-    step = float(powers[_settled(levels, size)])
+    noise = 2.0**-48 * abs(pairs.constant) / powers
+    size = max(float(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0)), float(np.abs(pairs.total).max()))
+    step = float(powers[_settled(levels, size, noise)])
     long = np.repeat(ZOOM**2 * step * direction[None], len(powers), axis=0)
     sides = np.stack([pairs.respond(long, sign * powers[:, None] * token)[0] for sign in (1.0, -1.0)]) / (ZOOM**2 * step)
     moved = np.abs(sides - levels[-1]).max(axis=0) > SAME * size * 16
     if not moved.any():
         return Scales(step, 1.0, biased=True, flat=True)
-    settled = max(_settled(side, size) for side in sides)
+    settled = max(_settled(side, size, noise[-1]) for side in sides)
     first = int(np.argmax(moved))
     return Scales(step, float(np.sqrt(powers[first] * powers[max(settled, first)])), biased=True, flat=False)
 
 
-def _settled(levels: Floats, size: float) -> int:
+def _settled(levels: Floats, size: float, noise: Floats | float) -> int:
     """Index from which the levels no longer change."""
-    moving = np.flatnonzero(np.abs(levels - levels[-1]) > 2.0**-30 * size)
+    moving = np.flatnonzero(np.abs(levels - levels[-1]) > 2.0**-30 * size + noise)
     return min(len(levels) - 1, int(moving[-1]) + 1 if len(moving) else 0)
 
 

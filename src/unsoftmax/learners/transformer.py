@@ -19,6 +19,7 @@ from unsoftmax.results import Floor, Learned
 
 CHECKS = 12  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
 ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
+BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
 NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
 
 
@@ -60,6 +61,9 @@ class TransformerLearner:
         phase(oracle, "fit")
         self._ask_random(sequences, model, found, rng, keep=True)
         fitted = JointFit(questions, sequences, left, bias, residual).run(model)
+        if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
+            bias = False
+            fitted = JointFit(questions, sequences, left, bias, residual).run(replace(fitted, c=np.zeros(width)))
         phase(oracle, "check")
         deviation = self._ask_random(sequences, fitted, found, rng, keep=False)
         transformer, notes = canonical_transformer(fitted, found, residual, bias)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import LinAlgError
-
-from unsoftmax.ffn.hinges import (
-    NormalEquations,
-    design_rows,
-    factored,
-    fixed_pattern,
-    gram_of,
-    hold_scale,
-    moved_by,
-    pulled,
-    shifted,
-)
+from unsoftmax.ffn.hinges import Hinges, design_at, fixed_pattern, moved_by, shifted
 from unsoftmax.ffn.questions import Questions
 from unsoftmax.learners.transformer_model import Mixture, Sequences
 from unsoftmax.models import Floats
 
 ROUNDS = 6
+LARGEST = 250_000_000  # numbers in the system of equations; beyond, the model is left as it was read
+FAINT = 1e-13  # ridge relative to the columns: directions that no answer determines stay where they are
+
+
+def _solver(matrix: Floats, network: Hinges) -> Callable[[Floats], Floats]:
+    """Least squares by QR, not normal equations: values near a singular ``1 + V`` need all digits. Overwrites ``matrix``."""
+    scales = np.sqrt(np.einsum("ij,ij->j", matrix, matrix)) + 1e-300
+    matrix /= scales
+    rows, columns = matrix.shape
+    neurons, outputs = network.out.shape
+    held = np.zeros((neurons if outputs > 1 else 0, columns))  # the length of out against that of normal is free: hold |out| = 1
+    start = (neurons + outputs) * (network.normal.shape[1] + 1)
+    for j in range(len(held)):
+        held[j, start + j * outputs : start + (j + 1) * outputs] = network.out[j]
+    q, r = qr(np.concatenate([matrix, held, FAINT * np.eye(columns)]), mode="economic", overwrite_a=True, check_finite=False)
+    return lambda gaps: np.asarray(solve_triangular(r, q[:rows].T @ gaps, check_finite=False) / scales)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,35 +58,27 @@ class JointFit:
         points, references, answers = points[certain], references[certain], answers[certain]
         weights = 1 / self.questions.noise(points)
         centre = np.asarray(np.average(points, axis=0, weights=weights))
-        gram_network = gram_of(network, centre, points, references, weights)
-        size = len(gram_network)
         groups = [(X, y, *self._rows(model, X, centre)) for X, y in self.sequences.kept]
         total = groups[0][2].shape[1]
-        gram = np.zeros((total, total))
-        gram[:size, :size] = gram_network
-        for _, _, rows, _ in groups:
-            gram += rows.T @ rows
-        hold_scale(gram, network)
-        try:
-            system = factored(gram, centre)
-        except LinAlgError:
+        if total * (answers.size + sum(y.size for _, y, _, _ in groups) + total) > LARGEST:
             return model
+        own = design_at(network, centre, points, references, weights)
+        size = own.shape[1]
+        matrix = np.concatenate([np.pad(own, ((0, 0), (0, total - size))), *(rows for _, _, rows, _ in groups)])
+        del own
+        solve = _solver(matrix, network)
         best, lowest, current = model, np.inf, model
         for _ in range(ROUNDS):
             residual = (answers - fixed_pattern(current.network, points, references)) * weights[:, None]
-            misfit = float((residual**2).sum())
-            right = np.zeros(total)
-            right[:size] = pulled(network, centre, points, references, weights, residual)
-            for X, y, rows, own in groups:
-                deviation = ((y - current(X)) * own[:, None]).T.ravel()
-                misfit += float(deviation @ deviation)
-                right += rows.T @ deviation
+            deviations = [((y - current(X)) * own_weights[:, None]).T.ravel() for X, y, _, own_weights in groups]
+            gaps = np.concatenate([residual.T.ravel(), *deviations])
+            misfit = float(gaps @ gaps)
             if not misfit < 0.999 * lowest:
                 if misfit < lowest:
                     best = current
                 break
             best, lowest = current, misfit
-            current = self._moved(model, current, system, size, system.solve(right))
+            current = self._moved(model, current, centre, size, solve(gaps))
         return best
 
     def _rows(self, model: Mixture, X: Floats, centre: Floats) -> tuple[Floats, Floats]:
@@ -91,13 +88,12 @@ class JointFit:
         clear = np.all(np.abs(model.network.before(seen)) >= 1e-7 * norms, axis=1)  # right beside a bend the derivative is in doubt
         own = clear / self.questions.noise(seen)
         gradients = model.network.gradients(seen)
-        outputs, width = gradients.shape[1:]
+        outputs = gradients.shape[1]
         last = X[:, -1]
         away = X - last[:, None] - moved[:, None]
         pull = np.einsum("now,wv->nov", gradients, model.mix)
         keys = np.einsum("nl,nlw,nlv,nov->now", attention, X, away, pull, optimize=True)
-        system = NormalEquations(np.zeros(0), (np.zeros((0, 0)), True), centre)
-        blocks = [design_rows(model.network, system, seen, own)]
+        blocks = [design_at(model.network, centre, seen, seen, own)]
 
         def weighted(derivative: Floats) -> Floats:
             return np.asarray((derivative * own[:, None, None]).transpose(1, 0, 2).reshape(outputs * len(X), -1))
@@ -114,8 +110,8 @@ class JointFit:
             blocks.append(weighted(np.einsum("now,nv->nowv", gradients, moved).reshape(len(X), outputs, -1)))
         return np.concatenate(blocks, axis=1), own
 
-    def _moved(self, start: Mixture, model: Mixture, system: NormalEquations, size: int, step: Floats) -> Mixture:
-        network = shifted(moved_by(shifted(model.network, system.centre), step[:size]), -system.centre)
+    def _moved(self, start: Mixture, model: Mixture, centre: Floats, size: int, step: Floats) -> Mixture:
+        network = shifted(moved_by(shifted(model.network, centre), step[:size]), -centre)
         width = len(model.W)
         rest = step[size:]
         if self.left is None:

@@ -1,12 +1,21 @@
 """Recover attention models exactly from their answers."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
 
-from unsoftmax import oracles
-from unsoftmax.driver import recover
-from unsoftmax.models import FFN, Attention, Transformer, load
-from unsoftmax.results import Recovery, Status
-from unsoftmax.symmetry import canonical, distance, identifiability, witness
+if TYPE_CHECKING:
+    from unsoftmax import oracles
+    from unsoftmax.diagnosing import diagnose
+    from unsoftmax.driver import recover
+    from unsoftmax.learners.from_examples import learn_from_examples
+    from unsoftmax.models import FFN, Attention, Transformer, load
+    from unsoftmax.results import Recovery, Status
+    from unsoftmax.symmetry import canonical, distance, identifiability, witness
+    from unsoftmax.verification import verify
 
 __all__ = [
     "FFN",
@@ -15,10 +24,37 @@ __all__ = [
     "Status",
     "Transformer",
     "canonical",
+    "diagnose",
     "distance",
     "identifiability",
+    "learn_from_examples",
     "load",
     "oracles",
     "recover",
+    "verify",
     "witness",
 ]
+
+# imported on first use: a command that only prints its help should not load SciPy
+_ROOMS = {
+    "unsoftmax.diagnosing": ("diagnose",),
+    "unsoftmax.driver": ("recover",),
+    "unsoftmax.learners.from_examples": ("learn_from_examples",),
+    "unsoftmax.models": ("FFN", "Attention", "Transformer", "load"),
+    "unsoftmax.results": ("Recovery", "Status"),
+    "unsoftmax.symmetry": ("canonical", "distance", "identifiability", "witness"),
+    "unsoftmax.verification": ("verify",),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "oracles":
+        return importlib.import_module("unsoftmax.oracles")
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'unsoftmax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,6 +13,7 @@ from unsoftmax.results import Floor
 
 SINGLE = 2.0**-22  # what a float32 evaluation is good for, relative to the largest number in it
 DOUBLE = 2.0**-50
+DECIMALS = 11  # answers with fewer decimals than this count as rounded
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -24,6 +25,7 @@ class FirstLook:
         outputs: length of an answer (1 for scalar).
         zero_answer: the answer to the zero token, as it came.
         floor: precision of the answers as far as seen; ``kind`` is "exact", "float32" or "coarse".
+        grid: precision of the numbers alone: float32 or rounded to decimals if they look so, whatever the function does.
         bend: deviation of one-token answers from an affine function, relative to their size.
         repeats: whether a repeated question got the identical answer.
         queries: what it cost.
@@ -33,6 +35,7 @@ class FirstLook:
     outputs: int
     zero_answer: Floats
     floor: Floor
+    grid: Floor
     bend: float
     repeats: bool
     queries: int
@@ -69,15 +72,45 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         outputs=flat.shape[1],
         zero_answer=answers[0:1],
         floor=_floor(flat, bend, jitter),
+        grid=_grid(flat),
         bend=bend,
         repeats=jitter == 0.0,
         queries=5,
     )
 
 
+def _short(flat: Floats) -> bool:
+    """Answers are short binary fractions, as simple weights give them: their digits tell nothing about precision."""
+    return bool(np.all(flat == np.round(flat * 1024) / 1024))
+
+
+def _in_single(flat: Floats) -> bool:
+    return bool(np.all(flat.astype(np.float32) == flat)) and not _short(flat)
+
+
+def _in_half(flat: Floats) -> bool:
+    """All answers are float16 or bfloat16 numbers."""
+    with np.errstate(over="ignore"):
+        half = bool(np.all(flat.astype(np.float16) == flat))
+    brain = bool(np.all(flat.astype(np.float32) == flat)) and not np.any(flat.astype(np.float32).view(np.uint32) & 0xFFFF)
+    return (half or brain) and not _short(flat)
+
+
+def _grid(flat: Floats) -> Floor:
+    """Float32 or decimals, from the digits of the answers; exact otherwise."""
+    if _in_single(flat):
+        return Floor(kind="float32", relative=SINGLE)
+    for decimals in range(DECIMALS):
+        if np.array_equal(np.round(flat, decimals), flat) and not _short(flat):
+            return Floor(kind="rounded", relative=DOUBLE, absolute=0.5 * 10.0**-decimals, step=10.0**-decimals)
+    return Floor()
+
+
 def _floor(flat: Floats, bend: float, jitter: float) -> Floor:
     """Exact, float32 or coarse: from the defect of additivity, a repetition, and the grid the answers lie on."""
-    in_single = bool(np.all(flat.astype(np.float32) == flat)) and bool(np.any(flat != np.round(flat * 1024) / 1024))
+    in_single = _in_single(flat)
+    if _grid(flat).kind == "rounded" or _in_half(flat):
+        return Floor(kind="coarse", relative=bend, fresh=jitter > 0)
     worst = max(bend, jitter)
     if worst <= 64 * 2.0**-52 and not in_single:
         return Floor(kind="exact", relative=DOUBLE)

@@ -16,10 +16,22 @@ PER_LENGTH = 16
 
 
 def fresh_sequences(
-    model: Model, rng: np.random.Generator, *, per_length: int = PER_LENGTH, max_norm: float | None = None
+    model: Model,
+    rng: np.random.Generator,
+    *,
+    per_length: int = PER_LENGTH,
+    max_norm: float | None = None,
+    vocabulary: Floats | None = None,
 ) -> list[Floats]:
-    """Random sequences ``(per_length, length, width)`` for each length, sized so that the model's scores matter."""
-    lengths = (1,) if isinstance(model, FFN) else LENGTHS
+    """Random sequences ``(per_length, length, width)`` for each length, sized so that the model's scores matter.
+
+    With a ``vocabulary (tokens, width)`` they are made of its rows.
+    """
+    if vocabulary is not None:
+        return [vocabulary[rng.integers(0, len(vocabulary), size=(per_length, length))] for length in LENGTHS]
+    if isinstance(model, FFN):
+        return [_draw(model, 1, per_length * len(LENGTHS), rng, max_norm)]
+    lengths = LENGTHS
     return [_draw(model, length, per_length, rng, max_norm) for length in lengths]
 
 
@@ -69,6 +81,16 @@ def held_out(oracle: Oracle, predict: Callable[[Floats], Floats], batches: list[
         max_abs_error=worst,
         relative_error=relative,
         by_length={int(batch.shape[1]): error for batch, error in zip(batches, errors, strict=True)},
+    )
+
+
+def join_checks(checks: list[Check]) -> Check:
+    """Checks of several batches as one; the worst error counts."""
+    return Check(
+        sequences=sum(check.sequences for check in checks),
+        max_abs_error=max(check.max_abs_error for check in checks),
+        relative_error=max(check.relative_error for check in checks),
+        by_length={length: error for check in checks for length, error in check.by_length.items()},
     )
 
 

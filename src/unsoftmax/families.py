@@ -1,0 +1,211 @@
+"""Which learner for which target: the few questions that decide, and the learners tried in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.checks.calibration import Calibration, examine
+from unsoftmax.checks.diagnosis import diagnose_oracle
+from unsoftmax.checks.first_look import FirstLook, first_look
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError
+from unsoftmax.ffn import FFNLearner
+from unsoftmax.learners.behind_network import BehindNetworkLearner
+from unsoftmax.learners.certified import CertifiedHeadLearner
+from unsoftmax.learners.grid import GridLearner
+from unsoftmax.learners.noisy import NoisyHeadLearner
+from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
+from unsoftmax.learners.one_head import OneHeadLearner
+from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
+from unsoftmax.learners.tokens import TokensLearner
+from unsoftmax.learners.transformer import TransformerLearner
+from unsoftmax.learners.vector_heads import VectorHeadsLearner
+from unsoftmax.oracles.base import LastPosition, Oracle
+from unsoftmax.results import Floor, Learned
+
+FAMILIES = ("auto", "attention", "transformer", "ffn", "attention-behind-network")
+CHECK_RESERVE = 176  # queries that a budget leaves to the held-out check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the caller asked for, checked."""
+
+    family: str = "auto"
+    rank: int | None = None
+    heads: int | None = None
+    tolerance: float | None = None
+    max_norm: float | None = None
+    budget: int | None = None
+    adaptive: bool = True
+    grid: Any = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise ValueError(f"family is {self.family!r}; it must be one of {', '.join(FAMILIES)}.")
+        for name, lowest in (("rank", 0), ("heads", 1), ("budget", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or int(value) != value or value < lowest):
+                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {lowest}.")
+        for name in ("tolerance", "max_norm"):
+            value = getattr(self, name)
+            if value is not None and not (np.isfinite(value) and value > 0):
+                raise ValueError(f"{name} is {value!r}; it must be a positive number.")
+        if self.grid is not None and self.grid != "auto" and not (np.all(np.isfinite(self.grid)) and np.all(np.asarray(self.grid) > 0)):
+            raise ValueError(f"grid is {self.grid!r}; it must be a positive step, one per row, or 'auto'.")
+
+
+@dataclass(slots=True)
+class Found:
+    """What is known about a target, filled in as it is learned."""
+
+    family: str = "attention"
+    floor: Floor = field(default_factory=Floor)
+    look: FirstLook | None = None
+    calibration: Calibration | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def learn(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator, on_floor: Callable[[Floor], None]) -> Learned:
+    """Look at the target, choose its learner, run it; ``found`` tells what was seen, also after a refusal."""
+    if hasattr(oracle, "embeddings"):
+        found.notes.append("Only known tokens can be sent; everything said holds for sequences of them.")
+        return TokensLearner().run(oracle, rng=rng)
+    if not options.adaptive:
+        found.notes.append("All probes were drawn before the first answer.")
+        return NonAdaptiveLearner(rank=options.rank, max_norm=options.max_norm).run(oracle, rng=rng)
+    look = found.look = first_look(oracle, rng=rng, max_norm=options.max_norm)
+    found.floor = look.floor
+    on_floor(look.floor)
+    affine = look.floor.kind != "coarse"
+    if options.family in ("auto", "attention") and not affine:
+        affine = _look_closer(oracle, options, found, rng)
+        on_floor(found.floor)
+    if options.family == "attention" or (options.family == "auto" and affine):
+        return _attention(oracle, options, found, rng)
+    return _network(oracle, options, found, rng, on_floor)
+
+
+def _look_closer(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> bool:
+    """Coarse answers: noise, rounding, or not affine in one token? 30 queries."""
+    calibration = found.calibration = examine(LastPosition(oracle), rng=rng, max_norm=options.max_norm)
+    found.floor = calibration.floor
+    if calibration.summary:
+        found.notes.append(f"Answers: {calibration.summary}.")
+    return calibration.affine
+
+
+def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> Learned:
+    found.family = "attention"
+    look, floor = found.look, found.floor
+    assert look is not None
+    if options.tolerance is not None:
+        found.floor = floor = Floor(kind="noisy", relative=0.0, absolute=options.tolerance, given=True)
+        if options.max_norm is not None:
+            return CertifiedHeadLearner(options.tolerance, options.max_norm).run(oracle, rng=rng)
+    if options.grid is not None:
+        return GridLearner(grid=options.grid, floor=floor, max_norm=options.max_norm).run(oracle, rng=rng)
+    if _needs_statistics(options, found):
+        return _noisy(oracle, options, found, rng)
+    if options.heads is None or options.heads == 1:
+        learner = OneHeadLearner(rank=options.rank, max_norm=options.max_norm, floor=floor, zero_answer=look.zero_answer)
+        try:
+            return learner.run(oracle, rng=rng)
+        except NotInFamilyError as refusal:
+            if options.heads == 1:
+                raise
+            if "copies_deviation" not in refusal.evidence:
+                if options.family == "auto":
+                    return _second_opinion(oracle, options, found, refusal, rng)
+                raise
+    return _many_heads(oracle, options, found, rng)
+
+
+def _many_heads(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> Learned:
+    assert found.look is not None
+    limit, floor = options.max_norm, found.floor
+    try:
+        if found.look.outputs == 1:
+            return ScalarHeadsLearner(heads=options.heads, max_norm=limit, floor=floor).run(_Scalar(oracle), rng=rng)
+        return VectorHeadsLearner(floor=floor, heads=options.heads, rank=options.rank, max_norm=limit).run(oracle, rng=rng)
+    except (NotInFamilyError, NotIdentifiableError) as refusal:
+        if options.family != "auto":
+            raise
+        return _second_opinion(oracle, options, found, refusal, rng)
+
+
+def _second_opinion(oracle: Oracle, options: Options, found: Found, refusal: RefusalError, rng: np.random.Generator) -> Learned:
+    """The target is neither one head nor a layer of heads: let the family tests say what it is."""
+    told = diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
+    if told.family == "attention":
+        raise refusal
+    found.notes.append(told.reason)
+    if not told.inside:
+        raise NotInFamilyError(f"{told.reason} ({refusal})", evidence={**refusal.evidence, "diagnosis": told.family}) from refusal
+    return _behind(oracle, told.family, options, found, rng)
+
+
+class _Scalar(LastPosition):
+    """Answers of one number as plain numbers."""
+
+    def __call__(self, sequences: Any, /) -> Any:
+        answers = super().__call__(sequences)
+        return answers.reshape(len(answers))
+
+
+def _needs_statistics(options: Options, found: Found) -> bool:
+    """Whether scale alone cannot beat the errors of the answers: they are relative, or tokens are bounded."""
+    floor = found.floor
+    if floor.kind in ("exact", "float32"):
+        return False
+    return options.max_norm is not None or floor.relative > 1e-6 or not floor.absolute
+
+
+def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> Learned:
+    assert found.look is not None
+    if found.look.outputs > 1:
+        raise NotIdentifiableError(
+            f"Vector answers with errors of kind '{found.floor.kind}' are not supported yet: the statistics are for one number per answer. "
+            "Wrap the target so that it returns one fixed combination of its outputs."
+        )
+    limit = options.max_norm
+    if limit is None and found.calibration is not None and found.calibration.clip_norm is not None:
+        limit = 0.9 * found.calibration.clip_norm
+    queries = None if options.budget is None else max(1, options.budget - CHECK_RESERVE - 64)
+    learner = NoisyHeadLearner(max_norm=limit, queries=queries, rank=options.rank, floor=found.floor)
+    return learner.run(_Scalar(oracle), rng=rng)
+
+
+def _network(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator, on_floor: Callable[[Floor], None]) -> Learned:
+    """Targets whose one-token answers are not affine."""
+    family = options.family
+    if family == "auto":
+        told = diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
+        found.notes.append(told.reason)
+        if not told.inside:
+            raise NotInFamilyError(told.reason, evidence={"diagnosis": told.family})
+        family = told.family
+        found.floor = told.floor
+    else:
+        assert found.look is not None
+        found.floor = found.look.grid
+    on_floor(found.floor)
+    if family == "attention":
+        return _attention(oracle, options, found, rng)
+    return _behind(oracle, family, options, found, rng)
+
+
+def _behind(oracle: Oracle, family: str, options: Options, found: Found, rng: np.random.Generator) -> Learned:
+    found.family = family
+    limit, floor = options.max_norm, found.floor
+    learners: dict[str, Any] = {
+        "ffn": FFNLearner(floor=floor, max_norm=limit),
+        "transformer": TransformerLearner(floor=floor, max_norm=limit),
+        "attention-behind-network": BehindNetworkLearner(floor=floor, max_norm=limit),
+    }
+    learned: Learned = learners[family].run(LastPosition(oracle), rng=rng)
+    return learned

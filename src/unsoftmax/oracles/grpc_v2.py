@@ -13,8 +13,8 @@ import numpy as np
 
 from unsoftmax.errors import MissingExtraError, TargetError
 from unsoftmax.models import Floats
+from unsoftmax.oracles.crew import Before
 from unsoftmax.oracles.grpc_messages import SERVICE, message
-from unsoftmax.oracles.http import Before
 from unsoftmax.oracles.http_address import Address
 from unsoftmax.oracles.http_codec import DATATYPES, ModelSpec, TensorSpec, from_bytes, shaped, to_datatype
 from unsoftmax.oracles.local import checked_answers

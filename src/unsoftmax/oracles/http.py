@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+import threading
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import numpy as np
 
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.background import Background
+from unsoftmax.oracles.crew import Before, Task, in_turn
 from unsoftmax.oracles.http_address import read_address
 from unsoftmax.oracles.http_codec import (
     BINARY_EXTENSION,
@@ -31,8 +31,8 @@ from unsoftmax.oracles.retry import Patience
 from unsoftmax.oracles.tensors import Plan, Wishes, plan_tensors
 from unsoftmax.oracles.text import Secret, find_token, plain
 
-Before = Callable[[int, int], None]
 REFUSED_BATCH = (400, 413)  # what servers say to a batch that is too large
+WITHOUT_BINARY = ("mlserver",)  # a trial would only make it fail loudly
 NOT_BINARY = (400, 404, 415, 422, 500, 501)  # what servers say to binary tensors that they do not know
 
 
@@ -97,7 +97,6 @@ class HttpOracle:
         self._request_numbers = request_numbers
         self._in_flight = in_flight
         self._largest_batch: int | None = None
-        self._background: Background | None = None
         self._plan: Plan | None = None
         self._model: ModelSpec | None = None
         self._server: ServerSpec | None = None
@@ -106,7 +105,7 @@ class HttpOracle:
     def plan(self) -> Plan:
         """Names, datatypes and shapes, from the model's metadata (read once)."""
         if self._plan is None:
-            self._model = self._work().run(self._transport.get(self.address.model_path, read_model))
+            self._model = self._transport.get(self.address.model_path, read_model)
             self._plan = plan_tensors(self._model, self._wishes)
         return self._plan
 
@@ -164,39 +163,20 @@ class HttpOracle:
         asked = self.plan.fit(np.ascontiguousarray(sequences))
         if self._binary is None and self._server is None:
             self._binary = self._advertised_binary()
-        waiting: deque[tuple[int, Future[Floats]]] = deque()
-        failure: TargetError | None = None
-        start = 0
-        try:
-            while waiting or (start < len(asked) and failure is None):
-                room = 1 if self._binary is None else self._in_flight  # the first batch settles the encoding, alone
-                if start < len(asked) and failure is None and len(waiting) < room:
-                    piece = asked[start : start + self._batch(asked)]
-                    if before is not None:
-                        before(start, len(piece))
-                    waiting.append((start, self._work().submit(self._ask(piece, sequences.shape[1]))))
-                    start += len(piece)
-                    continue
-                first, future = waiting[0]
-                try:
-                    answers = future.result()
-                except TargetError as error:
-                    failure = failure or error
-                else:
-                    yield first, answers
-                waiting.popleft()
-        finally:
-            for _, future in waiting:  # interrupted: what is under way is given up, not waited for
-                future.cancel()
-        if failure is not None:
-            raise failure
+
+        def tasks() -> Iterator[Task[Floats]]:
+            start = 0
+            while start < len(asked):
+                piece = asked[start : start + self._batch(asked)]
+                yield start, len(piece), partial(self._ask, piece, sequences.shape[1])
+                start += len(piece)
+
+        # the first batch settles the encoding, alone
+        return in_turn(tasks(), lambda: 1 if self._binary is None else self._in_flight, before)
 
     def close(self) -> None:
         """Drop the connections. The oracle may be used again."""
-        if self._background is not None:
-            self._background.run(self._transport.close())
-            self._background.close()
-            self._background = None
+        self._transport.close()
 
     def __enter__(self) -> HttpOracle:
         return self
@@ -204,50 +184,47 @@ class HttpOracle:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _work(self) -> Background:
-        if self._background is None:
-            self._background = Background(self)
-        return self._background
-
     def _batch(self, asked: Floats) -> int:
         sized: int = max(1, self._request_numbers // max(1, asked[0].size))
         return min(sized, self._largest_batch or sized, self.plan.batch or sized)
 
     def _advertised_binary(self) -> bool | None:
-        """True if the server advertises binary tensors; None if it does not, which does not mean that it lacks them."""
+        """True if the server advertises binary tensors, False if it is known to lack them; None if only a trial can tell."""
         try:
-            self._server = self._work().run(self._transport.get(self.address.server_path, read_server))
+            self._server = self._transport.get(self.address.server_path, read_server)
         except TargetError:
             self._server = ServerSpec()  # optional in practice: gateways often let only the model through
-        return True if BINARY_EXTENSION in (self._server.extensions or []) else None
+        if BINARY_EXTENSION in (self._server.extensions or []):
+            return True
+        return False if self._server.name in WITHOUT_BINARY else None
 
-    async def _ask(self, piece: Floats, length: int) -> Floats:
+    def _ask(self, piece: Floats, length: int, given_up: threading.Event) -> Floats:
         """Answer one request's worth of questions, in smaller requests if the server says that it is too large."""
         try:
             if self._binary is not None:
-                return await self._infer(piece, length, self._binary)
-            return await self._settle(piece, length)
+                return self._infer(piece, length, self._binary, given_up)
+            return self._settle(piece, length, given_up)
         except StatusError as error:
             if error.status not in REFUSED_BATCH or len(piece) == 1:
                 raise
         half = (len(piece) + 1) // 2
-        answers = [await self._ask(piece[:half], length), await self._ask(piece[half:], length)]
+        answers = [self._ask(part, length, given_up) for part in (piece[:half], piece[half:])]
         self._largest_batch = min(half, self._largest_batch or half)
         return np.concatenate(answers)
 
-    async def _settle(self, piece: Floats, length: int) -> Floats:
+    def _settle(self, piece: Floats, length: int, given_up: threading.Event) -> Floats:
         """Ask with binary tensors, and with JSON if the server does not know them; no question is answered twice."""
         try:
-            answers = await self._infer(piece, length, binary=True)
+            answers = self._infer(piece, length, True, given_up)
             self._binary = True
         except StatusError as error:
             if error.status not in NOT_BINARY:
                 raise
-            answers = await self._infer(piece, length, binary=False)
+            answers = self._infer(piece, length, False, given_up)
             self._binary = False
         return answers
 
-    async def _infer(self, piece: Floats, length: int, binary: bool) -> Floats:
+    def _infer(self, piece: Floats, length: int, binary: bool, given_up: threading.Event) -> Floats:
         plan = self.plan
         try:
             body, headers = encode_request(piece, Question(plan.input, plan.datatype, plan.output), binary=binary)
@@ -260,6 +237,6 @@ class HttpOracle:
         trial = binary and self._binary is None
         if trial:  # servers that stumble over binary tensors drop the connection, which must not cost the next request
             headers["Connection"] = "close"
-        return await self._transport.send(
-            "POST", self.address.infer_path, body, headers, read, questions=len(piece), hopeful=not trial
+        return self._transport.send(
+            "POST", self.address.infer_path, body, headers, read, questions=len(piece), hopeful=not trial, given_up=given_up
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import threading
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import TypeVar
 import httpx
 
 from unsoftmax.errors import TargetError
+from unsoftmax.oracles.crew import check_wanted
 from unsoftmax.oracles.http_address import Address
 from unsoftmax.oracles.http_codec import HEADER_LENGTH, GarbledReplyError, read_error
 from unsoftmax.oracles.retry import Patience, TransientError, wait_asked
@@ -18,6 +21,7 @@ from unsoftmax.oracles.text import Secret, plain
 
 PASSING = (408, 425, 429, 502, 503, 504)
 UNPROCESSED = (408, 425, 429, 503)  # the server did not work on it, so asking again is not billed twice
+DRIP = 10  # a reply may take this many timeouts in all, as long as something comes within each
 UNPACK_EITHER = 47  # zlib's word for "gzip or zlib, whichever it is"
 
 Content = TypeVar("Content")
@@ -64,13 +68,14 @@ class Transport:
         self._timeout = timeout
         self._patience = patience
         self._reply_cap = reply_cap
-        self._client: httpx.AsyncClient | None = None
+        self._counting = threading.Lock()
+        self._client: httpx.Client | None = None
 
-    async def get(self, path: str, read: Callable[[bytes], Content]) -> Content:
+    def get(self, path: str, read: Callable[[bytes], Content]) -> Content:
         """Read something that costs no question."""
-        return await self.send("GET", path, b"", {}, lambda body, _: read(body))
+        return self.send("GET", path, b"", {}, lambda body, _: read(body))
 
-    async def send(
+    def send(
         self,
         method: str,
         path: str,
@@ -80,6 +85,7 @@ class Transport:
         *,
         questions: int = 0,
         hopeful: bool = True,
+        given_up: threading.Event | None = None,
     ) -> Content:
         """Send one request and hand its reply to ``read``.
 
@@ -91,6 +97,7 @@ class Transport:
             read: turns body and ``Inference-Header-Content-Length`` into the result; a garbled reply is asked for again.
             questions: sequences in the request, for the count of those possibly billed twice.
             hopeful: whether a plain 500 is worth another attempt.
+            given_up: set when nobody waits for the reply any more, so that no further attempt is made.
 
         Raises:
             StatusError: the server refused it.
@@ -98,12 +105,14 @@ class Transport:
         """
 
         def noticed(error: TransientError) -> None:
-            self.repeated += questions * error.lost
+            with self._counting:
+                self.repeated += questions * error.lost
 
         try:
-            async for attempt in self._patience.tries(noticed):
+            for attempt in self._patience.tries(noticed):
                 with attempt:
-                    reply, header_length = await self._once(method, path, body, headers, hopeful)
+                    check_wanted(given_up)
+                    reply, header_length = self._once(method, path, body, headers, hopeful)
                     try:
                         return read(reply, header_length)
                     except GarbledReplyError as error:
@@ -112,31 +121,33 @@ class Transport:
             raise TargetError(self._patience.given_up(error)) from error
         raise AssertionError("the attempts end by an answer or an error")
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Drop the connections."""
         if self._client is not None:
-            await self._client.aclose()
+            self._client.close()
             self._client = None
 
-    async def _once(self, method: str, path: str, body: bytes, headers: dict[str, str], hopeful: bool) -> tuple[bytes, str | None]:
-        self.requests += 1
+    def _once(self, method: str, path: str, body: bytes, headers: dict[str, str], hopeful: bool) -> tuple[bytes, str | None]:
+        with self._counting:
+            self.requests += 1
         try:
-            async with self._connected().stream(method, path, content=body or None, headers=headers) as reply:
-                content = await self._content(reply)
+            with self._connected().stream(method, path, content=body or None, headers=headers) as reply:
+                content = self._content(reply)
         except httpx.TransportError as error:
             raise self._broken(error) from error
         if reply.status_code == 200:
             return content, reply.headers.get(HEADER_LENGTH)
         raise self._refused(reply, content, hopeful)
 
-    async def _content(self, reply: httpx.Response) -> bytes:
+    def _content(self, reply: httpx.Response) -> bytes:
         """The body, unpacked by ourselves so that a small reply cannot grow without bound."""
         packing = reply.headers.get("Content-Encoding", "identity").strip().lower()
         if packing not in ("identity", "gzip", "deflate", ""):
             raise TargetError(f"The reply is packed as {plain(packing, 40)}, which was not asked for.")
         unpack = zlib.decompressobj(wbits=UNPACK_EITHER) if packing in ("gzip", "deflate") else None
         content = bytearray()
-        async for chunk in reply.aiter_raw():
+        latest = time.monotonic() + DRIP * self._timeout
+        for chunk in reply.iter_raw():
             room = self._reply_cap - len(content) + 1
             try:
                 content += unpack.decompress(chunk, room) if unpack else chunk
@@ -146,6 +157,8 @@ class Transport:
                 raise TargetError(
                     f"A reply exceeds the cap of {self._reply_cap} bytes. Raise `reply_cap` if such answers are expected."
                 )
+            if time.monotonic() > latest:
+                raise TransientError(f"The reply drips on after {DRIP * self._timeout:.0f} s.", lost=True)
         if unpack is not None and not unpack.eof:
             raise TransientError("The packed reply ends before its end.", lost=True)
         return bytes(content)
@@ -187,9 +200,9 @@ class Transport:
     def _redacted(self, text: str) -> str:
         return self._token.redact(text) if self._token else text
 
-    def _connected(self) -> httpx.AsyncClient:
+    def _connected(self) -> httpx.Client:
         if self._client is None:
-            self._client = httpx.AsyncClient(
+            self._client = httpx.Client(
                 base_url=self._address.root,
                 verify=self._trust,
                 headers={"Authorization": f"Bearer {self._token.reveal()}"} if self._token else {},

@@ -144,7 +144,7 @@ def heads_scalar(p: Parts) -> tuple[Target, int]:
 
 
 def heads_vector(p: Parts) -> tuple[Target, int]:
-    heads = int(p.rng.integers(2, min(8, p.d) + 1))
+    heads = int(p.rng.integers(2, max(2, min(8, p.d)) + 1))
     return sum_of_heads(p, heads, heads + int(p.rng.integers(1, 5))), heads
 
 

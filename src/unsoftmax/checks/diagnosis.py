@@ -81,8 +81,9 @@ class _Findings:
 def diagnose_oracle(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> Diagnosis:
     """Tell the family of a target from at most ``200 + 4 * width`` queries.
 
-    Tests go from cheap to dear and stop at the first that decides: shape and precision of the answers, one-token answers, the scale of
-    the scores, invariances (order, repeats, doubled tokens), then the law of one head, of several heads, or of one head before a network.
+    Tests go from cheap to dear and stop at the first that decides: shape and precision of the answers, the scale of the scores,
+    one-token answers, invariances (order, repeats, doubled tokens), then the law of one head, of several heads, or of one head
+    before a network.
     A test without enough power never says "inside"; the verdict is then "outside: inconclusive (…)".
 
     Args:
@@ -128,15 +129,16 @@ def diagnose_oracle(oracle: Oracle, *, rng: np.random.Generator, max_norm: float
 
 def _decide(case: Case, found: _Findings) -> tuple[str, str]:
     measure_floor(case)
-    kind = one_token(case)
     if case.longest == 1:
+        kind, size = one_token(case, 1.0)
         case.record("longer sequences", 1.0, 1.0, False, "The target takes one token only.")
-        return _network(case, kind, "The target takes one token only")
+        return _network(case, kind, size, "The target takes one token only")
     point = pilot(case)
-    found.scale = point.scale
+    kind, size = one_token(case, point.scale)
     if not point.listens:
         case.record("earlier tokens", 0.0, 1.0, False, "Earlier tokens do not change the answer.")
-        return _network(case, kind, "Only the last token matters")
+        return _network(case, kind, size, "Only the last token matters")
+    found.scale = point.scale
     invariances(case, kind, point.scale)
     if point.hard:
         raise outside(
@@ -147,17 +149,17 @@ def _decide(case: Case, found: _Findings) -> tuple[str, str]:
     if kind == "affine":
         return _attention(case, found, point)
     if kind == "piecewise":
-        verdict = _relu(case, found, point)
+        verdict = _relu(case, found, point, size)
         if verdict is not None:
             return verdict
-    return _behind(case, found, point, kind)
+    return _behind(case, found, point, kind, size)
 
 
-def _network(case: Case, kind: str, why: str) -> tuple[str, str]:
+def _network(case: Case, kind: str, scale: float, why: str) -> tuple[str, str]:
     if kind == "piecewise":
-        if not grows(case):
+        if not grows(case, scale):
             raise outside("bounded network", f"{why}, and one-token answers stop growing: a norm or a clip is involved.")
-        if not _kinks(case):
+        if not _kinks(case, scale):
             raise outside(
                 "not piecewise linear", f"{why}, and the answer jumps or bends smoothly somewhere: no network with ReLU does that."
             )
@@ -220,17 +222,17 @@ def _attention(case: Case, found: _Findings, point: Pilot) -> tuple[str, str]:
     raise name_affine(case, point.scale, residual=heads.residual)
 
 
-def _relu(case: Case, found: _Findings, point: Pilot) -> tuple[str, str] | None:
+def _relu(case: Case, found: _Findings, point: Pilot, size: float) -> tuple[str, str] | None:
     if point.flat:
         outcome = one_head(case, "piecewise", point.scale, flat=True)
-        if outcome.passed and grows(case):
+        if outcome.passed and grows(case, size):
             found.heads, found.residual = 1, False
             return "transformer", "The mean of the tokens (scores are zero), then a network with ReLU."
         raise name_bent(case, point.scale, "piecewise")
     outcome, residual = transformer(case, point.scale)
-    if outcome.passed is None and residual and case.left() > 80:
+    if outcome.passed is None and residual is not False and case.left() > 80:
         outcome, residual = transformer(case, point.scale)  # another plane: the detour by one-token answers is closed
-    if outcome.passed and grows(case) and (not case.coarse or _kinks(case)):
+    if outcome.passed and grows(case, size) and (not case.coarse or _kinks(case, size)):
         found.heads, found.residual = 1, residual
         extra = ", the last token added," if residual else ""
         return (
@@ -244,12 +246,12 @@ def _relu(case: Case, found: _Findings, point: Pilot) -> tuple[str, str] | None:
     return None
 
 
-def _kinks(case: Case) -> bool:
+def _kinks(case: Case, scale: float) -> bool:
     """Whether bends are kinks; a second look where many kinks lay close together."""
-    return sharp(case, 1.0) or (case.left() >= 40 and sharp(case, 1.0))
+    return sharp(case, scale) or (case.left() >= 40 and sharp(case, scale))
 
 
-def _behind(case: Case, found: _Findings, point: Pilot, kind: str) -> tuple[str, str]:
+def _behind(case: Case, found: _Findings, point: Pilot, kind: str, size: float) -> tuple[str, str]:
     outcome = one_head(case, kind, point.scale, flat=point.flat)
     if outcome.passed:
         if case.coarse and ignores_length(case, point.scale):
@@ -260,7 +262,7 @@ def _behind(case: Case, found: _Findings, point: Pilot, kind: str) -> tuple[str,
                 "attention-behind-network",
                 "One softmax head behind an unknown smooth network: a sequence is answered like its weighted mean.",
             )
-        if not grows(case) or not _kinks(case):
+        if not grows(case, size) or not _kinks(case, size):
             raise inconclusive("kinks", "One head behind a network, but whether that is made of ReLU remains unclear.")
         found.residual = False
         return "transformer", "One softmax head and then a network with ReLU: a sequence is answered like its weighted mean."

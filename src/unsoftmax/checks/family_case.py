@@ -12,7 +12,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor
 
-SAFETY = 50.0  # a test fails beyond this many floors: fourth differences see the floor of one place only, others are up to ~10 times coarser
+SAFETY = 50.0  # a test fails beyond this many floors: the floor was measured at two places only, others are up to ten times coarser
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def _grid(values: Floats) -> tuple[str, float, float | None]:
     if values.size < 8:
         return "exact", 0.0, None
     narrow = bool(np.all(values.astype(np.float32) == values))
-    for places in range(0, 7 if narrow else 12):
+    for places in range(7 if narrow else 12):
         rounded = np.round(values, places)
         if np.all((rounded.astype(np.float32) if narrow else rounded) == values):
             return "rounded", 0.5 * 10.0**-places, 10.0**-places

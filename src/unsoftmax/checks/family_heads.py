@@ -12,12 +12,12 @@ from unsoftmax.models import Floats
 FIT, CHECK, FAR = 44, 7, 6
 MOST_SCALAR = 5
 MOST_VECTOR = 16
-STARTS = 200
+STARTS = 30  # per head
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design:
-    """Sequences of ``n_i`` copies of ``x + s_i u`` with last token ``x = x0 + t e``: steps ``(rows, kinds)``, copies, t ``(rows,)``."""
+    """Sequences of copies of ``x + steps u``, with last token ``x = x0 + t e``: steps and copies ``(rows, kinds)``, t ``(rows,)``."""
 
     steps: Floats
     copies: Floats
@@ -145,7 +145,8 @@ def _fit(design: Design, Y: Floats, heads: int, rng: np.random.Generator, noise:
     if 1 < Y.shape[1] >= heads:
         starts = _scan(design, Y, heads)
     if starts is None:
-        starts = rng.normal(size=(STARTS, heads, 2)) * rng.uniform(0.3, 2.5, size=(STARTS, 1, 1))
+        many = STARTS * heads
+        starts = rng.normal(size=(many, heads, 2)) * rng.uniform(0.3, 2.5, size=(many, 1, 1))
     return _descend(design, Y, starts, noise)
 
 
@@ -164,8 +165,13 @@ def _descend(design: Design, Y: Floats, starts: Floats, noise: float) -> Fit:
     """Levenberg-Marquardt from all starts at once; only the better ones go on."""
     current, damping = starts, np.full(len(starts), 1e-2)
     cost = _residual(design, Y, current)[2]
+    before = np.inf
     for step in range(160):
         current, cost, damping = _improve(design, Y, current, cost, damping)
+        if step % 20 == 19:
+            if cost.min() > 0.8 * before:
+                break  # stuck: a number of heads that fits is found in a few dozen steps
+            before = float(cost.min())
         if step in (10, 25, 45) and len(current) > 12:
             keep = np.argsort(cost, kind="stable")[: max(12, len(current) // 3)]
             current, cost, damping = current[keep], cost[keep], damping[keep]

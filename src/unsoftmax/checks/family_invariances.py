@@ -68,7 +68,8 @@ def invariances(case: Case, kind: str, scale: float) -> None:
     ):
         raise outside(
             "weights depend on the number of tokens",
-            "Sending every token twice changes the answer: top-k or sparse weights, a temperature that follows the length, or a bias towards itself.",
+            "Sending every token twice changes the answer: top-k or sparse weights, a temperature that follows the length, "
+            "or a bias towards itself.",
         )
 
 
@@ -161,5 +162,5 @@ def _why_constant(case: Case, scale: float) -> DecidedError:
         return outside("sigmoid attention", "Copies add up: weights are not normalised (sigmoid attention or a sum over tokens).")
     return outside(
         "attention sink",
-        "Copies of one token change the answer and level off: an attention sink, a zero or prefix token that takes part in the softmax.",
+        "Copies of one token change the answer and level off: an attention sink, or a zero or prefix token that takes part.",
     )

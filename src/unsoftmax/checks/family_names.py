@@ -103,11 +103,13 @@ def name_bent(case: Case, scale: float, kind: str) -> DecidedError:
         if kind == "smooth" and straight <= 1e-3:
             return outside(
                 "LayerNorm before attention",
-                "Along a ray one-token answers become straight: a LayerNorm or RMSNorm before the attention with a residual around it, or a residual network.",
+                "Along a ray one-token answers become straight: a LayerNorm or RMSNorm before the attention with a residual around it, "
+                "or a residual network.",
             )
     except DecidedError:
         pass
     return outside(
         "not one head before a network",
-        "A sequence is not answered like a weighted mean of its tokens: several heads or a residual before a network, or scores that are not bilinear.",
+        "A sequence is not answered like a weighted mean of its tokens: several heads or a residual before a network, "
+        "or scores that are not bilinear.",
     )

@@ -24,11 +24,11 @@ class Outcome:
 
 
 def one_head(case: Case, kind: str, scale: float, *, flat: bool = False) -> Outcome:
-    """Measure the six numbers of the scores on a random plane, then foretell eight sequences: about 25 queries if affine, else 70."""
+    """Measure the six numbers of the scores on a random plane, then foretell eight sequences: 30 queries if affine, else about 70."""
     case.begin("one head")
     if flat:
         return _plain_mean(case, scale)
-    reaches = (1.0, 0.5, 1.5) if kind == "affine" else ((1.0, 0.5) if case.coarse else (0.5, 0.15, 0.05))
+    reaches = (1.0, 0.3, 0.1) if kind == "affine" else ((1.0, 0.5) if case.coarse else (0.5, 0.15, 0.05))
     outcome = Outcome(None, "no plane was found on which the head can be read")
     for reach in reaches:
         try:
@@ -96,6 +96,9 @@ def _read_plane(case: Case, kind: str, scale: float, reach: float) -> Plane | Ou
         if isinstance(found, Outcome):
             return found
         t, slope, off = found[0].reshape(share.shape), found[1].reshape(share.shape), found[2]
+    blur = SAFETY * level / np.sqrt(length)
+    if np.any(np.minimum(np.abs(t), np.abs(1 - t)) <= blur):
+        return Outcome(None, "scores are saturated on this plane")
     inner = bool(np.all((t > 0) & (t < 1)))
     on_line = off <= 1
     if not inner or not on_line:

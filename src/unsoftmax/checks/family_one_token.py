@@ -13,25 +13,36 @@ from unsoftmax.models import Floats
 PLACES = 6  # where curvature is looked at
 
 
-def one_token(case: Case) -> str:
-    """Tell "affine", "piecewise" or "smooth" from one-token answers: 16 queries if affine, else about 4 + 24."""
+def one_token(case: Case, scale: float) -> tuple[str, float]:
+    """Tell "affine", "piecewise", "smooth" or "unclear" from one-token answers, and at which scale.
+
+    Scales around ``scale``, where scores are of order one, and fixed ones are tried: 20 queries if affine, else about 34.
+    """
     case.begin("one token")
-    for scale in (1.0, 0.25, 4.0, 32.0):
-        size = case.cap(scale, 4.5)
+    tried: list[float] = []
+    for wanted in (scale, 1.0, 4 * scale, 32.0, scale / 4):
+        size = case.cap(wanted, 4.5)
+        if any(abs(size / t - 1) < 0.5 for t in tried):
+            continue
+        tried.append(size)
         a, b, c = size * case.draw(3)
         answers = case.attempt(np.stack([a, b, c, a + b - c])[:, None])
         if answers is None:  # overflow: stay below from now on
-            case.reach = min(case.reach, scale)
-            break
+            case.reach = min(case.reach, size)
+            continue
         bend = float(np.abs(answers[0] + answers[1] - answers[2] - answers[3]).max())
         share = bend / case.tolerance(answers)
         passed = share <= 1
         case.record(
-            "one token affine", share, 1.0, passed, f"One-token answers at scale {size:g} {'are' if passed else 'are not'} affine."
+            "one token affine",
+            share,
+            1.0,
+            passed,
+            f"One-token answers at scale {size:.2g} {'are' if passed else 'are not'} affine.",
         )
         if not passed:
-            return _bends(case, size, bend)
-    return "affine"
+            return _bends(case, size, bend), size
+    return "affine", 1.0
 
 
 def _bends(case: Case, scale: float, bend: float) -> str:
@@ -121,10 +132,11 @@ def sharp(case: Case, scale: float) -> bool:
     return kink and not jump
 
 
-def grows(case: Case) -> bool:
+def grows(case: Case, scale: float) -> bool:
     """Whether one-token answers go on growing along a ray or its opposite, as ReLU networks do and norms do not (4 queries)."""
-    x = case.cap(1.0, 1.5) * case.draw()
-    far = case.cap(256.0, 1.5) / 256
+    scale = case.cap(scale, 1.5)
+    x = scale * case.draw()
+    far = case.cap(256.0 * scale, 1.5) / (256 * scale)
     y = case.ask(np.stack([x, -x, 128 * far * x, 256 * far * x, -128 * far * x, -256 * far * x])[:, None])
     growth, swing = float(np.abs(y[[3, 5]] - y[[2, 4]]).max()), float(np.abs(y[0] - y[1]).max())
     passed = growth >= swing * min(1.0, 64 * far)
@@ -174,13 +186,13 @@ class Pilot:
 def pilot(case: Case) -> Pilot:
     """Find the scale at which ``[x+u, x-u, x]`` differs from ``[x]`` by about half of what ``[x+u, x+u, x]`` does.
 
-    With equal weights the three tokens average to x whatever network stands behind and whether or not there is a residual, so
-    that the response measures the scores alone: it is half the score difference while that is small, and tends to one. 8 queries a step.
+    With equal weights the three tokens average to x whatever network stands behind and whether or not there is a residual, so that
+    the response measures the scores alone: half the score difference while that is small, one in the end. 8 queries a step.
     """
     case.begin("scale")
     pairs = case.draw(2, 2)
     scale, seen = case.cap(case.width**-0.25, 4.0), {}
-    for _ in range(6):
+    for _ in range(7):
         answers = case.attempt(np.concatenate([_triple(scale * x, scale * u) for x, u in pairs]))
         if answers is None:
             case.reach = min(case.reach, 2 * scale)
@@ -191,22 +203,28 @@ def pilot(case: Case) -> Pilot:
         if float(loud.max()) <= case.tolerance(answers):
             return _listen(case, pairs, scale)
         odd = np.abs(mixed - x).max(axis=-1)
-        # what cannot be told from zero counts as zero, but as much as the floor allows
-        strength = float(np.mean(np.minimum(1.0, odd / np.maximum(loud, 1e-300))))
-        seen[scale] = strength
-        if 0.15 <= strength <= 0.5:
+        heard = float(odd.max()) > case.tolerance(answers)
+        strength = float(np.minimum(1.0, odd / np.maximum(loud, 1e-300)).max())  # the larger of two: chance makes scores small
+        seen[scale] = strength if heard else 0.0
+        if 0.2 <= strength <= 0.6:
             break
-        factor = 0.35 if strength > 0.5 else min(8.0, math.sqrt(0.32 / max(strength, 0.005)))
-        following = case.cap(scale * factor, 4.0)
+        following = case.cap(scale * _factor(strength, heard), 4.0)
         if any(abs(following / s - 1) < 0.05 for s in seen):
             break
         scale = following
-    best = min(seen, key=lambda s: abs(math.log(max(seen[s], 1e-9) / 0.3)))
+    best = min(seen, key=lambda s: abs(math.log(max(seen[s], 1e-9) / 0.4)))
     strength = seen[best]
-    flat = strength < 0.005 and max(seen) > 4 * case.width**-0.25
+    flat = strength == 0.0 and max(seen) >= case.cap(4 * case.width**-0.25, 4.0)
     hard = min(seen.values()) > 0.7
-    case.record("scale", strength, 0.3, not hard, f"Scores are of order one for tokens with entries of about {best:.2g}.")
+    case.record("scale", strength, 0.4, not hard, f"Scores are of order one for tokens with entries of about {best:.2g}.")
     return Pilot(best, strength, flat=flat, hard=hard)
+
+
+def _factor(strength: float, heard: bool) -> float:
+    """Next scale over the present one: scores grow with its square where no bias dominates."""
+    if strength > 0.6:
+        return 0.06 if strength > 0.85 else 0.35
+    return min(1e3, math.sqrt(0.4 / strength)) if heard else 8.0
 
 
 def _triple(x: Floats, u: Floats) -> Floats:

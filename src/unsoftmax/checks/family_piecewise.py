@@ -16,12 +16,12 @@ BASES = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-0.7, 0.6], [0.5, -0.8], 
 SHARED = 16  # copies of the token that stands in for a whole sequence
 
 
-def transformer(case: Case, scale: float) -> tuple[Outcome, bool]:
+def transformer(case: Case, scale: float) -> tuple[Outcome, bool | None]:
     """Read the scores inside linear cells of the network, then compare sequences that must be answered alike.
 
-    Large x and small u keep ``[(x+u)^k; x]`` inside one linear cell, where ``y - y_x = D k/(k + exp(-z))`` whatever the residual does; two
-    ratios k give z, a third tells cells that hold a kink. Then two sequences with the same last token and the same weighted mean must be
-    answered alike: this holds for any network and any residual, and for one head only.
+    Large x and small u keep ``[(x+u)^k; x]`` inside one linear cell, where ``y - y_x = D k/(k + exp(-z))`` whatever the residual
+    does; two ratios k give z, a third tells cells that hold a kink. Then two sequences with the same last token and the same weighted
+    mean must be answered alike: this holds for any network and any residual, and for one head only.
 
     Returns:
         The outcome, and whether the last token is added (a residual); without a verdict, whether it seems to be.
@@ -32,7 +32,7 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool]:
     step = 2 * (scale / large) ** 2  # |u| |x| = 2 scale^2: score differences near one
     origin, directions = large * case.draw(), large * case.draw(axes)
     bases = BASES[:, :axes]
-    z, errors, good, whole = _cells(case, origin, directions, bases, step)
+    z, errors, good, whole, heard = _cells(case, origin, directions, bases, step)
     residual = _seems_residual(case, origin, directions, bases, step, good, whole)
     enough = bool(np.all(good.sum(axis=1) >= 3))
     case.record(
@@ -43,9 +43,8 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool]:
         f"{int(good.sum())} of {good.size} places follow the law of one head inside a linear cell.",
     )
     if not enough:
-        return Outcome(
-            False if good.sum() <= 0.2 * good.size else None, "copies of a token do not follow the law of one head"
-        ), residual
+        lawless = heard.sum() >= 4 and good.sum() <= 0.2 * heard.sum()
+        return Outcome(False if lawless else None, "copies of a token do not follow the law of one head"), residual
     scores, spread, bent = np.zeros((axes, 1 + axes)), np.zeros((axes, 1 + axes)), 0.0
     for j in range(axes):
         solution, doubt, off = _affine(bases, z[j], errors[j], good[j])
@@ -70,7 +69,7 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool]:
 
 
 def _affine(bases: Floats, z: Floats, errors: Floats, kept: Floats) -> tuple[Floats, Floats, float]:
-    """Weighted affine fit of the score differences over the bases: coefficients, their errors, worst deviation over what is allowed."""
+    """Weighted affine fit of score differences over the bases: coefficients, their errors, worst deviation over the allowed one."""
     sure = 1 / errors[kept]
     rows = np.column_stack([np.ones(len(sure)), bases[kept]])
     inverse = np.linalg.pinv(rows * sure[:, None]) * sure
@@ -81,7 +80,7 @@ def _affine(bases: Floats, z: Floats, errors: Floats, kept: Floats) -> tuple[Flo
 
 
 def _excess(bases: Floats, z: Floats, errors: Floats, good: Floats) -> float:
-    """Three times the scatter of the score differences in units of their errors, at most one: the floor is a cautious guess of the scatter."""
+    """Three times the scatter of the score differences in units of their errors, at most one: the floor is a cautious guess of it."""
     squares, freedom = 0.0, 0
     for j, kept in enumerate(good):
         solution = _affine(bases, z[j], errors[j], kept)[0]
@@ -101,8 +100,10 @@ def _spread(case: Case, scale: float) -> float:
     return float(np.clip(most, 6.0, 64.0))
 
 
-def _cells(case: Case, origin: Floats, directions: Floats, bases: Floats, step: float) -> tuple[Floats, Floats, Floats, Floats]:
-    """Score differences ``(axes, bases)``, their errors, which places follow the law, and the answers' rise for full weight."""
+def _cells(
+    case: Case, origin: Floats, directions: Floats, bases: Floats, step: float
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """Score differences ``(axes, bases)``, their errors, which follow the law, the rise for full weight, and where there is one."""
     x = origin + bases @ directions
     questions = []
     for base in x:
@@ -127,16 +128,16 @@ def _cells(case: Case, origin: Floats, directions: Floats, bases: Floats, step: 
     flat = np.abs(low - ratio[..., None] * high).max(axis=-1)
     allowed = 10 * noise + np.sqrt(size) * errors
     good = legal & (off <= allowed) & (flat <= allowed) & (errors < 0.03)
-    return -np.log(decay), errors, good, whole
+    return -np.log(decay), errors, good, whole, np.sqrt(size) > 100 * noise
 
 
 def _seems_residual(
     case: Case, origin: Floats, directions: Floats, bases: Floats, step: float, good: Floats, whole: Floats
-) -> bool:
-    """Compare the rise for full weight with the one-token answers in up to three good cells (6 queries)."""
+) -> bool | None:
+    """Compare the rise for full weight with the one-token answers in up to three good cells (6 queries); None without any."""
     places = np.argwhere(good)[:: max(1, int(good.sum()) // 3)][:3]
     if not len(places):
-        return False
+        return None
     x = origin + bases[places[:, 1]] @ directions
     y = case.ask(np.concatenate([x, x + step * directions[places[:, 0]]])[:, None]).reshape(2, len(places), -1)
     rise = whole[places[:, 0], places[:, 1]]
@@ -144,7 +145,7 @@ def _seems_residual(
     return bool(np.median(gap) > 0.05)
 
 
-def _alike(case: Case, plane: Plane, unit: float, residual: bool) -> tuple[Outcome, bool]:
+def _alike(case: Case, plane: Plane, unit: float, residual: bool | None) -> tuple[Outcome, bool | None]:
     """Ask six sequences and, for each, one token in many copies that has the same weighted mean for the same last token."""
     axes = len(plane.axes)
     questions, twins, centres, limits, sizes = [], [], [], [], []

@@ -17,8 +17,8 @@ class Plane:
     Attributes:
         origin: ``(width,)``.
         axes: ``(2, width)``; ``(1, width)`` where the width is one.
-        scores: ``(axes, 1 + axes)``; the score of ``x + u @ axes`` exceeds that of the last token x, with coordinates p, by ``u @ scores @ [1, p]``.
-        errors: standard errors of ``scores``' measurements, ``(axes, 1 + axes)``: of the differences at the origin and one axis further.
+        scores: ``(axes, 1 + axes)``; ``x + u @ axes`` scores ``u @ scores @ [1, p]`` more than the last token x at coordinates p.
+        errors: of the differences that were measured at the origin and one axis further, ``(axes, 1 + axes)``.
     """
 
     origin: Floats

@@ -1,0 +1,178 @@
+"""Diagnosis: the right family for targets inside, never "inside" for those outside, within 200 + 4 width queries."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies import seeds
+from tests.zoo import INSIDE, OUTSIDE, exhibit
+from unsoftmax.checks.diagnosis import bill, diagnose_oracle
+from unsoftmax.errors import TargetError
+from unsoftmax.models import Attention
+from unsoftmax.oracles import CallableOracle, Metered, Wrapper
+
+
+def diagnosed(target, width, seed=0, **settings):
+    return diagnose_oracle(CallableOracle(target, width=width), rng=np.random.default_rng(seed), **settings)
+
+
+def one_head(width=6, seed=0, bias=False, outputs=None):
+    rng = np.random.default_rng(seed)
+    v = rng.normal(size=width if outputs is None else (width, outputs))
+    return Attention.single(
+        rng.normal(size=(width, width)) / np.sqrt(width),
+        v,
+        rng.normal(size=width) if bias else None,
+        rng.normal(size=v.shape[1:]) if bias else 0.0,
+    )
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_inside_targets_get_their_family(name):
+    shown = exhibit(name, seed=501, width=8)
+    meter = Metered(CallableOracle(shown.target, width=8))
+    result = diagnose_oracle(meter, rng=np.random.default_rng(3))
+    assert (result.family, result.inside) == (shown.family, True)
+    assert meter.spent <= result.queries <= 200 + 4 * 8
+    assert result.bill is not None
+    if shown.heads is not None:
+        assert result.heads == shown.heads
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_outside_targets_are_never_called_inside(name):
+    shown = exhibit(name, seed=502, width=6)
+    result = diagnosed(shown.target, 6)
+    assert not result.inside
+    assert result.family.startswith("outside: ")
+    assert result.bill is None
+    assert result.heads is None
+    assert result.queries <= 200 + 4 * 6
+
+
+@settings(max_examples=30)
+@given(
+    name=st.sampled_from(sorted(set(INSIDE) | set(OUTSIDE))),
+    seed=st.integers(0, 10**6),
+    answers=st.sampled_from(["float32", "6 decimals"]),
+)
+def test_coarse_answers_never_make_an_outsider_inside(name, seed, answers):
+    shown = exhibit(name, seed, answers=answers)
+    result = diagnosed(shown.target, shown.width, seed)
+    assert shown.inside or not result.inside
+    assert result.queries <= 200 + 4 * shown.width
+
+
+@settings(max_examples=15)
+@given(width=st.integers(1, 12), seed=seeds, factor=st.sampled_from([1e-3, 0.1, 10.0, 1e3]))
+def test_one_head_is_known_at_any_scale_of_its_tokens(width, seed, factor):
+    head = one_head(width, seed)
+    result = diagnosed(lambda X: head(factor * X), width)
+    assert (result.family, result.heads) == ("attention", 1)
+
+
+@settings(max_examples=10)
+@given(radius=st.sampled_from([0.05, 1.0, 7.5]), seed=seeds)
+def test_no_token_is_longer_than_max_norm(radius, seed):
+    class Guard(Wrapper):
+        def __call__(self, sequences, /):
+            assert np.linalg.norm(sequences, axis=-1).max() <= radius
+            return super().__call__(sequences)
+
+    shown = exhibit(sorted(INSIDE)[seed % len(INSIDE)], seed % 1000, width=6)
+    result = diagnose_oracle(Guard(CallableOracle(shown.target, width=6)), rng=np.random.default_rng(0), max_norm=radius)
+    assert not result.inside or result.family == shown.family
+
+
+def test_facts_about_the_answers():
+    plain, biased = diagnosed(one_head(), 6), diagnosed(one_head(bias=True), 6)
+    assert (plain.constant, plain.bias, plain.answers, plain.causal) == (False, False, "scalar", None)
+    assert (biased.constant, biased.bias) == (True, True)
+    vector = diagnosed(one_head(outputs=3), 6)
+    assert (vector.answers, vector.outputs) == ("vector", 3)
+    layer = one_head(outputs=3)
+    for causal in (False, True):
+        everywhere = diagnosed(lambda X, causal=causal: layer(X, "all", causal=causal), 6)
+        assert (everywhere.answers, everywhere.causal, everywhere.inside) == ("all positions", causal, True)
+
+
+def test_precision_of_the_answers():
+    head = one_head(bias=True)
+    assert diagnosed(head, 6).floor.kind == "exact"
+    assert diagnosed(lambda X: head(X).astype(np.float32), 6).floor.kind == "float32"
+    rounded = diagnosed(lambda X: np.round(head(X), 4), 6).floor
+    assert (rounded.kind, rounded.step) == ("rounded", 1e-4)
+    noise = np.random.default_rng(0)
+    noisy = diagnosed(lambda X: head(X) + 1e-3 * noise.normal(size=len(X)), 6)
+    assert noisy.floor.kind == "noisy"
+    assert 3e-4 < noisy.floor.absolute < 6e-3
+
+
+def test_same_seed_same_questions():
+    def transcript():
+        asked = []
+
+        def target(X):
+            asked.append(X.copy())
+            return one_head()(X)
+
+        return diagnosed(target, 6, seed=5), asked
+
+    (first, one), (second, two) = transcript(), transcript()
+    assert asdict(first) == asdict(second)
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_evidence_is_complete_and_fits_into_json():
+    result = diagnosed(exhibit("QK-norm", 1, width=6).target, 6)
+    assert any(not item.passed for item in result.evidence)
+    assert all(item.sentence.endswith(".") for item in result.evidence)
+    json.loads(json.dumps(asdict(result), allow_nan=False))
+
+
+def test_a_short_limit_on_length_is_respected():
+    head = one_head()
+
+    def target(X):
+        if X.shape[1] > 32:
+            raise ValueError("at most 32 tokens")
+        return head(X)
+
+    assert diagnosed(target, 6).family == "attention"
+
+
+def test_a_target_that_overflows_on_long_tokens_is_still_known():
+    head = one_head(12)
+
+    def naive(X):
+        scores = np.exp((X @ (head.W[0] @ X[:, -1, :, None]))[..., 0])
+        return (scores * (X @ head.V[0])).sum(axis=1) / scores.sum(axis=1)
+
+    with np.errstate(all="ignore"):
+        assert diagnosed(naive, 12).family == "attention"
+
+
+def test_a_target_that_always_fails_is_reported():
+    def broken(X):
+        raise RuntimeError("no")
+
+    with pytest.raises(TargetError, match="raised RuntimeError"):
+        diagnosed(broken, 4)
+
+
+def test_misuse_is_a_value_error():
+    with pytest.raises(ValueError, match="max_norm"):
+        diagnosed(one_head(), 6, max_norm=0.0)
+
+
+def test_bills_follow_the_counting_formulas():
+    assert bill("attention", 16, 1, None).high == 16 * 17 + 16
+    assert bill("attention", 16, 1, 4).high == 16 + 16 * 4 + 16
+    low, high = bill("attention", 8, 3, None).low, bill("attention", 8, 3, None).high
+    assert low == 3 * (64 + 16) + 1
+    assert high >= 2 * low
+    assert bill("transformer", 8, 1, None).low is None

@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.zoo import INSIDE, OUTSIDE, exhibit
+
 from unsoftmax.checks.diagnosis import diagnose_oracle
 from unsoftmax.oracles import CallableOracle
 

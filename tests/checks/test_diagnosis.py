@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.strategies import seeds
 from tests.zoo import INSIDE, OUTSIDE, exhibit
+
 from unsoftmax.checks.diagnosis import bill, diagnose_oracle
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Attention

@@ -17,7 +17,7 @@ STARTS = 30  # per head
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design:
-    """Sequences of copies of ``x + steps u``, with last token ``x = x0 + t e``: steps and copies ``(rows, kinds)``, t ``(rows,)``."""
+    """Sequences of copies of ``x + steps u``, last token ``x = x0 + t e``: steps and copies ``(rows, kinds)``, t ``(rows,)``."""
 
     steps: Floats
     copies: Floats

@@ -103,7 +103,7 @@ def name_bent(case: Case, scale: float, kind: str) -> DecidedError:
         if kind == "smooth" and straight <= 1e-3:
             return outside(
                 "LayerNorm before attention",
-                "Along a ray one-token answers become straight: a LayerNorm or RMSNorm before the attention with a residual around it, "
+                "Along a ray one-token answers become straight: a LayerNorm or RMSNorm before the attention, a residual around it, "
                 "or a residual network.",
             )
     except DecidedError:

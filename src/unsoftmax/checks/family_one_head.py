@@ -24,7 +24,7 @@ class Outcome:
 
 
 def one_head(case: Case, kind: str, scale: float, *, flat: bool = False) -> Outcome:
-    """Measure the six numbers of the scores on a random plane, then foretell eight sequences: 30 queries if affine, else about 70."""
+    """Measure the six numbers of the scores on a random plane, then foretell eight sequences: 30 queries if affine, else 70."""
     case.begin("one head")
     if flat:
         return _plain_mean(case, scale)

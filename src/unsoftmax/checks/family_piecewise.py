@@ -20,8 +20,8 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool | None]:
     """Read the scores inside linear cells of the network, then compare sequences that must be answered alike.
 
     Large x and small u keep ``[(x+u)^k; x]`` inside one linear cell, where ``y - y_x = D k/(k + exp(-z))`` whatever the residual
-    does; two ratios k give z, a third tells cells that hold a kink. Then two sequences with the same last token and the same weighted
-    mean must be answered alike: this holds for any network and any residual, and for one head only.
+    does; two ratios k give z, a third tells cells that hold a kink. Then two sequences with the same last token and the same
+    weighted mean must be answered alike: this holds for any network and any residual, and for one head only.
 
     Returns:
         The outcome, and whether the last token is added (a residual); without a verdict, whether it seems to be.
@@ -80,7 +80,7 @@ def _affine(bases: Floats, z: Floats, errors: Floats, kept: Floats) -> tuple[Flo
 
 
 def _excess(bases: Floats, z: Floats, errors: Floats, good: Floats) -> float:
-    """Three times the scatter of the score differences in units of their errors, at most one: the floor is a cautious guess of it."""
+    """Three times the scatter of the score differences in units of their errors, at most one: the floor is a cautious guess."""
     squares, freedom = 0.0, 0
     for j, kept in enumerate(good):
         solution = _affine(bases, z[j], errors[j], kept)[0]

@@ -16,6 +16,7 @@ from unsoftmax.oracles.base import Oracle, Wrapper, phase
 SIZED = 16  # questions of a batch whose size is measured
 RELATIVE_SLACK = 1024.0  # the last bits of an answer grow with its scores (tens to hundreds) and with the width, batch by batch
 ABSOLUTE_SLACK = 10.0  # noise: two draws differ by 10 standard deviations once in 1e12
+UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: no finer than float32
 SENTINELS = "sentinels"  # the phase that meters book them under
 FIRST = 16  # questions kept for ever: a target that changed early shows it on them alone
 
@@ -56,7 +57,7 @@ class Sizes:
 
     def learn(self, questions: Floats, answers: Floats) -> None:
         """Take in a batch of questions and answers; a sample of a large one tells as much, at a fraction of the time."""
-        step = -(-len(questions) // SIZED)
+        step = max(1, -(-len(questions) // SIZED))
         questions, answers = questions[::step], answers[::step]
         reach = _exponents(questions)
         values = np.abs(answers.reshape(len(answers), -1)).max(axis=1)
@@ -78,7 +79,7 @@ class _Spread:
     """The precision of answers whose repetitions lie ``absolute`` apart."""
 
     absolute: float
-    relative: float = 2.0**-40
+    relative: float
     step: float | None = None
 
 
@@ -180,7 +181,8 @@ class Watched(Wrapper):
                     "Pin one version of it and start again.",
                     evidence={"replicas": count, "asked_again": times},
                 )
-            post_mortem(self.inner, self.sample(self._memory, self._rng), _Spread(absolute=spread), calls=1)
+            relative = UNKNOWN_RELATIVE if self.floor is None else self.floor.relative
+            post_mortem(self.inner, self.sample(self._memory, self._rng), _Spread(spread, relative), calls=1)
         finally:
             phase(self.inner, self._phase)
 

@@ -83,7 +83,8 @@ def read_arrays(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileFormatError(f"There is no file {path}. Give a .npz file with the arrays X and Y (numpy.savez(path, X=X, Y=Y)).")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as handle:  # our own handle: numpy leaves its own open when an archive is damaged
+            file = np.load(handle, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise FileFormatError(f"{path} holds one array; a .npz file with X and Y is needed (numpy.savez(path, X=X, Y=Y)).")
             names = list(file.files)

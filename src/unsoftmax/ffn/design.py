@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from unsoftmax.ffn.hinges import Hinges, NormalEquations, design_rows
+from unsoftmax.ffn.hinges import Hinges, NormalEquations, design_at
 from unsoftmax.models import Floats
 
 LARGEST = 4500  # parameters; beyond, the triangular solves for the pool cost more than they save
@@ -20,7 +20,7 @@ def choose_points(
     picks so far. Returns the indices (at most ``most``) and the standard error left, both in units of the answers.
     """
     mix = rng.normal(size=hinges.out.shape[1])
-    rows = design_rows(hinges, system, pool, np.ones(len(pool)))
+    rows = design_at(hinges, system.centre, pool, pool, np.ones(len(pool)))
     outputs = hinges.out.shape[1]
     combined = (mix / np.linalg.norm(mix)) @ rows.reshape(outputs, -1)
     spread = solve_triangular(

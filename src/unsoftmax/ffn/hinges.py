@@ -288,7 +288,7 @@ def balanced(hinges: Hinges, system: NormalEquations, chosen: Floats) -> Hinges:
     return current
 
 
-def design_rows(hinges: Hinges, system: NormalEquations, points: Floats, weights: Floats) -> Floats:
-    """Derivatives of the answers at ``points`` in the parameters of ``system``, ``(outputs * n, parameters)``."""
-    active = (hinges.before(points) > 0).astype(np.float64)
-    return _design(shifted(hinges, system.centre), points - system.centre, active, weights)
+def design_at(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats) -> Floats:
+    """Derivatives of the weighted answers in the parameters around ``centre``, ``(outputs * n, parameters)``."""
+    active = (hinges.before(references) > 0).astype(np.float64)
+    return _design(shifted(hinges, centre), points - centre, active, weights)

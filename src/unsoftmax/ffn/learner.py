@@ -200,9 +200,7 @@ class FFNLearner:
         legs = []
         for start, stop in ((-a, b), (b, a)):
             direction = (stop - start) / np.linalg.norm(stop - start)
-            line = Line(
-                (start + stop) / 2, direction, radius / np.sqrt(2), radius, self.caution, self.max_neurons, ends=CORNER
-            )
+            line = Line((start + stop) / 2, direction, radius / np.sqrt(2), radius, self.caution, self.max_neurons, ends=CORNER)
             legs.append(line.run(questions, None, rng=rng))
         first, second = flipped(legs[0], np.ones(legs[0].neurons, dtype=bool)), legs[1]  # both idle at the corner
         planes = [np.concatenate([leg.normal, leg.shift[:, None]], axis=1) for leg in (first, second)]

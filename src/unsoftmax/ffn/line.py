@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
 from unsoftmax.ffn.gradients import CellSlopes
 from unsoftmax.ffn.hinges import Hinges
-from unsoftmax.ffn.kinks import TRUST, KinkSearch, Piece, crossing
+from unsoftmax.ffn.kinks import KinkSearch, Piece, crossing
 from unsoftmax.ffn.questions import Questions
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
@@ -61,10 +62,8 @@ class Line:
 
         left, right = self._ends(ask, noise, questions, sized=known is not None)
         pieces = KinkSearch(ask, noise, self.scale, self.most).run(left, right)
-        bends = np.array([crossing(a, b) for a, b in zip(pieces[:-1], pieces[1:], strict=True)])
-        jumps = np.array([b.slope - a.slope for a, b in zip(pieces[:-1], pieces[1:], strict=True)]).reshape(
-            len(bends), len(left.low_value)
-        )
+        bends = np.array([crossing(a, b) for a, b in itertools.pairwise(pieces)])
+        jumps = np.array([b.slope - a.slope for a, b in itertools.pairwise(pieces)]).reshape(len(bends), len(left.low_value))
         middles = self._middles(bends)
         for call, t in enumerate(places, start=first_call):
             questions.relocate(call, self._points(middles[np.searchsorted(bends, t)]))
@@ -145,7 +144,7 @@ class Line:
         strengths = np.linalg.norm(jumps, axis=1)
         out = jumps / np.maximum(strengths, 1e-300)[:, None]
         normal = strengths[:, None] * self.direction
-        for (here, there), before, after in zip(zip(cells[:-1], cells[1:], strict=True), slopes[:-1], slopes[1:], strict=True):
+        for (here, there), before, after in zip(itertools.pairwise(cells), slopes[:-1], slopes[1:], strict=True):
             parts = np.linalg.lstsq(out[here:there].T, (after - before).T, rcond=None)[0]
             normal[here:there] += parts @ across
         shift = -np.einsum("jw,jw->j", normal, self._points(bends)) if len(bends) else np.zeros(0)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import qr, solve_triangular
+
 from unsoftmax.ffn.hinges import Hinges, design_at, fixed_pattern, moved_by, shifted
 from unsoftmax.ffn.questions import Questions
 from unsoftmax.learners.transformer_model import Mixture, Sequences

@@ -80,7 +80,8 @@ def values_from(answers: Answers, slices: Slices, total: Floats | None) -> Value
 def collect(answers: Answers, totals: Totals, mixture: Mixture, reach: float, ask: AskSlices, rng: np.random.Generator) -> Slices:
     """Slices until the ranges of all heads are known and independent, or until all directions are asked.
 
-    About ``1.25 * rank + 6`` slices, ``width`` and a few at full rank; a slice costs ``heads`` queries, one where all positions answer. Two heads that change sides together can hide from the sum rule, so each round ends with a random mixture of its
+    About ``1.25 * rank + 6`` slices, ``width`` and a few at full rank; a slice costs ``heads`` queries, or one where all positions
+    answer. Two heads that change sides together can hide from the sum rule, so each round ends with a random mixture of its
     directions, whose values must follow by linearity.
     """
     phase(answers.oracle, "slices")

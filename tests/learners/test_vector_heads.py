@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.learners.vector_heads import VectorHeadsLearner, price
+from unsoftmax.learners.vector_heads_demixing import binary_patterns
+from unsoftmax.models import Attention
+from unsoftmax.oracles import CallableOracle, Metered
+from unsoftmax.results import Floor
+
+
+def layer(rng, width, outputs, heads, rank=None, biases=False):
+    """Gaussian heads of full rank, or of the given one."""
+
+    def matrices(columns):
+        if rank is None:
+            return rng.normal(size=(heads, width, columns)) / np.sqrt(width)
+        return rng.normal(size=(heads, width, rank)) @ rng.normal(size=(heads, rank, columns)) / np.sqrt(width * rank)
+
+    optional = {"c": 0.3 * rng.normal(size=(heads, width)), "b": rng.normal(size=outputs)} if biases else {}
+    return Attention(W=matrices(width), V=matrices(outputs), **optional)
+
+
+@st.composite
+def layers(draw):
+    heads = draw(st.integers(1, 5))
+    width, outputs = draw(st.integers(max(heads, 2), 12)), draw(st.integers(heads, 12))
+    rank = draw(st.one_of(st.none(), st.integers(1, max(1, min(outputs // heads, width)))))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return layer(rng, width, outputs, heads, rank, draw(st.booleans()))
+
+
+def errors(found, truth):
+    """Largest relative error of W, V and c over the heads, best order."""
+    assert found.heads == truth.heads
+    apart = [[np.linalg.norm(a - b) for b in truth.V] for a in found.V]
+    mine, theirs = linear_sum_assignment(np.array(apart))
+    worst = {}
+    for name in ("W", "V", "c"):
+        pairs = zip(getattr(found, name)[mine], getattr(truth, name)[theirs], strict=True)
+        worst[name] = max(np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0) for a, b in pairs)
+    return worst
+
+
+@given(layers(), st.integers(0, 999))
+@settings(max_examples=25, deadline=None)
+def test_the_last_position_gives_back_all_heads(truth, seed):
+    found = VectorHeadsLearner().run(CallableOracle(truth), rng=np.random.default_rng(seed)).model
+    assert max(errors(found, truth).values()) < 1e-8
+    assert np.abs(found.b - truth.b).max() < 1e-12
+    assert found.has_c == truth.has_c
+
+
+@given(layers(), st.integers(0, 999), st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_all_positions_give_back_all_heads(truth, seed, causal):
+    oracle = CallableOracle(lambda X: truth(X, "all", causal=causal), width=truth.width)
+    found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(seed)).model
+    assert max(errors(found, truth).values()) < 1e-7
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize(("width", "heads", "rank"), [(16, 4, None), (32, 8, None), (32, 8, 4), (24, 1, None)])
+def test_the_bill_is_as_announced(width, heads, rank, biases):
+    truth = layer(np.random.default_rng(width + heads), width, width, heads, rank, biases)
+    oracle = Metered(CallableOracle(truth))
+    VectorHeadsLearner().run(oracle, rng=np.random.default_rng(1))
+    announced = {name: (queries, tokens) for name, queries, tokens in price(width, width, heads, rank, biases=biases)}
+    assert set(announced) == set(oracle.phases)
+    for name in ("values", "columns", "rows"):
+        if name in announced:
+            assert abs(announced[name][0] - oracle.phases[name].queries) <= 8 + 0.02 * announced[name][0]
+    assert abs(sum(queries for queries, _ in announced.values()) - oracle.spent) <= 40 + 0.1 * oracle.spent
+
+
+def test_all_positions_need_a_third_of_the_queries():
+    truth = layer(np.random.default_rng(5), 32, 32, 4, biases=True)
+    last, every = Metered(CallableOracle(truth)), Metered(CallableOracle(lambda X: truth(X, "all"), width=32))
+    for oracle in (last, every):
+        VectorHeadsLearner().run(oracle, rng=np.random.default_rng(6))
+    assert 3 * every.spent <= last.spent
+
+
+def test_the_same_seed_asks_the_same_questions():
+    truth = layer(np.random.default_rng(0), 6, 6, 2, biases=True)
+    asked: list[list[bytes]] = [[], []]
+    found = []
+    for log in asked:
+        oracle = CallableOracle(lambda X, log=log: log.append(X.tobytes()) or truth(X), width=6)
+        found.append(VectorHeadsLearner().run(oracle, rng=np.random.default_rng(3)).model)
+    assert asked[0] == asked[1]
+    assert np.array_equal(found[0].W, found[1].W)
+
+
+def test_a_float32_target_is_recovered_within_its_precision():
+    truth = layer(np.random.default_rng(2), 24, 24, 3, 6, biases=True)
+    W, V, c, b = (getattr(truth, name).astype(np.float32) for name in "WVcb")
+
+    def target(X):
+        X = X.astype(np.float32)
+        scores = np.einsum("nid,hde,ne->nhi", X, W, X[:, -1]) + np.einsum("nid,hd->nhi", X, c)
+        p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return b + np.einsum("nhi,nid,hdm->nm", p / p.sum(axis=-1, keepdims=True), X, V)
+
+    learner = VectorHeadsLearner(floor=Floor(kind="float32", relative=2.0**-21))
+    found = learner.run(CallableOracle(target, width=24), rng=np.random.default_rng(4)).model
+    X = np.random.default_rng(9).normal(size=(50, 8, 24))
+    assert np.abs(found(X) - truth(X)).max() < 1e-3 * truth(X).std()
+
+
+def special(case, rng):
+    base = layer(rng, 8, 8, 3)
+    W, V = base.W.copy(), base.V.copy()
+    match case:
+        case "same values":
+            V[1] = V[0]
+        case "more heads than outputs":
+            return layer(rng, 8, 2, 3)
+        case "more heads than the width":
+            return layer(rng, 3, 8, 5)
+        case "no scores":
+            W[1] = 0
+        case "proportional scores":
+            W[1] = 1.7 * W[0]
+        case "nearly equal scores":
+            W[1] = W[0] + 1e-5 * rng.normal(size=W[0].shape)
+    return Attention(W=W, V=V)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "same values",
+        "more heads than outputs",
+        "more heads than the width",
+        "no scores",
+        "proportional scores",
+        "nearly equal scores",
+    ],
+)
+@pytest.mark.parametrize("positions", ["last", "all"])
+def test_what_cannot_be_separated_is_refused(case, positions):
+    for seed in range(3):
+        truth = special(case, np.random.default_rng(seed))
+        oracle = CallableOracle(lambda X, truth=truth: truth(X, positions), width=truth.width)
+        with pytest.raises(RefusalError):
+            VectorHeadsLearner().run(oracle, rng=np.random.default_rng(seed))
+
+
+def test_equal_scores_are_merged_and_opposite_scores_told_apart():
+    rng = np.random.default_rng(1)
+    base = layer(rng, 8, 8, 3)
+    merged = Attention(W=base.W[[0, 0, 2]], V=base.V)
+    found = VectorHeadsLearner().run(CallableOracle(merged), rng=rng).model
+    assert max(errors(found, Attention(W=base.W[[0, 2]], V=np.stack([base.V[0] + base.V[1], base.V[2]]))).values()) < 1e-9
+    opposite = Attention(W=np.stack([base.W[0], -base.W[0], base.W[2]]), V=base.V)
+    try:
+        found = VectorHeadsLearner().run(CallableOracle(opposite), rng=rng).model
+    except NotInFamilyError:
+        return
+    assert max(errors(found, opposite).values()) < 1e-9
+
+
+def test_positions_and_other_layers_are_refused():
+    truth = layer(np.random.default_rng(0), 6, 6, 2)
+    shifted = CallableOracle(lambda X: truth(X + np.arange(X.shape[1])[:, None]), width=6)
+    squashed = CallableOracle(lambda X: np.tanh(truth(X)), width=6)
+    for oracle in (shifted, squashed):
+        with pytest.raises(NotInFamilyError):
+            VectorHeadsLearner().run(oracle, rng=np.random.default_rng(1))
+
+
+def test_wishes_that_do_not_fit_are_refused():
+    truth = layer(np.random.default_rng(0), 6, 6, 2)
+    oracle = CallableOracle(truth)
+    with pytest.raises(NotInFamilyError, match="2 heads, not 3"):
+        VectorHeadsLearner(heads=3).run(oracle, rng=np.random.default_rng(1))
+    with pytest.raises(TooNoisyError):
+        VectorHeadsLearner(floor=Floor(kind="bfloat16", relative=2.0**-8)).run(oracle, rng=np.random.default_rng(1))
+    longest = []
+    watched = CallableOracle(lambda X: longest.append(np.linalg.norm(X, axis=-1).max()) or truth(X), width=6)
+    with pytest.raises(RefusalError):
+        VectorHeadsLearner(max_norm=2.0).run(watched, rng=np.random.default_rng(1))
+    assert max(longest) <= 2.0
+
+
+@given(st.integers(1, 6), st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None)
+def test_patterns_come_back_from_their_sums(heads, seed):
+    rng = np.random.default_rng(seed)
+    patterns = np.concatenate([np.ones((1, heads)), rng.integers(0, 2, size=(40, heads))])
+    found = binary_patterns(patterns @ rng.normal(size=(heads, heads + 2)), 2.0**-50)
+    if np.linalg.matrix_rank(patterns) == heads and found is not None:
+        assert {tuple(column) for column in found.T} == {tuple(column) for column in patterns.T}

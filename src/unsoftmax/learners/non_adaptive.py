@@ -23,6 +23,7 @@ HELD_BACK = 0.05  # share of the pairs that no fit sees: they tell a solution fr
 FEWEST_BACK = 8
 STARTS = 8  # of the factored solver when the rank is known
 AGREES = 1e-8  # misfit of held-back pairs, relative to the scores, up to which exact answers count as explained
+INVISIBLE = 1e-8  # scores between tokens of unit entries below this leave every answer as if W were zero
 LOOSEST = 1e-2  # beyond, held-back pairs prove nothing
 WORST = 1e3  # a score whose error is this many times the usual one is left out
 CHECK_LENGTH = 6
@@ -188,7 +189,7 @@ class NonAdaptiveLearner:
         columns = np.linalg.solve(keys, measured.z[:square].reshape(width, width, 1))[..., 0]  # row j: W x_j
         W = np.linalg.solve(measured.x[:square:width], columns).T
         size, noise = measured.size(), measured.noise()
-        if size <= 64 * noise:
+        if size <= 64 * noise <= INVISIBLE:
             return Fit(np.zeros((width, width)), 0.0), 0
         misfit = measured.misfit(W, slice(square, None))
         if misfit > self._allowed(noise / size):
@@ -206,7 +207,7 @@ class NonAdaptiveLearner:
         back = held_back(count)
         fitted = measured.part(slice(0, count - back))
         size, noise = measured.size(), measured.noise()
-        if size <= 64 * noise:
+        if size <= 64 * noise <= INVISIBLE:
             return Fit(np.zeros((width, width)), 0.0), 0
         allowed = self._allowed(noise / size)
         tried: dict[int, float] = {}

@@ -15,8 +15,10 @@ REPLACEMENTS = 12  # rounds of other keys in place of saturated ones
 RETRIES = 4  # other check keys where one saturates
 SAMPLE = 8  # scores that show how many of a column saturate,
 CROWDED = 0.3  # and the share from which on other columns are taken first
-CONFIDENT = 3  # consecutive columns that must stay in the known space before the rank counts as found
-CHECKS = 4
+TASTES = 3  # tokens of which that many scores each are asked to choose the first column
+BEST_SIZE = 2.5  # of the scores in it
+CONFIDENT = 2  # consecutive columns that must stay in the known space before the rank counts as found
+CHECKS = 2
 
 
 class TokenReader:
@@ -30,6 +32,7 @@ class TokenReader:
         self.blur = np.ones(0)  # error of each token's worth, in units of the noise of an answer
         self.noise = 0.0
         self.balanced = 0.0  # error of a score near zero
+        self.wobble = np.zeros(0)  # error of each direction of the known space, in scores
         self.memory: dict[int, dict[int, tuple[float, float]]] = {}  # last token -> key -> score and error
 
     def ask(self, ids: Indices) -> Floats:
@@ -81,7 +84,7 @@ class TokenReader:
         space = np.zeros((dimension, 0))
         columns = np.zeros((len(tokens), dimension))
         worst, calm = 0.0, 0
-        waiting = list(range(len(tokens)))
+        waiting = self._well_begun(list(range(len(tokens))))
         postponed: list[int] = []
         while waiting and calm < CONFIDENT and space.shape[1] < dimension:
             index = waiting.pop(0)
@@ -97,10 +100,25 @@ class TokenReader:
                 fresh = columns[index] - space @ (space.T @ columns[index])
                 fresh -= space @ (space.T @ fresh)  # twice is enough
                 space = np.column_stack([space, fresh / np.linalg.norm(fresh)])
+                self.wobble = np.append(self.wobble, error / np.linalg.norm(fresh))
         if waiting:
             columns[waiting], error = self._columns_within(tokens[waiting], space)
             worst = max(worst, error)
         return columns, space.shape[1], worst
+
+    def _well_begun(self, order: list[int]) -> list[int]:
+        """Move a token to the front whose scores are of middling size: all others lean on the accuracy of the first column."""
+        if len(order) < 2 * TASTES:
+            return order
+        sizes = []
+        for index in order[:TASTES]:
+            last = int(self.hull.tokens[index])
+            self._ask_about(last, self.hull.tokens[-TASTES:])
+            _, scores, errors = self._known(last)
+            size = float(np.sqrt(np.mean(np.where(np.isfinite(errors), scores, 10.0) ** 2)))
+            sizes.append(size if size < BEST_SIZE else BEST_SIZE**2 / size)
+        first = int(np.argmax(sizes))
+        return [order[first], *order[:first], *order[first + 1 :]]
 
     def _candidates(self, last: int) -> tuple[Floats, Floats]:
         """Directions of all keys seen from ``last``, and how well their value stands out of the noise, at most 1."""
@@ -142,7 +160,7 @@ class TokenReader:
             keys, scores, errors = self._known(last)
             good = errors <= SPARE * self.balanced
             if good.sum() > rank:
-                column, error, fits = _fit(directions[keys[good]], scores[good], errors[good], space)
+                column, error, fits = _fit(directions[keys[good]], scores[good], errors[good], space, self.wobble)
                 if fits:
                     return column, error, True
                 break
@@ -163,7 +181,11 @@ class TokenReader:
             good = errors <= SPARE * self.balanced
             count = min(space.shape[1] - int(good.sum()), int((free > 0).sum()))
             if count <= 0:
-                break
+                weakest, size = _weakest(directions[keys[good]], errors[good])
+                if size <= SPARE * self.balanced * np.sqrt(space.shape[1]) or not (free > 0).any():
+                    break
+                self._ask_about(last, np.array([np.argmax(np.abs(directions @ weakest) * free)]))
+                continue
             spanned = np.linalg.qr(directions[keys[good]].T)[0]
             self._ask_about(last, well_placed(directions - directions @ spanned @ spanned.T, free, count))
         keys, scores, errors = self._known(last)
@@ -173,7 +195,8 @@ class TokenReader:
                 f"Only {int(usable.sum())} of {space.shape[1]} scores at token {last} can be read: the others saturate (their "
                 "weight is 0 or 1 to the last digit), and no other token helps. The vocabulary leaves no way to scale them down."
             )
-        column, error, _ = _fit(directions[keys[usable]], scores[usable], errors[usable], np.eye(space.shape[1]))
+        whole = np.eye(space.shape[1])
+        column, error, _ = _fit(directions[keys[usable]], scores[usable], errors[usable], whole, np.zeros(len(whole)))
         return space @ column, error
 
     def _columns_within(self, lasts: Indices, space: Floats) -> tuple[Floats, float]:
@@ -215,17 +238,26 @@ class TokenReader:
         return worst
 
 
-def _fit(directions: Floats, scores: Floats, errors: Floats, space: Floats) -> tuple[Floats, float, bool]:
-    """Weighted fit of ``column = space @ a`` to ``directions @ column = scores``; its error; whether a score too many agrees."""
+def _weakest(directions: Floats, errors: Floats) -> tuple[Floats, float]:
+    """The direction along which these scores say least about a column, and the error of a typical score along it."""
+    _, sizes, rows = np.linalg.svd(directions / errors[:, None])
+    if len(sizes) < directions.shape[1] or sizes[-1] <= 0:
+        return rows[-1], np.inf
+    return rows[-1], float(np.sqrt(np.mean((directions @ rows[-1]) ** 2) + np.mean(directions**2)) / sizes[-1])
+
+
+def _fit(directions: Floats, scores: Floats, errors: Floats, space: Floats, wobble: Floats) -> tuple[Floats, float, bool]:
+    """Weighted fit of ``column = space @ a`` to ``directions @ column = scores``, all errors finite.
+
+    Returns the column, the error of the scores that it predicts, and whether a score too many agrees, within the errors of the
+    scores and those of the space, ``wobble``.
+    """
     design = directions @ space
-    with np.errstate(divide="ignore"):
-        weights = 1 / errors
-    coefficients = np.linalg.lstsq(design * weights[:, None], scores * weights, rcond=None)[0]
-    finite = np.isfinite(errors)
-    misfit = np.abs(scores - design @ coefficients)[finite]
-    allowed = SAFETY * errors[finite] * (1 + np.linalg.norm(coefficients) * 1e-3)
-    agrees = len(scores) > space.shape[1] and bool(finite.all() and (misfit <= allowed).all())
-    error = (
-        float(1 / np.sqrt(np.mean(weights[finite] ** 2))) if finite.any() else np.inf
-    )  # weights rule the fit, so they rule its error
+    weighted = design / errors[:, None]
+    coefficients = np.linalg.lstsq(weighted, scores / errors, rcond=None)[0]
+    misfit = np.abs(scores - design @ coefficients)
+    allowed = SAFETY * (errors + float(np.abs(coefficients) @ wobble))
+    agrees = len(scores) > space.shape[1] and bool((misfit <= allowed).all())
+    lengths = np.sqrt(np.mean(design**2, axis=0))
+    error = float(np.linalg.norm(np.linalg.pinv(weighted) * lengths[:, None])) if space.shape[1] else float(errors.min())
     return space @ coefficients, error, agrees

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, TooNoisyError
 from unsoftmax.learners.noisy_design import frames, tilted_keys
-from unsoftmax.learners.noisy_fit import Errors, Head, fit, linear_start, standard_errors
+from unsoftmax.learners.noisy_fit import Errors, Head, fit, linear_start, standard_errors, unpacked
 from unsoftmax.learners.noisy_low_rank import Columns, ask_columns, fit_low_rank, more_columns
 from unsoftmax.learners.noisy_plan import FEWEST_PER_PARAMETER, Forecast, queries_for
 from unsoftmax.learners.noisy_probes import Probes, ask_pairs, ask_tokens, joined
@@ -21,6 +21,7 @@ from unsoftmax.learners.noisy_stages import (
     check_fit,
     find_norm,
     fit_values,
+    refitted,
     simplest,
 )
 from unsoftmax.oracles.base import Oracle, phase
@@ -260,8 +261,11 @@ class _Run:
         # strong noise takes a longer pilot, up to a third: one that does not know the scores cannot place questions around them
         size = float(np.linalg.norm(self.head.v))
         rough = queries_for(PILOT_SCORE / self.norm**2, noise=self.noise, max_norm=self.norm, width=self.width, value_norm=size)
-        pilot = max(pilot, min(base // 3, rough))
-        self.asked += ask_pilot(self.oracle, self.head, max(1, pilot - already), self.norm, self.copies, self.rng)
+        if rough > PILOT * (self.width**2 + self.width) + 4:
+            pilot = max(pilot, min(base // 3, rough))
+        parts = ask_pilot(self.oracle, self.head, max(1, pilot - already), self.norm, self.copies, self.rng)
+        steep = len(parts) > 2
+        self.asked += parts
         probes = joined(self.asked)
         head = fit(linear_start(self.head, probes), probes)
         phase(self.oracle, "scores")
@@ -270,26 +274,33 @@ class _Run:
             base = total
         elif not settings._cuts(self.width):
             self.refuse_hopeless(head, total)
+        if steep:  # the pilot had to stay with short tokens and knows the scores of long ones only roughly
+            self.asked.append(ask_recentred(self.oracle, head, (base - self.spent) // 3, self.norm, self.copies, self.rng))
+            head = self.refitted(head)
         self.asked.append(ask_recentred(self.oracle, head, base - self.spent, self.norm, self.copies, self.rng))
         probes = joined(self.asked)
-        head, errors = simplest(fit(head, probes), probes)
-        if settings._cuts(self.width) and not head.with_c and not head.with_b:
+        head, errors = simplest(self.refitted(head), probes)
+        if settings._cuts(self.width):
             learned = self.cut(head, total)
             if learned is not None:
                 return learned
             self.asked.append(ask_recentred(self.oracle, head, max(1, total - self.spent), self.norm, self.copies, self.rng))
             probes = joined(self.asked)
-            head, errors = simplest(fit(head, probes), probes)
+            head, errors = simplest(self.refitted(head), probes)
         check_fit(head, probes, self.noise, settings.floor)
         self.refuse_unresolved(head, errors, len(probes))
         return packed(head, errors)
+
+    def refitted(self, head: Head) -> Head:
+        """The fit to all answers so far."""
+        return refitted(head, joined(self.asked), self.noise, self.settings.floor)
 
     def planned(self, head: Head, accuracy: float) -> tuple[Head, int]:
         """Half a query per parameter more, and the number of queries that ``accuracy`` takes."""
         parameters = self.width**2 + self.width
         self.asked.append(ask_recentred(self.oracle, head, parameters // 2 + 1, self.norm, self.copies, self.rng))
         probes = joined(self.asked)
-        head, errors = simplest(fit(head, probes), probes)
+        head, errors = simplest(self.refitted(head), probes)
         forecast = Forecast(head, probes, errors.noise, self.norm, self.copies, self.rng)
         needed = forecast.queries(accuracy)
         limit = self.settings.queries
@@ -354,8 +365,8 @@ class _Run:
         self.asked = [found.probes]
         if found.head is None:
             return None
-        rms = float(np.sqrt(np.mean(found.W**2)))
-        errors = Errors(found.W, found.v, np.zeros(self.width), 0.0, step / np.sqrt(12), 0.0, REACH)
+        errors = unpacked(found.head, np.diag(found.spread**2), step / np.sqrt(12), REACH)
+        rms = float(np.sqrt(np.mean(errors.W**2)))
         self.refuse_unresolved(found.head, errors, len(found.probes))
         note = f"Answers are rounded to {step:.3g}; questions aimed at the edges between two answers give W to {rms:.3g}."
         return packed(found.head, errors, (note,))

@@ -18,7 +18,9 @@ def frames(rng: np.random.Generator, count: int, width: int, norm: float) -> Flo
     """``count`` tokens of length ``norm``, orthonormal in groups of ``width``: fresh ones dither the rounding of the answers."""
     groups = [np.linalg.qr(rng.normal(size=(width, width)))[0] for _ in range(max(1, -(-count // width)))]
     signs = rng.choice([-1.0, 1.0], size=(count, 1))  # the factorisation fixes its own signs
-    return of_norm(signs * np.concatenate(groups)[:count], norm)
+    tokens = of_norm(signs * np.concatenate(groups)[:count], norm)
+    # one dimension has but two directions: there the lengths have to differ
+    return tokens if width > 1 else tokens * rng.uniform(0.6, 1.0, size=(count, 1))
 
 
 def tilted_keys(rng: np.random.Generator, count: int, v: Floats, norm: float) -> Floats:

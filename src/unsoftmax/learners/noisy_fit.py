@@ -16,6 +16,7 @@ MAX_STEPS = 80
 MAX_REJECTIONS = 12
 # a step this many standard errors long changes nothing that the answers could tell
 NEGLIGIBLE_STEP = 1e-5
+SMALLEST_SHARE = 0.25  # of the textbook variance, below which a sandwich estimate is not believed
 SATURATED = 0.97  # share of the largest possible answer beyond which an answer hardly depends on the score
 
 
@@ -204,7 +205,6 @@ class Errors:
         c: ``(width,)``; zeros where c is not fitted.
         b: of the constant.
         noise: root mean square residual, corrected for the parameters fitted.
-        bias_score: how far c lies from 0: ``c^T Cov^-1 c``, chi-square with ``width`` degrees of freedom if c = 0.
         reach: standard errors on either side of a 95% interval (Student's t).
     """
 
@@ -213,7 +213,6 @@ class Errors:
     c: Floats
     b: float
     noise: float
-    bias_score: float
     reach: float
 
 
@@ -235,7 +234,11 @@ def standard_errors(head: Head, probes: Probes, weight: Floats | None = None) ->
         covariance += pulled.T @ pulled
         squares += float(residual @ residual)
     freedom = max(1, len(probes) - head.free)
-    return _unpacked(head, covariance, np.sqrt(squares / freedom / weight.mean()), float(stdtrit(freedom, 0.975)))
+    # a direction that no answer depends on has no residuals to show it: a quarter of the textbook variance is the least
+    least = SMALLEST_SHARE * max(squares / freedom, rounding**2) * np.diag(inverse)
+    short = np.diag(covariance) < least
+    covariance[short, short] = least[short]
+    return unpacked(head, covariance, np.sqrt(squares / freedom / weight.mean()), float(stdtrit(freedom, 0.975)))
 
 
 def _inverse(head: Head, matrix: Floats) -> Floats:
@@ -248,7 +251,8 @@ def _inverse(head: Head, matrix: Floats) -> Floats:
     return result
 
 
-def _unpacked(head: Head, covariance: Floats, noise: float, reach: float) -> Errors:
+def unpacked(head: Head, covariance: Floats, noise: float, reach: float) -> Errors:
+    """Standard errors of the parameters from the covariance of a head's coordinates."""
     width = head.width
     variance = np.diag(covariance)
     if head.left is None or head.right is None:
@@ -265,12 +269,9 @@ def _unpacked(head: Head, covariance: Floats, noise: float, reach: float) -> Err
         )
     v = variance[used : used + width]
     used += width
-    c, bias_score = np.zeros(width), 0.0
-    if head.with_c:
-        c = variance[used : used + width]
-        bias_score = float(head.c @ np.linalg.solve(covariance[used : used + width, used : used + width], head.c))
+    c = variance[used : used + width] if head.with_c else np.zeros(width)
     b = float(np.sqrt(variance[-1])) if head.with_b else 0.0
-    return Errors(np.sqrt(np.maximum(by_entry, 0.0)), np.sqrt(v), np.sqrt(c), b, float(noise), bias_score, reach)
+    return Errors(np.sqrt(np.maximum(by_entry, 0.0)), np.sqrt(v), np.sqrt(c), b, float(noise), reach)
 
 
 def linear_start(head: Head, probes: Probes) -> Head:

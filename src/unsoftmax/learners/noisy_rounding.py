@@ -32,11 +32,10 @@ LARGEST_TURN = 0.5  # radians; further away the edge would be another one
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """What cutting left: the centre, its standard deviations, all answers; ``head`` is None if no single head fits them."""
+    """What cutting left: the centre, the spread of each coordinate, all answers; ``head`` is None if no single head fits them."""
 
     head: Head | None
-    W: Floats
-    v: Floats
+    spread: Floats
     probes: Probes
 
 
@@ -53,7 +52,7 @@ def cut(
     rng: np.random.Generator,
 ) -> Cut:
     """Ask up to ``queries`` questions aimed at edges, until W is known to ``accuracy`` (rms standard deviation)."""
-    width, parameters = head.width, head.width**2 + head.width
+    width, parameters = head.width, head.free
     asked, tight = [probes], probes
     largest = float(np.abs(probes.answers).max())
     left = queries
@@ -61,7 +60,7 @@ def cut(
         half = np.full(len(tight), step / 2 + FINEST / 16 * largest)
         found = centre(head, tight, half)
         if found is None:
-            return Cut(None, np.empty(0), np.empty(0), joined(asked))
+            return Cut(None, np.empty(0), joined(asked))
         head, covariance = found
         spread = np.sqrt(np.diag(covariance))
         error = float(np.sqrt(np.mean(spread[: width**2] ** 2)))
@@ -75,12 +74,7 @@ def cut(
         tight = joined([tightest(head, tight, half, covariance, KEPT * parameters), *new])
     everything = joined(asked)
     agrees = np.abs(everything.answers - predicted(head, everything)) <= step / 2 + FINEST * largest
-    return Cut(
-        head if agrees.all() else None,
-        spread[: width**2].reshape(width, width),
-        spread[width**2 :],
-        everything,
-    )
+    return Cut(head if agrees.all() else None, spread, everything)
 
 
 def open_width(head: Head, probes: Probes, covariance: Floats) -> Floats:
@@ -125,7 +119,7 @@ def centre(head: Head, probes: Probes, half: Floats) -> tuple[Head, Floats] | No
         residual = probes.answers - answers
         up, down = 1 / (half - residual), 1 / (half + residual)
         matrix = (J * (up**2 + down**2)[:, None]).T @ J
-        step = np.asarray(np.linalg.solve(matrix, J.T @ (up - down)), dtype=np.float64)
+        step = _solved(matrix, J.T @ (up - down))
         decrement = float(step @ matrix @ step)
         trial, _ = _searched(head, step, probes, half, 0.0, 0.0, 0.0)
         if trial is None:
@@ -133,7 +127,7 @@ def centre(head: Head, probes: Probes, half: Floats) -> tuple[Head, Floats] | No
         head = trial
         if decrement < CENTRED:
             break
-    return head, np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+    return head, _solved(matrix, np.eye(len(matrix)))
 
 
 def moved_inside(head: Head, probes: Probes, half: Floats) -> Head | None:
@@ -150,7 +144,7 @@ def moved_inside(head: Head, probes: Probes, half: Floats) -> Head | None:
         both, cross = up**2 + down**2, J.T @ (up**2 - down**2)
         matrix = np.block([[(J * both[:, None]).T @ J, cross[:, None]], [cross[None, :], np.array([[both.sum()]])]])
         slope = np.concatenate([-J.T @ (up - down), [pressure - (up + down).sum()]])
-        step = -np.linalg.solve(matrix, slope)
+        step = -_solved(matrix, slope)
         trial, share = _searched(head, step[:-1], probes, half, slack, float(step[-1]), pressure)
         if trial is None:
             return head if inside else None
@@ -161,6 +155,14 @@ def moved_inside(head: Head, probes: Probes, half: Floats) -> Head | None:
         if float(-step @ slope) < 1.0:
             pressure *= 10
     return None
+
+
+def _solved(matrix: Floats, right: Floats) -> Floats:
+    """Solve a positive definite system whose rows differ in scale by many orders; what is not determined at all stays near 0."""
+    scale = 1 / np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    scaled = matrix * scale[:, None] * scale + 1e-14 * np.eye(len(matrix))
+    found: Floats = (np.linalg.solve(scaled, (right.T * scale).T).T * scale).T
+    return found
 
 
 def _searched(

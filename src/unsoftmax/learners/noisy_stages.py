@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.special import chdtri, fdtri
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.noisy_design import frames, recentred, softened, tilted_keys
-from unsoftmax.learners.noisy_fit import SATURATED, Errors, Head, fit, predicted, standard_errors
+from unsoftmax.learners.noisy_fit import SATURATED, Errors, Head, cost, fit, linear_start, predicted, standard_errors
 from unsoftmax.learners.noisy_low_rank import balanced_scores
 from unsoftmax.learners.noisy_probes import Probes, ask_pairs, ask_tokens
 from unsoftmax.oracles.base import Oracle
@@ -68,16 +70,17 @@ def ask_pilot(oracle: Oracle, head: Head, count: int, norm: float, copies: int, 
     """Balanced copies at random directions; shorter last tokens, then shorter keys, while answers saturate."""
     asked: list[Probes] = []
     key_norm, last_norm = norm, norm
-    left = count
+    left, moderate = count, False
     while left:
-        # an eighth at a time until the answers move: a batch that saturates tells little but which way to go
-        size = min(left, max(4, count // 8)) if len(asked) < MAX_SHORTENINGS else left
+        # a few at a time until the answers move: a batch that saturates tells little but which way to go
+        size = left if moderate or len(asked) == MAX_SHORTENINGS else min(left, max(4, count // 32))
         keys = tilted_keys(rng, size, head.v, key_norm)
         half = np.full(size, copies / 2)
         asked.append(ask_pairs(oracle, keys, half, half, frames(rng, size, head.width, last_norm)))
         left -= size
         saturated = np.abs(asked[-1].answers - head.b) > SATURATED * (keys @ head.v)
-        if saturated.mean() > 0.25:
+        moderate = saturated.mean() <= 0.25
+        if not moderate:
             last_norm /= 2
             if last_norm < norm / 64:
                 last_norm, key_norm = norm, key_norm / 4
@@ -103,32 +106,56 @@ def biased(head: Head, probes: Probes, noise: float) -> bool:
 
 
 def simplest(head: Head, probes: Probes) -> tuple[Head, Errors]:
-    """Drop the query bias and the constant where the answers show none, and fit again."""
-    errors = standard_errors(head, probes)
-    no_c = head.with_c and errors.bias_score < chdtri(head.width, FALSE_BIAS)
-    no_b = head.with_b and abs(head.b) < np.sqrt(chdtri(1, FALSE_BIAS)) * errors.b
-    if no_c or no_b:
-        head = fit(head.without(c=bool(no_c), b=bool(no_b)), probes)
-        errors = standard_errors(head, probes)
-    return head, errors
+    """Drop the query bias and the constant where the answers fit as well without (F test), and fit again."""
+    weight = np.ones(len(probes))
+    rounding = np.finfo(float).eps * float(np.abs(probes.answers).max())
+    freedom = max(1, len(probes) - head.free)
+    noise = max(cost(head, probes, weight) / freedom, rounding**2)
+    for c, b in ((True, True), (True, False), (False, True)):
+        trial = head.without(c=c, b=b)
+        dropped = head.free - trial.free
+        if not dropped:
+            continue
+        trial = fit(trial, probes)
+        if cost(trial, probes, weight) - noise * freedom < dropped * noise * fdtri(dropped, freedom, 1 - FALSE_BIAS):
+            return trial, standard_errors(trial, probes)
+    return head, standard_errors(head, probes)
+
+
+def refitted(head: Head, probes: Probes, noise: float, floor: Floor) -> Head:
+    """The fit from ``head``; where it got lost, the better of it and a fresh start from all unsaturated answers."""
+    head = fit(head, probes)
+    found, expected = lack_of_fit(head, probes, noise, floor)
+    if found <= expected:
+        return head
+    other = fit(linear_start(replace(head, W=np.zeros_like(head.W), left=None, right=None), probes), probes)
+    return min((head, other), key=lambda guess: lack_of_fit(guess, probes, noise, floor)[0])
 
 
 def check_fit(head: Head, probes: Probes, noise: float, floor: Floor) -> None:
     """Refuse a fit whose residuals are larger than the noise that one-token answers show by themselves."""
+    found, expected = lack_of_fit(head, probes, noise, floor)
+    if found > expected:
+        raise NotInFamilyError(
+            f"No single head explains the answers: they miss the best fit by {found:.3g} (rms), but one-token answers show a noise "
+            f"of only {noise:.3g}. The target may have several heads, positions or a network behind it (run `unsoftmax diagnose`), "
+            "or scores so steep that the fit got lost (allow more queries, or shorter tokens with `max_norm`).",
+            evidence={"residual": found, "noise": noise, "allowed": expected},
+            model=head.model(),
+        )
+
+
+def lack_of_fit(head: Head, probes: Probes, noise: float, floor: Floor) -> tuple[float, float]:
+    """Root mean square residual of the pairs, and the largest that noise alone explains."""
     single = probes.single
     residual = (probes.answers - predicted(head, probes))[~single]
     freedom = max(1, len(residual) - (head.free - head.width - head.with_b))
     found = float(np.sqrt(residual @ residual / freedom))
+    largest = float(np.abs(probes.answers).max())
+    # few one-token answers may all happen to be rounded the same way: what the floor says is noise as well
+    told = {"rounded": (floor.step or 0.0) / np.sqrt(12), "float32": 2.0**-24 * largest, "float16": 2.0**-11 * largest}
+    noise = max(noise, told.get(floor.kind, 0.0))
     # low-precision arithmetic errs more on 65 tokens than on one; random noise and rounding do not
     allowance = 1.0 if floor.kind in ("noisy", "rounded") else 24.0
-    largest = float(np.abs(probes.answers).max())
     ratio = float(np.sqrt(fdtri(freedom, max(1, int(single.sum()) - head.width - 1), 1 - FALSE_REFUSAL)))
-    expected = max(noise * allowance * ratio, 2.0**-46 * largest)
-    if found > expected:
-        raise NotInFamilyError(
-            f"No single head explains the answers: they miss the best fit by {found:.3g} (rms), but one-token answers show a "
-            "noise of "
-            f"only {noise:.3g}. The target may have several heads, positions or a network behind it. Run `unsoftmax diagnose`.",
-            evidence={"residual": found, "noise": noise, "allowed": expected},
-            model=head.model(),
-        )
+    return found, max(noise * allowance * ratio, 2.0**-46 * largest)

@@ -13,7 +13,7 @@ from unsoftmax.learners.scalar_heads_clusters import ROUNDING, members_error
 from unsoftmax.learners.scalar_heads_flat import flat_heads, lone_bias, narrow_heads, refine_bias
 from unsoftmax.learners.scalar_heads_measure import Heads, Readings, better_station, expected_error, measure
 from unsoftmax.learners.scalar_heads_pairs import Pairs, run_together
-from unsoftmax.learners.scalar_heads_sketch import Sketch, read_values
+from unsoftmax.learners.scalar_heads_sketch import Sketch, read_values, read_values_again
 from unsoftmax.learners.scalar_heads_walk import Line, find_scales, walk
 from unsoftmax.models import Attention
 from unsoftmax.oracles.base import Oracle, phase
@@ -43,7 +43,7 @@ class ScalarHeadsLearner:
     """
 
     heads: int | None = None
-    accuracy: float = 3e-13
+    accuracy: float = 6e-13
     max_norm: float | None = None
     floor: Floor = field(default_factory=Floor)
     attempts: int = 3
@@ -101,13 +101,16 @@ class ScalarHeadsLearner:
         bias = lone_bias(pairs, sketch, values, rng=rng) if lone else None
         phase(oracle, "scores")
         measured = refine(measure_heads(pairs, sketch, values, bias, rng=rng), biased=sketch.biased)
-        phase(oracle, "scores again")
+        phase(oracle, "again")
         measured, error = self._again(pairs, measured, sketch, rng)
         heads = refine_bias(pairs, measured.heads, len(measured.heads.values) - 1) if lone else measured.heads
         return heads, {"expected_error": error, "biased": scales.biased, "crossings": len(crossings)}
 
     def _again(self, pairs: Pairs, measured: Measured, sketch: Sketch, rng: np.random.Generator) -> tuple[Measured, float]:
         """Measure heads again, from a better place, whose readings are too coarse; keep the better readings."""
+        if not measured.samples and len(measured.heads.values) > 1:
+            heads = read_values_again(pairs, measured.heads, rng=rng, reach=sketch.reach, biased=sketch.biased)
+            measured = refine(Measured(heads, measured.readings, []), biased=sketch.biased)
         heads = measured.heads
         errors = {h: _expected(heads, h, taken, sketch.biased) for h, taken in measured.readings.items()}
         weak = [h for h, error in errors.items() if error > self.accuracy]
@@ -155,7 +158,7 @@ def price(width: int, heads: int, *, biased: bool = False) -> list[tuple[str, tu
             2,
         ),
         ("scores", (scores, int(1.15 * scores) + 8 * heads), 2),
-        ("scores again", (0, int(1.1 * heads * width * columns) + 8 * heads), 2),
+        ("again", (0, (heads - 1) * width + int(1.1 * heads * width * columns) + 8 * heads), 2),
         ("check", (FRESH, FRESH), 5),
     ]
     return [(name, (low, high), (low * tokens, high * tokens)) for name, (low, high), tokens in rows]

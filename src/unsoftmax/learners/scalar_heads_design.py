@@ -73,7 +73,7 @@ def patterns(normals: Floats, offsets: Floats, extra: Floats, *, rng: np.random.
     activations = np.concatenate([(scores[chosen] > 0.0).astype(np.float64), np.tile(extra, (len(chosen), 1))], axis=1)
     quality = worth[chosen] / worth[chosen].max()
     while len(rows) < count + len(extra) and len(kinds):
-        gains = np.array([_gain(rows, row) for row in activations]) * np.sqrt(quality)
+        gains = np.array([_gain(rows, row) for row in activations]) * quality
         pick = int(np.argmax(gains))
         if gains[pick] < 1e-9:
             break

@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads_design import patterns, standpoint
-from unsoftmax.learners.scalar_heads_measure import Station, orthonormal, settle
+from unsoftmax.learners.scalar_heads_measure import Heads, Station, orthonormal, settle
 from unsoftmax.learners.scalar_heads_pairs import Pairs, Probe, Task, log_odds
 from unsoftmax.learners.scalar_heads_walk import SATURATED, Crossing, Line
 from unsoftmax.models import Floats
@@ -97,6 +97,39 @@ def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> Fl
         if not len(todo):
             return np.asarray(np.linalg.solve(rows, np.concatenate([pairs.total[None], sums])))
     raise NotIdentifiableError("Two heads lie so close together that no step keeps one on while the other is off.")
+
+
+def read_values_again(pairs: Pairs, heads: Heads, *, rng: np.random.Generator, reach: float, biased: bool) -> Heads:
+    """All V once more, now that every pattern can be foretold at any step: along the axes, without small differences.
+
+    ``(heads - 1) * width`` questions; heads stay as they are where no set of patterns tells them apart.
+    """
+    count, width = heads.values.shape
+    steps, tokens, spans = [], [], []
+    for axis in np.eye(width):
+        rows = np.einsum("d,hde->he", axis, heads.scores)
+        sizes = np.linalg.norm(rows[:, :width], axis=1)
+        live = sizes > 1e-9 * sizes.max()
+        still = 1.0 / (1.0 + np.exp(-np.clip(rows[~live, width] * 1e6, -700.0, 700.0)))  # what no token switches
+        chosen, patterns_ = patterns(rows[live, :width], rows[live, width], still, rng=rng, reach=reach)
+        if len(patterns_) < count:
+            return heads
+        for token in chosen:
+            zoom = 2.0 * SATURATED / float(np.abs(rows[live, :width] @ token + rows[live, width]).min())
+            stretch = 1.0 if biased else float(np.sqrt(zoom / (16.0 * np.linalg.norm(token))))
+            steps.append(zoom / stretch * axis)
+            tokens.append(token * stretch)
+        spans.append(len(chosen))
+    if count == 1:
+        return Heads(heads.scores, pairs.total[None])
+    responses, u = pairs.respond(np.array(steps), np.array(tokens))
+    on = heads.sigmoids(u, np.array(tokens))
+    values = np.zeros_like(heads.values)
+    for i, span in enumerate(np.split(np.arange(len(u)), np.cumsum(spans)[:-1])):
+        rows = np.concatenate([np.ones((1, count)), on[span]])
+        values[:, i] = np.linalg.solve(rows, np.append(pairs.total[i], responses[span] / u[span, i]))
+    close = np.linalg.norm(values - heads.values, axis=1) <= 1e-6 * np.linalg.norm(heads.values, axis=1)
+    return Heads(heads.scores, values) if close.all() else heads
 
 
 def first_station(sketch: Sketch, cluster: Cluster, *, rng: np.random.Generator) -> tuple[Station, Floats]:

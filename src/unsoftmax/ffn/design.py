@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from unsoftmax.ffn.hinges import Hinges, NormalEquations, design_at
@@ -13,11 +14,11 @@ LARGEST = 4500  # parameters; beyond, the triangular solves for the pool cost mo
 
 def choose_points(
     hinges: Hinges, system: NormalEquations, pool: Floats, noise: Floats, goal: float, most: int, *, rng: np.random.Generator
-) -> tuple[Floats, float]:
+) -> NDArray[np.intp]:
     """Greedily pick the points of ``pool`` whose answers are predicted worst, until none is predicted worse than ``goal``.
 
     A pivoted Cholesky factorisation of the covariance of the predictions: its remaining diagonal is what is still unknown after the
-    picks so far. Returns the indices (at most ``most``) and the standard error left, both in units of the answers.
+    picks so far. Returns at most ``most`` indices; ``goal`` and ``noise`` are in units of the answers.
     """
     mix = rng.normal(size=hinges.out.shape[1])
     rows = design_at(hinges, system.centre, pool, pool, np.ones(len(pool)))
@@ -39,4 +40,4 @@ def choose_points(
         unknown = np.maximum(unknown - columns[:, step] ** 2, 0.0)
         unknown[best] = min(unknown[best], noise[best] ** 2)
         picks.append(best)
-    return np.array(picks, dtype=int), float(np.sqrt(unknown.max()))
+    return np.array(picks, dtype=np.intp)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.ffn.learner import FFNLearner, Found, canonical_network
+from unsoftmax.ffn.forms import Found, canonical_network
+from unsoftmax.ffn.learner import FFNLearner
 from unsoftmax.ffn.questions import Questions
 from unsoftmax.learners.transformer_fit import JointFit
 from unsoftmax.learners.transformer_model import Mixture, Sequences

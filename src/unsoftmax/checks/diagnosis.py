@@ -229,9 +229,10 @@ def _relu(case: Case, found: _Findings, point: Pilot, size: float) -> tuple[str,
             found.heads, found.residual = 1, False
             return "transformer", "The mean of the tokens (scores are zero), then a network with ReLU."
         raise name_bent(case, point.scale, "piecewise")
-    outcome, residual = transformer(case, point.scale)
+    scale = point.scale * min(1.0, 0.4 / point.strength)
+    outcome, residual = transformer(case, scale)
     if outcome.passed is None and residual is not False and case.left() > 80:
-        outcome, residual = transformer(case, point.scale)  # another plane: the detour by one-token answers is closed
+        outcome, residual = transformer(case, scale)  # another plane: the detour by one-token answers is closed
     if outcome.passed and grows(case, size) and (not case.coarse or _kinks(case, size)):
         found.heads, found.residual = 1, residual
         extra = ", the last token added," if residual else ""

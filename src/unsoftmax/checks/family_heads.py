@@ -12,7 +12,8 @@ from unsoftmax.models import Floats
 FIT, CHECK, FAR = 44, 7, 6
 MOST_SCALAR = 5
 MOST_VECTOR = 16
-STARTS = 30  # per head
+STARTS = 60  # per head
+LARGEST = 1.5  # largest factor of the steps, as a power of two
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,8 +71,10 @@ def several_heads(case: Case, scale: float) -> Heads:
     limit = (
         8 if case.floor.absolute else 4
     )  # floors: rounding errors are uniform and add up, number noise is measured at three deviations
+    fewer: Floats | None = None
     for heads in counts:
-        found = _fit(design.rows(slice(FIT)), Y[:FIT], heads, case.rng, noise)
+        found = _fit(design.rows(slice(FIT)), Y[:FIT], heads, case.rng, noise, fewer)
+        fewer = found.survivors
         if found.worst > limit * noise:
             best = min(best, Heads(None, found.worst / (limit * noise), np.inf), key=lambda h: h.fit)
             continue
@@ -109,13 +112,14 @@ def several_heads(case: Case, scale: float) -> Heads:
 def _design(rng: np.random.Generator) -> Design:
     rows, kinds, length = FIT + CHECK + FAR, 4, 24
     steps = np.zeros((rows, kinds))
-    steps[:, :-1] = rng.uniform(-2.0, 2.0, size=(rows, kinds - 1))
+    # sizes over three octaves both ways: heads of one layer differ in scale, and values that cancel mislead the pilot
+    steps[:, :-1] = rng.uniform(-2.0, 2.0, size=(rows, kinds - 1)) * 2.0 ** rng.uniform(-3.0, LARGEST, size=(rows, 1))
     copies = np.ones((rows, kinds))
     for row in copies:
         cuts = np.sort(rng.choice(np.arange(1, length), size=kinds - 1, replace=False))
         row[:] = np.diff(np.r_[0, cuts, length])
     t = rng.uniform(-2.0, 2.0, size=rows)
-    steps[-FAR:] *= 3
+    steps[-FAR:] *= 6 / np.abs(steps[-FAR:]).max(axis=1, keepdims=True)
     t[-FAR:] *= 2
     return Design(steps, copies, t)
 
@@ -137,16 +141,21 @@ class Fit:
     pace: Floats
     A: Floats
     worst: float
+    survivors: Floats  # (starts, heads, 2): where the better starts ended
 
 
-def _fit(design: Design, Y: Floats, heads: int, rng: np.random.Generator, noise: float) -> Fit:
+def _fit(design: Design, Y: Floats, heads: int, rng: np.random.Generator, noise: float, fewer: Floats | None) -> Fit:
     """Best fit of a number of heads: from a scan for vector answers, from random starts for scalar ones."""
     starts: Floats | None = None
     if 1 < Y.shape[1] >= heads:
         starts = _scan(design, Y, heads)
     if starts is None:
         many = STARTS * heads
-        starts = rng.normal(size=(many, heads, 2)) * rng.uniform(0.3, 2.5, size=(many, 1, 1))
+        starts = rng.normal(size=(many, heads, 2)) * 2.0 ** rng.uniform(-3.0, 2.5, size=(many, 1, 1))
+        if fewer is not None:  # one head more than what fitted best so far
+            grown = np.repeat(fewer, 8, axis=0)
+            extra = rng.normal(size=(len(grown), 1, 2)) * 2.0 ** rng.uniform(-3.0, 2.5, size=(len(grown), 1, 1))
+            starts = np.concatenate([starts, np.concatenate([grown, extra], axis=1)])
     return _descend(design, Y, starts, noise)
 
 
@@ -181,7 +190,7 @@ def _descend(design: Design, Y: Floats, starts: Floats, noise: float) -> Fit:
     for _ in range(4):  # a few plain Gauss-Newton steps through QR: normal equations stop early
         theta = _polish(design, Y, theta)
     A, rest, _ = _residual(design, Y, theta)
-    return Fit(theta[0, :, 0], theta[0, :, 1], A[0], float(np.abs(rest).max()))
+    return Fit(theta[0, :, 0], theta[0, :, 1], A[0], float(np.abs(rest).max()), current)
 
 
 def _residual(design: Design, Y: Floats, theta: Floats) -> tuple[Floats, Floats, Floats]:

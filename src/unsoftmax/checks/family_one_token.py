@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.checks.family_case import Case, outside
+from unsoftmax.checks.family_case import Case, inconclusive, outside
 from unsoftmax.models import Floats
 
 PLACES = 6  # where curvature is looked at
@@ -187,31 +187,30 @@ def pilot(case: Case) -> Pilot:
     """Find the scale at which ``[x+u, x-u, x]`` differs from ``[x]`` by about half of what ``[x+u, x+u, x]`` does.
 
     With equal weights the three tokens average to x whatever network stands behind and whether or not there is a residual, so that
-    the response measures the scores alone: half the score difference while that is small, one in the end. 8 queries a step.
+    the response measures the scores alone: half the score difference while that is small, one in the end. 12 queries a step.
     """
     case.begin("scale")
-    pairs = case.draw(2, 2)
+    pairs = case.draw(3, 2)
     scale, seen = case.cap(case.width**-0.25, 4.0), {}
     for _ in range(7):
-        answers = case.attempt(np.concatenate([_triple(scale * x, scale * u) for x, u in pairs]))
-        if answers is None:
+        response = _respond(case, pairs, scale)
+        if response is None:  # overflow
             case.reach = min(case.reach, 2 * scale)
-            scale /= 4
+            scale /= 16
             continue
-        x, mixed, up, down = answers.reshape(2, 4, -1).transpose(1, 0, 2)
-        loud = np.abs(up - x).max(axis=-1) + np.abs(down - x).max(axis=-1)
-        if float(loud.max()) <= case.tolerance(answers):
+        odd, loud, level = response
+        if loud <= level:
             return _listen(case, pairs, scale)
-        odd = np.abs(mixed - x).max(axis=-1)
-        heard = float(odd.max()) > case.tolerance(answers)
-        strength = float(np.minimum(1.0, odd / np.maximum(loud, 1e-300)).max())  # the larger of two: chance makes scores small
-        seen[scale] = strength if heard else 0.0
+        strength = min(1.0, odd / loud)
+        seen[scale] = strength if odd > level else 0.0
         if 0.2 <= strength <= 0.6:
             break
-        following = case.cap(scale * _factor(strength, heard), 4.0)
+        following = case.cap(scale * _factor(strength, odd > level), 4.0)
         if any(abs(following / s - 1) < 0.05 for s in seen):
             break
         scale = following
+    if not seen:
+        raise inconclusive("overflow", "The target fails on sequences of three tokens, however short the tokens are.")
     best = min(seen, key=lambda s: abs(math.log(max(seen[s], 1e-9) / 0.4)))
     strength = seen[best]
     flat = strength == 0.0 and max(seen) >= case.cap(4 * case.width**-0.25, 4.0)
@@ -220,25 +219,30 @@ def pilot(case: Case) -> Pilot:
     return Pilot(best, strength, flat=flat, hard=hard)
 
 
+def _respond(case: Case, pairs: Floats, scale: float) -> tuple[float, float, float] | None:
+    """Response to unequal weights, response to earlier tokens at all, and what the floor explains; summed, as values may cancel."""
+    answers = case.attempt(
+        np.concatenate([[[x, x, x], [x + u, x - u, x], [x + u, x + u, x], [x - u, x - u, x]] for x, u in scale * pairs])
+    )
+    if answers is None:
+        return None
+    x, mixed, up, down = answers.reshape(len(pairs), 4, -1).transpose(1, 0, 2)
+    odd, loud = np.abs(mixed - x).max(axis=-1).sum(), (np.abs(up - x).max(axis=-1) + np.abs(down - x).max(axis=-1)).sum()
+    return float(odd), float(loud), case.tolerance(answers)
+
+
 def _factor(strength: float, heard: bool) -> float:
     """Next scale over the present one: scores grow with its square where no bias dominates."""
     if strength > 0.6:
-        return 0.06 if strength > 0.85 else 0.35
+        return 0.1 if strength > 0.9 else 0.35
     return min(1e3, math.sqrt(0.4 / strength)) if heard else 8.0
-
-
-def _triple(x: Floats, u: Floats) -> Floats:
-    return np.stack([[x, x, x], [x + u, x - u, x], [x + u, x + u, x], [x - u, x - u, x]])
 
 
 def _listen(case: Case, pairs: Floats, scale: float) -> Pilot:
     """Earlier tokens were not heard at ``scale``; try shorter and longer ones before saying that they are never heard."""
     for factor in (1 / 16, 4.0):
         size = case.cap(factor * scale, 4.0)
-        answers = case.attempt(np.concatenate([_triple(size * x, size * u) for x, u in pairs]))
-        if answers is None:
-            continue
-        x, _, up, down = answers.reshape(2, 4, -1).transpose(1, 0, 2)
-        if float((np.abs(up - x) + np.abs(down - x)).max()) > case.tolerance(answers):
+        response = _respond(case, pairs, size)
+        if response is not None and response[1] > response[2]:
             return Pilot(size, 0.3)
     return Pilot(scale, 0.0, listens=False)

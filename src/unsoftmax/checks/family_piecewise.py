@@ -123,7 +123,9 @@ def _cells(
     foretold = whole * (2 / (2 + 3 * decay))[..., None]
     error = noise / np.sqrt(size)
     slope = 15 * decay / (4 * (1 + 4 * decay) ** 2)  # |d ratio / d z|
-    errors = error * np.sqrt(2 + ratio**2) / slope
+    errors = (
+        error * np.sqrt(2 + ratio**2) / slope + 4 * case.floor.relative / step
+    )  # scores are rounded in proportion to their size
     off = np.abs(middle - foretold).max(axis=-1)
     flat = np.abs(low - ratio[..., None] * high).max(axis=-1)
     allowed = 10 * noise + np.sqrt(size) * errors
@@ -181,7 +183,15 @@ def _alike(case: Case, plane: Plane, unit: float, residual: bool | None) -> tupl
     effect = np.abs(answers - lasts).max(axis=1)
     length = np.array([float(np.linalg.norm(drift)) for drift, _ in sizes])
     # the network's steepness per coordinate, as seen between the last token and the mean; twice for other cells
-    tolerance = 12 * noise + 1.5 * effect / np.maximum(length, 1e-300) * np.array([float(limit.sum()) for limit in limits])
+    # and scores themselves carry rounding errors in proportion to their size, which is that of the long tokens
+    rounding = 8 * case.floor.relative / unit**2
+    tolerance = (
+        12 * noise
+        + rounding * effect
+        + 1.5 * effect / np.maximum(length, 1e-300) * np.array([float(limit.sum()) for limit in limits])
+    )
+    if not case.coarse:
+        tolerance *= 20  # exact answers leave room: what is not one head misses by a million
     worst = float((np.abs(answers - same).max(axis=1) / tolerance).max())
     power = float(np.median(effect / tolerance))
     passed = case.record(

@@ -187,7 +187,8 @@ class TokenReader:
                 self._ask_about(last, np.array([np.argmax(np.abs(directions @ weakest) * free)]))
                 continue
             spanned = np.linalg.qr(directions[keys[good]].T)[0]
-            self._ask_about(last, well_placed(directions - directions @ spanned @ spanned.T, free, count))
+            calm = free * self._unsaturated(last, directions)
+            self._ask_about(last, well_placed(directions - directions @ spanned @ spanned.T, calm, count))
         keys, scores, errors = self._known(last)
         usable = np.isfinite(errors)
         if usable.sum() < space.shape[1]:
@@ -198,6 +199,17 @@ class TokenReader:
         whole = np.eye(space.shape[1])
         column, error, _ = _fit(directions[keys[usable]], scores[usable], errors[usable], whole, np.zeros(len(whole)))
         return space @ column, error
+
+    def _unsaturated(self, last: int, directions: Floats) -> Floats:
+        """How much each key is to be preferred, judging by the scores known so far, if its score must not saturate."""
+        keys, scores, errors = self._known(last)
+        rough = np.isfinite(errors)
+        lengths = np.linalg.norm(directions, axis=1)
+        if rough.sum() < directions.shape[1]:
+            return np.asarray(1 / (lengths + 0.1 * lengths.mean()))
+        rows = directions[keys[rough]] / errors[rough, None]
+        expected = np.abs(directions @ np.linalg.lstsq(rows, scores[rough] / errors[rough], rcond=None)[0])
+        return np.asarray(lengths / lengths.mean() * np.exp(-np.clip(expected - 3.0, 0.0, 50.0)))
 
     def _columns_within(self, lasts: Indices, space: Floats) -> tuple[Floats, float]:
         """Columns known to lie in ``space``, from as many keys each as it has dimensions, all asked at once."""

@@ -330,3 +330,28 @@ def test_misuse_is_a_value_error(bad):
 def test_planning_rejects_nonsense():
     with pytest.raises(ValueError, match="positive"):
         queries_for(0.0, noise=1.0, max_norm=1.0, width=4)
+
+
+def test_rounded_answers_of_a_head_with_biases_are_cut_as_well():
+    head = drawn_head(6, 5, bias=True)
+    learner = NoisyHeadLearner(max_norm=limit(5), queries=300, floor=Floor("rounded", absolute=5e-4, step=1e-3))
+    learned = learner.run(Rounded(CallableOracle(head), decimals=3), rng=np.random.default_rng(0))
+    assert learned.model.has_c
+    assert learned.model.has_b
+    for name in ("W", "V", "c"):
+        assert rms(getattr(learned.model, name) - getattr(head, name)) < 0.02e-3
+    assert np.mean(np.abs(learned.model.c - head.c) <= learned.bounds.c) >= 0.6
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=seeds, width=st.integers(1, 5), scale=st.floats(0.1, 12.0))
+def test_no_wrong_head_is_handed_over_however_steep_its_scores(seed, width, scale):
+    rng = np.random.default_rng(seed)
+    head = Attention.single(scale * rng.normal(size=(width, width)), rng.normal(size=width))
+    oracle = Noisy(CallableOracle(head), 1e-4 * np.linalg.norm(head.V), seed=1)
+    learner = NoisyHeadLearner(max_norm=2.0, queries=6 * (width**2 + width) + 30)
+    try:
+        learned = learner.run(oracle, rng=rng)
+    except (TooNoisyError, NotInFamilyError):
+        return
+    assert rms(learned.model.W - head.W) < 6 * learned.evidence["standard_error_W"]

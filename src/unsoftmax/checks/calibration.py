@@ -200,7 +200,7 @@ def _clip_norm(asked: _Asked) -> float | None:
     system = np.pad(COMBINATIONS * share, ((0, 0), (0, 1)), constant_values=1.0)
     left = asked.combined - system @ np.linalg.lstsq(system, asked.combined, rcond=None)[0]
     explained = np.sqrt(np.mean(left**2)) <= max(0.2 * asked.spread, 2 * noise, 1e-9 * float(np.abs(asked.combined).max()))
-    return norm if explained or asked.affine else None
+    return float(norm) if explained or asked.affine else None
 
 
 def _rounded(asked: _Asked, dependent: bool) -> Calibration | None:

@@ -11,7 +11,7 @@ from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, TooNoisy
 from unsoftmax.learners.noisy_design import frames, tilted_keys
 from unsoftmax.learners.noisy_fit import Errors, Head, fit, linear_start, standard_errors, unpacked
 from unsoftmax.learners.noisy_low_rank import Columns, ask_columns, fit_low_rank, more_columns
-from unsoftmax.learners.noisy_plan import FEWEST_PER_PARAMETER, Forecast, queries_for
+from unsoftmax.learners.noisy_plan import FEWEST_PER_PARAMETER, Forecast, ideal_error, queries_for
 from unsoftmax.learners.noisy_probes import Probes, ask_pairs, ask_tokens, joined
 from unsoftmax.learners.noisy_rounding import REACH, cut
 from unsoftmax.learners.noisy_stages import (
@@ -35,10 +35,11 @@ PILOT_SCORE = 0.3  # error of a score that the pilot may leave
 # below this width a full fit costs less than finding out that the rank is low
 SEARCH_RANK_FROM = 16
 # cutting solves dense systems in all parameters many times a round
-CUT_UP_TO = 16
+CUT_UP_TO = 24
 # what counts as known: a tenth of W, or scores to 0.05
 RESOLUTION = 0.1
 SCORE_RESOLUTION = 0.05
+SATURATION = 1000.0  # times the error that balanced questions leave: beyond, hardly any answer depends on W
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,17 @@ class _Run:
     def refuse_unresolved(self, head: Head, errors: Errors, asked: int) -> None:
         """Refuse where the error bars are as wide as W itself, or wider than the accuracy asked for."""
         rms = float(np.sqrt(np.mean(errors.W**2)))
+        size = float(np.linalg.norm(head.v))
+        ideal = ideal_error(asked, noise=errors.noise, max_norm=self.norm, width=self.width, value_norm=size)
+        if rms > SATURATION * ideal + 2.0**-40 * float(np.abs(head.W).max()):
+            raise TooNoisyError(
+                f"The answers saturate: they leave W uncertain by {rms:.3g}, where moderate scores would leave {ideal:.3g}. The "
+                "scores are "
+                f"far too steep for tokens of length {self.norm:.3g}; give a smaller `max_norm`, or more queries to find the "
+                "right length.",
+                evidence={"standard_error_W": rms, "ideal": ideal, "queries": 4 * asked},
+                model=head.model(),
+            )
         wanted = self.wanted(head, errors) if self.settings.accuracy is None else 1.3 * self.settings.accuracy
         if rms > wanted:
             self.refuse(head, errors, int(np.ceil(asked * (rms / wanted) ** 2)), rms, asked)

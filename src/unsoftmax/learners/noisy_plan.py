@@ -41,6 +41,11 @@ def queries_for(accuracy: float, *, noise: float, max_norm: float, width: int, v
     return min(MOST_QUERIES, max(FEWEST_PER_PARAMETER * (width**2 + width) + 4, math.ceil(wanted)))
 
 
+def ideal_error(queries: int, *, noise: float, max_norm: float, width: int, value_norm: float) -> float:
+    """The rms error of W that ``queries`` balanced questions would leave if none were spent on anything else."""
+    return 2 * width * noise / (max_norm**3 * value_norm * math.sqrt(queries))
+
+
 class Forecast:
     """The error that more questions would leave, from a fitted pilot; asks nothing."""
 

@@ -81,8 +81,8 @@ def ask_pilot(oracle: Oracle, head: Head, count: int, norm: float, copies: int, 
         saturated = np.abs(asked[-1].answers - head.b) > SATURATED * (keys @ head.v)
         moderate = saturated.mean() <= 0.25
         if not moderate:
-            last_norm /= 2
-            if last_norm < norm / 64:
+            last_norm /= 4
+            if last_norm < norm / 1024:
                 last_norm, key_norm = norm, key_norm / 4
     return asked
 

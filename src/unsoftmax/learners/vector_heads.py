@@ -18,12 +18,12 @@ from unsoftmax.learners.vector_heads_answers import Answers, unit
 from unsoftmax.learners.vector_heads_demixing import Totals, demix, one_token
 from unsoftmax.learners.vector_heads_scores import group_size, read_matrices
 from unsoftmax.learners.vector_heads_short_tokens import read_matrices_everywhere
-from unsoftmax.learners.vector_heads_values import collect, slices_for, switched, values_from
+from unsoftmax.learners.vector_heads_values import Values, collect, slices_for, switched, values_from
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
-ATTEMPTS = 2  # a base direction may be unlucky for one head; a target outside the family fails every time
+ATTEMPTS = 2  # a base direction may be unlucky for one head; the second try is always at the last position
 COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
 SELF_CHECKS = 6
 
@@ -66,12 +66,15 @@ class VectorHeadsLearner:
         first = oracle(np.zeros((1, 2, oracle.width)))
         b = first.reshape(-1, first.shape[-1] if first.ndim > 1 else 1)[-1]
         everywhere = first.ndim == 3 and self.floor.kind == "exact" and self.max_norm is None
-        totals = Totals(b=b, total=np.zeros((oracle.width, len(b)))) if everywhere else one_token(answers, b, rng)
+        totals = None
         for attempt in range(ATTEMPTS):
             try:
-                return self._everywhere(answers, totals, rng) if everywhere else self._last(answers, totals, rng)
+                if everywhere and attempt == 0:
+                    return self._everywhere(answers, Totals(b=b, total=np.zeros((oracle.width, len(b)))), rng)
+                totals = totals or one_token(answers, b, rng)
+                return self._last(answers, totals, rng)
             except NotInFamilyError as error:
-                if attempt == ATTEMPTS - 1:
+                if attempt == ATTEMPTS - 1 or totals is None and not everywhere:
                     if self.floor.kind != "exact":
                         message = f"{error} The answers are {self.floor.kind}; exact ones may do."
                         raise TooNoisyError(message, evidence=error.evidence, model=error.model) from error
@@ -85,7 +88,7 @@ class VectorHeadsLearner:
         values = spread_values(answers, slices, rng) if len(slices.U) < answers.width else values_from(answers, slices, None)
         offsets = read_offsets(Pairs(answers, totals, mixture))
         offset = float(np.abs(offsets).max()) if offsets.any() else None
-        scores = read_matrices_everywhere(answers, totals, values.V, offset, rng, causal=causal)
+        scores = read_matrices_everywhere(answers, totals, values.V, offset, rng, size=keys_per_question(values), causal=causal)
         model = assemble(answers, totals.b, values.V, scores.W, scores.c)
         self_check(answers, model, rng)
         return package(model, scores.ranks, values.ranks, scores.residual)
@@ -97,10 +100,17 @@ class VectorHeadsLearner:
         values = values_from(answers, slices, totals.total if len(slices.U) < answers.width else None)
         offset = float(np.abs(steering.offsets).max()) if steering.offsets.any() else None
         guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
-        scores = read_matrices(answers, totals, values.V, steering.strength, offset, rng, rank=guess)
+        scores = read_matrices(
+            answers, totals, values.V, steering.strength, offset, rng, rank=guess, size=keys_per_question(values)
+        )
         model = assemble(answers, totals.b, values.V, scores.W, scores.c)
         self_check(answers, model, rng)
         return package(model, scores.ranks, values.ranks, scores.residual)
+
+
+def keys_per_question(values: Values) -> int:
+    """As many keys as the values of every head keep apart."""
+    return group_size(values.V.shape[2], len(values.V), min(values.ranks))
 
 
 def assemble(answers: Answers, b: Floats, V: Floats, W: Floats, c: Floats | None) -> Attention:
@@ -159,7 +169,7 @@ def price(width: int, outputs: int, heads: int, rank: int | None = None, *, bias
         rank: rank of W and V of each head; None for full rank.
         biases: whether there is a query bias c.
     """
-    size = group_size(outputs, heads)
+    size = group_size(outputs, heads, min(width, outputs) if rank is None else rank)
     low = rank is not None and rank * heads <= outputs and rank < width - 2
     goal = slices_for(rank) if low and rank is not None else width
     slices, count = 1, 0

@@ -115,14 +115,22 @@ class ScoreMatrices:
     residual: float
 
 
-def group_size(outputs: int, heads: int) -> int:
-    """Keys per question: below ``outputs / heads`` by enough to keep the solve well conditioned."""
-    room = outputs / heads
+def group_size(outputs: int, heads: int, rank: int) -> int:
+    """Keys per question: below ``outputs / heads`` and the rank of the values by enough to keep the solve well conditioned."""
+    room = min(outputs / heads, rank)
     return int(max(1, min(40, 0.75 * room if room >= 8 else 0.5 * room)))
 
 
 def read_matrices(
-    answers: Answers, totals: Totals, V: Floats, strength: float, offset: float | None, rng: np.random.Generator, *, rank: int
+    answers: Answers,
+    totals: Totals,
+    V: Floats,
+    strength: float,
+    offset: float | None,
+    rng: np.random.Generator,
+    *,
+    rank: int,
+    size: int,
 ) -> ScoreMatrices:
     """Read W and c: columns ``W_h x + c_h`` until their rank is known, then only as many rows as that rank needs.
 
@@ -137,9 +145,9 @@ def read_matrices(
         offset: typical ``c·u`` for a step of length one; None without c.
         rng: randomness.
         rank: guess of the rank of W, from the values.
+        size: keys per question.
     """
-    heads, width, outputs = V.shape
-    size = group_size(outputs, heads)
+    heads, width, _ = V.shape
     tries = 200 if width <= 16 else 20 if width <= 64 else 3
     keys = best_keys(V, width, size, rng, tries)
     length = longest_step(answers, offset)

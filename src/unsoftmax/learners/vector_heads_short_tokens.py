@@ -15,7 +15,6 @@ from unsoftmax.learners.vector_heads_scores import (
     best_keys,
     column_range,
     demand,
-    group_size,
     key_groups,
     longest_step,
     read_biases,
@@ -40,15 +39,14 @@ class Layer:
 
 
 def read_matrices_everywhere(
-    answers: Answers, totals: Totals, V: Floats, offset: float | None, rng: np.random.Generator, *, causal: bool
+    answers: Answers, totals: Totals, V: Floats, offset: float | None, rng: np.random.Generator, *, size: int, causal: bool
 ) -> ScoreMatrices:
     """W and c: about ``8 + ceil(width / g)`` queries; with c ``ceil(width / g)`` more, and ``ceil(heads / g)`` for its span.
 
     Long keys saturate through c, so they are taken orthogonal to every ``c_h``. The few directions left are read with keys as
     long as c allows; beside those the other tokens are not quite short, and what they do is taken into account in a few passes.
     """
-    heads, width, outputs = V.shape
-    size = group_size(outputs, heads)
+    heads, width, _ = V.shape
     tries = 50 if width <= 16 else 10 if width <= 64 else 2
     c = np.zeros((heads, width))
     step = longest_step(answers, offset)

@@ -182,14 +182,11 @@ def _alike(case: Case, plane: Plane, unit: float, residual: bool | None) -> tupl
     noise = case.noise(answers, same, alone, lasts)
     effect = np.abs(answers - lasts).max(axis=1)
     length = np.array([float(np.linalg.norm(drift)) for drift, _ in sizes])
-    # the network's steepness per coordinate, as seen between the last token and the mean; twice for other cells
+    # the network's steepness per coordinate, as seen between the last token and the mean; twice for other cells;
     # and scores themselves carry rounding errors in proportion to their size, which is that of the long tokens
     rounding = 8 * case.floor.relative / unit**2
-    tolerance = (
-        12 * noise
-        + rounding * effect
-        + 1.5 * effect / np.maximum(length, 1e-300) * np.array([float(limit.sum()) for limit in limits])
-    )
+    doubts = np.array([float(limit.sum()) for limit in limits])
+    tolerance = 12 * noise + rounding * effect + 1.5 * effect / np.maximum(length, 1e-300) * doubts
     if not case.coarse:
         tolerance *= 20  # exact answers leave room: what is not one head misses by a million
     worst = float((np.abs(answers - same).max(axis=1) / tolerance).max())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,7 +28,11 @@ def phase_transition(seeds: range, quick: bool) -> int:
     print("| solver | d | r | " + " | ".join(f"{factor:g}" for factor in factors) + " | wrong | worst error | CPU s |")
     print("|---|---|---|" + "---|" * (len(factors) + 3))
     missed = 0
-    cases = [("factored", d, r) for d in (16, 32, 64) for r in (1, 2, 4)] + [("nuclear", d, r) for d in (16, 32) for r in (1, 2)]
+    cases = [("factored", d, r) for d in (16, 32, 64) for r in (1, 2, 4)] + [
+        ("nuclear", 16, 1),
+        ("nuclear", 16, 2),
+        ("nuclear", 32, 1),
+    ]
     for method, width, rank in cases[: 4 if quick else None]:
         counts, wrong, worst, seconds = [], 0, 0.0, 0.0
         for factor in factors:
@@ -113,7 +118,7 @@ def grids(seeds: range) -> int:
                 bill.append(oracle.spent)
                 gaps = np.abs(found.W[0] - W) / step, np.abs(found.V[0] - head.V[0]) / value_step  # type: ignore[union-attr, index]
                 exact = 0.0 if grid != "auto" else 1e-9  # an unknown step has its last bit open
-                wrong += int((gaps[0] > exact).sum()) + int((gaps[1] > 1e-9).sum())
+                wrong += int((gaps[0] > exact).sum()) + int((gaps[1] > 0).sum())
             try:
                 GridLearner(grid=float(step) * 1.01).run(CallableOracle(head), rng=np.random.default_rng(seed))
             except RefusalError:
@@ -134,7 +139,7 @@ def main() -> int:
     options = parser.parse_args()
     first, quick = options.first_seed, options.quick
     print(f"Seeds from {first} on.")
-    parts = {
+    parts: dict[str, Callable[[], int]] = {
         "fixed": lambda: phase_transition(range(first, first + (3 if quick else 10)), quick),
         "tokens": lambda: tokens(range(first, first + 10), quick),
         "grid": lambda: grids(range(first, first + (5 if quick else 20))),

@@ -11,7 +11,7 @@ from unsoftmax.learners.grid_reader import CONFIRM, COPIES, LEFT_OVER, SAMPLES, 
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
-from unsoftmax.probes.packed import Integers, capacity, common_step, strips
+from unsoftmax.probes.packed import ANSWER_BITS, SAFE_BITS, Integers, capacity, common_step, strips
 from unsoftmax.results import Floor, Learned
 
 
@@ -46,11 +46,13 @@ class GridLearner:
             steps = reader.find_steps()
             if steps is None:
                 return self._plain(oracle, steps, rng)
-        multiples = reader.multiples(steps)
-        if multiples is None and isinstance(self.grid, str):  # the first entries shared a step that the others do not
+        found = isinstance(self.grid, str)
+        rough = found and any(float(f"{step:.9g}") != step for step in steps)  # measured, not guessed as a short number
+        multiples = reader.multiples(steps, SAFE_BITS if rough else ANSWER_BITS)
+        if multiples is None and found:  # the first entries shared a step that the others do not
             return self._plain(oracle, None, rng)
         if multiples is None:
-            raise off_grid(steps, "packed answers are not whole numbers of steps")
+            raise off_grid(steps, "its entries are not whole numbers of steps")
         model = Attention.single(W=multiples * steps[:, None], v=reader.v, b=reader.b)
         return Learned(
             model=model, ambiguity=_AMBIGUITY, notes=(_grid_note(steps, multiples),), evidence=_evidence(steps, multiples)

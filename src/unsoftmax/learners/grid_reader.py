@@ -7,7 +7,7 @@ import numpy as np
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.probes.packed import Integers, base_of, capacity, common_step, digits, strips
+from unsoftmax.probes.packed import ANSWER_BITS, Integers, base_of, capacity, common_step, digits, exact_step, strips
 
 KEY = 2.0**200  # size of keys, and of 1 / last tokens: the last token's own value and score vanish beside the key's
 TILT = 2.0**-60  # share of the strongest value in every key, so that none is worthless; too little to show in a digit
@@ -17,6 +17,8 @@ TOP = 3.0  # largest score: beyond it the upper tail loses bits, below it the ro
 SAMPLE_LARGEST = 2**19 - 1  # range allowed for the first entries, before the range is known
 RANGES = (1, 8, 128, 2048, 32768, SAMPLE_LARGEST)  # largest multiples: ternary, int4, int8, …
 LEFT_OVER = 0.25  # a number this far from whole does not lie on the grid
+BLANK = 2.0**-40  # a score this far below the largest one that the scale allows is rounding
+SMALLEST = 2.0**-80  # scale at which entries that never showed count as zero
 SAMPLES = 3  # queries of two entries each
 CONFIRM = 2
 VALUE_SAMPLES = 6  # six multiples all share a factor in 2% of the cases
@@ -54,7 +56,7 @@ class PackedReader:
         if given is not None and np.ptp(given) == 0 and np.abs(sample / given[0] - np.rint(sample / given[0])).max() < 1e-6:
             steps.append(float(given[0]))
         own = common_step(sample, fewest=1)
-        return steps + ([] if own is None else [own, own / 2, own / 3])
+        return steps + ([] if own is None else [exact_step(sample, own / share) for share in (1, 2, 3)])
 
     def _values_of(self, tokens: Floats) -> Floats:
         """``tokens @ v`` from one-token answers; the tokens are sent long, to drown the constant."""
@@ -106,16 +108,16 @@ class PackedReader:
         gain = TOP / np.broadcast_to(top, len(rows))
         return self.scores(rows * np.where(self.v < 0, -1.0, 1.0), columns * gain[:, None]) / gain
 
-    def multiples(self, steps: Floats) -> Integers | None:
-        """The whole numbers ``W / steps``, or None if they are not whole."""
+    def multiples(self, steps: Floats, bits: float = ANSWER_BITS) -> Integers | None:
+        """The whole numbers ``W / steps``, or None if they are not whole; ``bits`` of each answer are used."""
         phase(self.oracle, "range")
         sample = self._sample(steps)
         if sample is None:
-            raise off_grid(steps, "the first entries read are not whole numbers of steps")
+            return None
         start = RANGES.index(_range_of(sample))
         for largest in RANGES[start : start + 3]:
             phase(self.oracle, "entries")
-            found = self._entries(steps, largest)
+            found = self._entries(steps, largest, bits)
             if found is None:
                 continue
             phase(self.oracle, "confirm")
@@ -135,9 +137,9 @@ class PackedReader:
         found, rest = digits(self.products(keys, np.eye(self.width)[columns], SAMPLE_LARGEST * base), base, 2)
         return None if not np.isfinite(rest).all() or np.abs(rest).max() > 2.0**-6 else found * signs
 
-    def _entries(self, steps: Floats, largest: int) -> Integers | None:
+    def _entries(self, steps: Floats, largest: int, bits: float) -> Integers | None:
         """Every entry, tile by tile; None if an answer is not a whole number."""
-        base, limit = base_of(largest), capacity(largest)
+        base, limit = base_of(largest), capacity(largest, bits)
         found = np.zeros((self.width, self.width), dtype=np.int64)
         signs = np.where(self.v < 0, -1, 1)
         column = 0
@@ -194,14 +196,18 @@ class PackedReader:
         signs = np.where(self.v < 0, -1.0, 1.0)[rows]
         entries = np.zeros(len(rows))
         top = np.full(len(rows), TOP)
+        todo = np.ones(len(rows), dtype=bool)
         for _ in range(12):
-            entries = self.products(keys, tokens, top) * signs
+            entries[todo] = self.products(keys[todo], tokens[todo], top[todo]) * signs[todo]
             size = np.abs(entries)
-            again = (size > 2 * top) | ((size > 0) & (size < top / 8))
-            if not again.any():
+            lost = ~np.isfinite(size)
+            nothing = size <= BLANK * top  # zero, or too small to show at this scale
+            shrink = (size < top / 8) & (~nothing if (~nothing & ~lost).any() else True)
+            todo = lost | (size > 2 * top) | shrink
+            if not todo.any() or (nothing.all() and top.max() < SMALLEST):
                 break
-            top = np.where(again, np.where(np.isfinite(size), 1.5 * size, 2.0**20 * top), top)
-        floor = 2.0**-46 * np.abs(entries).max(initial=0.0)
+            top = np.where(todo, np.where(lost, 2.0**20 * top, np.where(nothing, 2.0**-20 * top, 1.5 * size)), top)
+        floor = BLANK * np.abs(entries[np.isfinite(entries)]).max(initial=0.0)
         return np.where(np.isfinite(entries) & (np.abs(entries) > floor), entries, 0.0)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
-from unsoftmax.learners.low_rank_fit import Fit, factor_jacobian, fit_rank, measure, nuclear_norm
+from unsoftmax.learners.low_rank_fit import Fit, fit_rank, nuclear_norm
+from unsoftmax.learners.measurements import Measurements, polished
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.probes.fixed import FixedProbes
@@ -218,7 +218,7 @@ class NonAdaptiveLearner:
             if misfit <= allowed:
                 values = np.linalg.svd(fit.W, compute_uv=False)
                 true_rank = int((values > max(allowed, 1e-7) * values[0]).sum())
-                return Fit(_polished(measured, fit.W, true_rank), misfit), true_rank
+                return Fit(polished(measured, fit.W, true_rank), misfit), true_rank
         best = min(tried, key=lambda rank: tried[rank]) if tried else None
         told = (
             "they cannot settle any rank"
@@ -234,7 +234,7 @@ class NonAdaptiveLearner:
     def _fit(self, fitted: Measurements, rank: int, starts: int, solved: float, rng: np.random.Generator) -> Fit:
         if self.method == "factored":
             return fit_rank(fitted.u, fitted.x, fitted.z, rank, rng, starts, solved)
-        return Fit(_polished(fitted, nuclear_norm(fitted.u, fitted.x, fitted.z).W, rank), 0.0)
+        return Fit(polished(fitted, nuclear_norm(fitted.u, fitted.x, fitted.z).W, rank), 0.0)
 
     def _ranks(self, width: int, measurements: int, record: dict[str, object]) -> list[tuple[int, int]]:
         """Ranks to try with the number of starts: the planned one first, then every one that the measurements could settle."""
@@ -246,52 +246,6 @@ class NonAdaptiveLearner:
             lower = [rank for rank in enough if rank < planned]
             return ([(planned, STARTS)] if planned in enough else []) + [(rank, 2) for rank in lower]
         return [(rank, 2) for rank in enough] + [(rank, STARTS) for rank in enough]
-
-
-@dataclass(frozen=True, eq=False)
-class Measurements:
-    """``u_i·W·x_i = z_i`` up to ``errors``; ``good`` marks those that did not saturate."""
-
-    u: Floats
-    x: Floats
-    z: Floats
-    errors: Floats
-    good: NDArray[np.bool_]
-
-    def part(self, which: slice | NDArray[np.bool_]) -> Measurements:
-        """Some of them."""
-        return Measurements(self.u[which], self.x[which], self.z[which], self.errors[which], self.good[which])
-
-    def readable(self) -> Measurements:
-        """Those that did not saturate."""
-        return self.part(self.good)
-
-    def size(self) -> float:
-        """Root mean square of the readable measurements."""
-        return float(np.sqrt(np.mean(self.z[self.good] ** 2)))
-
-    def noise(self) -> float:
-        """Typical error of one."""
-        return float(np.median(self.errors[self.good]))
-
-    def misfit(self, W: Floats, which: slice) -> float:
-        """How far W misses readable measurements, relative to their size."""
-        part = self.part(which).readable()
-        return float(np.sqrt(np.mean((part.z - measure(W, part.u, part.x)) ** 2))) / self.size()
-
-
-def _polished(measured: Measurements, W: Floats, rank: int) -> Floats:
-    """A few Gauss-Newton steps on the factors of the best rank-``rank`` part of W, measurements weighted by their errors."""
-    u, x, z = measured.u, measured.x, measured.z
-    weights = 1 / np.maximum(measured.errors, np.median(measured.errors))
-    for _ in range(3):
-        left, values, right = np.linalg.svd(W)
-        A, B = left[:, :rank] * np.sqrt(values[:rank]), right[:rank].T * np.sqrt(values[:rank])
-        jacobian = factor_jacobian(u, x, A, B)
-        residual = (z - measure(A @ B.T, u, x)) * weights
-        step = np.linalg.lstsq(jacobian * weights[:, None], residual, rcond=1e-10)[0]  # the gauge of the factors is a null space
-        W = (A + step[: A.size].reshape(A.shape)) @ (B + step[A.size :].reshape(B.shape)).T
-    return W
 
 
 def recorded_check(learned: Learned, probes: FixedProbes, answers: Sequence[Floats]) -> Check | None:

@@ -12,13 +12,16 @@ Integers = NDArray[np.int64]
 ANSWER_BITS = 49.1  # of the 53 bits of an answer, what is left for digits; beyond, rounding reaches a quarter of a unit
 
 
-def capacity(largest: int) -> int:
+SAFE_BITS = 43.0  # the same where the step itself was measured, and is known to a few units in its last place
+
+
+def capacity(largest: int, bits: float = ANSWER_BITS) -> int:
     """How many digits between ``-largest`` and ``largest`` fit into one answer.
 
     >>> capacity(1), capacity(8), capacity(128)
     (30, 12, 6)
     """
-    return max(1, int(ANSWER_BITS / np.log2(base_of(largest))))
+    return max(1, int(bits / np.log2(base_of(largest))))
 
 
 def base_of(largest: int) -> int:
@@ -83,6 +86,18 @@ def common_step(values: Floats, largest: int = 256, tolerance: float = 1e-9, few
         return None
     multiples = np.rint(ratios[good[0]])
     return plain_number(float(sizes @ multiples / (multiples @ multiples)))
+
+
+def exact_step(values: Floats, step: float) -> float:
+    """The spacing next to ``step`` whose multiples are ``values`` bit for bit, if there is one; else ``step``."""
+    multiples = np.rint(values / step)
+    used = multiples != 0
+    guesses = [step, *(values[used] / multiples[used])]
+    for guess in guesses:
+        for candidate in (guess, np.nextafter(guess, 0), np.nextafter(guess, np.inf)):
+            if np.array_equal(multiples * candidate, values):
+                return float(candidate)
+    return step
 
 
 def plain_number(value: float, tolerance: float = 3e-14) -> float:

@@ -52,8 +52,8 @@ def canonical_network(found: Found) -> tuple[FFN, tuple[str, ...]]:
     far = f"Bends were searched up to {found.reach:.1e} from the origin; a neuron that bends only farther out is not seen."
     if choice is None:
         note = (
-            "The linear skip stands for neurons whose active side the answers do not tell apart, for neurons that share a hyperplane, "
-            "or for a true skip; the function does not depend on which."
+            "The linear skip stands for neurons whose active side the answers do not tell apart, for neurons that share a "
+            "hyperplane, or for a true skip; the function does not depend on which."
         )
         return to_network(hinges), (far, note)
     turned = flipped(balanced(hinges, found.system, choice), choice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from unsoftmax.models import Floats
@@ -46,12 +47,12 @@ class Hinges:
 
     def __call__(self, points: Floats) -> Floats:
         """Values ``(n, outputs)``."""
-        return np.maximum(self.before(points), 0.0) @ self.out + points @ self.linear.T + self.constant
+        return np.asarray(np.maximum(self.before(points), 0.0) @ self.out + points @ self.linear.T + self.constant)
 
     def gradients(self, points: Floats) -> Floats:
         """Derivatives ``(n, outputs, width)``."""
         active = (self.before(points) > 0).astype(np.float64)
-        return np.einsum("nj,jo,jw->now", active, self.out, self.normal, optimize=True) + self.linear
+        return np.asarray(np.einsum("nj,jo,jw->now", active, self.out, self.normal, optimize=True) + self.linear)
 
     def plus(self, other: Hinges) -> Hinges:
         """The sum of two functions; bends on one and the same hyperplane become one."""
@@ -63,8 +64,8 @@ class Hinges:
             self.constant + other.constant,
         )
 
-    def keep(self, chosen: Floats) -> Hinges:
-        """Only some of the bends, by index or mask."""
+    def keep(self, chosen: NDArray[np.intp]) -> Hinges:
+        """Only some of the bends, by index."""
         return Hinges(self.out[chosen], self.normal[chosen], self.shift[chosen], self.linear, self.constant)
 
     def sizes(self) -> tuple[float, float]:
@@ -97,7 +98,7 @@ def merge_parallel(hinges: Hinges, close: float) -> Hinges:
             linear += np.outer(out[j], normal[j])
             constant += out[j] * shift[j]
         total = out[i] * lengths[i] + out[j] * lengths[j]
-        strength = np.linalg.norm(total)
+        strength = float(np.linalg.norm(total))
         if strength <= close * (lengths[i] + lengths[j]):
             strength = 0.0
         normal[i], shift[i] = units[i, :-1] * strength, units[i, -1] * strength
@@ -110,7 +111,8 @@ def merge_parallel(hinges: Hinges, close: float) -> Hinges:
 def _design(hinges: Hinges, points: Floats, active: Floats, weights: Floats) -> Floats:
     """Derivatives of the weighted answers in the parameters: ``(n * outputs, parameters)``.
 
-    Parameters: for each bend ``normal`` and ``shift``; for each output ``linear`` and ``constant``; with several outputs also ``out``.
+    Parameters: for each bend ``normal`` and ``shift``; for each output ``linear`` and ``constant``; with several outputs ``out``
+    too.
     """
     count, outputs, neurons = len(points), hinges.out.shape[1], hinges.neurons
     extended = np.concatenate([points, np.ones((count, 1))], axis=1) * weights[:, None]

@@ -122,8 +122,8 @@ class KinkSearch:
         if pieces > self.most + 2 or (pieces > 100 and bends < pieces // 10):
             raise NotInFamilyError(
                 f"{pieces} linear pieces on one line and {bends} sharp bends between them, {todo} intervals still open: the target "
-                f"is not a ReLU network of at most {self.most} neurons. If it is larger, raise `max_neurons`; a smooth network cannot "
-                "be learned this way.",
+                f"is not a ReLU network of at most {self.most} neurons. If it is larger, raise `max_neurons`; a smooth network "
+                "cannot be learned this way.",
                 evidence={"pieces": pieces, "bends": bends},
             )
 

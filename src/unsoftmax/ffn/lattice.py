@@ -16,7 +16,8 @@ def subset_sum(terms: Floats, goal: Floats, *, error: float) -> NDArray[np.bool_
     """The choice of rows of ``terms (n, size)`` that adds up to ``goal (size,)`` within ``error``, or None if none is found.
 
     With signs ``e = 2 choice - 1`` the vector ``(e, 1, 0 …)`` is very short in the lattice of the rows ``(unit_j, 0, terms_j)`` and
-    ``(0, 1, sum - 2 goal)``, the last block scaled up to integers; it is unique as long as the digits of the terms outnumber the choices.
+    ``(0, 1, sum - 2 goal)``, the last block scaled up to integers; it is unique as long as the digits of the terms outnumber the
+    choices.
     """
     count = len(terms)
     if count > LARGEST:

@@ -26,8 +26,8 @@ DOUBT = 1e-8  # error of a rough model, relative to the numbers inside it, when 
 FAINT = 1e-14  # bends weaker than this share of the median are rounding
 
 AMBIGUITY = (
-    "equal up to the order of the neurons and a positive factor per neuron (here every neuron's output weights have length 1); neurons "
-    "on one hyperplane count as one, and a neuron that never bends within reach is part of the linear skip or absent"
+    "equal up to the order of the neurons and a positive factor per neuron (here every neuron's output weights have length 1); "
+    "neurons on one hyperplane count as one, and a neuron that never bends within reach is part of the linear skip or absent"
 )
 
 
@@ -39,8 +39,8 @@ class FFNLearner:
     gradients between them (one question per weight) give their normals, and a least-squares fit to all answers and some random
     points takes back the digits that short steps lost. Coarse answers are asked far out, around a corner instead of along a line.
 
-    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``7 + 4.2..5.5 m`` for the bends, ``(m + 1) d`` for the gradients (with ``p``
-    outputs about ``(1.33 m / p + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
+    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``7 + 4.2..5.5 m`` for the bends, ``(m + 1) d`` for the gradients (with
+    ``p`` outputs about ``(1.33 m / p + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
     (``1.5 P / p`` for coarse answers) and 12 checks: ``1.3 P`` to ``1.6 P`` in all for one output.
 
     Assumes: every hyperplane crosses the probed region; a neuron that bends only farther out is invisible, and said to be.
@@ -136,10 +136,11 @@ class FFNLearner:
                 model = None
             doubt = DOUBT + 1e3 * self.floor.absolute / spread
         neurons = 0 if best is None else best.neurons
+        miss = "" if np.isinf(deviation) else f" by {deviation * ACCEPT:.1e} of their spread"
         raise NotInFamilyError(
-            f"After {ATTEMPTS} lines and {len(questions.points)} questions the best ReLU network found ({neurons} neurons) still misses fresh "
-            f"answers{'' if np.isinf(deviation) else f' by {deviation * ACCEPT:.1e} of their spread'}. The target is not a ReLU network with "
-            "one hidden layer, or some of its neurons are too close together or too faint for the precision of the answers.",
+            f"After {ATTEMPTS} lines and {len(questions.points)} questions the best ReLU network found ({neurons} neurons) "
+            f"still misses fresh answers{miss}. The target is not a ReLU network with one hidden layer, or some of its neurons "
+            "are too close together or too faint for the precision of the answers.",
             evidence={"deviation": float(deviation * ACCEPT), "neurons": neurons},
             model=None if best is None else to_network(best),
         )
@@ -205,8 +206,8 @@ class FFNLearner:
         deviation = self._check(questions, places, part, scale, spread, rng)
         if deviation > 1:
             raise NotInFamilyError(
-                "The target does not bend on a random line, yet it is not affine. It is not a ReLU network, or its bends lie out of "
-                "reach; allow longer tokens (`max_norm`).",
+                "The target does not bend on a random line, yet it is not affine. It is not a ReLU network, or its bends lie out "
+                "of reach; allow longer tokens (`max_norm`).",
                 model=to_network(part),
                 evidence={"deviation": deviation * ACCEPT},
             )

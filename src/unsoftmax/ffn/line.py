@@ -49,7 +49,7 @@ class Line:
 
         def difference(points: Floats) -> Floats:
             answers = questions.ask(points)
-            return answers if known is None else answers - known(points)
+            return answers if known is None else np.asarray(answers - known(points))
 
         def ask(t: Floats) -> Floats:
             places.append(t)
@@ -58,7 +58,7 @@ class Line:
         def noise(t: Floats) -> Floats:
             points = self._points(t)
             sizes = questions.offset + questions.slope * np.linalg.norm(points, axis=1)
-            return questions.noise(points) + self.doubt * sizes
+            return np.asarray(questions.noise(points) + self.doubt * sizes)
 
         left, right = self._ends(ask, noise, questions, sized=known is not None)
         pieces = KinkSearch(ask, noise, self.scale, self.most).run(left, right)
@@ -101,7 +101,7 @@ class Line:
         return np.concatenate([[first], (bends[:-1] + bends[1:]) / 2, [last]])
 
     def _chosen_cells(self, jumps: Floats, bends: Floats) -> list[int]:
-        """Cells whose gradients determine every bend: with several outputs one in ``0.75 * outputs`` is enough, the wider the better."""
+        """Cells whose gradients determine every bend: with several outputs one in ``0.75 * outputs`` is enough, wide ones best."""
         count, outputs = jumps.shape if len(jumps) else (0, 1)
         out = jumps / np.maximum(np.linalg.norm(jumps, axis=1, keepdims=True), 1e-300) if count else jumps
         widths = np.concatenate([[np.inf], np.diff(bends), [np.inf]]) if count else np.array([np.inf])

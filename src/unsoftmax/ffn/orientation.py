@@ -26,9 +26,9 @@ def flipped(hinges: Hinges, chosen: Floats) -> Hinges:
 def active_sides(hinges: Hinges, *, error: float) -> Floats | None:
     """The bends to flip so that the linear part vanishes within ``error`` (relative), or None if no choice is found.
 
-    The linear part of a network without skip is minus the sum of the ``out`` times ``normal`` of the bends written the other way round: a
-    0/1 combination. With ``neurons <= outputs * width`` one linear solve finds it; beyond, a reduced lattice does while the numbers
-    are precise enough. It costs no question.
+    The linear part of a network without skip is minus the sum of the ``out`` times ``normal`` of the bends written the other way
+    round: a 0/1 combination. With ``neurons <= outputs * width`` one linear solve finds it; beyond, a reduced lattice does while
+    the numbers are precise enough. It costs no question.
     """
     terms = np.einsum("jo,jw->jow", hinges.out, hinges.normal).reshape(hinges.neurons, -1)
     goal = -hinges.linear.ravel()

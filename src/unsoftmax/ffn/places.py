@@ -36,8 +36,8 @@ class Places:
     def scale(self, questions: Questions, rng: np.random.Generator) -> float:
         """Distance at which to look: near the origin, farther out where the answers are coarse, within the bound; 4 questions.
 
-        Steps and answers grow with the distance, the rounding of the answers and of a constant in them does not: what is lost near the
-        origin to either is seen from farther away.
+        Steps and answers grow with the distance, the rounding of the answers and of a constant in them does not: what is lost near
+        the origin to either is seen from farther away.
         """
         phase(questions.oracle, "scale")
         near = float(np.sqrt(questions.width))
@@ -68,8 +68,9 @@ class Places:
     def around_corner(self, questions: Questions, radius: float, rng: np.random.Generator) -> Hinges:
         """All neurons from the two legs ``-a -> b -> a`` of a right angle at distance ``radius``.
 
-        A hyperplane that passes near the origin separates ``a`` from ``-a`` and so crosses the path once, wherever it points; unlike on
-        a straight line no bend is far away, and the bends lie as far apart as the radius allows, which is what coarse answers need.
+        A hyperplane that passes near the origin separates ``a`` from ``-a`` and so crosses the path once, wherever it points;
+        unlike on a straight line no bend is far away, and the bends lie as far apart as the radius allows, which is what coarse
+        answers need.
         """
         if questions.width == 1:
             return self.line(1, radius, 0.0, rng).run(questions, None, rng=rng)

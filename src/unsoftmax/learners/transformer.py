@@ -28,12 +28,14 @@ NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there 
 class TransformerLearner:
     """Recover ``network(residual * x_N + V^T sum_i a_i x_i)`` with softmax weights ``a``, all of it unknown, from its answers.
 
-    The one-token target is a ReLU network and is learned first. Then ``[x + u; x]`` shows that network at ``x + sigmoid(u·(W x + c)) u``: one
-    question per entry of W, inverted along a monotone path. Far out, where every score is huge, the same question tells whether there is
-    a residual path and, if so, what the values do. At last every parameter is fitted to every answer.
+    The one-token target is a ReLU network and is learned first. Then ``[x + u; x]`` shows that network at
+    ``x + sigmoid(u·(W x + c)) u``: one question per entry of W, inverted along a monotone path. Far out, where every score is
+    huge, the same question tells whether there is a residual path and, if so, what the values do. At last every parameter is
+    fitted to every answer.
 
-    Price: that of ``FFNLearner``, 8 for the residual (``+ d (d + 1) / p`` if there is one), ``r (2 d - r)`` for W of rank r plus a dozen for
-    its scale, 3 or ``d`` for the query bias, 12 + 12 sequences of up to 8 tokens for fit and check.
+    Price: that of ``FFNLearner``, 8 for the residual (``+ d (d + 1) / p`` if there is one), ``r (2 d - r)`` for W of rank r plus a
+    dozen for its scale and re-asked saturated scores, 3 or ``d`` for the query bias, ``12 + 2 d`` (with residual ``12 + 4 d``)
+    sequences of up to 8 tokens for the fit and 12 for the check.
 
     Assumes: as ``FFNLearner``; with residual, that tokens may be long enough to saturate the attention.
 
@@ -60,13 +62,13 @@ class TransformerLearner:
         phase(oracle, "scores")
         model, left, bias = self._scores(sequences, found, mix, rng)
         phase(oracle, "fit")
-        self._ask_random(sequences, model, found, rng, keep=True)
+        self._ask_random(sequences, model, found, rng, CHECKS // 4 + width // (1 if residual else 2), keep=True)
         fitted = JointFit(questions, sequences, left, bias, residual).run(model)
         if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
             bias = False
             fitted = JointFit(questions, sequences, left, bias, residual).run(replace(fitted, c=np.zeros(width)))
         phase(oracle, "check")
-        deviation = self._ask_random(sequences, fitted, found, rng, keep=False)
+        deviation = self._ask_random(sequences, fitted, found, rng, CHECKS // 4, keep=False)
         transformer, notes = canonical_transformer(fitted, found, residual, bias)
         rank = width if left is None else left.shape[1]
         evidence = {
@@ -79,8 +81,9 @@ class TransformerLearner:
         if not deviation <= ACCEPT + 100 * self.floor.absolute / found.spread:
             raise NotInFamilyError(
                 f"On one token the target is a ReLU network of {found.hinges.neurons} neurons, but one softmax head in front of it "
-                f"({'with' if residual else 'without'} residual, score matrix of rank {rank}) misses fresh sequences by {deviation:.1e} of their "
-                "spread. The target may have several heads, positions, or another way to mix its tokens; `unsoftmax diagnose` tells which.",
+                f"({'with' if residual else 'without'} residual, score matrix of rank {rank}) misses fresh sequences by "
+                f"{deviation:.1e} of their spread. The target may have several heads, positions, or another way to mix its "
+                "tokens; `unsoftmax diagnose` tells which.",
                 evidence=evidence,
                 model=transformer,
             )
@@ -96,7 +99,9 @@ class TransformerLearner:
         phases = FFNLearner().price(width, neurons, outputs)
         phases.append(("residual", values, (2 * values[0], 2 * values[1])))
         phases.append(("scores", scores, (2 * scores[0], 2 * scores[1])))
-        return [*phases, ("fit", (CHECKS, CHECKS), (54, 54)), ("check", (CHECKS, CHECKS), (54, 54))]
+        fits = (CHECKS + 4 * (width // 2), CHECKS + 4 * width)
+        phases.append(("fit", fits, (18 * fits[0] // 4, 18 * fits[1] // 4)))
+        return [(name, *_added(bounds, tokens)) if name == "check" else (name, bounds, tokens) for name, bounds, tokens in phases]
 
     def _scores(
         self, sequences: Sequences, found: Found, mix: Floats, rng: np.random.Generator
@@ -117,7 +122,7 @@ class TransformerLearner:
             if fresh:
                 unit = columns[:, k] / np.linalg.norm(columns[:, k])
                 known = np.linalg.qr(np.concatenate([known, unit[:, None]], axis=1))[0]
-        W = np.linalg.solve(places, columns.T).T
+        W = np.asarray(np.linalg.solve(places, columns.T).T)
         return Mixture(found.hinges, mix, W, reader.c), known if known.shape[1] < width else None, bias
 
     def _bias(self, reader: ScoreReader, found: Found, rng: np.random.Generator) -> tuple[ScoreReader, bool]:
@@ -144,19 +149,31 @@ class TransformerLearner:
         distance = float(np.clip(np.sqrt(1.0 / max(rate, 1e-300)), length / 16, 16 * length))
         return distance if self.max_norm is None else min(distance, 0.4 * self.max_norm)
 
-    def _ask_random(self, sequences: Sequences, model: Mixture, found: Found, rng: np.random.Generator, *, keep: bool) -> float:
-        """Ask random sequences of several lengths; the largest error of the model on them, relative to the spread of the answers."""
+    def _ask_random(
+        self, sequences: Sequences, model: Mixture, found: Found, rng: np.random.Generator, count: int, *, keep: bool
+    ) -> float:
+        """Ask ``count`` random sequences of each of several lengths.
+
+        The model's largest error, relative to the spread of the answers.
+        """
         worst = 0.0
         scale = 1 / np.sqrt(max(float(np.linalg.norm(model.W, 2)), 1e-300))
         width = len(model.W)
         lengths = np.clip([scale, found.length, 2 * scale], found.length / 16, 4 * found.length)
-        for count in (2, 3, 5, 8):
-            X = rng.normal(size=(CHECKS // 4, count, width)) * (lengths[: CHECKS // 4] / np.sqrt(width))[:, None, None]
+        sizes = np.resize(lengths, count) / np.sqrt(width)
+        for tokens in (2, 3, 5, 8):
+            X = rng.normal(size=(count, tokens, width)) * sizes[:, None, None]
             X = sequences.shorten(X)
             answers = sequences.ask(X, keep=keep)
             errors = np.linalg.norm(answers - model(X), axis=1)
             worst = max(worst, float(errors.max()) / found.spread)
         return worst
+
+
+def _added(queries: tuple[int, int], tokens: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The checks of both learners together: points of one token and sequences of 2, 3, 5 and 8."""
+    more = CHECKS // 4 * 18
+    return (queries[0] + CHECKS, queries[1] + CHECKS), (tokens[0] + more, tokens[1] + more)
 
 
 def _good_place(reader: ScoreReader, x: Floats) -> Floats:
@@ -174,16 +191,19 @@ def canonical_transformer(model: Mixture, found: Found, residual: bool, bias: bo
     V = np.eye(width)
     if residual:
         own = np.eye(width) - model.mix
-        V = np.linalg.solve(own, model.mix).T
+        V = np.asarray(np.linalg.solve(own, model.mix).T)
         network = FFN(
             [network.weights[0] @ own, *network.weights[1:]], network.biases, None if network.skip is None else network.skip @ own
         )
-    attention = Attention(model.W[None], V[None], model.c[None] if bias else None)
+    attention = Attention(model.W[None], V[None], model.c[None]) if bias else Attention(model.W[None], V[None])
     return Transformer(attention, network, residual=residual), notes
 
 
 def _ambiguity(residual: bool) -> str:
-    common = "equal up to the order of the neurons and a positive factor per neuron; of queries and keys only their product W, and c, can be known"
+    common = (
+        "equal up to the order of the neurons and a positive factor per neuron; "
+        "of queries and keys only their product W, and c, can be known"
+    )
     if residual:
         return common + "; V is known as far as the neurons' weights span the space of tokens"
     return common + "; the value matrix and the first layer of the network only as their product (here V is the identity)"

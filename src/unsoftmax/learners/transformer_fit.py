@@ -39,8 +39,8 @@ class JointFit:
     Args:
         questions: the one-token answers.
         sequences: the answers to longer sequences.
-        left: column space of W, ``(width, rank)``; a W of low rank is moved along matrices of that rank only, for the answers that were asked
-            do not determine more.
+        left: column space of W, ``(width, rank)``; a W of low rank is moved along matrices of that rank only, for the answers that
+            were asked do not determine more.
         bias: whether ``c`` is fitted.
         values: whether ``mix`` is fitted.
     """

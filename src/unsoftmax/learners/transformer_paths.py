@@ -11,10 +11,9 @@ CHUNK = 256  # paths worked out at once
 
 
 def along(network: Hinges, starts: Floats, moves: Floats) -> tuple[Floats, Floats]:
-    """Bends ``t (n, neurons + 2)`` in order from 0 to 1 on ``start + t * move``, and the network there, projected on the whole change.
+    """Bends ``t (n, neurons + 2)`` in order from 0 to 1 on ``start + t * move``, and the network there ``(n, neurons + 2.
 
-    The second array is ``(n, neurons + 2)`` for one output; several outputs are projected on the direction of the change from 0 to 1, which
-    is handed over with ``directions``.
+    Outputs)``.
     """
     places, values = [], []
     for i in range(0, len(starts), CHUNK):
@@ -49,19 +48,15 @@ def quality(network: Hinges, starts: Floats, moves: Floats) -> Floats:
     return np.where(lowest > 0.1 * total, total, 0.0)
 
 
-def place_of(network: Hinges, starts: Floats, moves: Floats, answers: Floats) -> tuple[Floats, Floats]:
-    """Where on each path the network gives ``answers (n, outputs)``: ``t (n,)`` (beyond [0, 1] where it does not) and the change of ``t`` per answer."""
+def place_of(network: Hinges, starts: Floats, moves: Floats, answers: Floats) -> Floats:
+    """Where on each path the network gives ``answers (n, outputs)``: ``t (n,)``, beyond [0, 1] where it does not."""
     places, values = along(network, starts, moves)
     directions, heights = projected(values)
     goals = np.einsum("no,no->n", answers, directions)
-    found, sensitivity = np.zeros(len(goals)), np.zeros(len(goals))
+    found = np.zeros(len(goals))
     for i, goal in enumerate(goals):
         k = int(np.clip(np.searchsorted(heights[i], goal) - 1, 0, heights.shape[1] - 2))
         low, high = places[i, k], places[i, k + 1]
         rise = heights[i, k + 1] - heights[i, k]
-        if rise > 0:
-            sensitivity[i] = (high - low) / rise
-            found[i] = low + (goal - heights[i, k]) * sensitivity[i]
-        else:
-            found[i] = low
-    return found, sensitivity
+        found[i] = low + (goal - heights[i, k]) * (high - low) / rise if rise > 0 else low
+    return found

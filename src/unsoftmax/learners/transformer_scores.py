@@ -61,8 +61,8 @@ class ScoreReader:
                 best[rows] = score[score > best[open_]]
         if not (best > 0).all():
             raise NotIdentifiableError(
-                f"The network in front of which the attention stands does not change along {int((best <= 0).sum())} of {len(best)} paths "
-                "from a point of the probed region, so the attention scores there leave no trace in the answers."
+                f"The network behind the attention does not change along {int((best <= 0).sum())} of {len(best)} paths from a "
+                "point of the probed region, so the attention scores there leave no trace in the answers."
             )
         return chosen
 
@@ -85,7 +85,7 @@ class ScoreReader:
         todo = np.arange(len(steps))
         for _ in range(TRIES):
             answers = self.sequences.pairs(last[todo], steps[todo])
-            t, _ = place_of(self.network, last[todo], steps[todo] @ self.mix.T, answers)
+            t = place_of(self.network, last[todo], steps[todo] @ self.mix.T, answers)
             safe = np.clip(t, 1e-12, 1 - 1e-12)
             scores[todo] = np.log(safe / (1 - safe))
             large = np.abs(scores[todo]) > LARGEST_SCORE
@@ -98,9 +98,10 @@ class ScoreReader:
 
 
 def column(reader: ScoreReader, x: Floats, known: Floats, size: float, rng: np.random.Generator) -> tuple[Floats, bool]:
-    """``w = W x`` (or ``W x + c`` while c is not known) from as many questions as needed: ``rank + 1`` if it lies in the column space ``known (width, rank)``, else ``width``.
+    """``w = W x`` (or ``W x + c`` while c is not known), and whether it left the column space ``known (width, rank)``.
 
-    Returns ``w`` and whether it left that space. ``size`` is the length of the columns so far.
+    It costs ``rank + 1`` questions if ``w`` lies in that space, else ``width``. Returns ``w`` and whether it left that space.
+    ``size`` is the length of the columns so far.
     """
     width, rank = known.shape
     steepest = reader.steepest(x)
@@ -119,7 +120,7 @@ def column(reader: ScoreReader, x: Floats, known: Floats, size: float, rng: np.r
     if count < width:
         more, more_steps = _read(reader, x, basis[:, count:].T)
         scores, steps = np.concatenate([scores, more]), np.concatenate([steps, more_steps])
-    return np.linalg.solve(steps, scores), True
+    return np.asarray(np.linalg.solve(steps, scores)), True
 
 
 def _read(reader: ScoreReader, x: Floats, directions: Floats) -> tuple[Floats, Floats]:

@@ -10,16 +10,18 @@ from unsoftmax.ffn.hinges import Hinges
 from unsoftmax.learners.transformer_model import Sequences
 from unsoftmax.models import Floats
 
-FAR = 1e4  # distance of saturated probes, in lengths of the network
-STRIDE = 3e-3  # their step against that distance: small enough to stay in one linear piece
+FAR = 1e6  # distance of saturated probes, in lengths of the network: a score that is moderate by accident is then one in 1e9
+STRIDE = 3e-3  # their step against that distance: small enough to stay in one linear piece, large enough to saturate
 PAIRS = 4  # places at which the two hypotheses are compared
+NEWTON = 12  # steps at most; one or two where a piece was left
 AGREE = 1e-5  # relative deviation that still counts as agreement
 
 
 class FarProbes:
     """Far out every score is huge: of ``[x + u; x]`` and ``[x - u; x]`` one puts all attention on the first token.
 
-    The network is linear around a far ``x`` (its cells grow with the distance), so such an answer is ``network(x) + gradient·mix·u``.
+    The network is linear around a far ``x`` (its cells grow with the distance), so such an answer is
+    ``network(x) + gradient·mix·u``.
     """
 
     def __init__(self, sequences: Sequences, network: Hinges, length: float) -> None:
@@ -100,4 +102,26 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
         sides.append(np.concatenate([first[k : k + 1], steps[own]]))
         values.append(np.concatenate([first_changes[k : k + 1], changes[own]]))
     seen = [np.linalg.solve(side, value).T for side, value in zip(sides, values, strict=True)]  # gradient @ mix, (outputs, width)
-    return np.asarray(np.linalg.lstsq(gradients.reshape(-1, width), np.concatenate(seen), rcond=1e-9)[0])
+    mix = np.asarray(np.linalg.lstsq(gradients.reshape(-1, width), np.concatenate(seen), rcond=1e-9)[0])
+    return _refined(network, mix, np.repeat(x, width, axis=0), np.concatenate(sides), np.concatenate(values))
+
+
+def _refined(network: Hinges, mix: Floats, x: Floats, u: Floats, changes: Floats) -> Floats:
+    """Newton steps for ``network(x + mix u) = network(x) + change``.
+
+    For the case that some step left the linear piece of its ``x``.
+    """
+    goals = network(x) + changes
+    size = float(np.linalg.norm(changes))
+    best, lowest = mix, np.inf
+    for _ in range(NEWTON):
+        gaps = goals - network(x + u @ mix.T)
+        error = float(np.linalg.norm(gaps))
+        if error < lowest:
+            best, lowest = mix, error
+        if error <= AGREE * size:
+            break
+        gradients = network.gradients(x + u @ mix.T)
+        rows = np.einsum("now,nv->nowv", gradients, u).reshape(-1, mix.size)
+        mix = mix + np.linalg.lstsq(rows, gaps.ravel(), rcond=1e-10)[0].reshape(mix.shape)
+    return best

@@ -14,7 +14,7 @@ from unsoftmax.learners.examples_fit import Effort, Fit, fit_from, random_theta
 from unsoftmax.learners.examples_layer import Problem, features_of, patterns_of
 from unsoftmax.models import Floats
 
-ROUNDS = (2, 6, 16, 40)  # starts per head count and round: easy layers end in the first, sparse data needs the last
+ROUNDS = (1, 3, 8, 16, 40)  # starts per head count and round: easy layers end in the first, sparse data needs the last
 MOST_HEADS = 32
 LEAST_WORK = 1.0e9  # inner steps times feature entries that a search may always spend: half a minute of one core
 EXACT = 1e-10  # relative training error below which nothing but rounding is left
@@ -148,27 +148,22 @@ def polish(search: Search, candidate: Candidate, steps: int = 40) -> Candidate:
     return search.descend(candidate.fit.point.theta, candidate.extras, effort)
 
 
-def without(candidate: Candidate, part: str) -> tuple[Floats, Extras]:
-    """Start values for the same layer without one extra part."""
-    theta = candidate.fit.point.theta
-    if part == "query_bias":
-        theta = theta[:-1]
-    return theta, candidate.extras._replace(**{part: False})
-
-
 def simplify(search: Search, candidate: Candidate) -> Candidate:
     """Drop extra parts and heads that the examples do not ask for."""
-    for part in ("residual", "query_bias", "constant"):
-        if getattr(candidate.extras, part):
-            start, extras = without(candidate, part)
-            leaner = search.descend(start, extras, replace(search.effort, damping=1e-3, steps=30))
-            if _no_worse(search, leaner, candidate):
-                candidate = leaner
+    effort = replace(search.effort, damping=1e-3, steps=30)
+    parts = [part for part in ("residual", "query_bias", "constant") if getattr(candidate.extras, part)]
+    idle = [part for part in parts if _share(candidate, part) < 1e-6]
+    # Exact answers show at once which parts are absent; otherwise each must be tried, the criterion decides.
+    for group in [idle] if search.exact and candidate.fit.error <= EXACT and idle else [[part] for part in parts]:
+        theta = candidate.fit.point.theta[:-1] if "query_bias" in group else candidate.fit.point.theta
+        leaner = search.descend(theta, candidate.extras._replace(**dict.fromkeys(group, False)), effort)
+        if _no_worse(search, leaner, candidate):
+            candidate = leaner
     while candidate.heads > 1:
-        theta = _fewer_heads(candidate)
-        if theta is None:
+        fewer = _fewer_heads(candidate)
+        if fewer is None:
             break
-        leaner = search.descend(theta, candidate.extras, replace(search.effort, damping=1e-3, steps=60))
+        leaner = search.descend(fewer, candidate.extras, replace(effort, steps=60))
         if not _no_worse(search, leaner, candidate):
             break
         candidate = leaner
@@ -179,6 +174,16 @@ def predict(problem: Problem, candidate: Candidate) -> Floats:
     """Answers of the candidate to another problem of the same shape, in the frame's units."""
     features = features_of(problem, patterns_of(problem, candidate.fit.point.theta))
     return np.asarray(features @ candidate.fit.point.values)
+
+
+def _share(candidate: Candidate, part: str) -> float:
+    """Size of an extra part relative to the scores or values it stands among."""
+    theta, values = candidate.fit.point.theta, candidate.fit.point.values
+    if part == "query_bias":
+        return float(np.linalg.norm(theta[-1]) / np.linalg.norm(theta))
+    first = candidate.heads * candidate.problem.values.shape[2]
+    rows = values[first : first + 1] if part == "constant" else values[first + int(candidate.extras.constant) :]
+    return float(np.linalg.norm(rows) / max(float(np.linalg.norm(values)), np.finfo(float).tiny))
 
 
 def _no_worse(search: Search, leaner: Candidate, candidate: Candidate) -> bool:

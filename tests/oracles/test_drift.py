@@ -227,6 +227,18 @@ def test_noise_is_not_taken_for_replicas(seed, scale, decimals):
     assert replicas(CallableOracle(noisy, 6), question)[0] == 1
 
 
+def test_a_rounding_step_up_or_down_is_no_contradiction():
+    jitter = np.random.default_rng(0)
+
+    def on_the_edge(X):
+        return np.round(X.sum(axis=(1, 2)) + 1e-12 * jitter.normal(size=len(X)), 1)
+
+    watched = Watched(CallableOracle(on_the_edge, 1), np.random.default_rng(0), floor=EXACT)
+    watched(np.full((20, 1, 1), 0.25))
+    assert post_mortem(watched.inner, watched.sample(20, np.random.default_rng(0)), EXACT) == 20
+    watched.look_for_replicas()
+
+
 def test_sizes_look_at_comparable_questions_only():
     sizes = Sizes()
     sizes.learn(np.array([[[1e-6]], [[1.0]], [[1e6]]]), np.array([0.5, 3.0, 1e7]))

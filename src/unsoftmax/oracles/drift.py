@@ -181,8 +181,9 @@ class Watched(Wrapper):
                     "Pin one version of it and start again.",
                     evidence={"replicas": count, "asked_again": times},
                 )
-            relative = UNKNOWN_RELATIVE if self.floor is None else self.floor.relative
-            post_mortem(self.inner, self.sample(self._memory, self._rng), _Spread(spread, relative), calls=1)
+            known = self.floor or _Spread(0.0, UNKNOWN_RELATIVE)
+            floor = _Spread(max(spread, known.absolute), known.relative, known.step)
+            post_mortem(self.inner, self.sample(self._memory, self._rng), floor, calls=1)
         finally:
             phase(self.inner, self._phase)
 
@@ -238,7 +239,8 @@ def post_mortem(oracle: Oracle, sample: Sequence[Remembered], floor: Precision, 
             for item, answer in zip(group, answers, strict=True):
                 deviation = _deviation(answer, item.answer)
                 allowed = tolerance(floor, max(item.size, float(np.abs(answer).max())))
-                if deviation > allowed and (worst is None or deviation / allowed > worst[0]):
+                rounded = _neighbours([np.atleast_1d(answer), np.atleast_1d(item.answer)])  # a value on the edge of a rounding step
+                if deviation > allowed and not rounded and (worst is None or deviation / allowed > worst[0]):
                     worst = (deviation / max(allowed, np.finfo(float).tiny), deviation, allowed, item, answer)
     if worst is not None:
         _, deviation, allowed, item, answer = worst
@@ -276,7 +278,7 @@ def replicas(oracle: Oracle, question: Floats, *, times: int = 12) -> tuple[int,
 
 
 def _neighbours(values: list[Floats]) -> bool:
-    """Whether all values lie within a few steps of one decimal grid: rounded noise, not replicas."""
+    """Whether all values lie within a few steps of one decimal grid: rounding, and perhaps noise before it."""
     stacked = np.stack(values)
     for decimals in range(9):
         steps = stacked * 10.0**decimals

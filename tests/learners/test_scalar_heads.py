@@ -91,8 +91,10 @@ def test_heads_almost_alike_are_right_or_refused(gap):
         model = Attention(W, model.V)
         try:
             found, _ = recovered(model, seed)
-        except NotIdentifiableError:
+        except NotIdentifiableError as refusal:
             outcomes.append("refused")
+            assert refusal.evidence["merged_within"] < 300 * gap
+            assert refusal.model.heads <= 3
             continue
         assert distance(found.model, model) < 1e-7
         outcomes.append("right")

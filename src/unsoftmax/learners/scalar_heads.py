@@ -14,7 +14,7 @@ from unsoftmax.learners.scalar_heads_flat import flat_heads, lone_bias, narrow_h
 from unsoftmax.learners.scalar_heads_measure import Heads, Readings, better_station, expected_error, measure
 from unsoftmax.learners.scalar_heads_pairs import Pairs, run_together
 from unsoftmax.learners.scalar_heads_sketch import Sketch, read_values, read_values_again
-from unsoftmax.learners.scalar_heads_walk import Line, find_scales, walk
+from unsoftmax.learners.scalar_heads_walk import ZOOM, ZOOM_LIMIT, Line, find_scales, walk
 from unsoftmax.models import Attention
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
@@ -77,9 +77,27 @@ class ScalarHeadsLearner:
                 return self._learned(model, evidence)
             refusal = _mismatch(canonical(model), misfit, evidence)
         assert refusal is not None  # an attempt either returns or refuses
+        if isinstance(refusal, NotIdentifiableError) and refusal.model is None:
+            refusal = self._merged(pairs, shape, rng) or refusal
         raise refusal
 
-    def _attempt(self, pairs: Pairs, rng: np.random.Generator, *, points: int) -> tuple[Heads, dict[str, Any]]:
+    def _merged(self, pairs: Pairs, shape: tuple[int, ...], rng: np.random.Generator) -> RefusalError | None:
+        """Heads that cannot be told apart, read as one: the refusal then carries the merged model and how far it can be trusted."""
+        for limit in (ZOOM_LIMIT, ZOOM):  # magnified as far as possible heads show two jumps to merge, else one jump for all
+            try:
+                found, evidence = self._attempt(pairs, rng, points=24, limit=limit, merge=True)
+            except (NotIdentifiableError, np.linalg.LinAlgError):
+                continue
+            model = _model(found, pairs.constant, shape)
+            phase(pairs.oracle, "check")
+            misfit = _misfit(pairs.oracle, model, found, rng)
+            if misfit < 0.1:
+                return _too_close(canonical(model), misfit, {**evidence, "own_check": misfit})
+        return None
+
+    def _attempt(
+        self, pairs: Pairs, rng: np.random.Generator, *, points: int, limit: float = ZOOM_LIMIT, merge: bool = False
+    ) -> tuple[Heads, dict[str, Any]]:
         oracle, width = pairs.oracle, len(pairs.total)
         direction, start, along = (v / np.linalg.norm(v) for v in rng.normal(size=(3, width)))
         phase(oracle, "scales")
@@ -92,15 +110,17 @@ class ScalarHeadsLearner:
             return flat, {"expected_error": error, "crossings": 0, "biased": scales.biased}
         phase(oracle, "walk")
         line = Line(direction, start, along, scales.step, scales.reach)
-        crossings, height, size = walk(pairs, line, points)
+        crossings, height, size = walk(pairs, line, points, limit)
         phase(oracle, "hyperplanes")
-        sketch = sketch_heads(pairs, line, crossings, height, size, scales)
+        sketch = sketch_heads(pairs, line, crossings, height, size, scales, merge=merge)
         phase(oracle, "values")
         values = read_values(pairs, sketch, rng=rng)
         lone = len(sketch.extra) and sketch.extra[0] != 0.5
         bias = lone_bias(pairs, sketch, values, rng=rng) if lone else None
         phase(oracle, "scores")
         measured = refine(measure_heads(pairs, sketch, values, bias, rng=rng), biased=sketch.biased)
+        if merge:
+            return measured.heads, {"biased": scales.biased, "crossings": len(crossings)}
         phase(oracle, "again")
         measured, error = self._again(pairs, measured, sketch, rng)
         heads = refine_bias(pairs, measured.heads, len(measured.heads.values) - 1) if lone else measured.heads

@@ -19,10 +19,17 @@ LEVELS = 2.0**-30  # sums of levels agree to this, relative to the largest
 FAR = -(2.0**20)  # far to the left on any line
 
 
-def sketch_heads(pairs: Pairs, line: Line, crossings: list[Crossing], height: float, size: float, scales: Scales) -> Sketch:
-    """Hyperplanes of all heads; ``height`` is the level far to the left, ``size`` that of the largest."""
-    singles = [crossing for crossing in crossings if crossing.single]
-    shared = [crossing for crossing in crossings if not crossing.single]
+def sketch_heads(
+    pairs: Pairs, line: Line, crossings: list[Crossing], height: float, size: float, scales: Scales, *, merge: bool = False
+) -> Sketch:
+    """Hyperplanes of all heads; ``height`` is the level far to the left, ``size`` that of the largest.
+
+    With ``merge`` jumps that are not one head's are read as if they were, and hyperplanes almost alike become one.
+    """
+    if merge and any(not crossing.single and crossing.zoom > ZOOM for crossing in crossings):
+        raise NotIdentifiableError("Some jumps are not one head's even when magnified: they are merged only at a lower zoom.")
+    singles = [crossing for crossing in crossings if crossing.single or merge]
+    shared = [crossing for crossing in crossings if not (crossing.single or merge)]
     tasks = [read_normal(line, crossing, biased=scales.biased) for crossing in singles]
     tasks += [open_cluster(line, crossing, size, biased=scales.biased) for crossing in shared]
     results = run_together(tasks, pairs.respond_to)
@@ -49,9 +56,25 @@ def sketch_heads(pairs: Pairs, line: Line, crossings: list[Crossing], height: fl
     rest, rest_left = float(pairs.total @ step) - sum(jumps), height - left
     extra = _unswitched(pairs, line, rest, rest_left, size, biased=scales.biased)
     rows, shifts = np.array(normals).reshape(-1, len(step)), np.array(offsets)
-    lengths = np.linalg.norm(rows, axis=1)
-    reach = float(np.median(np.abs(shifts) / lengths)) if scales.biased else line.reach
+    if not len(rows) or not np.isfinite(rows).all() or not np.linalg.norm(rows, axis=1).all():
+        raise NotIdentifiableError("Answers depend on the tokens, but no jump was found that one head explains.")
+    if merge:
+        rows, shifts = _merged(rows, shifts)
+        clusters = [Cluster([i], single=True) for i in range(len(rows))]
+    ratios = np.abs(shifts) / np.linalg.norm(rows, axis=1)
+    reach = float(np.median(ratios[ratios > 1e-6 * ratios.max()])) if scales.biased and ratios.any() else line.reach
     return Sketch(step, reach, rows, shifts, clusters, extra, scales.biased)
+
+
+def _merged(normals: Floats, offsets: Floats) -> tuple[Floats, Floats]:
+    """One hyperplane, the mean, for all that agree to five hundredths."""
+    rows = np.column_stack([normals, offsets])
+    groups: list[list[int]] = []
+    for i, row in enumerate(rows):
+        near = [group for group in groups if np.linalg.norm(row - rows[group[0]]) < 0.05 * np.linalg.norm(row)]
+        (near[0] if near else groups).append(i if near else [i])  # type: ignore[arg-type]
+    means = np.array([rows[group].mean(axis=0) for group in groups])
+    return means[:, :-1], means[:, -1]
 
 
 def _unswitched(pairs: Pairs, line: Line, rest: float, rest_left: float, size: float, *, biased: bool) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unsoftmax.errors import TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, TooNoisyError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 
@@ -49,6 +49,8 @@ class Pairs:
     def respond(self, u: Floats, x: Floats, copies: Copies = (1, 1)) -> tuple[Floats, Floats]:
         """Responses ``(batch,)`` to steps u and tokens x, both ``(batch, width)``, and the steps as the target saw them."""
         p = x + u
+        if not np.isfinite(p).all():  # readings of heads that do not separate can lead to no token at all
+            raise NotIdentifiableError("The heads found do not separate: no token lets one of them speak alone.")
         if self.max_norm is not None and max(np.linalg.norm(p, axis=1).max(), np.linalg.norm(x, axis=1).max()) > self.max_norm:
             raise TooNoisyError(
                 f"Telling the heads apart needs tokens longer than max_norm = {self.max_norm:g}. Allow longer tokens.",

@@ -97,7 +97,7 @@ def _settled(levels: Floats, size: float, noise: Floats | float) -> int:
     return min(len(levels) - 1, int(moving[-1]) + 1 if len(moving) else 0)
 
 
-def walk(pairs: Pairs, line: Line, points: int) -> tuple[list[Crossing], float, float]:
+def walk(pairs: Pairs, line: Line, points: int, limit: float = ZOOM_LIMIT) -> tuple[list[Crossing], float, float]:
     """All jumps along a line, the level far to its left, the size of the levels: ``points + 2`` questions and about 20 a jump."""
     angles = (np.arange(points) + 0.5) / points * np.pi - np.pi / 2.0
     ticks = np.concatenate([[-(2.0**20)], np.tan(angles), [2.0**20]])
@@ -105,7 +105,7 @@ def walk(pairs: Pairs, line: Line, points: int) -> tuple[list[Crossing], float, 
     heights = pairs.respond(steps, line.reach * (line.start + ticks[:, None] * line.along))[0] / ZOOM
     size = float(max(np.abs(heights).max(), np.abs(pairs.total).max() * line.step))
     cells = [((ticks[i], heights[i]), (ticks[i + 1], heights[i + 1])) for i in range(points + 1)]
-    tasks = [_isolate(line, left, right, size) for left, right in cells if abs(left[1] - right[1]) > SAME * size]
+    tasks = [_isolate(line, left, right, size, limit) for left, right in cells if abs(left[1] - right[1]) > SAME * size]
     found = [crossing for part in run_together(tasks, pairs.respond_to) for crossing in part]
     return sorted(found, key=lambda crossing: crossing.t), float(heights[0]), size
 
@@ -113,7 +113,7 @@ def walk(pairs: Pairs, line: Line, points: int) -> tuple[list[Crossing], float, 
 Point = tuple[float, float]
 
 
-def _isolate(line: Line, left: Point, right: Point, size: float) -> Task:
+def _isolate(line: Line, left: Point, right: Point, size: float, limit: float) -> Task:
     """Bisect one cell until each jump in it is a single sigmoid, or as close to others as the zoom can tell."""
     found: list[Crossing] = []
     stack = [(left, right, ZOOM)]
@@ -135,7 +135,7 @@ def _isolate(line: Line, left: Point, right: Point, size: float) -> Task:
             crossing = yield from _fit(line, low, high, (middle, level), zoom, size)
             if crossing is None:  # a level of its own: jumps on both sides
                 stack += [(low, (middle, level), zoom), ((middle, level), high, zoom)]
-            elif crossing.single or zoom * 64.0 > ZOOM_LIMIT:
+            elif crossing.single or zoom * 64.0 > limit:
                 found.append(crossing)
             else:
                 zoom *= 64.0

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parent.parent / room) for room in ("tests", "tests/faults")]
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "faults"))
 import test_chaos as chaos
 import test_kill as kill
 

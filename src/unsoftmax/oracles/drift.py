@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,38 +11,14 @@ from numpy.typing import NDArray
 from unsoftmax.errors import BudgetExceededError, DriftingError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
+from unsoftmax.oracles.contradiction import RELATIVE_SLACK, Precision, Remembered, deviation_of, post_mortem, replicas, tolerance
+
+__all__ = ["Sizes", "Watched", "post_mortem", "replicas", "tolerance"]
 
 SIZED = 16  # questions of a batch whose size is measured
-RELATIVE_SLACK = 1024.0  # the last bits of an answer grow with its scores (tens to hundreds) and with the width, batch by batch
-ABSOLUTE_SLACK = 10.0  # noise: two draws differ by 10 standard deviations once in 1e12
 UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: no finer than float32
 SENTINELS = "sentinels"  # the phase that meters book them under
 FIRST = 16  # questions kept for ever: a target that changed early shows it on them alone
-
-
-class Precision(Protocol):
-    """How coarse answers are; ``unsoftmax.results.Floor`` is one."""
-
-    @property
-    def relative(self) -> float:
-        """Error relative to the values behind an answer."""
-
-    @property
-    def absolute(self) -> float:
-        """Error that does not shrink with the answers."""
-
-    @property
-    def step(self) -> float | None:
-        """Rounding step, where answers are rounded."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Remembered:
-    """One question ``(length, width)``, its answer, and the size of the numbers behind that answer."""
-
-    question: Floats
-    answer: Floats
-    size: float
 
 
 @dataclass(slots=True)
@@ -67,11 +42,6 @@ class Sizes:
     def of(self, questions: Floats) -> list[float]:
         """For each question the size of the values that may enter its answer."""
         return [max((size for reach, size in self.largest.items() if reach <= e), default=0.0) for e in _exponents(questions)]
-
-
-def tolerance(floor: Precision, size: float) -> float:
-    """How far two answers to the same question may differ without a contradiction, for values of magnitude ``size``."""
-    return RELATIVE_SLACK * floor.relative * size + ABSOLUTE_SLACK * floor.absolute + (floor.step or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +131,7 @@ class Watched(Wrapper):
         """
         sample = self.sample(len(self._sample), self._rng)
         allowed = RELATIVE_SLACK * max(error, np.finfo(np.float64).eps)
-        return [item for item in sample if _deviation(predict(item.question[None])[0], item.answer) > allowed * item.size]
+        return [item for item in sample if deviation_of(predict(item.question[None])[0], item.answer) > allowed * item.size]
 
     def look_for_replicas(self, times: int = 12) -> None:
         """Where repeated questions get different answers: tell replicas, or weights that just changed, from noise.
@@ -218,87 +188,7 @@ class Watched(Wrapper):
         self.asked += len(sequences)
 
 
-def post_mortem(oracle: Oracle, sample: Sequence[Remembered], floor: Precision, *, calls: int = 4) -> int:
-    """Ask earlier questions again, in at least ``calls`` small calls so that replicas take turns; return how many were asked.
-
-    Price: ``len(sample)`` queries.
-
-    Raises:
-        DriftingError: an answer changed by more than ``floor`` explains; the evidence holds both answers.
-    """
-    per_call = max(1, -(-len(sample) // calls))
-    by_length: dict[int, list[Remembered]] = {}
-    for item in sample:
-        by_length.setdefault(len(item.question), []).append(item)
-    asked, worst = 0, None
-    for items in by_length.values():
-        for start in range(0, len(items), per_call):
-            group = items[start : start + per_call]
-            answers = oracle(np.stack([item.question for item in group]))
-            asked += len(group)
-            for item, answer in zip(group, answers, strict=True):
-                deviation = _deviation(answer, item.answer)
-                allowed = tolerance(floor, max(item.size, float(np.abs(answer).max())))
-                rounded = _neighbours([np.atleast_1d(answer), np.atleast_1d(item.answer)])  # a value on the edge of a rounding step
-                if deviation > allowed and not rounded and (worst is None or deviation / allowed > worst[0]):
-                    worst = (deviation / max(allowed, np.finfo(float).tiny), deviation, allowed, item, answer)
-    if worst is not None:
-        _, deviation, allowed, item, answer = worst
-        raise DriftingError(
-            f"The target answered a question of {len(item.question)} tokens with {_shown(answer)}, "
-            f"and earlier with {_shown(item.answer)}: a change of {deviation:.3g}, where its precision explains {allowed:.1g}. "
-            "Its weights changed, or several versions answer in turn. Pin one version of it and start again.",
-            evidence={
-                "before": np.asarray(item.answer).ravel()[:16].tolist(),
-                "after": np.asarray(answer).ravel()[:16].tolist(),
-                "deviation": deviation,
-                "allowed": allowed,
-                "asked_again": asked,
-            },
-        )
-    return asked
-
-
-def replicas(oracle: Oracle, question: Floats, *, times: int = 12) -> tuple[int, float]:
-    """How many fixed answers one question ``(length, width)`` gets in turn (1 unless replicas are mixed), and their spread.
-
-    Noise gives a new answer each time; a pool of different replicas gives the same few again and again.
-
-    Price: ``times`` queries, each in a call of its own.
-    """
-    answers = [np.atleast_1d(oracle(question[None])[0]).ravel() for _ in range(times)]
-    scale = max(float(np.abs(answer).max()) for answer in answers)
-    groups: list[list[Floats]] = []
-    for answer in answers:
-        home = next((group for group in groups if np.abs(group[0] - answer).max() <= 1e-6 * scale), None)
-        groups.append([answer]) if home is None else home.append(answer)
-    few = 1 < len(groups) <= times // 3 and all(len(group) > 1 for group in groups)
-    spread = float(np.ptp(np.stack(answers), axis=0).max())
-    return (len(groups) if few and not _neighbours([group[0] for group in groups]) else 1), spread
-
-
-def _neighbours(values: list[Floats]) -> bool:
-    """Whether all values lie within a few steps of one decimal grid: rounding, and perhaps noise before it."""
-    stacked = np.stack(values)
-    for decimals in range(9):
-        steps = stacked * 10.0**decimals
-        if np.abs(steps - np.round(steps)).max() < 1e-6:
-            return bool(np.ptp(steps, axis=0).max() < 4.5)
-    return False
-
-
 def _exponents(questions: Floats) -> NDArray[np.int_]:
     """The binary exponent of each question's largest number."""
     exponents: NDArray[np.int_] = np.frexp(np.abs(questions).reshape(len(questions), -1).max(axis=1))[1].astype(np.int_)
     return exponents
-
-
-def _deviation(answer: Floats, other: Floats) -> float:
-    """The largest difference; a model's answer at the last position is compared with that position alone."""
-    a, b = np.atleast_1d(answer), np.atleast_1d(other)
-    return float(np.abs(a - (b[-1] if b.ndim > a.ndim else b)).max())
-
-
-def _shown(answer: Floats) -> str:
-    flat = np.asarray(answer).ravel()
-    return f"{flat[0]:.17g}" + (" …" if flat.size > 1 else "")

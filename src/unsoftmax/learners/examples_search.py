@@ -142,7 +142,8 @@ class Search:
 def polish(search: Search, candidate: Candidate, steps: int = 40) -> Candidate:
     """Go on from where a fit ended, with little damping and tight inner solves."""
     if search.exact and candidate.fit.error <= EXACT:
-        effort = Effort(steps=steps, inner=300, goal=1e-16, stall=0.5, damping=1e-6)
+        # rounding leaves a few times 1e-16 of the answers: three tight steps at most, none if that is reached
+        effort = Effort(steps=min(steps, 3), inner=300, goal=2e-15, damping=1e-6)
     else:
         effort = Effort(steps=steps, inner=100, goal=0.0, stall=1e-5, damping=1e-3)
     return search.descend(candidate.fit.point.theta, candidate.extras, effort)

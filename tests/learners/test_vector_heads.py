@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
@@ -48,7 +48,7 @@ def errors(found, truth):
 
 
 @given(layers(), st.integers(0, 999))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])  # shrinking a whole recovery takes minutes
 def test_the_last_position_gives_back_all_heads(truth, seed):
     found = VectorHeadsLearner().run(CallableOracle(truth), rng=np.random.default_rng(seed)).model
     assert max(errors(found, truth).values()) < 1e-8
@@ -57,7 +57,7 @@ def test_the_last_position_gives_back_all_heads(truth, seed):
 
 
 @given(layers(), st.integers(0, 999), st.booleans())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15, deadline=None, phases=[Phase.generate])
 def test_all_positions_give_back_all_heads(truth, seed, causal):
     oracle = CallableOracle(lambda X: truth(X, "all", causal=causal), width=truth.width)
     found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(seed)).model

@@ -23,7 +23,7 @@ from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
-ATTEMPTS = 2  # a base direction may be unlucky for one head; the second try is always at the last position
+ATTEMPTS = 3  # a base direction may be unlucky for one head; later tries are always at the last position
 COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
 SELF_CHECKS = 6
 
@@ -74,7 +74,7 @@ class VectorHeadsLearner:
                 totals = totals or one_token(answers, b, rng)
                 return self._last(answers, totals, rng)
             except NotInFamilyError as error:
-                if attempt == ATTEMPTS - 1 or totals is None and not everywhere:
+                if attempt == ATTEMPTS - 1 or (totals is None and not everywhere):
                     if self.floor.kind != "exact":
                         message = f"{error} The answers are {self.floor.kind}; exact ones may do."
                         raise TooNoisyError(message, evidence=error.evidence, model=error.model) from error

@@ -127,7 +127,7 @@ def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) ->
 
 
 def ask_spread(answers: Answers, directions: Floats, rng: np.random.Generator) -> Floats:
-    """Answers at ordinary tokens beside long ones ``(n, width)``: ``(2, positions, outputs)``, plain and with the long tokens tagged.
+    """Answers at ordinary tokens beside long ones ``(n, width)``: ``(2, positions, outputs)``, plain and with long tokens tagged.
 
     A single long token needs no tag: one query.
     """

@@ -26,6 +26,7 @@ LADDER_KEY = 2.0**12  # length of keys while the size of the scores is found
 SHORT = 0.1  # tokens are at most this part of the keys; then what they do to the weights settles within PASSES
 PASSES = 24
 SOLVES = 40
+MOST_BIAS = 3.0  # c·u of the keys in the span of c, which see all of c
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +68,7 @@ def read_matrices_everywhere(
     if len(across):
         phase(answers.oracle, "rows")
         keys = key_groups(V, across, size)
+        step = min(step, MOST_BIAS / float(np.abs(across @ c.T).max()))
         if not sheets:
             product = moderate_product(answers, layer, keys, step, rng)
         sheets.append(ask_sheet(answers, layer, keys, step, min(product, SHORT * step**2), rng))
@@ -161,7 +163,9 @@ def sheet_weights(layer: Layer, sheet: Sheet, W: Floats) -> tuple[Floats | None,
         told = sheet.told - np.einsum("gph,phm->gpm", rest, value, optimize=True)
     off = float(np.abs(told - np.einsum("gmk,gpk->gpm", sheet.keys.mixers, weights, optimize=True)).max() / np.abs(told).max())
     if (p <= 0).any() or (rest <= 0).any():
-        return None, p, off
+        if not W.any():
+            return None, p, off
+        p, rest = np.maximum(p, 1e-9), np.maximum(rest, 1e-9)  # the estimate of W is not yet good enough
     z = np.log(p / rest[..., None]) + np.log(count.T / sheet.copies)[None, :, :, None]
     return z.transpose(2, 0, 3, 1).reshape(heads, groups * size, n), p, off
 

@@ -66,7 +66,11 @@ def tokens(seeds: range, quick: bool) -> int:
     print("| d | vocabulary | r | score deviation | recovered | worst error | queries / dimension, most | W left open | CPU s |")
     print("|---|---|---|---|---|---|---|---|---|")
     missed = 0
-    cases = [(64, 1000, rank, deviation, 1e-9) for deviation in (1.0, 3.0) for rank in (1, 4, 64)] + [(32, 20, 32, 1.0, 1e-10)]
+    cases = [(64, 1000, rank, deviation, 1e-9) for deviation in (1.0, 3.0) for rank in (1, 4, 64)] + [
+        (64, 1000, 64, 10.0, 1e-9),
+        (32, 20, 32, 1.0, 1e-10),
+        (32, 20, 32, 3.0, 1e-10),
+    ]
     for width, vocabulary, rank, deviation, bar in cases:
         errors, ratios, left, start = [], [], set(), time.process_time()
         for seed in seeds[: 2 if quick else None]:
@@ -88,7 +92,7 @@ def tokens(seeds: range, quick: bool) -> int:
             left.add(learned.evidence["unidentifiable"])
         good = sum(error <= bar for error in errors)
         asked = len(seeds[: 2 if quick else None])
-        missed += good < asked or max(ratios) > (1.1 if deviation == 1.0 else 1.7)
+        missed += good < asked or (max(ratios) > (1.1 if deviation == 1.0 else 1.7) and deviation <= 3)
         print(
             f"| {width} | {vocabulary} | {rank} | {deviation:g} | {good} of {asked} | {max(errors):.0e} | {max(ratios):.3f} | "
             f"{', '.join(map(str, sorted(left)))} | {(time.process_time() - start) / asked:.2f} |",

@@ -102,6 +102,16 @@ def test_a_small_vocabulary_leaves_w_open_and_says_how_much() -> None:
     assert oracle.spent <= 404
 
 
+@pytest.mark.parametrize("deviation", [3.0, 5.0])
+def test_companions_read_what_saturates_in_a_small_vocabulary(deviation: float) -> None:
+    for seed in range(3):
+        table = vocabulary_of(32, 20, seed)
+        head = head_for(table, 32, deviation, seed)
+        learned, oracle = learn(head, table)
+        assert prediction_error(learned, head, table) < (1e-10 if deviation == 3.0 else 1e-7)
+        assert oracle.spent <= 1.7 * 400
+
+
 def test_differences_that_do_not_span() -> None:
     table = vocabulary_of(6, 50, 7)
     table[:, 5] = 1.0  # every token has the same last entry

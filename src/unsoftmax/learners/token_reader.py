@@ -15,6 +15,8 @@ REPLACEMENTS = 12  # rounds of other keys in place of saturated ones
 RETRIES = 4  # other check keys where one saturates
 SAMPLE = 8  # scores that show how many of a column saturate,
 CROWDED = 0.3  # and the share from which on other columns are taken first
+ROUNDS = 5  # of companions: each reaches scores some ten higher
+BEYOND = 40.0  # stands for a score whose weight is 0 or 1 to the last digit
 TASTES = 3  # tokens of which that many scores each are asked to choose the first column
 BEST_SIZE = 2.5  # of the scores in it
 CONFIDENT = 2  # consecutive columns that must stay in the known space before the rank counts as found
@@ -76,7 +78,7 @@ class TokenReader:
             scores = np.log(up / down)
             error = self.noise * self.blur[keys] * size * (1 / up + 1 / down)
         lost = ~np.isfinite(scores) | ~(error > 0) | (error > 0.1)
-        return np.where(lost, 0.0, scores), np.where(lost, np.inf, error)
+        return np.where(lost, np.where(up > down, BEYOND, -BEYOND), scores), np.where(lost, np.inf, error)
 
     def read_scores(self) -> tuple[Floats, int, float]:
         """``basis.T (W E_j + c)`` at the spanning tokens, ``(tokens, dimension)``; their rank; the error of a score."""
@@ -189,7 +191,10 @@ class TokenReader:
             spanned = np.linalg.qr(directions[keys[good]].T)[0]
             calm = free * self._unsaturated(last, directions)
             self._ask_about(last, well_placed(directions - directions @ spanned @ spanned.T, calm, count))
+        if (self._known(last)[2] <= SPARE * self.balanced).sum() < space.shape[1]:
+            self._with_companions(last)
         keys, scores, errors = self._known(last)
+        errors = np.where(scores == -BEYOND, BEYOND, errors)  # such a key never weighs anything: any score so low will do
         usable = np.isfinite(errors)
         if usable.sum() < space.shape[1]:
             raise NotIdentifiableError(
@@ -199,6 +204,34 @@ class TokenReader:
         whole = np.eye(space.shape[1])
         column, error, _ = _fit(directions[keys[usable]], scores[usable], errors[usable], whole, np.zeros(len(whole)))
         return space @ column, error
+
+    def _with_companions(self, last: int) -> None:
+        """Read keys that outweigh ``last`` beside another such key: their ratio does not saturate. One query a key and round.
+
+        With a companion k of known score, ``exp(z_i - z_k) = ((y - y_k) + exp(-z_k) (y - y_last)) / (y_i - y)``.
+        """
+        for _ in range(ROUNDS):
+            keys, scores, errors = self._known(last)
+            helpers = np.flatnonzero((errors <= SPARE * self.balanced) & (scores > 2.0))
+            rows = np.flatnonzero((errors > SPARE * self.balanced) & (scores > 0))
+            if not len(helpers) or not len(rows):
+                return
+            contrast = np.linalg.norm(self.worth[keys[rows], None] - self.worth[keys[helpers]], axis=2)
+            chosen = helpers[np.argmax(scores[helpers] + np.log(contrast / contrast.max() + 1e-9), axis=1)]
+            answers = self.ask(np.column_stack([keys[rows], keys[chosen], np.full(len(rows), last)]))
+            span = self.worth[keys[rows]] - self.worth[keys[chosen]]
+            rest = np.exp(-scores[chosen])[:, None] * (answers - self.worth[last])
+            up = np.einsum("bo,bo->b", answers - self.worth[keys[chosen]] + rest, span)
+            down = np.einsum("bo,bo->b", self.worth[keys[rows]] - answers, span)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                found = scores[chosen] + np.log(up / down)
+                blur = self.noise * np.maximum(self.blur[keys[rows]], self.blur[keys[chosen]])
+                error = errors[chosen] + blur * np.linalg.norm(span, axis=1) * (1 / up + 1 / down)
+            better = np.isfinite(found) & (error > 0) & (error < np.minimum(errors[rows], 0.1))
+            for row, score, uncertainty in zip(rows[better], found[better], error[better], strict=True):
+                self.memory[last][int(keys[row])] = (float(score), float(uncertainty))
+            if not better.any():
+                return
 
     def _unsaturated(self, last: int, directions: Floats) -> Floats:
         """How much each key is to be preferred, judging by the scores known so far, if its score must not saturate."""

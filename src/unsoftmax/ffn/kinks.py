@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -92,10 +93,13 @@ class KinkSearch:
     scale: float
     most: int
 
-    def run(self, left: Piece, right: Piece) -> list[Piece]:
-        """The straight pieces from ``left`` to ``right`` in order; bends lie at the crossings of neighbours."""
-        pieces = [left, right]
-        todo = [Interval(left, right)]
+    def run(self, known: list[Piece]) -> list[Piece]:
+        """The straight pieces from the first of those ``known`` to the last, in order; bends lie at the crossings of neighbours.
+
+        A piece between the ends is worth its two questions: bends that cancel leave both ends on one straight line.
+        """
+        pieces = list(known)
+        todo = [Interval(left, right) for left, right in pairwise(known)]
         bends = 0
         for _ in range(ROUNDS):
             waiting: list[Interval] = []

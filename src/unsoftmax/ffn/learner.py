@@ -39,7 +39,7 @@ class FFNLearner:
     gradients between them (one question per weight) give their normals, and a least-squares fit to all answers and some random
     points takes back the digits that short steps lost. Coarse answers are asked far out, around a corner instead of along a line.
 
-    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``7 + 4.2..5.5 m`` for the bends, ``(m + 1) d`` for the gradients (with
+    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the bends, ``(m + 1) d`` for the gradients (with
     ``p`` outputs about ``(1.33 m / p + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
     (``1.5 P / p`` for coarse answers) and 12 checks: ``1.3 P`` to ``1.6 P`` in all for one output.
 
@@ -85,7 +85,7 @@ class FFNLearner:
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
         ranges = {
             "scale": (4, 4),
-            "kinks": (int(3.5 * neurons) + 7, int(8 * neurons) + 28),
+            "kinks": (int(3.5 * neurons) + 6, int(8 * neurons) + 34),
             "gradients": (cells * width // (1 if outputs == 1 else 2), int(1.8 * cells * width) + 16),
             "random points": (8, int(0.6 * parameters) + 8),
             "check": (CHECKS, CHECKS),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from unsoftmax.ffn.gradients import CellSlopes
 from unsoftmax.ffn.hinges import Hinges
-from unsoftmax.ffn.kinks import KinkSearch, Piece, crossing
+from unsoftmax.ffn.kinks import NEAR, KinkSearch, Piece, crossing
 from unsoftmax.ffn.questions import Questions
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
+
+Answers = Callable[[Floats], Floats]
 
 ROOM = 4.0  # how far the first estimate of the numbers inside the target may fall short (terms cancel in its answers)
 
@@ -60,10 +63,10 @@ class Line:
             sizes = questions.offset + questions.slope * np.linalg.norm(points, axis=1)
             return np.asarray(questions.noise(points) + self.doubt * sizes)
 
-        left, right = self._ends(ask, noise, questions, sized=known is not None)
-        pieces = KinkSearch(ask, noise, self.scale, self.most).run(left, right)
+        first = self._first_pieces(ask, noise, questions, sized=known is not None)
+        pieces = KinkSearch(ask, noise, self.scale, self.most).run(first)
         bends = np.array([crossing(a, b) for a, b in itertools.pairwise(pieces)])
-        jumps = np.array([b.slope - a.slope for a, b in itertools.pairwise(pieces)]).reshape(len(bends), len(left.low_value))
+        jumps = np.array([b.slope - a.slope for a, b in itertools.pairwise(pieces)]).reshape(len(bends), len(pieces[0].low_value))
         middles = self._middles(bends)
         for call, t in enumerate(places, start=first_call):
             questions.relocate(call, self._points(middles[np.searchsorted(bends, t)]))
@@ -73,24 +76,34 @@ class Line:
     def _points(self, t: Floats) -> Floats:
         return np.asarray(self.origin + np.asarray(t)[:, None] * self.direction)
 
-    def _ends(self, ask: object, noise: object, questions: Questions, *, sized: bool) -> tuple[Piece, Piece]:
-        """The outermost pieces, from three answers at each end of which the middle one must agree."""
-        assert callable(ask)
-        assert callable(noise)
+    def _first_pieces(self, ask: Answers, noise: Answers, questions: Questions, *, sized: bool) -> list[Piece]:
+        """The outermost pieces, from three answers at each end of which the middle one must agree, and two pieces in between."""
+        inner = min(0.7 * self.scale, 0.3 * self.reach)
+        starts = np.array([-inner, inner])
+        seeds = np.stack([starts, starts + NEAR * (self.scale + inner)], axis=1)
         for attempt in range(4):
             share = self.ends * 10.0**-attempt
             shares = np.array([1.0, 1 - share / 2, 1 - share])
-            t = self.reach * np.concatenate([-shares, shares, [0.0]])
+            t = np.concatenate([-self.reach * shares, self.reach * shares, seeds.ravel() if attempt == 0 else []])
             values = ask(t)
             if not sized:
                 slopes = [np.linalg.norm(values[i] - values[j]) / abs(t[i] - t[j]) for i, j in ((0, 2), (3, 5))]
                 questions.slope = max(questions.slope, ROOM * float(max(slopes)))
-                questions.offset = max(questions.offset, ROOM * float(np.linalg.norm(values[-1])))
+            if attempt == 0:
+                if not sized:
+                    questions.offset = max(questions.offset, ROOM * float(np.linalg.norm(values[6:], axis=1).max()))
+                seed_values = values[6:]
             errors = noise(t)
             ends = [Piece(t[i], t[j], values[i], values[j], errors[i], errors[j]) for i, j in ((0, 2), (5, 3))]
             if all(end.holds(t[k], values[k], errors[k]) for end, k in zip(ends, (1, 4), strict=True)):
                 break
-        return ends[0], ends[1]
+        errors = noise(seeds.ravel())
+        middle = [
+            Piece(seeds[k, 0], seeds[k, 1], seed_values[2 * k], seed_values[2 * k + 1], errors[2 * k], errors[2 * k + 1])
+            for k in range(2)
+            if ends[0].high < seeds[k, 0] and seeds[k, 1] < ends[1].low
+        ]
+        return [ends[0], *middle, ends[1]]
 
     def _middles(self, bends: Floats) -> Floats:
         """A place well inside each cell, ``(bends + 1,)``."""
@@ -121,16 +134,14 @@ class Line:
     def _assemble(
         self,
         questions: Questions,
-        difference: object,
+        difference: Answers,
         pieces: list[Piece],
         bends: Floats,
         jumps: Floats,
         middles: Floats,
-        noise: object,
+        noise: Answers,
         rng: np.random.Generator,
     ) -> Hinges:
-        assert callable(difference)
-        assert callable(noise)
         width = len(self.origin)
         basis = np.linalg.qr(np.concatenate([self.direction[:, None], rng.normal(size=(width, width - 1))], axis=1))[0]
         across = basis[:, 1:].T

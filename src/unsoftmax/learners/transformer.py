@@ -23,6 +23,8 @@ ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
 NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
 
+UNTESTED = "No score could be saturated within `max_norm`, so a residual path was not looked for; allow longer tokens. "
+
 
 @dataclass(frozen=True, slots=True)
 class TransformerLearner:
@@ -57,7 +59,8 @@ class TransformerLearner:
         width = oracle.width
         phase(oracle, "residual")
         probes = FarProbes(sequences, found.hinges, found.length)
-        residual = has_residual(probes, rng)
+        verdict = has_residual(probes, rng)
+        residual = bool(verdict)  # if no score saturates, none is assumed and the final check decides
         mix = read_mix(probes, rng) if residual else np.eye(width)
         phase(oracle, "scores")
         model, left, bias = self._scores(sequences, found, mix, rng)
@@ -82,8 +85,8 @@ class TransformerLearner:
             raise NotInFamilyError(
                 f"On one token the target is a ReLU network of {found.hinges.neurons} neurons, but one softmax head in front of it "
                 f"({'with' if residual else 'without'} residual, score matrix of rank {rank}) misses fresh sequences by "
-                f"{deviation:.1e} of their spread. The target may have several heads, positions, or another way to mix its "
-                "tokens; `unsoftmax diagnose` tells which.",
+                f"{deviation:.1e} of their spread. {'' if verdict is not None else UNTESTED}The target may have several heads, "
+                "positions, or another way to mix its tokens; `unsoftmax diagnose` tells which.",
                 evidence=evidence,
                 model=transformer,
             )

@@ -81,8 +81,9 @@ def exact(seeds: range, quick: bool) -> None:
             good = [o for o in outcomes if o[0]]
             times = [o[4] for o in outcomes]
             wrong = sum(o[1] for o in outcomes)
+            refused = len(outcomes) - len(good) - wrong
             row(
-                width, rho, f"{len(good)} of {len(outcomes)}", len(outcomes) - len(good) - wrong, wrong, f"{max(o[2] for o in good):.0e}",
+                width, rho, f"{len(good)} of {len(outcomes)}", refused, wrong, f"{max(o[2] for o in good):.0e}",
                 f"{max(o[3] for o in good):.0e}", f"{np.median(times):.2f} / {max(times):.2f}",
             )  # fmt: skip
     for seed in list(seeds)[: 1 if quick else 5]:

@@ -51,7 +51,7 @@ def test_exact_answers_give_back_the_layer(seed: int, heads: int, length: int, b
         assert boolean
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=SEEDS)
 def test_few_examples_are_never_a_wrong_success(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -175,7 +175,9 @@ def _extras(case: Case, found: _Findings, scale: float) -> None:
     """Constant, bias and causality: 3 queries."""
     p = case.cap(scale, 1.5) * case.draw()
     zero = np.zeros(case.width)
-    answers = case.ask(np.stack([[zero, zero, zero], [p, -p, zero]]))
+    answers = case.attempt(np.stack([[zero, zero, zero], [p, -p, zero]]))
+    if answers is None:  # a target that divides by the length of a token
+        return
     size = case.tolerance(answers, case.sentinels[0][1])
     found.constant = bool(np.abs(answers[0]).max() > size)
     found.bias = bool(np.abs(answers[1] - answers[0]).max() > size)

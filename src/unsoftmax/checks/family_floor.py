@@ -102,8 +102,7 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
     within = float(np.ptp(first, axis=0).max())
     if within == 0.0 and jitter <= 64 * 2.0**-24 * size:
         return 2 * jitter / size, 0.0  # batches differ in the last bits of float32, one batch does not
-    zero = np.zeros((6, tokens.shape[1], case.width))
-    calm = case.ask(zero).std(axis=0, ddof=1)
+    calm = case.ask(np.repeat(2.0**-20 * tokens, 6, axis=0)).std(axis=0, ddof=1)
     here = case.ask(np.repeat(tokens, 5, axis=0)).std(axis=0, ddof=1)
     loud = case.ask(np.repeat(case.cap(32.0, 1.0) * tokens, 5, axis=0))
     spread = loud.std(axis=0, ddof=1)

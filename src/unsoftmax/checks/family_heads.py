@@ -110,7 +110,7 @@ def several_heads(case: Case, scale: float) -> Heads:
 
 
 def _unsaturated(case: Case, scale: float) -> float:
-    """The scale, or a smaller one where the response to unequal weights still grows clearly faster than the tokens (10 queries, or 16).
+    """The scale, or a smaller one where the response to unequal weights still grows faster than the tokens (10 queries, or 16).
 
     Values of several heads that cancel can mislead the pilot; a saturated response is proportional to the tokens.
     """

@@ -121,6 +121,9 @@ def test_refusals() -> None:
         learn(head_of(8, 1, 0, size=1e7), rank=1)
     with pytest.raises(TooNoisyError, match="scale"):
         learn(head_of(8, 1, 0), rank=1, floor=Floor(kind="rounded", relative=1e-3))
+    single = CallableOracle(lambda X: head_of(8, 1, 0)(X).astype(np.float32), width=8)
+    with pytest.raises(TooNoisyError, match="scale"):
+        NonAdaptiveLearner(rank=1).run(single, rng=np.random.default_rng(0))
     with pytest.raises(NotInFamilyError, match="query bias"):
         learn(head_of(8, 1, 0, c=np.ones(8)), rank=1)
     with pytest.raises(NotIdentifiableError, match="values"):

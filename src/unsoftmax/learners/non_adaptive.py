@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -98,6 +98,9 @@ class NonAdaptiveLearner:
             raise ValueError(f"These probes are of kind {record.get('kind')!r}; this learner takes plans of kind {KIND!r}.")
         scalar = answers[0].ndim == 1
         single, pair = (np.asarray(said[:, -1] if said.ndim == 3 else said).reshape(len(said), -1) for said in answers[:2])
+        if self.floor.kind == "exact" and all(np.array_equal(said, said.astype(np.float32)) for said in (single, pair)):
+            # no question can be spent on the precision of the answers, but single precision shows by itself
+            return replace(self, floor=Floor(kind="float32", relative=2.0**-22)).learn(probes, answers, rng=rng)
         V, b = self._values(probes.arrays[0][:, 0], single)
         measured = self._scores(probes.arrays[1], pair, V, b)
         fit, rank = self._dense(measured) if record.get("dense") else self._low_rank(measured.readable(), record, rng)
@@ -189,7 +192,7 @@ class NonAdaptiveLearner:
         columns = np.linalg.solve(keys, measured.z[:square].reshape(width, width, 1))[..., 0]  # row j: W x_j
         W = np.linalg.solve(measured.x[:square:width], columns).T
         size, noise = measured.size(), measured.noise()
-        if size <= 64 * noise <= INVISIBLE:
+        if size == 0 or size <= 64 * noise <= INVISIBLE:
             return Fit(np.zeros((width, width)), 0.0), 0
         misfit = measured.misfit(W, slice(square, None))
         if misfit > self._allowed(noise / size):
@@ -207,7 +210,7 @@ class NonAdaptiveLearner:
         back = held_back(count)
         fitted = measured.part(slice(0, count - back))
         size, noise = measured.size(), measured.noise()
-        if size <= 64 * noise <= INVISIBLE:
+        if size == 0 or size <= 64 * noise <= INVISIBLE:
             return Fit(np.zeros((width, width)), 0.0), 0
         allowed = self._allowed(noise / size)
         tried: dict[int, float] = {}

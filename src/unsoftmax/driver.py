@@ -232,7 +232,7 @@ class _Run:
         if self.journal is not None:
             facts["journal"] = {"sha256": self.journal.digest, "possibly_asked_twice": self.journal.repeated}
         if model is not None:
-            facts |= _sizes(model, evidence)
+            facts |= model_sizes(model, evidence)
         return Recovery(
             model=model,
             status=status,
@@ -250,7 +250,7 @@ def _noted(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else np.asarray(value).tolist()
 
 
-def _sizes(model: Model, evidence: dict[str, Any]) -> dict[str, Any]:
+def model_sizes(model: Model, evidence: dict[str, Any]) -> dict[str, Any]:
     """Heads, rank and the number of free parameters: what no exact scheme can ask less of, counted in real answers."""
     if isinstance(model, FFN):
         return {"neurons": len(model.biases[0]), "parameters": _network_parameters(model)}
@@ -260,7 +260,11 @@ def _sizes(model: Model, evidence: dict[str, Any]) -> dict[str, Any]:
     scores = sum(r * (2 * d - r) for r in ranks) + head.heads * d * head.has_c
     known = {"heads": head.heads, "rank": max(ranks), "ranks": list(ranks)}
     if isinstance(model, Transformer):
-        return {**known, "neurons": len(model.ffn.biases[0]), "parameters": scores + _network_parameters(model.ffn) + d * d * model.residual}
+        return {
+            **known,
+            "neurons": len(model.ffn.biases[0]),
+            "parameters": scores + _network_parameters(model.ffn) + d * d * model.residual,
+        }
     outputs = head.outputs or 1
     values = 0 if head.V is None else head.heads * d * outputs + outputs * head.has_b
     return {**known, "parameters": scores + values}

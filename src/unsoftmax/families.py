@@ -55,7 +55,11 @@ class Options:
             value = getattr(self, name)
             if value is not None and not (np.isfinite(value) and value > 0):
                 raise ValueError(f"{name} is {value!r}; it must be a positive number.")
-        if self.grid is not None and self.grid != "auto" and not (np.all(np.isfinite(self.grid)) and np.all(np.asarray(self.grid) > 0)):
+        if (
+            self.grid is not None
+            and self.grid != "auto"
+            and not (np.all(np.isfinite(self.grid)) and np.all(np.asarray(self.grid) > 0))
+        ):
             raise ValueError(f"grid is {self.grid!r}; it must be a positive step, one per row, or 'auto'.")
 
 
@@ -180,7 +184,9 @@ def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Genera
     return learner.run(_Scalar(oracle), rng=rng)
 
 
-def _network(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator, on_floor: Callable[[Floor], None]) -> Learned:
+def _network(
+    oracle: Oracle, options: Options, found: Found, rng: np.random.Generator, on_floor: Callable[[Floor], None]
+) -> Learned:
     """Targets whose one-token answers are not affine."""
     family = options.family
     if family == "auto":

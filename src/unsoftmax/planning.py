@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from unsoftmax.checks.held_out import LENGTHS, PER_LENGTH
+from unsoftmax.learners.non_adaptive import CHECK_LENGTH
+from unsoftmax.learners.non_adaptive import price as fixed_price
 from unsoftmax.learners.one_head import price as one_head_price
+from unsoftmax.recorded import CHECKS
 
 Phases = list[tuple[str, int, int]]
 FIRST_LOOK: Phases = [("first look", 5, 5)]
@@ -58,6 +61,16 @@ def plan_attention(width: int, *, outputs: int = 1, rank: int | None = None, hea
         queries_max=sum(queries for _, queries, _ in high),
         assumptions=tuple(assumptions),
     )
+
+
+def plan_fixed(width: int, *, rank: int | None = None) -> Plan:
+    """The bill where all probes are drawn before the first answer; the check is exported with them."""
+    phases = [*fixed_price(width, rank), ("held-out check", CHECKS, CHECKS * CHECK_LENGTH)]
+    total = sum(queries for _, queries, _ in phases)
+    assumptions = ["One round of scalar or vector answers, no query bias."]
+    if rank is None:
+        assumptions.append("The rank is unknown, so the probes suffice for full rank; --rank makes them fewer.")
+    return Plan(phases=tuple(phases), queries=total, queries_max=total, assumptions=tuple(assumptions))
 
 
 def _phases(width: int, outputs: int, rank: int, heads: int) -> Phases:

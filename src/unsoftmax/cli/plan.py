@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
@@ -14,17 +15,45 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; a range is printed if left out.")
 @click.option("--heads", type=click.IntRange(min=1), help="Number of heads.")
-@click.option("--outputs", type=click.IntRange(min=1), help="Numbers in an answer, where the target does not tell it; 1 by default.")
+@click.option(
+    "--outputs", type=click.IntRange(min=1), help="Numbers in an answer, where the target does not tell it; 1 by default."
+)
+@click.option("--non-adaptive", is_flag=True, help="All probes drawn before the first answer.")
+@click.option(
+    "--export", type=click.Path(dir_okay=False, path_type=Path), help="With --non-adaptive: write the probes to this npz file."
+)
+@click.option("--max-norm", type=float, help="Send no token longer than this.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the exported probes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def plan(target: str, width: int | None, rank: int | None, heads: int | None, outputs: int | None, as_json: bool) -> int:
+def plan(
+    target: str,
+    width: int | None,
+    rank: int | None,
+    heads: int | None,
+    outputs: int | None,
+    non_adaptive: bool,
+    export: Path | None,
+    max_norm: float | None,
+    seed: int,
+    as_json: bool,
+) -> int:
     """Tell what recovering TARGET will cost, by phase, in queries and tokens. Asks the target nothing but its metadata."""
-    from unsoftmax.planning import plan_attention
+    from unsoftmax.planning import plan_attention, plan_fixed
 
     oracle = open_target(target, width)
     if rank is not None and rank > oracle.width:
         raise click.UsageError(f"--rank is {rank}, but the width is only {oracle.width}.")
     told = getattr(oracle, "outputs", None)
-    made = plan_attention(oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads)
+    if export is not None and not non_adaptive:
+        raise click.UsageError("--export writes probes that are fixed beforehand; add --non-adaptive.")
+    if non_adaptive:
+        made = plan_fixed(oracle.width, rank=rank)
+    else:
+        made = plan_attention(oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads)
+    if export is not None:
+        from unsoftmax.recorded import export_probes
+
+        export_probes(export, oracle.width, rank=rank, seed=seed, max_norm=max_norm)
     if as_json:
         click.echo(json.dumps(made.record(), indent=2))
         return 0
@@ -35,5 +64,8 @@ def plan(target: str, width: int | None, rank: int | None, heads: int | None, ou
     click.echo(f"\nTotal: {total} queries.")
     for sentence in made.assumptions:
         click.echo(f"  {sentence}")
-    click.echo(f"Next: unsoftmax recover {target} --out FOLDER")
+    if export is not None:
+        click.echo(f"Wrote {export}. Add the answers Y0, Y1, … to it, then: unsoftmax recover --answers {export} --out FOLDER")
+    else:
+        click.echo(f"Next: unsoftmax recover {target} --out FOLDER")
     return 0

@@ -16,7 +16,12 @@ def progress_bar(enabled: bool = True) -> Iterator[Callable[[str, int], None] | 
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description:<16}"), TextColumn("{task.completed:>10,} queries"), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description:<16}"),
+        TextColumn("{task.completed:>10,} queries"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting", total=None)
 

@@ -10,12 +10,32 @@ import click
 
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.progress import progress_bar
-from unsoftmax.cli.targets import HELP, open_target
+from unsoftmax.cli.targets import HELP, open_target, open_token_target
+
+
+class Grid(click.ParamType):
+    """A positive step, or the word auto."""
+
+    name = "STEP"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        """The step as a number, or "auto"."""
+        if value == "auto":
+            return "auto"
+        try:
+            step = float(value)
+        except ValueError:
+            step = 0.0
+        if not 0 < step < float("inf"):
+            self.fail(f"{value!r} is neither a positive number nor 'auto'.", param, ctx)
+        return step
 
 
 @click.command(epilog=HELP)
 @click.argument("target", default="demo")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for weights, report and journal; resumes from it.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for weights, report and journal; resumes from it."
+)
 @click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
 @click.option(
     "--family",
@@ -29,24 +49,43 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.option("--tolerance", type=float, help="Every answer is within this of the truth; measured if left out.")
 @click.option("--max-norm", type=float, help="Send no token longer than this.")
 @click.option("--budget", type=click.IntRange(min=1), help="Ask no more sequences than this, the check included.")
+@click.option("--grid", type=Grid(), help="Spacing of the weights where they lie on a grid, or 'auto' to look for one.")
+@click.option(
+    "--embeddings", type=click.Path(path_type=Path), help="Embedding table (safetensors, npy); the target takes token ids."
+)
+@click.option("--answers", type=click.Path(path_type=Path), help="Answers to exported probes (npz); no live target is asked.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same questions, same result.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def recover(target: str, out: Path | None, width: int | None, as_json: bool, **options: Any) -> int:
+def recover(
+    target: str,
+    out: Path | None,
+    width: int | None,
+    embeddings: Path | None,
+    answers: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Recover a target's parameters from its answers, check them on fresh questions, and write the report.
 
     With --out the run keeps a journal: the same command goes on where it stopped, and asks nothing twice.
     """
-    from unsoftmax.driver import recover as run
     from unsoftmax.report import print_recovery, recovery_json, save_recovery
 
-    oracle = open_target(target, width)
     if out is not None:
         make_folder(out)
-    with progress_bar(enabled=not as_json) as tell:
-        recovery = run(
-            oracle, journal=None if out is None else out / "journal.sqlite", on_failure="return", on_progress=tell, **options
-        )
-    recovery.facts["target"] = target
+    if answers is not None:
+        from unsoftmax.recorded import recover_recorded
+
+        recovery = recover_recorded(answers, seed=options["seed"])
+        recovery.facts["target"] = str(answers)
+    else:
+        from unsoftmax.driver import recover as run
+
+        oracle = open_target(target, width) if embeddings is None else open_token_target(target, embeddings)
+        with progress_bar(enabled=not as_json) as tell:
+            journal = None if out is None else out / "journal.sqlite"
+            recovery = run(oracle, journal=journal, on_failure="return", on_progress=tell, **options)
+        recovery.facts["target"] = target
     recovery.facts["command"] = "unsoftmax " + " ".join(sys.argv[1:])
     if out is not None:
         save_recovery(recovery, out)
@@ -65,4 +104,6 @@ def make_folder(out: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise click.UsageError(f"The folder {out} cannot be written ({error.strerror or error}). Choose another with --out.") from error
+        raise click.UsageError(
+            f"The folder {out} cannot be written ({error.strerror or error}). Choose another with --out."
+        ) from error

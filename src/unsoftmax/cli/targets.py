@@ -10,6 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import click
+import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from unsoftmax.demo import demo_oracle
 from unsoftmax.models import load
@@ -66,6 +68,41 @@ def open_target(text: str, width: int | None = None) -> Named:
     raise click.UsageError(f"TARGET is {text!r}, which is nothing that can be opened. {HELP}")
 
 
+def open_token_target(text: str, embeddings: Path) -> Named:
+    """A Python target on token ids, with the table that says what each id means."""
+    from unsoftmax.oracles.tokens import Tokens
+
+    path, _, name = text.partition(":")
+    if Path(path).suffix != ".py":
+        raise click.UsageError(f"TARGET is {text!r}; with --embeddings it must be FILE.py:NAME, a function of ids (batch, length).")
+    module = _named_module(Path(path), name, text)
+    return Named(
+        Tokens(getattr(module, name), _table(embeddings)), text, f"{_fingerprint(Path(path))}:{name} {_fingerprint(embeddings)}"
+    )
+
+
+def _table(path: Path) -> Any:
+    """The one two-dimensional array of a safetensors or npy file."""
+    if not path.is_file():
+        raise click.UsageError(f"There is no file {path}.")
+    if path.suffix == ".npy":
+        try:
+            return np.load(path, allow_pickle=False)
+        except ValueError as error:
+            raise click.UsageError(f"{path} is not a NumPy array ({error}).") from error
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it cannot be iterated
+    except (SafetensorError, OSError, TypeError) as error:
+        raise click.UsageError(f"{path} is not a safetensors file ({error}).") from error
+    tables = [tensor for tensor in tensors.values() if tensor.ndim == 2]
+    if len(tables) != 1:
+        raise click.UsageError(
+            f"{path} holds {len(tables)} two-dimensional tensors; an embedding file holds one, (vocabulary, width)."
+        )
+    return tables[0]
+
+
 def _demo(text: str, width: int | None) -> Oracle:
     family, *pairs = text.removeprefix("demo").removeprefix(":").split(",")
     settings: dict[str, int] = {}
@@ -81,6 +118,12 @@ def _demo(text: str, width: int | None) -> Oracle:
 
 
 def _python(path: Path, name: str, text: str, width: int | None) -> Named:
+    module = _named_module(path, name, text)
+    return Named(as_oracle(getattr(module, name), width), text, f"{_fingerprint(path)}:{name}")
+
+
+def _named_module(path: Path, name: str, text: str) -> ModuleType:
+    """The module in ``path``, which must hold ``name``."""
     if not path.is_file():
         raise click.UsageError(f"There is no file {path}.")
     if not name:
@@ -92,7 +135,7 @@ def _python(path: Path, name: str, text: str, width: int | None) -> Named:
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")][:8]
         raise click.UsageError(f"{path} has no {name!r}; it has {', '.join(public) or 'nothing public'}.")
-    return Named(as_oracle(getattr(module, name), width), text, f"{_fingerprint(path)}:{name}")
+    return module
 
 
 def _load_module(path: Path) -> ModuleType:

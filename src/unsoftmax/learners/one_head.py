@@ -13,7 +13,7 @@ import numpy as np
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.positions import PositionReader, is_causal, loud_values, read_pairs
 from unsoftmax.learners.score_matrix import read_score_matrix
-from unsoftmax.learners.scores import BATCH_NUMBERS, ScoreReader, Values, copies
+from unsoftmax.learners.scores import BATCH_NUMBERS, SATURATED, ScoreReader, Values, copies
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -22,6 +22,7 @@ from unsoftmax.results import Floor, Learned
 SEPARATION = 2.0**-60  # last tokens against keys where nothing forbids it: their own value and score drop below the rounding
 NEAREST = 0.25  # last tokens against keys otherwise: keeps the frames well conditioned
 SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
+CAREFUL = 0.15  # the same for the first column, because a few probes tell its size only roughly
 LARGEST_GAIN = 2.0**120  # a W that shows no score at this magnification is zero
 READABLE = 12.0  # scores beyond this are not trusted to tell the size of others
 RESIZES = 4  # times that a whole set of keys is asked again because one of them saturates
@@ -145,9 +146,10 @@ class OneHeadLearner:
                 break
         for _ in range(RESIZES):
             read = scores(rotation)
-            if np.isfinite(read).all():
+            rms = float(np.sqrt(np.mean(read**2)))
+            if np.abs(read).max() <= SATURATED:
                 break
-            size /= 4.0
+            size *= SCORE / rms if np.isfinite(rms) else 0.25
         else:
             raise NotInFamilyError(
                 f"Keys before a zero token saturate the softmax at every length down to {size:.1g}; no query bias does that. "
@@ -155,7 +157,7 @@ class OneHeadLearner:
             )
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
         zeros = np.zeros((d, 1))
-        return reader.frame(rotation).refined(zeros, read / size, zeros)[:, 0], size
+        return reader.frame(rotation).refined(zeros, read / size, zeros)[:, 0], size * min(1.0, SCORE / rms)
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> ScoreReader | None:
         """A reader whose scores are of size ``SCORE``, or None if W is zero; then a test that one softmax answers."""
@@ -174,7 +176,7 @@ class OneHeadLearner:
                 continue
             louder = self._at_gain(template, min(LARGEST_GAIN, reader.gain * 2.0**24), free)
             if size > 32 * noise:
-                reader = self._at_gain(template, reader.gain * SCORE / size, free)
+                reader = self._at_gain(template, reader.gain * CAREFUL / size, free)
                 break
             if louder.gain <= reader.gain:
                 if size <= noise:
@@ -190,7 +192,7 @@ class OneHeadLearner:
             key = max(float(np.sqrt(gain / SEPARATION)), template.key_size)
             return replace(template, key_size=key, token_size=gain / key)
         longest = NEAREST * template.key_size
-        return replace(template, token_size=min(gain / template.key_size, longest))
+        return replace(template, token_size=min(gain / template.key_size, longest), longest=longest)
 
     def _one_softmax(self, reader: ScoreReader, rng: np.random.Generator) -> None:
         """Two copies of a key must count exactly twice as much as one; 2 queries."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from unsoftmax.learners.positions import PositionReader
 from unsoftmax.learners.scores import Frame, ScoreReader
 from unsoftmax.linalg import orthonormal, without
 from unsoftmax.models import Floats
@@ -12,7 +13,9 @@ from unsoftmax.oracles.base import phase
 from unsoftmax.results import Floor
 
 SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
-NOISE = 16.0  # rounding error of a score in units of the answers' relative precision (measured: 2 to 6)
+NOISE = 4.0  # rounding error of a score in units of the answers' relative precision (measured: 1 to 3)
+GAP = 30.0  # the range is full only if what lies outside drops by this much; a spectrum that fades into the rounding is read whole
+PILOT = 8  # tokens whose rows are read first, with small scores: a few columns tell little about the size of the others
 FAINT = 1e-4  # a column this far inside the span of others may lie in it altogether: worth a closer look
 WASTE = 0.02  # share of the bill, and queries, that columns asked in vain may cost
 WASTED = 16
@@ -46,17 +49,21 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
         span.add(vectors[:, at : at + block])
         if at == 0:  # the first column tells the size of scores far better than the few probes before it
             reader = _fitted(reader, frame.keys, vectors[:, :1])
-            span.noise = NOISE * floor.relative / reader.gain
+            span.noise = max(span.noise, NOISE * floor.relative / reader.gain)
         at += block
     vectors[:, framed] = frame.refined(tokens[framed].T, products[:, framed], ratios[:, framed])
     phase(reader.oracle, "rows")
     basis = span.basis
     if not basis.size:
         return np.zeros((d, d)), 0
-    if at < d:
-        keys = reader.keys(basis.T)
-        reader = _fitted(reader, keys, vectors[:, :at])
-        vectors[:, at:] = basis @ Frame(keys @ basis).refined((tokens[at:] @ basis).T, *reader.products(keys, tokens[at:]))
+    keys = reader.keys(basis.T)
+    inside = Frame(keys @ basis)
+    while at < d:
+        pilot = at < PILOT and d - at > PILOT
+        some = tokens[at : at + PILOT if pilot else d]
+        fitted = _fitted(reader, keys, vectors[:, :at], SCORE / 8 if pilot else SCORE)
+        vectors[:, at : at + len(some)] = basis @ inside.refined((some @ basis).T, *fitted.products(keys, some))
+        at += len(some)
     W = vectors @ tokens
     W += (vectors - W @ tokens.T) @ tokens  # the rotation is orthonormal only to rounding
     return W, basis.shape[1]
@@ -89,6 +96,12 @@ class _Range:
         combination = solve_triangular(self._triangle[: len(inside), : len(inside)], inside) if len(inside) else inside
         return self.noise * (1.0 + float(np.linalg.norm(combination)))
 
+    def negligible(self, outside: float, inside: Floats) -> bool:
+        """Whether what a column shows outside the span is rounding, and far below what every column before it showed."""
+        pivots = np.abs(np.diag(self._triangle)[: self._size])
+        allowed = self.tolerance(inside)
+        return outside <= allowed and allowed * np.sqrt(len(self._basis)) * GAP <= float(pivots.min(initial=np.inf))
+
     def add(self, columns: Floats) -> None:
         """Take more columns ``(width, k)``; stop extending the basis at the first that lies in it."""
         basis, known = self.basis, self._size
@@ -100,7 +113,7 @@ class _Range:
         for j in range(columns.shape[1]):
             within = np.concatenate([inside[:, j], triangle[:j, j]])
             size = abs(float(triangle[j, j]))
-            if size <= FAINT * float(np.linalg.norm(columns[:, j])) and size <= self.tolerance(within) * np.sqrt(len(columns)):
+            if size <= FAINT * float(np.linalg.norm(columns[:, j])) and self.negligible(size / np.sqrt(len(columns)), within):
                 self.full = True
                 return
             self._triangle[: known + j, known + j] = within
@@ -125,17 +138,17 @@ def _check_then_column(reader: ScoreReader, span: _Range, rest: Floats, token: F
     products, ratios = near.products(keys[: rank + 2], token[None])
     inside = Frame(keys[:rank] @ basis).refined((basis.T @ token)[:, None], products[:rank], ratios[:rank])
     expected = (keys[rank : rank + 2] - ratios[rank:] * token) @ (basis @ inside)
-    if np.abs(products[rank:] - expected).max() <= 2 * span.tolerance(inside[:, 0]) * reader.gain / near.gain:
+    if span.negligible(float(np.abs(products[rank:] - expected).max()) * near.gain / (3 * reader.gain), inside[:, 0]):
         return (basis @ inside)[:, 0], rest
     more, more_ratios = reader.products(keys[rank + 2 :], token[None])
     products, ratios = np.vstack([products, more]), np.vstack([ratios, more_ratios])
     return frame.refined(token[:, None], products, ratios)[:, 0], rest
 
 
-def _fitted(reader: ScoreReader, keys: Floats, vectors: Floats) -> ScoreReader:
-    """The reader with tokens resized so that scores of ``keys`` with columns like those seen are of size ``SCORE``."""
+def _fitted(reader: ScoreReader, keys: Floats, vectors: Floats, score: float = SCORE) -> ScoreReader:
+    """The reader with tokens resized so that scores of ``keys`` with columns like those seen are of size ``score``."""
     seen = float(np.sqrt(np.mean((keys @ vectors) ** 2))) * reader.gain
-    return reader.resized(float(np.clip(SCORE / seen, 2.0**-10, 2.0)) if seen > 0 else 1.0)
+    return reader.resized(float(np.clip(score / seen, 2.0**-10, 64.0)) if seen > 0 else 1.0)
 
 
 def _check_until(d: int, reader: ScoreReader) -> int:
@@ -146,7 +159,9 @@ def _check_until(d: int, reader: ScoreReader) -> int:
 
 
 def _block(d: int, at: int, rank: int | None, reader: ScoreReader) -> int:
-    """How many columns to ask at once: all if the rank is given, else so few that needless ones stay within what may be wasted."""
+    """How many columns to ask at once: first one, then all if the rank is given, else so few that hardly any are asked in vain."""
+    if at == 0 and not isinstance(reader, PositionReader):
+        return 1  # it tells the size of scores for the others
     if rank is not None:
         return rank - at
-    return max(1, int((WASTE * at * (2 * d - at) / reader.values.usable + WASTED) // reader.price(d, 1))) if at else 1
+    return max(1, int((WASTE * at * (2 * d - at) / reader.values.usable + WASTED) // reader.price(d, 1)))

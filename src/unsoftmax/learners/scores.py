@@ -70,6 +70,7 @@ class ScoreReader:
         token_size: the last tokens sent are ``token_size * x_j``. Where nothing forbids it the ratio of the two is tiny,
             so that the last token's own value and score vanish beside the key's.
         c: query bias ``(width,)``.
+        longest: bound on ``token_size``.
     """
 
     oracle: Oracle
@@ -77,6 +78,7 @@ class ScoreReader:
     key_size: float
     token_size: float
     c: Floats
+    longest: float = np.inf
     scratch: dict[int, _Prepared] = field(default_factory=dict, repr=False)
 
     @property
@@ -95,8 +97,8 @@ class ScoreReader:
         return max(2, self.values.usable), 1
 
     def resized(self, factor: float) -> ScoreReader:
-        """The same reader with last tokens ``factor`` times as long."""
-        return replace(self, token_size=self.token_size * factor)
+        """The same reader with last tokens ``factor`` times as long, as far as they may be."""
+        return replace(self, token_size=min(self.token_size * factor, self.longest))
 
     def keys(self, functionals: Floats) -> Floats:
         """Tilt orthonormal ``functionals (n, width)`` towards the values, so that every key changes the answer.

@@ -31,8 +31,7 @@ def print_recovery(recovery: Recovery, folder: Path | None = None, console: Cons
     colour = "green" if recovery.status.success else "red"
     console.print(Panel(f"[bold]{escape(verdict(record))}[/bold]\n{escape(recovery.status.value)}", border_style=colour, expand=False))
     if folder is not None:
-        files = ["recovery.json", "report.html", "journal.sqlite"]
-        files = ["weights.safetensors", *files] if recovery.status.success else files
-        console.print(f"  Files in {escape(str(folder))}: {', '.join(files)}")
-    if recovery.status.success and folder is not None and "target" in record:
+        names = ("weights.safetensors", "recovery.json", "report.html", "journal.sqlite")
+        console.print(f"  Files in {escape(str(folder))}: {', '.join(name for name in names if (folder / name).exists())}")
+    if recovery.status.success and folder is not None and "target" in record and not record.get("recorded"):
         console.print(f"  Next: unsoftmax verify {escape(str(record['target']))} {escape(str(folder / 'weights.safetensors'))}")

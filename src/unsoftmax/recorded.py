@@ -1,0 +1,106 @@
+"""Recovery from answers to fixed probes: no live target, nothing asked."""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unsoftmax import __version__
+from unsoftmax.driver import EXACT_TOLERANCE, model_sizes
+from unsoftmax.errors import FileFormatError, NotInFamilyError, RefusalError
+from unsoftmax.learners.non_adaptive import NonAdaptiveLearner, recorded_check
+from unsoftmax.probes.fixed import FixedProbes, load_answers
+from unsoftmax.results import Check, Learned, Recovery, Status
+
+CHECKS = 64  # longer sequences that an exported plan holds beside its probes, for the held-out check
+
+
+def export_probes(
+    path: str | Path, width: int, *, rank: int | None = None, seed: int = 0, max_norm: float | None = None
+) -> FixedProbes:
+    """Write all probes of a non-adaptive recovery, and sequences for its check, to ``path``; returns them."""
+    learner = NonAdaptiveLearner(rank=rank, max_norm=max_norm)
+    probes = learner.plan(width, np.random.default_rng(seed), checks=CHECKS)
+    probes.save(path)
+    return probes
+
+
+def _questions_beside(path: Path) -> Path:
+    """The file with the questions: the same one, or the only other in its folder that holds a plan."""
+    if not path.is_file() or not zipfile.is_zipfile(path) or "X0.npy" in zipfile.ZipFile(path).namelist():
+        return path
+    others = [p for p in sorted(path.parent.glob("*.npz")) if zipfile.is_zipfile(p) and "plan.npy" in zipfile.ZipFile(p).namelist()]
+    if len(others) != 1:
+        raise FileFormatError(
+            f"{path} holds answers but no questions, and {len(others)} files beside it hold a plan. "
+            "Add the answers Y0, Y1, … to the exported file, or keep exactly that one in the same folder."
+        )
+    return others[0]
+
+
+def recover_recorded(path: str | Path, *, probes_path: str | Path | None = None, seed: int = 0) -> Recovery:
+    """Recover from a file with questions ``X0, X1, …`` and answers ``Y0, Y1, …``; the last array is held out for the check.
+
+    Args:
+        path: file with the answers.
+        probes_path: file with the questions, where they are not in the same one.
+        seed: of the solver's random starts.
+    """
+    started = time.perf_counter()
+    probes = FixedProbes.load(_questions_beside(Path(path)) if probes_path is None else probes_path)
+    answers = load_answers(path, probes)
+    learned: Learned | None = None
+    check: Check | None = None
+    refusal: RefusalError | None = None
+    try:
+        learned = NonAdaptiveLearner(rank=probes.record.get("rank")).learn(probes, answers, rng=np.random.default_rng(seed))
+        check = recorded_check(learned, probes, answers)
+        if check is None:
+            raise NotInFamilyError(
+                "The file holds no sequences for a held-out check, so nothing can be announced. "
+                "Export the probes again with `unsoftmax plan TARGET --non-adaptive --export FILE.npz`.",
+                model=learned.model,
+            )
+        if not check.relative_error <= EXACT_TOLERANCE:
+            raise NotInFamilyError(
+                f"The model that fits the recorded answers misses the held-out ones by {check.relative_error:.2g} (relative), where "
+                f"{EXACT_TOLERANCE:.0e} is allowed: too few probes, too low a rank, or a target outside the family.",
+                model=learned.model,
+            )
+        status, message = Status.EXACT, Status.EXACT.value
+    except RefusalError as error:
+        refusal = error
+        status, message = Status[error.status_name], str(error)
+    model = learned.model if learned is not None else getattr(refusal, "model", None)
+    evidence = {} if learned is None else learned.evidence
+    asked = probes.queries - (0 if check is None else check.sequences)
+    facts: dict[str, Any] = {
+        "family": "attention",
+        "width": probes.width,
+        "layout": {1: "scalar", 2: "vector", 3: "all positions"}[answers[0].ndim],
+        "outputs": int(np.prod(answers[0].shape[1:], dtype=int)),
+        "floor": {"kind": "exact"},
+        "tolerance": EXACT_TOLERANCE,
+        "queries": {"learn": asked, "check": probes.queries - asked, "total": probes.queries},
+        "notes": ["All probes were fixed beforehand.", *(() if learned is None else learned.notes)],
+        "recorded": True,
+        "evidence": evidence,
+        "seed": seed,
+        "seconds": time.perf_counter() - started,
+        "version": __version__,
+        **({} if model is None else model_sizes(model, evidence)),
+    }
+    return Recovery(
+        model=model,
+        status=status,
+        queries=asked,
+        check=check,
+        bounds=None,
+        ambiguity="" if learned is None else learned.ambiguity,
+        message=message,
+        facts=facts,
+    )

@@ -21,7 +21,7 @@ from unsoftmax.results import Floor, Learned
 ATTEMPTS = 6  # lines tried before the target is refused; each adds what the ones before missed
 CHECKS = 12  # fresh points that the finished network must answer
 ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
-GOAL = 2e-11  # predicted standard error, relative to the spread, at which no more random points are asked
+GOAL = 1e-11  # predicted standard error, relative to the spread, at which no more random points are asked
 DOUBT = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks
 FAINT = 1e-14  # bends weaker than this share of the median are rounding
 

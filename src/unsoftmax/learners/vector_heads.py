@@ -88,7 +88,9 @@ class VectorHeadsLearner:
         values = spread_values(answers, slices, rng) if len(slices.U) < answers.width else values_from(answers, slices, None)
         offsets = read_offsets(Pairs(answers, totals, mixture))
         offset = float(np.abs(offsets).max()) if offsets.any() else None
-        scores = read_matrices_everywhere(answers, totals, values.V, offset, rng, size=keys_per_question(values), causal=causal)
+        scores = read_matrices_everywhere(
+            answers, totals, values.V, offset, rng, size=keys_per_question(answers, values), causal=causal
+        )
         model = assemble(answers, totals.b, values.V, scores.W, scores.c)
         self_check(answers, model, rng)
         return package(model, scores.ranks, values.ranks, scores.residual)
@@ -101,16 +103,16 @@ class VectorHeadsLearner:
         offset = float(np.abs(steering.offsets).max()) if steering.offsets.any() else None
         guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
         scores = read_matrices(
-            answers, totals, values.V, steering.strength, offset, rng, rank=guess, size=keys_per_question(values)
+            answers, totals, values.V, steering.strength, offset, rng, rank=guess, size=keys_per_question(answers, values)
         )
         model = assemble(answers, totals.b, values.V, scores.W, scores.c)
         self_check(answers, model, rng)
         return package(model, scores.ranks, values.ranks, scores.residual)
 
 
-def keys_per_question(values: Values) -> int:
+def keys_per_question(answers: Answers, values: Values) -> int:
     """As many keys as the values of every head keep apart."""
-    return group_size(values.V.shape[2], len(values.V), min(values.ranks))
+    return group_size(values.V.shape[2], len(values.V), min(values.ranks), coarse=answers.coarse)
 
 
 def assemble(answers: Answers, b: Floats, V: Floats, W: Floats, c: Floats | None) -> Attention:

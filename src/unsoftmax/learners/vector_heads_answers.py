@@ -41,6 +41,11 @@ class Answers:
         return MANTISSA.get(self.floor.kind, 24)
 
     @property
+    def coarse(self) -> bool:
+        """Whether the answers are far from exact, so that errors must be averaged down."""
+        return self.floor.relative > 2.0**-40 or self.floor.absolute > 0
+
+    @property
     def reach(self) -> float:
         """Length of the tokens that saturate the softmax: far above any weight, far below overflow."""
         if self.max_norm is not None:

@@ -14,6 +14,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in small weights
+COARSE_SCORE = 1.0  # with coarse answers the signal matters more
 CLIFF = 1e-6  # a drop of the spectrum counts as its end only below this part of the largest value
 
 
@@ -115,10 +116,11 @@ class ScoreMatrices:
     residual: float
 
 
-def group_size(outputs: int, heads: int, rank: int) -> int:
+def group_size(outputs: int, heads: int, rank: int, *, coarse: bool = False) -> int:
     """Keys per question: below ``outputs / heads`` and the rank of the values by enough to keep the solve well conditioned."""
     room = min(outputs / heads, rank)
-    return int(max(1, min(40, 0.75 * room if room >= 8 else 0.5 * room)))
+    part = 0.3 if coarse else 0.75 if room >= 8 else 0.5
+    return int(max(1, min(40, part * room)))
 
 
 def read_matrices(
@@ -155,9 +157,10 @@ def read_matrices(
     c = np.zeros((heads, width))
     if offset is not None:
         length, c = read_biases(answers, totals, keys, length)
-    x_length = moderate_length(answers, totals, keys, length, SCORE / (length * strength), rng)
+    score, spare = (COARSE_SCORE, 2.0) if answers.coarse else (SCORE, 1.25)
+    x_length = moderate_length(answers, totals, keys, length, score / (length * strength), rng)
     x = np.round(orthonormal(rng, width, width) * x_length / (step := grain(answers, length, x_length))) * step
-    columns, noise, residual, wanted = np.zeros((heads, width, 0)), np.zeros(heads), 0.0, rank + 2
+    columns, noise, residual, wanted = np.zeros((heads, width, 0)), np.zeros(heads), 0.0, columns_for(rank, answers)
     ranges: list[Floats] = []
     while columns.shape[2] < width:
         if wanted + 1.3 * rank >= width:
@@ -167,12 +170,12 @@ def read_matrices(
         noise, residual = np.maximum(noise, told.noise), max(residual, told.residual)
         ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(columns, noise, strict=True)]
         rank = max(basis.shape[1] for basis in ranges)
-        if rank <= wanted - 2:
+        if columns_for(rank, answers) <= wanted:
             break
         wanted = min(width, 2 * wanted)
     if columns.shape[2] < width:
         phase(answers.oracle, "rows")
-        count = min(width, -(-max(rank + 2, 5 * rank // 4) // size) * size)
+        count = min(width, -(-max(rank + 2, int(spare * rank)) // size) * size)
         row_keys = best_keys(V, count, size, rng, tries, ranges)
         told = demand(read_scores(answers, totals, row_keys, length, x[columns.shape[2] :]))
         residual = max(residual, told.residual)
@@ -198,6 +201,11 @@ def moderate_length(answers: Answers, totals: Totals, keys: Keys, length: float,
             break
         guess /= 4
     return guess
+
+
+def columns_for(rank: int, answers: Answers) -> int:
+    """Columns that show a rank; twice as many where answers are coarse, so that the range is well determined."""
+    return max(rank + 2, 2 * rank if answers.coarse else 0)
 
 
 def longest_step(answers: Answers, offset: float | None) -> float:

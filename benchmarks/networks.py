@@ -120,9 +120,7 @@ def row(name, runs, seeds, parameters, neurons, limit):
 
 def table(title):
     print(f"\n### {title}\n")
-    print(
-        "| target | seeds | right | refused | wrong | queries | of P, median (max) | error, median / max | neurons exact | slowest |"
-    )
+    print("| target | seeds | right | refused | wrong | queries | per P, median (max) | error, median / max | m exact | slowest |")
     print("|---|---|---|---|---|---|---|---|---|---|")
 
 

@@ -23,7 +23,8 @@ class Certificate:
         reduced: the layer is in canonical form: no two heads equal, none empty.
         nullity: directions in parameter space that no answer shows.
         condition: condition number of the answers' Jacobian at random sequences, None where the layer is too large.
-        estimated_error: rounding of the answers times the condition; an estimate of the parameters' relative error, not a bound.
+        estimated_error: held-out error, or rounding if that is larger, times the condition; an estimate of the parameters'
+            relative error, not a bound.
         gap: smallest relative distance between the (W, c) of two heads; infinite for one head.
         reasons: sentences: what fails, or what was checked.
     """
@@ -60,7 +61,7 @@ def certificate(model: Attention, *, held_out: float, tolerance: float = 1e-8, r
     if known.parameters <= LARGEST_JACOBIAN:
         numerical, condition = numerical_nullity(_rows(model, known.parameters))
         condition = np.inf if numerical > known.nullity else condition
-    error = None if condition is None else rounding * condition
+    error = None if condition is None else max(rounding, held_out) * condition
     failures = []
     if not held_out <= tolerance:
         failures.append(f"Fresh sequences differ by {held_out:.2g} of their spread, where {tolerance:.1g} is allowed.")
@@ -68,8 +69,8 @@ def certificate(model: Attention, *, held_out: float, tolerance: float = 1e-8, r
         failures.append("The layer is not in canonical form: two of its heads are equal, or one has no value.")
     if known.nullity:
         failures.append(f"{known.nullity} directions in parameter space show in no answer.")
-    if error is not None and error > WORST:
-        failures.append(f"The answers determine the parameters only to {error:.1g} (condition {condition:.1g}).")
+    if condition is not None and rounding * condition > WORST:
+        failures.append(f"The answers determine the parameters only to {rounding * condition:.1g} (condition {condition:.1g}).")
     reasons = tuple(failures) or (
         f"Fresh sequences agree to {held_out:.1g} of their spread.",
         f"{model.heads} heads in canonical form; every direction in parameter space shows in the answers.",

@@ -233,7 +233,9 @@ def _relu(case: Case, found: _Findings, point: Pilot, size: float) -> tuple[str,
         raise name_bent(case, point.scale, "piecewise")
     scale = point.scale * min(1.0, 0.4 / point.strength)
     outcome, residual = transformer(case, scale)
-    if outcome.passed is None and residual is not False and case.left() > 80:
+    # a law that was broken once needs a clean second plane: one-token answers alone are too weak a witness then
+    broken = any(item.test in ("bilinear scores", "sequences alike") and not item.passed for item in case.evidence)
+    if outcome.passed is None and (broken or residual is not False) and case.left() > 80:
         outcome, residual = transformer(case, scale)  # another plane: the detour by one-token answers is closed
     if outcome.passed and grows(case, size) and (not case.coarse or _kinks(case, size)):
         found.heads, found.residual = 1, residual
@@ -242,7 +244,7 @@ def _relu(case: Case, found: _Findings, point: Pilot, size: float) -> tuple[str,
             "transformer",
             f"One softmax head{extra} and then a network with ReLU: sequences with the same weighted mean are answered alike.",
         )
-    if outcome.passed is False:
+    if outcome.passed is False or (broken and not outcome.passed):
         raise name_bent(case, point.scale, "piecewise")
     if residual:
         raise inconclusive("power", f"It looks like one head with a residual before a network, but {outcome.why}.")

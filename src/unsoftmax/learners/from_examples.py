@@ -144,7 +144,7 @@ def _recovery(
         status, tolerance = Status.EXACT, 1e-8
     else:
         allowed = _tolerance(examples, noise, held)
-        status, tolerance = Status.WITHIN_TOLERANCE, allowed * check.relative_error / check.max_abs_error
+        status, tolerance = Status.WITHIN_TOLERANCE, allowed / _spread(examples)
         facts["noise"] = noise
         if check.max_abs_error > allowed:
             raise TooNoisyError(
@@ -205,16 +205,20 @@ def _check(search: Search, candidate: Candidate, held: NDArray[np.bool_]) -> tup
     used = held.any(axis=1)
     problem = search.frame.problem(examples, held, candidate.extras)
     error = np.abs(problem.answers - predict(problem, candidate)).reshape(int(used.sum()), held.shape[1], -1).max(axis=2) * scale
-    answers = examples.answers[examples.counts]
-    spread = float(np.sqrt(np.mean((answers - answers.mean(axis=0)) ** 2))) or examples.rms
     lengths = examples.present[used].sum(axis=1)
     check = Check(
         sequences=int(used.sum()),
         max_abs_error=float(error.max()),
-        relative_error=float(error.max()) / spread,
+        relative_error=float(error.max()) / _spread(examples),
         by_length={int(n): float(error[lengths == n].max()) for n in np.unique(lengths)},
     )
     return check, candidate.fit.error * scale / np.sqrt(max(1.0 - 1.0 / candidate.surplus, 0.1))
+
+
+def _spread(examples: Examples) -> float:
+    """Root mean square of the answers' deviation from their mean."""
+    answers = examples.answers[examples.counts]
+    return float(np.sqrt(np.mean((answers - answers.mean(axis=0)) ** 2))) or examples.rms
 
 
 def _tolerance(examples: Examples, noise: float, held: NDArray[np.bool_]) -> float:

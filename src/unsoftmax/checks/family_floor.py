@@ -95,7 +95,7 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
     answers = np.concatenate([first, again])
     seen.append(answers)
     case.sentinels.append((tokens, again))
-    size = float(np.abs(answers).max())
+    size = max(float(np.abs(a).max()) for a in seen)  # long averages are small, their rounding errors are not
     jitter = float(np.ptp(answers, axis=0).max())
     if jitter <= 2.0**-45 * size:
         return 0.0, 0.0

@@ -12,7 +12,7 @@ from unsoftmax.models import Floats
 FIT, CHECK, FAR = 44, 7, 6
 MOST_SCALAR = 5
 MOST_VECTOR = 16
-STARTS = 60  # per head
+STARTS = 40  # per head
 LARGEST = 1.5  # largest factor of the steps, as a power of two
 
 

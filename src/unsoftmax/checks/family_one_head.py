@@ -28,7 +28,7 @@ def one_head(case: Case, kind: str, scale: float, *, flat: bool = False) -> Outc
     case.begin("one head")
     if flat:
         return _plain_mean(case, scale)
-    reaches = (1.0, 0.3, 0.1) if kind == "affine" else ((1.0, 0.5) if case.coarse else (0.5, 0.15, 0.05))
+    reaches = (1.0, 0.3, 0.1) if kind == "affine" else ((0.7, 0.35, 0.2) if case.coarse else (0.5, 0.15, 0.05))
     outcome = Outcome(None, "no plane was found on which the head can be read")
     for reach in reaches:
         try:

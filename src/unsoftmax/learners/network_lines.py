@@ -52,10 +52,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """With a residual, ``[x + u; x]`` is worth the single token ``x + t M u``: the matrix M and its relative error."""
+    """With a residual, ``[x + u; x]`` is worth the single token ``x + t M u``: the matrix M and its relative error.
+
+    Attributes:
+        matrix: M ``(width, width)``.
+        error: its relative error.
+        scores: scores per unit length of the directions along which M was measured.
+    """
 
     matrix: Floats
     error: float
+    scores: Floats
 
 
 @dataclass(frozen=True, slots=True)

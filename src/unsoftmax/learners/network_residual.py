@@ -19,7 +19,7 @@ def residual_mixing(
 
     The answer to ``[x + u; x]`` is that to the single token ``x + t M u``; with k copies of ``x + u``, to ``x + t_k M u`` with
     ``t_k = k / (k + exp(-z))``. Both tokens are found by quasi-Newton steps on the one-token target; they lie on one ray
-    from x, and the ratio of their distances gives z, hence ``t`` and ``M u``. Price: about ``20 d`` queries.
+    from x, and the ratio of their distances gives z, hence ``t`` and ``M u``. Price: about ``70 d`` queries.
     """
     width = len(place)
     nudge = length / 4096  # the Jacobian must hold for the shortest steps
@@ -62,11 +62,13 @@ def _mixing_at(
 ) -> Mixing | None:
     """M from attended tokens ``place + moves``, or None where their equivalents cannot be found or lie on no common ray."""
     stay = np.broadcast_to(place, moves.shape)
-    guess = None if mixing is None else moves @ mixing.matrix.T
+    size = float(np.linalg.norm(moves[0]))
     found = []
     for copies in (1, COPIES):
         answers = target.pair(place + moves, stay, copies)
-        start = None if guess is None else guess * (copies / (copies + 1))
+        start = None
+        if mixing is not None:  # scores grow with the moves
+            start = moves @ mixing.matrix.T * (copies / (copies + np.exp(-mixing.scores * size)))[:, None]
         shifts = _equivalent(target, place, value, answers, jacobian, left, max_norm, start)
         if shifts is None:
             return None
@@ -78,7 +80,7 @@ def _mixing_at(
         return None
     odds = COPIES * (1 - ratio) / (COPIES * ratio - 1)  # exp(-z)
     # off the ray there is nothing but error, and along the ray it is as large
-    return Mixing(np.linalg.solve(moves, once * (1 + odds)[:, None]).T, float(off_ray.max()))
+    return Mixing(np.linalg.solve(moves, once * (1 + odds)[:, None]).T, float(off_ray.max()), -np.log(odds) / size)
 
 
 def _equivalent(

@@ -124,3 +124,12 @@ def test_the_meter_meets_the_price():
     for name, (low, high), (few, many) in TransformerLearner().price(8, 16):
         assert low <= oracle.phases[name].queries <= high, name
         assert few <= oracle.phases[name].tokens <= many, name
+
+
+def test_attention_that_looks_at_nothing_is_found_beside_a_residual():
+    rng = np.random.default_rng(6)
+    target = Transformer(Attention(np.zeros((1, 5, 5)), rng.normal(size=(1, 5, 5))), gaussian(5, 9, 2, 6).ffn, residual=True)
+    found, _ = learn(target)
+    assert found.model.residual
+    assert found.evidence["rank"] == 0
+    assert error(found, target) < 1e-8

@@ -23,7 +23,7 @@ ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
 NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
 
-UNTESTED = "No score could be saturated within `max_norm`, so a residual path was not looked for; allow longer tokens. "
+UNTESTED = "No score could be saturated, so a residual path was not looked for; allow longer tokens (`max_norm`). "
 
 
 @dataclass(frozen=True, slots=True)

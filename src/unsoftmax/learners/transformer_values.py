@@ -25,7 +25,7 @@ class FarProbes:
     """
 
     def __init__(self, sequences: Sequences, network: Hinges, length: float) -> None:
-        self.sequences, self.network = sequences, network
+        self.sequences, self.network, self.share = sequences, network, 1.0
         self.distance = FAR * length if sequences.max_norm is None else min(FAR * length, 0.9 * sequences.max_norm)
 
     def places(self, count: int, rng: np.random.Generator) -> Floats:
@@ -38,14 +38,21 @@ class FarProbes:
         return points[np.sort(np.argsort(-margins, kind="stable")[:count])]
 
     def attended(self, x: Floats, u: Floats) -> tuple[Floats, Floats, Floats]:
-        """Answers at ``[x ± u; x]``: the steps that drew the attention, the change they made, and how clear the choice was."""
+        """Answers at ``[x ± u; x]``: the steps that drew the attention, the change they made, and how clear the choice was (0 is
+        clear).
+
+        Attention that does not look at the tokens at all (W = 0, c = 0) puts half on each: ``self.share`` is then 1/2, and found
+        here.
+        """
         here = self.network(x)
         plus, minus = self.sequences.pairs(x, u) - here, self.sequences.pairs(x, -u) - here
         strong, weak = np.linalg.norm(plus, axis=1), np.linalg.norm(minus, axis=1)
         up = strong >= weak
         changes = np.where(up[:, None], plus, minus)
         ratio = np.minimum(strong, weak) / np.maximum(np.maximum(strong, weak), 1e-300)
-        return np.where(up[:, None], u, -u), changes, ratio
+        if np.all(np.linalg.norm(plus + minus, axis=1) <= AGREE * strong):
+            self.share, ratio = 0.5, np.zeros(len(x))
+        return np.where(up[:, None], u, -u), changes / self.share, ratio
 
 
 def has_residual(probes: FarProbes, rng: np.random.Generator) -> bool | None:
@@ -92,11 +99,11 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
     turns = np.tile(across[: width - 1], (len(x), 1))
     steps = base + turns
     here = network(starts)
-    changes = probes.sequences.pairs(starts, steps) - here
+    changes = (probes.sequences.pairs(starts, steps) - here) / probes.share
     quiet = np.linalg.norm(changes, axis=1) < AGREE * np.median(np.linalg.norm(first_changes, axis=1))
     if quiet.any():  # the other side of the base step draws the attention then
         steps[quiet] = base[quiet] - turns[quiet]
-        changes[quiet] = probes.sequences.pairs(starts[quiet], steps[quiet]) - here[quiet]
+        changes[quiet] = (probes.sequences.pairs(starts[quiet], steps[quiet]) - here[quiet]) / probes.share
     for k in range(len(x)):
         own = slice(k * (width - 1), (k + 1) * (width - 1))
         sides.append(np.concatenate([first[k : k + 1], steps[own]]))

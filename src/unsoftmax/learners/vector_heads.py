@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.vector_heads_addressing import Pairs, read_offsets, steer
 from unsoftmax.learners.vector_heads_all_positions import (
     demix_everywhere,
@@ -16,6 +16,7 @@ from unsoftmax.learners.vector_heads_all_positions import (
 )
 from unsoftmax.learners.vector_heads_answers import Answers, unit
 from unsoftmax.learners.vector_heads_demixing import Totals, demix, one_token
+from unsoftmax.learners.vector_heads_projected import WIDEST, learn_projected
 from unsoftmax.learners.vector_heads_scores import group_size, read_matrices
 from unsoftmax.learners.vector_heads_short_tokens import read_matrices_everywhere
 from unsoftmax.learners.vector_heads_values import Values, collect, slices_for, switched, values_from
@@ -23,7 +24,7 @@ from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
-ATTEMPTS = 3  # a base direction may be unlucky for one head; later tries are always at the last position
+ATTEMPTS = 2  # a base direction may be unlucky for one head; the second try is always at the last position
 COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
 SELF_CHECKS = 6
 
@@ -66,20 +67,37 @@ class VectorHeadsLearner:
         first = oracle(np.zeros((1, 2, oracle.width)))
         b = first.reshape(-1, first.shape[-1] if first.ndim > 1 else 1)[-1]
         everywhere = first.ndim == 3 and self.floor.kind == "exact" and self.max_norm is None
-        totals = None
+        if not everywhere:
+            totals = one_token(answers, b, rng)
+        refusal = None
         for attempt in range(ATTEMPTS):
             try:
                 if everywhere and attempt == 0:
                     return self._everywhere(answers, Totals(b=b, total=np.zeros((oracle.width, len(b)))), rng)
-                totals = totals or one_token(answers, b, rng)
+                if everywhere and attempt == 1:
+                    totals = one_token(answers, b, rng)
                 return self._last(answers, totals, rng)
             except NotInFamilyError as error:
-                if attempt == ATTEMPTS - 1 or (totals is None and not everywhere):
-                    if self.floor.kind != "exact":
-                        message = f"{error} The answers are {self.floor.kind}; exact ones may do."
-                        raise TooNoisyError(message, evidence=error.evidence, model=error.model) from error
-                    raise
-        raise AssertionError("unreachable")
+                refusal = error
+        assert refusal is not None
+        if self.floor.kind != "exact":
+            message = f"{refusal} The answers are {self.floor.kind}; exact ones may do."
+            raise TooNoisyError(message, evidence=refusal.evidence, model=refusal.model) from refusal
+        if oracle.width > WIDEST or self.max_norm is not None or len(b) < 2:
+            raise refusal
+        return self._projected(answers, b, refusal, rng)
+
+    def _projected(self, answers: Answers, b: Floats, refusal: NotInFamilyError, rng: np.random.Generator) -> Learned:
+        try:
+            model = learn_projected(answers, b, rng, heads=self.heads)
+            self_check(answers, model, rng)
+        except RefusalError as error:
+            message = f"{refusal} One mixture of the outputs alone did not help either: {error}"
+            raise type(error)(message, evidence={**refusal.evidence, **error.evidence}, model=refusal.model) from error
+        if self.heads not in (None, model.heads):
+            raise refusal
+        ranks = tuple(int(np.linalg.matrix_rank(W, tol=1e-9 * float(np.linalg.norm(W, 2)))) for W in model.W)
+        return package(model, ranks, ranks, 0.0)
 
     def _everywhere(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         causal = looks_back_only(answers, totals.b, rng)

@@ -14,7 +14,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in small weights
-COARSE_SCORE = 1.0  # with coarse answers the signal matters more
+COARSE_SCORE = 0.5  # with coarse answers the signal matters more, but a strong head must not saturate
 CLIFF = 1e-6  # a drop of the spectrum counts as its end only below this part of the largest value
 
 

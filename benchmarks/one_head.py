@@ -56,7 +56,12 @@ def cases(quick):
     for d in (8, 64) if quick else (8, 64, 256):
         full = d * d + d
         found[f"full rank, d = {d}"] = (lambda rng, d=d: (gauss(rng, d), normal(rng, d), None, 0.0), full + 32, 1e-14, {})
-        found[f"full rank told, d = {d}"] = (lambda rng, d=d: (gauss(rng, d), normal(rng, d), None, 0.0), full + 16, 1e-14, {"rank": d})
+        found[f"full rank told, d = {d}"] = (
+            lambda rng, d=d: (gauss(rng, d), normal(rng, d), None, 0.0),
+            full + 16,
+            1e-14,
+            {"rank": d},
+        )
         found[f"biases c and b, d = {d}"] = (
             lambda rng, d=d: (gauss(rng, d), normal(rng, d), normal(rng, d), rng.normal()),
             full + 32 + 2 * d + 16,
@@ -70,7 +75,12 @@ def cases(quick):
         "entries about 1e-5": (lambda rng: (1e-5 * rng.normal(size=(d, d)), normal(rng, d), None, 0.0), hard, 1e-13, {}),
         "log-uniform 1e-6..1e3": (lambda rng: (spread(rng, -6, 3, (d, d)), normal(rng, d), None, 0.0), hard, 1e-13, {}),
         "rows and columns over 8 decades": (
-            lambda rng: (spread(rng, -4, 4, (d, 1)) * rng.normal(size=(d, d)) * spread(rng, -4, 4, (1, d)), normal(rng, d), None, 0.0),
+            lambda rng: (
+                spread(rng, -4, 4, (d, 1)) * rng.normal(size=(d, d)) * spread(rng, -4, 4, (1, d)),
+                normal(rng, d),
+                None,
+                0.0,
+            ),
             hard,
             1e-13,
             {},
@@ -86,7 +96,12 @@ def cases(quick):
         found[f"rank {r}, d = {D}"] = (lambda rng, r=r: (gauss(rng, D, r), normal(rng, D), None, 0.0), allowed, 1e-11, {})
         found[f"rank {r}, v in the range"] = (lambda rng, r=r: (*inside(rng, D, r), None, 0.0), allowed, 1e-11, {})
         found[f"rank {r}, v orthogonal to it"] = (lambda rng, r=r: (*outside(rng, D, r), None, 0.0), allowed, 1e-11, {})
-        found[f"rank {r}, singular values to 1e-6"] = (lambda rng, r=r: (decaying(rng, D, r), normal(rng, D), None, 0.0), allowed, 1e-11, {})
+        found[f"rank {r}, singular values to 1e-6"] = (
+            lambda rng, r=r: (decaying(rng, D, r), normal(rng, D), None, 0.0),
+            allowed,
+            1e-11,
+            {},
+        )
     for d_, error in ((32, 1e-10), (64, 1e-8)):
         for m in (1, 4, 16, d_):
             found[f"{m} outputs, d = {d_}"] = (

@@ -38,7 +38,11 @@ def network(draw, max_width=5):
     width, hidden, outputs = (draw(st.integers(1, max_width)) for _ in range(3))
     rng = np.random.default_rng(draw(seeds))
     skip = rng.normal(size=(outputs, width)) if draw(st.booleans()) else None
-    return FFN([rng.normal(size=(hidden, width)), rng.normal(size=(outputs, hidden))], [rng.normal(size=hidden), rng.normal(size=outputs)], skip)
+    return FFN(
+        [rng.normal(size=(hidden, width)), rng.normal(size=(outputs, hidden))],
+        [rng.normal(size=hidden), rng.normal(size=outputs)],
+        skip,
+    )
 
 
 @st.composite

@@ -40,7 +40,9 @@ OUTSIDE = {
     "wide soft-cap": lambda X: attend(X, 50 * np.tanh(scores(X) / 50)),
     "LayerNorm before": lambda X: HEAD(normalised(X)),
     "a skip": lambda X: HEAD(X) + X[:, -1] @ HEAD.V[0],
-    "a sink": lambda X: attend(np.concatenate([np.zeros_like(X[:, :1]), X], axis=1), np.concatenate([np.zeros((len(X), 1)), scores(X)], axis=1)),
+    "a sink": lambda X: attend(
+        np.concatenate([np.zeros_like(X[:, :1]), X], axis=1), np.concatenate([np.zeros((len(X), 1)), scores(X)], axis=1)
+    ),
     "a window": lambda X: HEAD(X[:, -16:]),
     "linear attention": lambda X: np.einsum("bn,bn->b", scores(X), X @ HEAD.V[0]) / X.shape[1],
     "constant then not": lambda X: HEAD(X) * (X.shape[1] < 20),

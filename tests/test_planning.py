@@ -5,7 +5,9 @@ from unsoftmax.demo import demo_oracle
 from unsoftmax.planning import plan_attention
 
 
-@pytest.mark.parametrize(("width", "rank", "outputs"), [(8, 8, 0), (24, 24, 0), (32, 3, 0), (40, 1, 0), (24, 24, 5), (20, 20, 20), (30, 4, 7)])
+@pytest.mark.parametrize(
+    ("width", "rank", "outputs"), [(8, 8, 0), (24, 24, 0), (32, 3, 0), (40, 1, 0), (24, 24, 5), (20, 20, 20), (30, 4, 7)]
+)
 def test_the_run_keeps_to_the_plan(width, rank, outputs):
     told = plan_attention(width, outputs=outputs or 1, rank=rank, heads=1)
     run = us.recover(demo_oracle("attention", width=width, rank=rank, outputs=outputs), rank=rank, heads=1)

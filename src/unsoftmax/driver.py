@@ -70,8 +70,8 @@ def recover(
         on_progress: called with a phase name and a number of sequences after every call.
 
     Returns:
-        The ``Recovery``. Its status is EXACT or WITHIN_TOLERANCE only after a held-out check on sequences whose randomness comes from
-        the operating system.
+        The ``Recovery``. Its status is EXACT or WITHIN_TOLERANCE only after a held-out check on sequences whose randomness
+        comes from the operating system.
 
     >>> import numpy as np, unsoftmax as us
     >>> rng = np.random.default_rng(7)
@@ -83,8 +83,16 @@ def recover(
     if on_failure not in ("raise", "return"):
         raise ValueError(f"on_failure is {on_failure!r}; it must be 'raise' or 'return'.")
     options = Options(
-        family=family, rank=rank, heads=heads, tolerance=tolerance, max_norm=max_norm, budget=budget, adaptive=adaptive, grid=grid, seed=seed
-    )  # fmt: skip
+        family=family,
+        rank=rank,
+        heads=heads,
+        tolerance=tolerance,
+        max_norm=max_norm,
+        budget=budget,
+        adaptive=adaptive,
+        grid=grid,
+        seed=seed,
+    )
     oracle = as_oracle(target, width)
     if rank is not None and rank > oracle.width:
         raise ValueError(f"rank is {rank}, but the width is only {oracle.width}.")
@@ -176,13 +184,13 @@ class _Run:
         post_mortem(self.checked, self.oracle.sample(64, self.fresh), floor)
         if check.max_abs_error <= allowed:
             raise TooNoisyError(
-                f"Answers carry errors of about {self.found.floor.absolute:.2g} where they vary by {spread:.2g}: fresh sequences cannot tell "
-                "a right model from a wrong one. Allow longer tokens, or average the target's answers.",
+                f"Answers carry errors of about {self.found.floor.absolute:.2g} where they vary by {spread:.2g}: fresh sequences "
+                "cannot tell a right model from a wrong one. Allow longer tokens, or average the target's answers.",
                 model=learned.model,
             )
         raise NotInFamilyError(
-            f"The model that fits all {self.meter.spent} answers fails on fresh sequences: relative error {check.relative_error:.2g}, "
-            f"where {allowed / spread:.1g} is allowed. The target is not a model of this family. "
+            f"The model that fits all {self.meter.spent} answers fails on fresh sequences: relative error "
+            f"{check.relative_error:.2g}, where {allowed / spread:.1g} is allowed. The target is not a model of this family. "
             "`unsoftmax diagnose` tells what it may be.",
             model=learned.model,
             evidence={"relative_error": check.relative_error, "by_length": check.by_length},
@@ -192,15 +200,17 @@ class _Run:
         """Fresh sequences, as many as the budget allows; nothing is announced unchecked."""
         embeddings = getattr(self.oracle, "embeddings", None)
         batches = fresh_sequences(learned.model, self.fresh, max_norm=self.options.max_norm, vocabulary=embeddings)
-        price = 2 if self.found.family == "attention-behind-network" else 1
+        price = 1
+        if self.found.family == "attention-behind-network":  # the target's own one-token answers are the prediction
+            price, batches = 2, [batch[: len(batch) // 2] for batch in batches]
         if self.options.budget is None:
             return batches
         left = self.options.budget - self.meter.spent
         per_length = min(len(batches[0]), left // (price * len(batches)))
         if per_length < 1:
             raise BudgetExceededError(
-                f"Learning took {self.meter.spent} queries and the held-out check needs at least {price * len(batches)} more, but the "
-                f"budget is {self.options.budget}. Raise `budget`; nothing is announced unchecked.",
+                f"Learning took {self.meter.spent} queries and the held-out check needs at least {price * len(batches)} more, but "
+                f"the budget is {self.options.budget}. Raise `budget`; nothing is announced unchecked.",
                 model=learned.model,
             )
         return [batch[:per_length] for batch in batches]

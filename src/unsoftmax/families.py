@@ -173,8 +173,8 @@ def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Genera
     assert found.look is not None
     if found.look.outputs > 1:
         raise NotIdentifiableError(
-            f"Vector answers with errors of kind '{found.floor.kind}' are not supported yet: the statistics are for one number per answer. "
-            "Wrap the target so that it returns one fixed combination of its outputs."
+            f"Vector answers with errors of kind '{found.floor.kind}' are not supported: the statistics are for one number "
+            "per answer. Wrap the target so that it returns one fixed combination of its outputs."
         )
     limit = options.max_norm
     if limit is None and found.calibration is not None and found.calibration.clip_norm is not None:

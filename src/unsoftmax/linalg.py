@@ -21,7 +21,7 @@ def orthonormal(size: int, rng: np.random.Generator, rows: int | None = None) ->
 
 
 def without(basis: Floats, direction: Floats) -> Floats:
-    """Orthonormal columns ``(size, k - 1)`` that span what ``basis (size, k)`` does, less the unit ``direction`` inside that span."""
+    """Orthonormal columns ``(size, k - 1)`` that span what ``basis (size, k)`` does, less the unit ``direction`` within."""
     mirror = basis.T @ direction
     mirror[0] += 1.0 if mirror[0] >= 0 else -1.0  # the reflection that takes the direction to the first column
     return np.asarray(basis[:, 1:] - np.outer(basis @ mirror, mirror[1:] * (2.0 / (mirror @ mirror))))
@@ -34,8 +34,9 @@ def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
     end give ``-inf`` or ``inf``.
     """
     sign = np.where(high >= low, 1.0, -1.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.maximum(sign * (answer - low), 0.0)) - np.log(np.maximum(sign * (high - answer), 0.0)))
+    up, down = sign * (answer - low), sign * (high - answer)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # one logarithm: two of large numbers would cancel
+        return np.asarray(np.where(up <= 0, -np.inf, np.where(down <= 0, np.inf, np.log(up / down))))
 
 
 def relative_frobenius(found: Floats, true: Floats) -> float:

@@ -67,8 +67,8 @@ def recover_recorded(path: str | Path, *, probes_path: str | Path | None = None,
             )
         if not check.relative_error <= EXACT_TOLERANCE:
             raise NotInFamilyError(
-                f"The model that fits the recorded answers misses the held-out ones by {check.relative_error:.2g} (relative), where "
-                f"{EXACT_TOLERANCE:.0e} is allowed: too few probes, too low a rank, or a target outside the family.",
+                f"The model that fits the recorded answers misses the held-out ones by {check.relative_error:.2g} (relative), "
+                f"where {EXACT_TOLERANCE:.0e} is allowed: too few probes, too low a rank, or a target outside the family.",
                 model=learned.model,
             )
         status, message = Status.EXACT, Status.EXACT.value

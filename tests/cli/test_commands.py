@@ -22,7 +22,20 @@ def test_recover_writes_its_files_and_resumes(tmp_path, capsys):
     for name in ("weights.safetensors", "recovery.json", "report.html", "journal.sqlite"):
         assert (tmp_path / "run" / name).stat().st_mode & 0o077 == 0
     record = json.loads((tmp_path / "run" / "recovery.json").read_text())
-    for key in ("status", "family", "width", "heads", "rank", "outputs", "queries", "check", "tolerance", "ambiguity", "seed", "version"):
+    for key in (
+        "status",
+        "family",
+        "width",
+        "heads",
+        "rank",
+        "outputs",
+        "queries",
+        "check",
+        "tolerance",
+        "ambiguity",
+        "seed",
+        "version",
+    ):
         assert key in record
     assert record["queries"]["total"] == record["queries"]["learn"] + record["queries"]["check"]
     code, out, _ = call(capsys, "recover", "demo:attention,width=12,seed=2", "--out", tmp_path / "run", "--json")
@@ -119,7 +132,12 @@ def test_every_outcome_has_its_exit_code_and_one_verdict(name, settings, code, s
 def test_python_targets_that_cannot_be_used(tmp_path, capsys):
     (tmp_path / "t.py").write_text(TARGETS)
     (tmp_path / "broken.py").write_text("this is not python")
-    for text, said in [("t.py:absent", "has no 'absent'"), ("t.py", "names a file"), ("broken.py:f", "cannot be loaded"), ("t.py:not_callable", "cannot be called")]:
+    for text, said in [
+        ("t.py:absent", "has no 'absent'"),
+        ("t.py", "names a file"),
+        ("broken.py:f", "cannot be loaded"),
+        ("t.py:not_callable", "cannot be called"),
+    ]:
         code, _, err = call(capsys, "recover", f"{tmp_path}/{text}", "--width", 5)
         assert code == 2
         assert said in err

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.strategies import one_head, seeds
+
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.linalg import relative_frobenius
@@ -106,7 +106,7 @@ def test_no_scores_at_all():
 
 @pytest.mark.parametrize("b", [0.0, 2.5])
 def test_zero_values_leave_the_scores_unknown(b):
-    with pytest.raises(NotIdentifiableError, match="W .* cannot be identified"):
+    with pytest.raises(NotIdentifiableError, match=r"W .* cannot be identified"):
         learn(Attention.single(np.eye(4), np.zeros(4), b=b))
 
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.strategies import attention, network, seeds, transformer
+
 from unsoftmax.errors import FileFormatError
 from unsoftmax.models import FFN, Attention, Transformer, load
 

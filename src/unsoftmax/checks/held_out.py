@@ -65,8 +65,8 @@ def _size(score: float, bilinear: float, linear: float) -> float:
 def held_out(oracle: Oracle, predict: Callable[[Floats], Floats], batches: list[Floats]) -> Check:
     """Ask every batch and compare with the prediction.
 
-    The relative error is the largest deviation over the standard deviation of the answers themselves (root mean square over outputs),
-    so that a constant in the answers cannot hide an error.
+    The relative error is the largest deviation over the standard deviation of the answers themselves (root mean square over
+    outputs), so that a constant in the answers cannot hide an error.
     """
     last = LastPosition(oracle)
     asked = [last(batch).reshape(len(batch), -1) for batch in batches]

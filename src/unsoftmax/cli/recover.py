@@ -13,7 +13,7 @@ from unsoftmax.cli.progress import progress_bar
 from unsoftmax.cli.targets import HELP, open_target, open_token_target
 
 
-class Grid(click.ParamType):
+class Grid(click.ParamType[Any]):
     """A positive step, or the word auto."""
 
     name = "STEP"

@@ -17,13 +17,14 @@ from unsoftmax.learners.scores import BATCH_NUMBERS, SATURATED, ScoreReader, Val
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
-from unsoftmax.results import Floor, Learned
+from unsoftmax.results import Bounds, Floor, Learned
 
 SEPARATION = 2.0**-60  # last tokens against keys where nothing forbids it: their own value and score drop below the rounding
 NEAREST = 0.25  # last tokens against keys otherwise: keeps the frames well conditioned
 SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
 CAREFUL = 0.15  # the same for the first column, because a few probes tell its size only roughly
 LARGEST_GAIN = 2.0**120  # a W that shows no score at this magnification is zero
+LOW_RANK_GROWTH = 32.0  # of errors in W that is known through a basis of its range (measured: 3 to 100)
 READABLE = 12.0  # scores beyond this are not trusted to tell the size of others
 RESIZES = 4  # times that a whole set of keys is asked again because one of them saturates
 SEARCH = 24  # steps of a search for the right size; each covers many powers of two
@@ -66,24 +67,40 @@ class OneHeadLearner:
         causal = everywhere and is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng)
         if everywhere and not free and values.usable == d:
             phase(oracle, "pairs")
-            W, c = read_pairs(oracle, values, min(key_size, self._longest_key()), causal, rng)
-            rank = int(np.linalg.matrix_rank(W, tol=64 * d * self.floor.relative * np.linalg.norm(W)))
+            W, c, noise = read_pairs(oracle, values, min(key_size, self._longest_key()), causal, self.floor, rng)
+            rank = int(np.linalg.matrix_rank(W, tol=noise * d))
         else:
             template = ScoreReader(last, values, key_size, 1.0, c)
             if everywhere and free:
                 template = PositionReader(oracle, values, key_size, 1.0, c, causal=causal)
             reader = self._scale(template, free, rng)
-            rank = d if everywhere and free else self.rank
-            W, rank = (np.zeros((d, d)), 0) if reader is None else read_score_matrix(reader, self.floor, rank, rng)
+            told = d if everywhere and free else self.rank
+            W, rank, noise = (np.zeros((d, d)), 0, 0.0) if reader is None else read_score_matrix(reader, self.floor, told, rng)
         scalar = zero.ndim == 1
         model = Attention(
             W=W[None],
             V=values.V.T if scalar else values.V[None],
-            c=c[None] if np.any(c) else None,  # type: ignore[arg-type]
-            b=(values.b[0] if scalar else values.b) if np.any(values.b) else None,  # type: ignore[arg-type]
+            c=c[None] if np.any(c) else None,
+            b=(values.b[0] if scalar else values.b) if np.any(values.b) else None,
         )
         return Learned(
-            model=model, ambiguity=AMBIGUITY, notes=(f"W has rank {rank} of {d}.",), evidence={"rank": rank, "causal": causal}
+            model=model,
+            ambiguity=AMBIGUITY,
+            bounds=self._bounds(model, noise, rank),
+            notes=(f"W has rank {rank} of {d}.",),
+            evidence={"rank": rank, "causal": causal},
+        )
+
+    def _bounds(self, model: Attention, noise: float, rank: int) -> Bounds:
+        """Error bars from the errors of the answers; in low rank they pass through a basis that has errors itself."""
+        precision = 4 * self.floor.relative
+        assert model.V is not None
+        return Bounds(
+            kind="estimated",
+            W=np.full(model.W.shape, 2 * noise * (1.0 if rank in (0, model.width) else LOW_RANK_GROWTH)),
+            V=np.full(model.V.shape, precision * float(np.abs(model.V).max())),
+            c=np.full(model.c.shape, 16 * precision * float(np.abs(model.c).max())),
+            b=np.full(model.b.shape, precision * float(np.abs(model.b).max())),
         )
 
     def _values(self, oracle: Oracle, zero: Floats, everywhere: bool, rng: np.random.Generator) -> Values:
@@ -111,7 +128,7 @@ class OneHeadLearner:
 
     def _noise(self, values: Values, key_size: float) -> float:
         """Size of a score that is nothing but rounding, for keys of this size."""
-        worth = key_size * float(np.linalg.norm(values.worth[:, -1])) / np.sqrt(len(values.V))
+        worth = key_size * float(np.linalg.norm(values.worth[:, -1])) / float(np.sqrt(len(values.V)))
         return 64 * (self.floor.of(float(np.abs(values.b).max())) / worth + self.floor.relative)
 
     def _longest_key(self) -> float:
@@ -127,7 +144,7 @@ class OneHeadLearner:
 
         def scores(functionals: Floats) -> Floats:
             reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
-            return size * reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0]
+            return np.asarray(size * reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0])
 
         first = np.abs(scores(orthonormal(d, rng, rows=1))).max()
         if first <= self._noise(values, size):
@@ -211,7 +228,8 @@ class OneHeadLearner:
         if not error <= 16 * self._noise(reader.values, reader.key_size):
             raise NotInFamilyError(
                 f"Two copies of a key should weigh {expected:.9g} of the answer if one softmax head answers, "
-                f"but weigh {share[1]:.9g} (deviation {error:.2g}). The target has several heads, positions, or something else between tokens and answer.",
+                f"but weigh {share[1]:.9g} (deviation {error:.2g}). The target has several heads, positions, or something else "
+                "between tokens and answer.",
                 evidence={"copies_deviation": error},
             )
 

@@ -10,6 +10,7 @@ from unsoftmax.learners.scores import RETRIES, SATURATED, ScoreReader, Values, l
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.results import Floor
 
 LOUD = 2.0**70  # size of the tokens that win all attention: ordinary tokens and the constant vanish beside them
 ASKING = 2.0**20  # size of the tokens that attend to them: large, so that W x outweighs a query bias
@@ -95,8 +96,10 @@ class PositionReader(ScoreReader):
         return result, ratios
 
 
-def read_pairs(oracle: Oracle, values: Values, size: float, causal: bool, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """W and c from one query ``[0 … 0, u_1 … u_d]`` (two where the target is causal), and one more for each change of size.
+def read_pairs(
+    oracle: Oracle, values: Values, size: float, causal: bool, floor: Floor, rng: np.random.Generator
+) -> tuple[Floats, Floats, float]:
+    """W, c and the error of W's entries from one query ``[0 … 0, u_1 … u_d]``; two if causal, and more for each change of size.
 
     The zero tokens have score 0, so position j tells ``u_i·(W u_j + c)`` for every i, and a zero position tells ``u_i·c``.
     Needs values that tell d tokens apart (``values.usable == width``).
@@ -118,7 +121,8 @@ def read_pairs(oracle: Oracle, values: Values, size: float, causal: bool, rng: n
         else:
             size /= 4.0 if not np.isfinite(largest) else min(4.0, float(np.sqrt(largest / 4.0)))
     c = rotation.T @ table[0] / size
-    return np.asarray(rotation.T @ (table[1:] - table[0]).T @ rotation / size**2), np.asarray(c)
+    noise = 4 * d * floor.relative * float(np.linalg.cond(values.worth)) / size**2  # d tokens share the weight of one answer
+    return np.asarray(rotation.T @ (table[1:] - table[0]).T @ rotation / size**2), np.asarray(c), noise
 
 
 def _pair_scores(oracle: Oracle, values: Values, tokens: Floats, causal: bool) -> Floats:
@@ -137,4 +141,4 @@ def _pair_scores(oracle: Oracle, values: Values, tokens: Floats, causal: bool) -
         with np.errstate(divide="ignore"):
             scores = np.log(np.maximum(np.where(seen, weights, 1.0), 0.0)) - np.log(np.maximum(rest, 0.0))
         return np.asarray(np.where(seen, scores + counts[:, None], 0.0))
-    return log_weights(systems, np.zeros((d + 1, d)), answers) + counts
+    return np.asarray(log_weights(systems, np.zeros((d + 1, d)), answers) + counts)

@@ -15,14 +15,19 @@ from unsoftmax.results import Floor
 SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
 NOISE = 4.0  # rounding error of a score in units of the answers' relative precision (measured: 1 to 3)
 GAP = 30.0  # the range is full only if what lies outside drops by this much; a spectrum that fades into the rounding is read whole
-PILOT = 8  # tokens whose rows are read first, with small scores: a few columns tell little about the size of the others
+FAINTLY = 16.0  # products read with scores this many times too small are read again
+PILOT = 8  # products or rows that are read ahead of the others, because the size of scores is known only roughly
 FAINT = 1e-4  # a column this far inside the span of others may lie in it altogether: worth a closer look
 WASTE = 0.02  # share of the bill, and queries, that columns asked in vain may cost
 WASTED = 16
 
 
-def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: np.random.Generator) -> tuple[Floats, int]:
-    """Read W ``(width, width)`` and its rank; ``r * ceil(d/u) + (d - r) * ceil(r/u)`` queries with u usable outputs.
+def read_score_matrix(
+    reader: ScoreReader, floor: Floor, rank: int | None, rng: np.random.Generator
+) -> tuple[Floats, int, float]:
+    """Read W ``(width, width)``, its rank and the error of one product.
+
+    Price: ``r * ceil(d/u) + (d - r) * ceil(r/u)`` queries with u usable outputs.
 
     The last tokens are the rows of a random rotation. A column ``W x`` costs d products; once the columns span the range of W
     (orthonormal basis Q), every other column lies in it and costs the r products ``Q^T W x``.
@@ -43,19 +48,21 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
         else:
             block = min(d - at, _block(d, at, rank, reader))
             some = tokens[at : at + block]
-            products[:, at : at + block], ratios[:, at : at + block] = reader.products(frame.keys, some)
+            if at == 0:
+                gain = reader.gain
+                reader, products[:, :block], ratios[:, :block] = _first_columns(reader, frame.keys, some)
+                span.noise = NOISE * floor.relative / min(reader.gain, max(gain, reader.gain / FAINTLY))
+            else:
+                products[:, at : at + block], ratios[:, at : at + block] = reader.products(frame.keys, some)
             vectors[:, at : at + block] = frame.vectors(some.T, products[:, at : at + block], ratios[:, at : at + block])
             framed[at : at + block] = True
         span.add(vectors[:, at : at + block])
-        if at == 0:  # the first column tells the size of scores far better than the few probes before it
-            reader = _fitted(reader, frame.keys, vectors[:, :1])
-            span.noise = max(span.noise, NOISE * floor.relative / reader.gain)
         at += block
     vectors[:, framed] = frame.refined(tokens[framed].T, products[:, framed], ratios[:, framed])
     phase(reader.oracle, "rows")
     basis = span.basis
     if not basis.size:
-        return np.zeros((d, d)), 0
+        return np.zeros((d, d)), 0, span.noise
     keys = reader.keys(basis.T)
     inside = Frame(keys @ basis)
     while at < d:
@@ -66,7 +73,7 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
         at += len(some)
     W = vectors @ tokens
     W += (vectors - W @ tokens.T) @ tokens  # the rotation is orthonormal only to rounding
-    return W, basis.shape[1]
+    return W, basis.shape[1], span.noise
 
 
 class _Range:
@@ -145,10 +152,27 @@ def _check_then_column(reader: ScoreReader, span: _Range, rest: Floats, token: F
     return frame.refined(token[:, None], products, ratios)[:, 0], rest
 
 
+def _first_columns(reader: ScoreReader, keys: Floats, tokens: Floats) -> tuple[ScoreReader, Floats, Floats]:
+    """The first columns, a few products ahead of the others: they tell the size of scores far better than the probes before."""
+    few = min(len(keys), max(PILOT, reader.values.usable))
+    products, ratios = reader.products(keys[:few], tokens)
+    fitted = _resized(reader, products)
+    if fitted.gain > FAINTLY * reader.gain:  # they were all but lost in the rounding
+        products, ratios = fitted.products(keys[:few], tokens)
+    if few == len(keys):
+        return fitted, products, ratios
+    more, more_ratios = fitted.products(keys[few:], tokens)
+    return fitted, np.vstack([products, more]), np.vstack([ratios, more_ratios])
+
+
 def _fitted(reader: ScoreReader, keys: Floats, vectors: Floats, score: float = SCORE) -> ScoreReader:
     """The reader with tokens resized so that scores of ``keys`` with columns like those seen are of size ``score``."""
-    seen = float(np.sqrt(np.mean((keys @ vectors) ** 2))) * reader.gain
-    return reader.resized(float(np.clip(score / seen, 2.0**-10, 64.0)) if seen > 0 else 1.0)
+    return _resized(reader, keys @ vectors, score)
+
+
+def _resized(reader: ScoreReader, products: Floats, score: float = SCORE) -> ScoreReader:
+    seen = float(np.sqrt(np.mean(products**2))) * reader.gain
+    return reader.resized(float(np.clip(score / seen, 2.0**-10, 64.0)) if 0 < seen < np.inf else 1.0)
 
 
 def _check_until(d: int, reader: ScoreReader) -> int:

@@ -208,9 +208,9 @@ class _Prepared:
         n = some.shape[1]
         shape = (most, len(some), n + times, some.shape[2])
         buffer = self.buffer
-        if buffer is not None and buffer.shape == shape and which.start == 0 and sys.getrefcount(buffer) == UNSHARED:
-            if np.array_equal(buffer[0, 0, :n], some[0]) and np.array_equal(buffer[0, -1, :n], some[-1]):
-                return buffer[:tokens]
+        free = buffer is not None and buffer.shape == shape and which.start == 0 and sys.getrefcount(buffer) == UNSHARED
+        if free and buffer is not None and np.array_equal(buffer[0, [0, -1], :n], some[[0, -1]]):
+            return buffer[:tokens]
         buffer = np.empty(shape)
         buffer[:, :, :n] = some
         self.buffer = buffer if which.start == 0 else None

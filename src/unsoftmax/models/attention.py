@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,10 +28,10 @@ def softmax(scores: Floats) -> Floats:
     weights = scores - scores.max(axis=-1, keepdims=True)
     np.exp(weights, out=weights)
     weights /= weights.sum(axis=-1, keepdims=True)
-    return weights
+    return np.asarray(weights)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Attention:
     """One attention layer: scores ``x_i·W[h]·x_N + c[h]·x_i``, answer ``b + sum_h sum_i softmax(s)_i V[h]^T x_i``.
 
@@ -51,29 +51,29 @@ class Attention:
 
     W: Floats
     V: Floats | None
-    c: Floats = None  # type: ignore[assignment]  # None on the way in, an array ever after
-    b: Floats = None  # type: ignore[assignment]
-    has_c: bool = field(init=False)
-    has_b: bool = field(init=False)
+    c: Floats
+    b: Floats
+    has_c: bool
+    has_b: bool
 
-    def __post_init__(self) -> None:
-        W = frozen_array(self.W, "W", (3,))
+    def __init__(self, W: ArrayLike, V: ArrayLike | None, c: ArrayLike | None = None, b: ArrayLike | None = None) -> None:
+        W = frozen_array(W, "W", (3,))
         heads, width, other = W.shape
         if width != other or width == 0 or heads == 0:
             raise ValueError(f"W has shape {W.shape}; it needs (heads, width, width) with at least one head and width 1.")
-        V = None if self.V is None else frozen_array(self.V, "V", (2, 3))
-        if V is not None and V.shape[:2] != (heads, width):
-            raise ValueError(f"V has shape {V.shape}; with W {W.shape} it must start with {(heads, width)}.")
-        tail = () if V is None else V.shape[2:]
-        object.__setattr__(self, "has_c", self.c is not None)
-        object.__setattr__(self, "has_b", self.b is not None)
-        c = frozen_array(np.zeros((heads, width)) if self.c is None else self.c, "c", (2,))
-        b = frozen_array(np.zeros(tail) if self.b is None else self.b, "b", (0, 1))
+        values = None if V is None else frozen_array(V, "V", (2, 3))
+        if values is not None and values.shape[:2] != (heads, width):
+            raise ValueError(f"V has shape {values.shape}; with W {W.shape} it must start with {(heads, width)}.")
+        tail = () if values is None else values.shape[2:]
+        object.__setattr__(self, "has_c", c is not None)
+        object.__setattr__(self, "has_b", b is not None)
+        c = frozen_array(np.zeros((heads, width)) if c is None else c, "c", (2,))
+        b = frozen_array(np.zeros(tail) if b is None else b, "b", (0, 1))
         if c.shape != (heads, width):
             raise ValueError(f"c has shape {c.shape}; it must be {(heads, width)}.")
         if b.shape != tail:
-            raise ValueError(f"b has shape {b.shape}; for V of shape {None if V is None else V.shape} it must be {tail}.")
-        for name, value in (("W", W), ("V", V), ("c", c), ("b", b)):
+            raise ValueError(f"b has shape {b.shape}; for these values it must be {tail}.")
+        for name, value in (("W", W), ("V", values), ("c", c), ("b", b)):
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -83,7 +83,7 @@ class Attention:
             W=np.asarray(W, dtype=np.float64)[None],
             V=np.asarray(v, dtype=np.float64)[None],
             c=None if c is None else np.asarray(c, dtype=np.float64)[None],
-            b=np.asarray(b, dtype=np.float64) if np.any(b) else None,  # type: ignore[arg-type]
+            b=b if np.any(b) else None,
         )
 
     @classmethod
@@ -115,7 +115,7 @@ class Attention:
         return None if self.V is None or self.V.ndim == 2 else int(self.V.shape[2])
 
     def __call__(self, sequences: ArrayLike, positions: Literal["last", "all"] = "last", *, causal: bool = False) -> Floats:
-        """Answer ``(batch, length, width)`` with ``(batch,)`` or ``(batch, outputs)``; all positions: ``(batch, length, outputs)``."""
+        """Answer ``(batch, length, width)`` with ``(batch,)`` or ``(batch, outputs)``, everywhere ``(batch, length, outputs)``."""
         X = check_sequences(sequences, self.width)
         if self.V is None:
             raise ValueError("This model holds W and c only (V is None): the values were not learned, so it cannot answer.")

@@ -71,7 +71,7 @@ def load(path: str | Path) -> Model:
 def _build(tensors: dict[str, Any], metadata: dict[str, str]) -> Model:
     attention = network = None
     if "attention.W" in tensors:
-        attention = Attention(*(tensors.get(f"attention.{name}") for name in ("W", "V", "c", "b")))  # type: ignore[arg-type]
+        attention = Attention(tensors["attention.W"], *(tensors.get(f"attention.{name}") for name in ("V", "c", "b")))
     if "ffn.weights.0" in tensors:
         layers = sum(name.startswith("ffn.weights.") for name in tensors)
         network = FFN(

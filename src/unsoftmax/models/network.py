@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from unsoftmax.models.attention import Attention, Floats, check_sequences, frozen_array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class FFN:
     """A ReLU network ``A_k relu(… relu(A_0 x + b_0) …) + b_k``, plus an optional linear ``skip``.
 

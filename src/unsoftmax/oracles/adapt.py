@@ -57,9 +57,9 @@ def identity_of(target: Any) -> str:
 
 def _digest(model: Attention | FFN | Transformer) -> str:
     state = hashlib.sha256()
-    parts = [model.attention, model.ffn] if isinstance(model, Transformer) else [model]
+    parts: list[Attention | FFN] = [model.attention, model.ffn] if isinstance(model, Transformer) else [model]
     for part in parts:
-        arrays = [part.W, part.V, part.c, part.b] if isinstance(part, Attention) else [*part.weights, *part.biases, part.skip]  # type: ignore[union-attr]
+        arrays = [part.W, part.V, part.c, part.b] if isinstance(part, Attention) else [*part.weights, *part.biases, part.skip]
         for array in arrays:
             state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
     return state.hexdigest()[:16]

@@ -9,7 +9,7 @@ from unsoftmax.oracles.base import Oracle, Wrapper
 
 
 class NormGuard(Wrapper):
-    """Stops a call that holds a token longer than ``max_norm``, or a number that is not finite: either is a fault of the learner."""
+    """Stops a call that holds a token longer than ``max_norm``: that would be a fault of the learner."""
 
     def __init__(self, inner: Oracle, max_norm: float | None = None) -> None:
         super().__init__(inner)

@@ -1,8 +1,8 @@
 """The journal: every answer on disk before it is used, so that a killed run loses nothing that was paid for.
 
-One SQLite file (WAL). A call is one row: its intent is written before the question is sent, its answers are committed with a full sync
-before they are handed on. A learner is deterministic, so a resumed run asks the same questions in the same order; those that have an
-answer are replayed, and only the rest reaches the target.
+One SQLite file (WAL). A call is one row: its intent is written before the question is sent, its answers are committed with a
+full sync before they are handed on. A learner is deterministic, so a resumed run asks the same questions in the same order; those
+that have an answer are replayed, and only the rest reaches the target.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Journal:
             self.entropy = int(self._meta("entropy"), 16)
         except (sqlite3.Error, OSError) as error:
             raise JournalError(
-                f"The journal {self.path} cannot be opened ({error}). It may be in use by another run, or its folder is not writable; "
-                "end the other run or choose another folder."
+                f"The journal {self.path} cannot be opened ({error}). It may be in use by another run, or its folder is not "
+                "writable; end the other run or choose another folder."
             ) from error
 
     def _meta(self, name: str) -> str:
@@ -90,13 +90,15 @@ class Journal:
 
     def find(self, stream: str, number: int, digest: str) -> Floats | None:
         """The answers to call ``number`` of ``stream``, or None if it has none yet."""
-        row = self._db.execute("SELECT digest, shape, answers FROM calls WHERE stream = ? AND number = ?", (stream, number)).fetchone()
+        row = self._db.execute(
+            "SELECT digest, shape, answers FROM calls WHERE stream = ? AND number = ?", (stream, number)
+        ).fetchone()
         if row is None:
             return None
         if row[0] != digest:
             raise JournalError(
-                f"The journal {self.path} holds other questions than this run asks (call {number} of '{stream}'). It was made by another "
-                "plan or version; it is left as it is. Choose another folder, or remove it to start afresh."
+                f"The journal {self.path} holds other questions than this run asks (call {number} of '{stream}'). It was made by "
+                "another plan or version; it is left as it is. Choose another folder, or remove it to start afresh."
             )
         if row[2] is None:
             return None
@@ -126,8 +128,8 @@ class Journal:
             self._db.execute(statement, values)
         except (sqlite3.Error, OSError) as error:
             raise JournalError(
-                f"The journal {self.path} cannot be written ({error}): the disk may be full or failing. Nothing committed before is lost; "
-                "free some space and run the same command again."
+                f"The journal {self.path} cannot be written ({error}): the disk may be full or failing. Nothing committed before "
+                "is lost; free some space and run the same command again."
             ) from error
 
     def close(self) -> None:

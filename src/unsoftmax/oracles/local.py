@@ -90,7 +90,7 @@ def checked_answers(raw: Any, asked: tuple[int, ...]) -> Floats:
     if not finite.all():
         where = int(np.argwhere(~finite)[0][0])
         raise TargetError(
-            f"The target answered {answers[where].ravel()[~finite[where].ravel()][0]} to sequence {where} of a batch of shape {asked}. "
+            f"The target answered {answers[~finite][0]} to sequence {where} of a batch of shape {asked}. "
             "Answers must be finite; if large inputs overflow inside the target, limit them with `max_norm`."
         )
     return answers

@@ -33,7 +33,9 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
     rows, columns, _ = pixels.shape
     scan = b"".join(b"\0" + row.tobytes() for row in pixels)  # each row starts with its filter: none
     chunks = [(b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(scan, 9)), (b"IEND", b"")]
-    body = b"".join(struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks)
+    body = b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )
     return b"\x89PNG\r\n\x1a\n" + body
 
 

@@ -45,12 +45,17 @@ def _pictures(recovery: Recovery, record: dict[str, Any]) -> list[tuple[str, Mar
     if recovery.check is not None and recovery.check.by_length:
         lengths = recovery.check.by_length
         labels = [f"{n} tokens" for n in lengths]
-        drawn.append(("Error on fresh sequences, by length", figures.bars(list(lengths.values()), labels, "Largest error by length", logarithmic=True)))
+        drawn.append(
+            (
+                "Error on fresh sequences, by length",
+                figures.bars(list(lengths.values()), labels, "Largest error by length", logarithmic=True),
+            )
+        )
     phases = record.get("phases") or {}
     if phases:
         counts = [phase["queries"] for phase in phases.values()]
         drawn.append(("Queries by phase", figures.bars(counts, list(phases), "Queries by phase")))
-    return [(caption, Markup(svg)) for caption, svg in drawn]  # noqa: S704 - figures escape every text they hold
+    return [(caption, Markup(svg)) for caption, svg in drawn]  # figures escape every text they hold
 
 
 def _model_pictures(model: Model | None) -> list[tuple[str, str]]:
@@ -61,7 +66,9 @@ def _model_pictures(model: Model | None) -> list[tuple[str, str]]:
     for h, W in enumerate(head.W[:SHOWN_HEADS]):
         name = "W" if head.heads == 1 else f"W of head {h + 1}"
         drawn.append((name, figures.heat_map(W, name)))
-        drawn.append((f"Singular values of {name}", figures.line(np.linalg.svd(W, compute_uv=False).tolist(), f"Singular values of {name}")))
+        drawn.append(
+            (f"Singular values of {name}", figures.line(np.linalg.svd(W, compute_uv=False).tolist(), f"Singular values of {name}"))
+        )
     if head.V is not None:
         values = head.V if head.V.ndim == 2 else head.V.reshape(-1, head.V.shape[2]).T
         drawn.append(("Values V", figures.heat_map(values, "Values V")))
@@ -70,11 +77,10 @@ def _model_pictures(model: Model | None) -> list[tuple[str, str]]:
 
 def _reproduction(record: dict[str, Any]) -> list[tuple[str, str]]:
     journal = record.get("journal") or {}
-    rows = [
+    return [
         ("command", str(record.get("command", "unsoftmax.recover (Python)"))),
         ("version", str(record["version"])),
         ("seed", str(record["seed"])),
         ("journal SHA-256", str(journal.get("sha256", "no journal"))),
         ("possibly asked twice", str(journal.get("possibly_asked_twice", 0))),
     ]
-    return rows

@@ -29,7 +29,9 @@ def print_recovery(recovery: Recovery, folder: Path | None = None, console: Cons
             console.print(f"  {escape(sentence)}", soft_wrap=False)
     console.print()
     colour = "green" if recovery.status.success else "red"
-    console.print(Panel(f"[bold]{escape(verdict(record))}[/bold]\n{escape(recovery.status.value)}", border_style=colour, expand=False))
+    console.print(
+        Panel(f"[bold]{escape(verdict(record))}[/bold]\n{escape(recovery.status.value)}", border_style=colour, expand=False)
+    )
     if folder is not None:
         names = ("weights.safetensors", "recovery.json", "report.html", "journal.sqlite")
         console.print(f"  Files in {escape(str(folder))}: {', '.join(name for name in names if (folder / name).exists())}")

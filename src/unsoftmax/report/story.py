@@ -29,7 +29,7 @@ class Chapter:
 def verdict(record: dict[str, Any]) -> str:
     """The one line that everything ends with."""
     words = {"EXACT": "RECOVERED EXACTLY", "WITHIN_TOLERANCE": "RECOVERED WITHIN TOLERANCE"}
-    return words.get(record["status"], "NOT RECOVERED: " + record["status"].replace("_", " ").lower())
+    return words.get(record["status"], f"NOT RECOVERED: {record['status'].replace('_', ' ').lower()}")
 
 
 def chapters(record: dict[str, Any]) -> list[Chapter]:
@@ -45,8 +45,11 @@ def _target(record: dict[str, Any]) -> Chapter:
     facts = [
         ("target", str(record.get("target", "a Python callable"))),
         ("token width", f"{record['width']}"),
-        ("answers", f"{record.get('layout') or 'unknown'}" + (f", {record['outputs']} numbers" if (record.get("outputs") or 1) > 1 else "")),
-        ("precision", FLOORS.get(floor.get("kind"), str(floor.get("kind")))),
+        (
+            "answers",
+            f"{record.get('layout') or 'unknown'}" + (f", {record['outputs']} numbers" if (record.get("outputs") or 1) > 1 else ""),
+        ),
+        ("precision", FLOORS.get(str(floor.get("kind")), "unknown")),
     ]
     if record.get("tolerance") is not None:
         facts.append(("tolerance", f"relative error {record['tolerance']:.1e} on fresh sequences"))
@@ -69,7 +72,10 @@ def _checked(record: dict[str, Any]) -> Chapter:
     if check is None:
         return Chapter("How it was checked", sentences=("The run ended before the held-out check; nothing is announced.",))
     facts = (
-        ("fresh sequences", f"{check['sequences']}, of {min(map(int, check['by_length']))} to {max(map(int, check['by_length']))} tokens"),
+        (
+            "fresh sequences",
+            f"{check['sequences']}, of {min(map(int, check['by_length']))} to {max(map(int, check['by_length']))} tokens",
+        ),
         ("largest error", f"{check['max_abs_error']:.1e} (relative {check['relative_error']:.1e})")
         if check["relative_error"] is not None
         else ("largest error", "not finite"),

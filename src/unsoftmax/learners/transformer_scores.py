@@ -15,6 +15,7 @@ from unsoftmax.models import Floats
 LARGEST_SCORE = 3.0  # |logit| beyond which a step is repeated shorter: the sigmoid has lost a factor 10 of its slope
 TRIES = 14  # a saturated step is shortened by 8 each time: enough for scores of 1e12
 RANK = 1e-8  # a column is inside the space found so far if it leaves it by no more than this share of its length
+SILENT = 1e-10  # scores below this are rounding: no column at all
 LEAN = np.cos(np.pi / 4)  # share of the steepest direction in every step
 
 
@@ -105,8 +106,8 @@ def column(reader: ScoreReader, x: Floats, known: Floats, size: float, rng: np.r
     """
     width, rank = known.shape
     steepest = reader.steepest(x)
-    inside = known - np.outer(steepest, steepest @ known)
-    spanned = np.linalg.svd(inside, full_matrices=False)[0] if rank else np.zeros((width, 0))
+    across_known = known - np.outer(steepest, steepest @ known)
+    spanned = np.linalg.svd(across_known, full_matrices=False)[0] if rank else np.zeros((width, 0))
     first = np.concatenate([steepest[:, None], spanned[:, : min(rank, width - 1)]], axis=1)
     basis = np.linalg.qr(np.concatenate([first, rng.normal(size=(width, width - first.shape[1]))], axis=1))[0]
     count = first.shape[1]
@@ -115,7 +116,8 @@ def column(reader: ScoreReader, x: Floats, known: Floats, size: float, rng: np.r
         amounts = np.linalg.lstsq(steps @ known, scores, rcond=None)[0] if rank else np.zeros(0)
         left = scores - steps @ known @ amounts
         lengths = np.linalg.norm(steps, axis=1)
-        if np.linalg.norm(left / lengths) <= RANK * max(size, float(np.linalg.norm(scores / lengths))):
+        inside = np.linalg.norm(left / lengths) <= RANK * max(size, float(np.linalg.norm(scores / lengths)))
+        if inside or np.abs(left).max() <= SILENT:
             return known @ amounts, False
     if count < width:
         more, more_steps = _read(reader, x, basis[:, count:].T)

@@ -11,9 +11,11 @@ from unsoftmax.learners.transformer_model import Sequences
 from unsoftmax.models import Floats
 
 FAR = 1e6  # distance of saturated probes, in lengths of the network: a score that is moderate by accident is then one in 1e9
-STRIDE = 3e-3  # their step against that distance: small enough to stay in one linear piece, large enough to saturate
+MARGIN = 5.0  # distance to the nearest bend, in steps, that is fair
+STRIDE = 1e-3  # their step against that distance: small enough to stay in one linear piece, large enough to saturate
 PAIRS = 4  # places at which the two hypotheses are compared
 NEWTON = 12  # steps at most; one or two where a piece was left
+CLEAR = 1e-4  # least singular value of the gradients used, relative to the largest: more cells are asked below it
 AGREE = 1e-5  # relative deviation that still counts as agreement
 
 
@@ -29,13 +31,14 @@ class FarProbes:
         self.distance = FAR * length if sequences.max_norm is None else min(FAR * length, 0.9 * sequences.max_norm)
 
     def places(self, count: int, rng: np.random.Generator) -> Floats:
-        """Random far points with a wide margin to every bend, ``(count, width)``."""
+        """Random far points with a fair margin to every bend, ``(count, width)``; narrow cells count as much as wide ones."""
         width = self.network.normal.shape[1]
         points = rng.normal(size=(8 * count, width))
         points *= self.distance / np.linalg.norm(points, axis=1, keepdims=True)
         norms = np.maximum(np.linalg.norm(self.network.normal, axis=1), 1e-300)
         margins = (np.abs(self.network.before(points)) / norms).min(axis=1, initial=np.inf)
-        return points[np.sort(np.argsort(-margins, kind="stable")[:count])]
+        fair = np.minimum(margins, MARGIN * STRIDE * self.distance)  # beyond that, the order is that of the draw
+        return points[np.sort(np.argsort(-fair, kind="stable")[:count])]
 
     def attended(self, x: Floats, u: Floats) -> tuple[Floats, Floats, Floats]:
         """Answers at ``[x ± u; x]``: the steps that drew the attention, the change they made, and how clear the choice was (0 is
@@ -87,7 +90,13 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
     if rank == 0:
         raise NotIdentifiableError("The network is constant far out, so the value matrix leaves no trace in saturated answers.")
     order = qr(flat.T, pivoting=True, mode="r")[1]
-    cells = order[: min(len(order), -(-rank // outputs) + (0 if outputs == 1 else 1))]
+    count = -(-rank // outputs)
+    while count < min(len(order), 2 * rank):  # cells that differ by one neuron have most of their gradients in common
+        sizes = np.linalg.svd(stacked[order[:count]].reshape(-1, width), compute_uv=False)
+        if sizes[rank - 1] >= CLEAR * sizes[0]:
+            break
+        count += 1
+    cells = order[:count]
     x, gradients = candidates[cells], stacked[cells]
     u = rng.normal(size=x.shape)
     u *= STRIDE * probes.distance / np.linalg.norm(u, axis=1, keepdims=True)
@@ -110,7 +119,8 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
         values.append(np.concatenate([first_changes[k : k + 1], changes[own]]))
     seen = [np.linalg.solve(side, value).T for side, value in zip(sides, values, strict=True)]  # gradient @ mix, (outputs, width)
     mix = np.asarray(np.linalg.lstsq(gradients.reshape(-1, width), np.concatenate(seen), rcond=1e-9)[0])
-    return _refined(network, mix, np.repeat(x, width, axis=0), np.concatenate(sides), np.concatenate(values))
+    share = probes.share
+    return _refined(network, mix, np.repeat(x, width, axis=0), share * np.concatenate(sides), share * np.concatenate(values))
 
 
 def _refined(network: Hinges, mix: Floats, x: Floats, u: Floats, changes: Floats) -> Floats:

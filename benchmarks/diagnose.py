@@ -46,6 +46,8 @@ def confusion(answers: str, options: argparse.Namespace) -> int:
     right = total = false_inside = dear = named = outsiders = 0
     for name in [*INSIDE, *OUTSIDE]:
         count = options.inside if name in INSIDE else options.outside
+        if not count:
+            continue
         verdicts: Counter[str] = Counter()
         prices, good, counted, heads_right, heads_known = [], 0, 0, 0, 0
         start = process_time()

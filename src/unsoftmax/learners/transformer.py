@@ -18,7 +18,7 @@ from unsoftmax.models import FFN, Attention, Floats, Transformer
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
-CHECKS = 12  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
+CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
 ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
 NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
@@ -36,8 +36,8 @@ class TransformerLearner:
     fitted to every answer.
 
     Price: that of ``FFNLearner``, 8 for the residual (``+ d (d + 1) / p`` if there is one), ``r (2 d - r)`` for W of rank r plus a
-    dozen for its scale and re-asked saturated scores, 3 or ``d`` for the query bias, ``12 + 2 d`` (with residual ``12 + 4 d``)
-    sequences of up to 8 tokens for the fit and 12 for the check.
+    dozen for its scale and re-asked saturated scores, 3 or ``d`` for the query bias, ``16 + 2 d`` (with residual ``16 + 4 d``)
+    sequences of up to 8 tokens for the fit and 16 for the check.
 
     Assumes: as ``FFNLearner``; with residual, that tokens may be long enough to saturate the attention.
 
@@ -162,7 +162,8 @@ class TransformerLearner:
         worst = 0.0
         scale = 1 / np.sqrt(max(float(np.linalg.norm(model.W, 2)), 1e-300))
         width = len(model.W)
-        lengths = np.clip([scale, found.length, 2 * scale], found.length / 16, 4 * found.length)
+        usual = np.sqrt(width)  # tokens of unit variance; only long ones would see a saturated attention, right for any W of its signs
+        lengths = np.array([*np.clip([scale, found.length], found.length / 16, 4 * found.length), usual, usual / 3])
         sizes = np.resize(lengths, count) / np.sqrt(width)
         for tokens in (2, 3, 5, 8):
             X = rng.normal(size=(count, tokens, width)) * sizes[:, None, None]

@@ -183,11 +183,13 @@ class _Run:
                 model=self.head.model(),
             )
         if size < 4 * error:
-            needed = int(self.spent * (20 * error / max(size, error / 10)) ** 2)
+            true_size = max(np.sqrt(max(size**2 - error**2, 0.0)), error / 4)  # the noise itself looks like values
+            accuracy = 3 * SCORE_RESOLUTION / self.norm**2
+            needed = queries_for(accuracy, noise=self.noise, max_norm=self.norm, width=self.width, value_norm=float(true_size))
             raise TooNoisyError(
                 f"The values drown in the noise: |v| = {size:.3g} with an error of {error:.3g} after {self.spent} one-token "
                 "answers. "
-                f"About {needed} queries would show v; allow longer tokens (`max_norm`) or a larger `budget`.",
+                f"About {needed} queries would do; raise `budget` or allow longer tokens (`max_norm`).",
                 evidence={"noise": self.noise, "queries": needed},
                 model=self.head.model(),
             )

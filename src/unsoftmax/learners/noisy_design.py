@@ -41,12 +41,12 @@ def softened(head: Head, keys: Floats, last: Floats) -> Floats:
     strength = np.linalg.norm(direction, axis=1)
     score = np.einsum("md,md->m", direction, last) + keys @ head.c
     excess = score - np.clip(score, -LARGEST_SCORE, LARGEST_SCORE)
-    direction *= (excess / np.maximum(strength, np.finfo(float).tiny) ** 2)[:, None]
+    direction *= (excess / np.maximum(strength, 1e-100) ** 2)[:, None]
     norm = np.linalg.norm(last, axis=1, keepdims=True)
     moved = last - direction
     lengths = np.linalg.norm(moved, axis=1, keepdims=True)
     # a token that would lose nearly all of itself stays: the shorter one is then chosen among the lengths tried
-    return np.where(lengths > 0.1 * norm, moved * (norm / np.maximum(lengths, np.finfo(float).tiny)) * SHRINK, last)
+    return np.where(lengths > 0.1 * norm, moved * (norm / np.maximum(lengths, 1e-200)) * SHRINK, last)
 
 
 def recentred(head: Head, keys: Floats, last: Floats, copies: int) -> tuple[Floats, Floats]:

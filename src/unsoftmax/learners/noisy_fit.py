@@ -16,7 +16,6 @@ MAX_STEPS = 80
 MAX_REJECTIONS = 12
 # a step this many standard errors long changes nothing that the answers could tell
 NEGLIGIBLE_STEP = 1e-5
-SMALLEST_SHARE = 0.25  # of the textbook variance, below which a sandwich estimate is not believed
 SATURATED = 0.97  # share of the largest possible answer beyond which an answer hardly depends on the score
 
 
@@ -234,8 +233,8 @@ def standard_errors(head: Head, probes: Probes, weight: Floats | None = None) ->
         covariance += pulled.T @ pulled
         squares += float(residual @ residual)
     freedom = max(1, len(probes) - head.free)
-    # a direction that no answer depends on has no residuals to show it: a quarter of the textbook variance is the least
-    least = SMALLEST_SHARE * max(squares / freedom, rounding**2) * np.diag(inverse)
+    # a direction that few answers depend on has few residuals to show it: the textbook variance is the least
+    least = max(squares / freedom, rounding**2) * np.diag(inverse)
     short = np.diag(covariance) < least
     covariance[short, short] = least[short]
     return unpacked(head, covariance, np.sqrt(squares / freedom / weight.mean()), float(stdtrit(freedom, 0.975)))

@@ -159,7 +159,8 @@ def moved_inside(head: Head, probes: Probes, half: Floats) -> Head | None:
 
 def _solved(matrix: Floats, right: Floats) -> Floats:
     """Solve a positive definite system whose rows differ in scale by many orders; what is not determined at all stays near 0."""
-    scale = 1 / np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    size = np.diag(matrix)
+    scale = 1 / np.sqrt(np.maximum(size, 1e-40 * size.max()))
     scaled = matrix * scale[:, None] * scale + 1e-14 * np.eye(len(matrix))
     found: Floats = (np.linalg.solve(scaled, (right.T * scale).T).T * scale).T
     return found
@@ -194,7 +195,7 @@ def turned_to_edges(head: Head, probes: Probes, step: float) -> Probes:
     by_token = token_slopes(head, probes)
     length = np.linalg.norm(probes.last, axis=1, keepdims=True)
     across = by_token - probes.last * (np.einsum("md,md->m", by_token, probes.last)[:, None] / length**2)
-    across *= length / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), np.finfo(float).tiny)
+    across *= length / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-200)  # in one dimension there is none
     angle = np.zeros(len(probes))
     for _ in range(MAX_TURNS):
         toward = -np.sin(angle)[:, None] * probes.last + np.cos(angle)[:, None] * across

@@ -12,7 +12,15 @@ import numpy as np
 
 from unsoftmax import __version__
 from unsoftmax.checks.held_out import fresh_sequences, held_out, join_checks, predictor
-from unsoftmax.errors import BudgetExceededError, NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.errors import (
+    BudgetExceededError,
+    DriftingError,
+    JournalError,
+    NotInFamilyError,
+    RefusalError,
+    TargetError,
+    TooNoisyError,
+)
 from unsoftmax.families import Found, Options, learn
 from unsoftmax.learners.behind_network import held_out_check as behind_network_check
 from unsoftmax.models import FFN, Floats, Model, Transformer
@@ -148,10 +156,25 @@ class _Run:
             exact = self.found.floor.kind == "exact" and self.check.relative_error <= EXACT_TOLERANCE
             status = Status.EXACT if exact else Status.WITHIN_TOLERANCE
             message = status.value
-        except RefusalError as error:
-            self.refusal = error
-            status, message = Status[error.status_name], str(error)
+        except Exception as error:  # contradictory answers may also end in an error of the arithmetic
+            self.refusal = self._look_back(error)
+            status, message = Status[self.refusal.status_name], str(self.refusal)
         return self._pack(status, message)
+
+    def _look_back(self, error: Exception) -> RefusalError:
+        """The reason to report for a failed run: if the target contradicts its earlier answers, that; else ``error``."""
+        told = isinstance(error, DriftingError | BudgetExceededError | TargetError | JournalError)
+        if self.oracle.asked and not told:
+            try:
+                self.oracle.look_for_replicas()
+            except DriftingError as reason:
+                reason.model = getattr(error, "model", None)
+                return reason
+            except RefusalError:
+                pass  # no budget left for a look, or no target: the first reason stands
+        if isinstance(error, RefusalError):
+            return error
+        raise error
 
     def _floor_known(self, floor: Floor) -> None:
         self.oracle.floor = None if floor.kind == "coarse" else floor
@@ -179,9 +202,8 @@ class _Run:
         noise = NOISE_FACTOR.get(self.found.floor.kind, BOUNDED_FACTOR) * self.found.floor.absolute
         allowed = self.tolerance * spread + noise
         if check.max_abs_error <= allowed and noise <= HALF * spread:
+            self._explain(learned, check)
             return
-        floor = self.found.floor if self.found.floor.kind != "coarse" else Floor()
-        post_mortem(self.checked, self.oracle.sample(64, self.fresh), floor)
         if check.max_abs_error <= allowed:
             raise TooNoisyError(
                 f"Answers carry errors of about {self.found.floor.absolute:.2g} where they vary by {spread:.2g}: fresh sequences "
@@ -195,6 +217,15 @@ class _Run:
             model=learned.model,
             evidence={"relative_error": check.relative_error, "by_length": check.by_length},
         )
+
+    def _explain(self, learned: Learned, check: Check) -> None:
+        """A model that is right on fresh sequences but not on the first answers: ask those again, the target changed meanwhile."""
+        if self.found.family == "attention-behind-network":
+            return  # its model cannot answer by itself
+        error = max(check.relative_error, self.found.floor.relative)
+        puzzling = self.oracle.unexplained(predictor(learned.model), error)
+        left = len(puzzling) if self.options.budget is None else self.options.budget - self.meter.spent - self.checked.spent
+        post_mortem(self.checked, puzzling[: max(0, left)], Floor(relative=error, absolute=self.found.floor.absolute))
 
     def _fresh_batches(self, learned: Learned) -> list[Floats]:
         """Fresh sequences, as many as the budget allows; nothing is announced unchecked."""

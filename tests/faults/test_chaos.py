@@ -32,7 +32,7 @@ def behind_chaos(model, seed, **options):
 
 def attempt(url, journal, seed):
     """One run of ``recover``, as the command line would make it."""
-    with HttpOracle(url, patience=HASTE, timeout=2.0) as oracle:
+    with HttpOracle(url, patience=HASTE, timeout=2.0, request_numbers=200) as oracle:
         return us.recover(oracle, journal=journal, seed=seed, on_failure="return")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -61,3 +62,18 @@ class LastPosition(Wrapper):
 def ask_in_chunks(oracle: Oracle, sequences: Floats, size: int) -> Floats:
     """Ask ``sequences`` in calls of at most ``size``; the answers come back joined."""
     return np.concatenate([oracle(sequences[i : i + size]) for i in range(0, len(sequences), size)])
+
+
+def in_parts(oracle: Oracle, sequences: Floats, before: Callable[[int, int], None]) -> Iterator[tuple[int, Floats]]:
+    """The answers as they come, ``(start, answers)`` each: request by request from oracles that send several, else all at once.
+
+    ``before(start, count)`` is called right before questions leave, so that an intent can be written down.
+    """
+    while isinstance(oracle, Wrapper) and type(oracle).__call__ is Wrapper.__call__:  # a wrapper that changes nothing
+        oracle = oracle.inner
+    parts = getattr(type(oracle), "parts", None)
+    if parts is None:
+        before(0, len(sequences))
+        yield 0, oracle(sequences)
+    else:
+        yield from parts(oracle, sequences, before)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.oracles.base import Oracle, Wrapper
+from unsoftmax.oracles.base import Oracle, Wrapper, in_parts
 
 
 class NormGuard(Wrapper):
@@ -17,7 +19,15 @@ class NormGuard(Wrapper):
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Check every token, then ask."""
+        self._check(sequences)
+        return self.inner(sequences)
+
+    def parts(self, sequences: Floats, before: Callable[[int, int], None]) -> Iterator[tuple[int, Floats]]:
+        """Check every token, then ask request by request."""
+        self._check(sequences)
+        yield from in_parts(self.inner, sequences, before)
+
+    def _check(self, sequences: Floats) -> None:
         if self.max_norm is not None:
             longest = float(np.sqrt(np.einsum("bld,bld->bl", sequences, sequences).max(initial=0.0)))
             assert longest <= self.max_norm, f"a learner built a token of length {longest!r}, beyond max_norm {self.max_norm!r}"
-        return self.inner(sequences)

@@ -1,8 +1,9 @@
 """The journal: every answer on disk before it is used, so that a killed run loses nothing that was paid for.
 
-One SQLite file (WAL). A call is one row: its intent is written before the question is sent, its answers are committed with a
-full sync before they are handed on. A learner is deterministic, so a resumed run asks the same questions in the same order; those
-that have an answer are replayed, and only the rest reaches the target.
+One SQLite file (WAL). A request is one row: its intent is written before the questions are sent, its answers are committed with
+a full sync before they are handed on. A call to an oracle in this process is one request; a call over a network may be several. A
+learner is deterministic, so a resumed run asks the same questions in the same order; those that have an answer are replayed, and
+only the rest reaches the target.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ import numpy as np
 
 from unsoftmax.errors import JournalError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.base import Oracle, Wrapper
+from unsoftmax.oracles.base import Oracle, Wrapper, in_parts
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE calls (
-    stream TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL, sequences INTEGER NOT NULL,
-    sent INTEGER NOT NULL, shape TEXT, answers BLOB, PRIMARY KEY (stream, number)
+    stream TEXT NOT NULL, number INTEGER NOT NULL, start INTEGER NOT NULL, digest TEXT NOT NULL, sequences INTEGER NOT NULL,
+    lost INTEGER NOT NULL, shape TEXT, answers BLOB, PRIMARY KEY (stream, number, start)
 );
 """
-FORMAT = "unsoftmax-journal-1"
+FORMAT = "unsoftmax-journal-2"
 
 
 class Journal:
@@ -69,9 +70,9 @@ class Journal:
 
     @property
     def repeated(self) -> int:
-        """Sequences that were sent more than once, because a run ended while their answer was under way."""
-        rows = self._db.execute("SELECT COALESCE(SUM(sequences * (sent - 1)), 0) FROM calls").fetchone()
-        return int(rows[0])
+        """Sequences that were sent without an answer coming back: asked again, or to be asked again, and possibly billed twice."""
+        row = self._db.execute("SELECT COALESCE(SUM(lost + sequences * (answers IS NULL)), 0) FROM calls").fetchone()
+        return int(row[0])
 
     @property
     def answered(self) -> int:
@@ -82,44 +83,44 @@ class Journal:
     def digest(self) -> str:
         """SHA-256 over all answers, in order: names this journal's contents in a report."""
         state = hashlib.sha256()
-        for stream, number, digest, answers in self._db.execute(
-            "SELECT stream, number, digest, answers FROM calls WHERE answers IS NOT NULL ORDER BY stream, number"
+        for stream, number, start, digest, answers in self._db.execute(
+            "SELECT stream, number, start, digest, answers FROM calls WHERE answers IS NOT NULL ORDER BY stream, number, start"
         ):
-            state.update(f"{stream}/{number}/{digest}".encode() + answers)
+            state.update(f"{stream}/{number}/{start}/{digest}".encode() + answers)
         return state.hexdigest()
 
-    def find(self, stream: str, number: int, digest: str) -> Floats | None:
-        """The answers to call ``number`` of ``stream``, or None if it has none yet."""
-        row = self._db.execute(
-            "SELECT digest, shape, answers FROM calls WHERE stream = ? AND number = ?", (stream, number)
-        ).fetchone()
-        if row is None:
-            return None
-        if row[0] != digest:
+    def find(self, stream: str, number: int, digest: str) -> dict[int, Floats]:
+        """What call ``number`` of ``stream`` has been answered, by the place where each piece starts; empty if nothing yet."""
+        rows = self._db.execute(
+            "SELECT digest, start, shape, answers FROM calls WHERE stream = ? AND number = ? ORDER BY start", (stream, number)
+        ).fetchall()
+        if any(row[0] != digest for row in rows):
             raise JournalError(
                 f"The journal {self.path} holds other questions than this run asks (call {number} of '{stream}'). It was made by "
                 "another plan or version; it is left as it is. Choose another folder, or remove it to start afresh."
             )
-        if row[2] is None:
-            return None
-        return np.frombuffer(row[2], dtype=np.float64).reshape(json.loads(row[1])).copy()
+        return {
+            start: np.frombuffer(answers, dtype=np.float64).reshape(json.loads(shape)).copy()
+            for _, start, shape, answers in rows
+            if answers is not None
+        }
 
-    def intend(self, stream: str, number: int, digest: str, sequences: int) -> None:
-        """Note that a call is about to be sent. Survives a killed process; a sync is not worth its price here."""
+    def intend(self, stream: str, number: int, start: int, digest: str, sequences: int) -> None:
+        """Note that a request is about to be sent. Survives a killed process; a sync is not worth its price here."""
         self._write(
             "NORMAL",
-            "INSERT INTO calls (stream, number, digest, sequences, sent) VALUES (?, ?, ?, ?, 1) "
-            "ON CONFLICT (stream, number) DO UPDATE SET sent = sent + 1",
-            (stream, number, digest, sequences),
+            "INSERT INTO calls (stream, number, start, digest, sequences, lost) VALUES (?, ?, ?, ?, ?, 0) "
+            "ON CONFLICT (stream, number, start) DO UPDATE SET lost = lost + sequences, sequences = excluded.sequences",
+            (stream, number, start, digest, sequences),
         )
 
-    def keep(self, stream: str, number: int, answers: Floats) -> None:
-        """Commit the answers of a call, synced to disk."""
+    def keep(self, stream: str, number: int, start: int, answers: Floats, lost: int = 0) -> None:
+        """Commit the answers of a request, synced to disk; ``lost`` sequences had to be sent again on the way, their reply lost."""
         blob = np.ascontiguousarray(answers, dtype=np.float64).tobytes()
         self._write(
             "FULL",
-            "UPDATE calls SET shape = ?, answers = ? WHERE stream = ? AND number = ?",
-            (json.dumps(answers.shape), blob, stream, number),
+            "UPDATE calls SET shape = ?, answers = ?, lost = lost + ? WHERE stream = ? AND number = ? AND start = ?",
+            (json.dumps(answers.shape), blob, lost, stream, number, start),
         )
 
     def _write(self, sync: str, statement: str, values: tuple[Any, ...]) -> None:
@@ -176,16 +177,36 @@ class Journaled(Wrapper):
         self._number = 0
 
     def __call__(self, sequences: Floats, /) -> Floats:
-        """Replay, or ask and keep."""
+        """Replay what is known, ask the rest, and keep each request's answers as they come."""
         number, self._number = self._number, self._number + 1
+        if len(sequences) == 0:  # nothing to keep
+            return self.inner(sequences)
         digest = _digest(sequences)
-        known = self.journal.find(self.stream, number, digest)
-        if known is not None:
-            return known
-        self.journal.intend(self.stream, number, digest, len(sequences))
-        answers = self.inner(sequences)
-        self.journal.keep(self.stream, number, answers)
-        return answers
+        pieces = self.journal.find(self.stream, number, digest)
+        for begin, end in _gaps(pieces, len(sequences)):
+            resent = self._resent()
+
+            def intend(start: int, count: int, begin: int = begin) -> None:
+                self.journal.intend(self.stream, number, begin + start, digest, count)
+
+            for start, answers in in_parts(self.inner, sequences[begin:end], intend):
+                before, resent = resent, self._resent()
+                self.journal.keep(self.stream, number, begin + start, answers, resent - before)
+                pieces[begin + start] = answers
+        return np.concatenate([pieces[start] for start in sorted(pieces)])
+
+    def _resent(self) -> int:
+        return int(getattr(self.inner, "repeated", 0))
+
+
+def _gaps(pieces: dict[int, Floats], total: int) -> list[tuple[int, int]]:
+    """The ranges of a call of ``total`` sequences that no piece covers."""
+    gaps, reached = [], 0
+    for start in sorted(pieces):
+        if start > reached:
+            gaps.append((reached, start))
+        reached = start + len(pieces[start])
+    return [*gaps, (reached, total)] if reached < total else gaps
 
 
 def _digest(sequences: Floats) -> str:

@@ -12,7 +12,7 @@ from unsoftmax.models import Floats
 FIT, CHECK, FAR = 44, 7, 6
 MOST_SCALAR = 5
 MOST_VECTOR = 16
-STARTS = 40  # per head
+STARTS = 60  # per head
 LARGEST = 1.5  # largest factor of the steps, as a power of two
 
 
@@ -122,7 +122,9 @@ def _unsaturated(case: Case, scale: float) -> float:
         sequences = np.array([[s * scale * np.array([x + u, x - u, x]) for x, u in pairs] for s in grid])
         answers = case.ask(sequences.reshape(-1, 3, case.width)).reshape(2, 3, -1)
         odd = np.abs(answers - single[3] - grid[:, None, None] * (single[:3] - single[3])).max(axis=2).sum(axis=1)
-        if odd[0] > 2.8 * odd[1]:  # 8 where scores are small, 4 where a bias makes them, 2 where they are saturated
+        if odd[0] > 6 * odd[1]:  # 8 where scores are small: longer tokens separate the heads better
+            return case.cap(2 * scale, 3.0)
+        if odd[0] > 2.8 * odd[1]:  # 4 where a bias makes the scores, 2 where they are saturated
             break
         scale /= 5
         single[:3] = single[3] + (single[:3] - single[3]) / 5

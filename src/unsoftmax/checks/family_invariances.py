@@ -137,7 +137,9 @@ def _why_order(case: Case, kind: str, scale: float, steady: bool) -> DecidedErro
 def _why_constant(case: Case, scale: float) -> DecidedError:
     """An unnormalised sum grows with the number of copies; a sink fades: about 8 queries."""
     x = case.cap(scale, 4.0) * case.draw(1)
-    values = [case.ask(np.repeat(f * x, n, axis=0)[None])[0] for f, n in ((1, 1), (1, 2), (1, 4), (1, 7), (2, 1), (3, 1), (0, 1))]
+    values = [
+        case.ask(np.repeat(f * x, n, axis=0)[None])[0] for f, n in ((1, 1), (1, 2), (1, 4), (1, 7), (2, 1), (3, 1), (2.0**-40, 1))
+    ]
     one, two, four, seven, double, triple, zero = values
     level = case.tolerance(np.stack(values))
     slope = two - one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.checks.family_case import Case, DecidedError, outside
+from unsoftmax.errors import TargetError
 
 
 def name_affine(case: Case, scale: float, *, residual: bool) -> DecidedError:
@@ -35,8 +36,8 @@ def name_affine(case: Case, scale: float, *, residual: bool) -> DecidedError:
             return outside(
                 "pooled", "No token plays a role of its own, yet weights are unequal: answers are pooled over positions."
             )
-        zero = np.zeros((3, case.width))
         Z = np.stack([p, x, y])
+        zero = 2.0**-40 * Z  # not quite: norms cannot take zero tokens
         ladder = case.ask(np.stack([zero, 2.0**-6 * Z, 2.0**-3 * Z, Z]))
         steps = (ladder[1:] - ladder[0]) / np.array([2.0**-6, 2.0**-3, 1.0])[:, None]
         wobble = float(np.abs(steps - steps[2]).max()) / max(float(np.abs(steps).max()), 1e-300)
@@ -50,8 +51,8 @@ def name_affine(case: Case, scale: float, *, residual: bool) -> DecidedError:
         )
         if wobble <= max(1e-4, level):
             return outside("QK-norm", "Weights do not change when all tokens grow: queries and keys are normalised (QK-norm).")
-    except DecidedError:
-        pass  # out of questions: the general name must do
+    except (DecidedError, TargetError):
+        pass  # out of questions, or a failure: the general name must do
     return outside(
         "scores not bilinear (soft-cap or another law)",
         "Scores do not follow x·W·x + c·x: a soft-cap, QK-norm, another kernel, or more than one layer of attention.",
@@ -106,7 +107,7 @@ def name_bent(case: Case, scale: float, kind: str) -> DecidedError:
                 "Along a ray one-token answers become straight: a LayerNorm or RMSNorm before the attention, a residual around it, "
                 "or a residual network.",
             )
-    except DecidedError:
+    except (DecidedError, TargetError):
         pass
     return outside(
         "not one head before a network",

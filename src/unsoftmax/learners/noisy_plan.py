@@ -31,7 +31,7 @@ def queries_for(accuracy: float, *, noise: float, max_norm: float, width: int, v
         width: length of a token vector.
         value_norm: norm of v; by default that of standard normal values, ``sqrt(width)``.
 
-    >>> queries_for(1e-4, noise=1e-3, max_norm=3.0, width=16)
+    >>> queries_for(1e-5, noise=1e-3, max_norm=3.0, width=16)
     1976
     """
     if not (accuracy > 0 and noise >= 0 and max_norm > 0 and width >= 1):

@@ -153,6 +153,8 @@ class FFNLearner:
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
         least = max(8, int(0.03 * parameters))
         allowed = 1.28 * parameters + (7.0 if outputs == 1 else 5.3) * neurons - len(questions.points) - CHECKS
+        if neurons <= questions.width:  # answers of few neurons vary little: an error weighs more against their spread
+            allowed += 0.4 * parameters
         usual = 1.5 * parameters if coarse else min(max(allowed, 0.1 * parameters), 0.6 * parameters)
         most = max(least, int(usual if self.extra is None else self.extra * parameters))
         if (neurons + outputs) * (questions.width + 1) > LARGEST:

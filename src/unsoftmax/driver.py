@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import __version__
+from unsoftmax.checks.certificate import certificate
 from unsoftmax.checks.held_out import fresh_sequences, held_out, join_checks, predictor
 from unsoftmax.errors import (
     BudgetExceededError,
     DriftingError,
     JournalError,
+    NotIdentifiableError,
     NotInFamilyError,
     RefusalError,
     TargetError,
@@ -23,7 +25,7 @@ from unsoftmax.errors import (
 )
 from unsoftmax.families import Found, Options, learn
 from unsoftmax.learners.behind_network import held_out_check as behind_network_check
-from unsoftmax.models import FFN, Floats, Model, Transformer
+from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
 from unsoftmax.oracles.adapt import as_oracle, identity_of
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.drift import Watched, post_mortem
@@ -203,6 +205,7 @@ class _Run:
         allowed = self.tolerance * spread + noise
         if check.max_abs_error <= allowed and noise <= HALF * spread:
             self._explain(learned, check)
+            self._certify(learned, check)
             return
         if check.max_abs_error <= allowed:
             raise TooNoisyError(
@@ -226,6 +229,16 @@ class _Run:
         puzzling = self.oracle.unexplained(predictor(learned.model), error)
         left = len(puzzling) if self.options.budget is None else self.options.budget - self.meter.spent - self.checked.spent
         post_mortem(self.checked, puzzling[: max(0, left)], Floor(relative=error, absolute=self.found.floor.absolute))
+
+    def _certify(self, learned: Learned, check: Check) -> None:
+        """Several heads: a small error on fresh sequences is not enough, since empty or split heads answer alike."""
+        model = learned.model
+        if not isinstance(model, Attention) or model.V is None or model.heads == 1:
+            return
+        found = certificate(model, held_out=check.relative_error, tolerance=self.tolerance, rounding=self.found.floor.relative)
+        if not found.holds:
+            raise NotIdentifiableError(" ".join(found.reasons), model=model, evidence={"condition": found.condition})
+        self.found.notes.extend(found.reasons)
 
     def _fresh_batches(self, learned: Learned) -> list[Floats]:
         """Fresh sequences, as many as the budget allows; nothing is announced unchecked."""

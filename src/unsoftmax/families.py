@@ -119,12 +119,8 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
         learner = OneHeadLearner(rank=options.rank, max_norm=options.max_norm, floor=floor, zero_answer=look.zero_answer)
         try:
             return learner.run(oracle, rng=rng)
-        except NotInFamilyError as refusal:
+        except NotInFamilyError:
             if options.heads == 1:
-                raise
-            if "copies_deviation" not in refusal.evidence:
-                if options.family == "auto":
-                    return _second_opinion(oracle, options, found, refusal, rng)
                 raise
     return _many_heads(oracle, options, found, rng)
 

@@ -1,6 +1,6 @@
 """How well ReLU networks and one-layer Transformers are recovered: accuracy, queries per parameter, time, and awkward networks.
 
-    python benchmarks/networks.py [--quick] [--part ffn|rivals|vector|transformer|degenerate|rounded|large]
+    python benchmarks/networks.py [--quick] [--part ffn|rivals|vector|transformer|degenerate|rounded|large] [--first-seed N]
 
 Targets are random (B/sqrt d, b, A/sqrt m, W/sqrt d and V/sqrt d Gaussian). P counts parameters: m(d+1+p)+p for the network,
 d^2 or r(2d-r) for W, d for the query bias, d^2 for a residual. The error is the largest deviation on fresh points 2*N(0, I)
@@ -22,7 +22,7 @@ from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.results import Floor
 
-FIRST_SEED = 41_000  # none of these was looked at while the learners were written
+FIRST_SEED = 41_000
 
 
 def network(d, m, p, rng):
@@ -124,19 +124,19 @@ def table(title):
     print("|---|---|---|---|---|---|---|---|---|---|")
 
 
-def networks(cases, learner=None, limit=1e-10, answer=lambda target: lambda X: target(X[:, 0])):
+def networks(cases, first_seed, learner=None, limit=1e-10, answer=lambda target: lambda X: target(X[:, 0])):
     for d, m, p, seeds in cases:
         runs = []
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        for seed in range(first_seed, first_seed + seeds):
             target = network(d, m, p, np.random.default_rng(seed))
             runs.append(attempt(learner or FFNLearner(), target, answer(target), seed, (1,)))
         row(f"{d}-{m}-{p}", runs, seeds, m * (d + 1 + p) + p, m, limit)
 
 
-def transformers(cases):
+def transformers(cases, first_seed):
     for d, m, p, variant, seeds in cases:
         runs = []
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        for seed in range(first_seed, first_seed + seeds):
             target = transformer(d, m, p, np.random.default_rng(seed), variant)
             runs.append(attempt(TransformerLearner(), target, target, seed, (2, 8, 32)))
         scores = 4 * (2 * d - 4) if "rank 4" in variant else d * d
@@ -148,33 +148,34 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few seeds of the small sizes")
     parser.add_argument("--part", choices=["ffn", "rivals", "vector", "transformer", "degenerate", "rounded", "large"])
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     options = parser.parse_args()
-    quick = options.quick
+    quick, first = options.quick, options.first_seed
 
     def wanted(part):
         return options.part == part or (options.part is None and part != "large")
 
-    print(f"Seeds from {FIRST_SEED}.")
+    print(f"Seeds from {first}.")
     if wanted("ffn"):
         table("ReLU networks, scalar answers (right: error <= 1e-10)")
-        networks([(8, 16, 1, 5), (16, 32, 1, 3)] if quick else [(8, 16, 1, 50), (16, 32, 1, 50), (32, 64, 1, 20)])
+        networks([(8, 16, 1, 5), (16, 32, 1, 3)] if quick else [(8, 16, 1, 50), (16, 32, 1, 50), (32, 64, 1, 20)], first)
     if wanted("rivals"):
         table("The rivals' networks (right: error <= 1e-10)")
-        networks([(d, m, 1, 2 if quick else 10) for d, m in ((20, 10), (32, 16), (10, 20))])
+        networks([(d, m, 1, 2 if quick else 10) for d, m in ((20, 10), (32, 16), (10, 20))], first)
     if wanted("vector"):
         table("Vector answers (right: error <= 1e-10)")
-        networks([(16, 32, 4, 3)] if quick else [(16, 32, 4, 20), (32, 64, 8, 10)])
+        networks([(16, 32, 4, 3)] if quick else [(16, 32, 4, 20), (32, 64, 8, 10)], first)
     if wanted("transformer"):
         table("One-layer Transformers (right: error <= 1e-9)")
         small = [(8, 16, 1, variant, 3 if quick else 50) for variant in ("plain", "residual")]
         others = [(16, 32, 1, v, 10) for v in ("residual", "rank 4", "query bias", "residual, query bias")]
         large = [(16, 32, 1, "plain", 50), *others, (16, 32, 4, "plain", 5), (32, 64, 1, "plain", 3)]
-        transformers(small if quick else [*small, *large])
+        transformers(small if quick else [*small, *large], first)
     if wanted("degenerate"):
         table("Awkward networks, d=16, m=24 (right: error <= 1e-8; all weights tiny: 1e-6)")
         for kind in AWKWARD:
             runs = []
-            for seed in range(FIRST_SEED, FIRST_SEED + (2 if quick else 10)):
+            for seed in range(first, first + (2 if quick else 10)):
                 target = awkward(kind, np.random.default_rng(seed))
                 runs.append(attempt(FFNLearner(), target, lambda X, t=target: t(X[:, 0]), seed, (1,)))
             row(kind, runs, len(runs), 24 * 18 + 1, 24, 1e-6 if kind == "output weights x 1e-8" else 1e-8)
@@ -182,10 +183,10 @@ def main():
         table("Answers rounded to 8 decimals, tokens up to 1000 long (right: error <= 1e-6)")
         learner = FFNLearner(floor=Floor(kind="rounded", absolute=0.5e-8, step=1e-8), max_norm=1000.0)
         cases = [(16, 32, 1, 2 if quick else 10)]
-        networks(cases, learner, 1e-6, lambda target: lambda X: np.round(target(X[:, 0]), 8))
+        networks(cases, first, learner, 1e-6, lambda target: lambda X: np.round(target(X[:, 0]), 8))
     if wanted("large"):
         table("A large network (right: error <= 1e-9)")
-        networks([(64, 128, 1, 1)], limit=1e-9)
+        networks([(64, 128, 1, 1)], first, limit=1e-9)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def demo_model(family: str, **settings: int) -> Attention | FFN | Transformer:
         return _network(d, s["hidden"], outputs, rng)
     if family == "transformer":
         values = rng.normal(size=(1, d, d)) / np.sqrt(d)
-        head = Attention(_scores(1, d, s["rank"], rng), values, rng.normal(size=(1, d)) / np.sqrt(d) if s["bias"] else None)  # type: ignore[arg-type]
+        head = Attention(_scores(1, d, s["rank"], rng), values, rng.normal(size=(1, d)) / np.sqrt(d) if s["bias"] else None)
         return Transformer(head, _network(d, s["hidden"], outputs, rng), residual=bool(s["residual"]))
     heads = s["heads"]
     W = _scores(heads, d, s["rank"], rng)

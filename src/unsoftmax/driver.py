@@ -54,6 +54,7 @@ def recover(
     tolerance: float | None = None,
     max_norm: float | None = None,
     budget: int | None = None,
+    accuracy: float | None = None,
     adaptive: bool = True,
     grid: Any = None,
     journal: str | Path | None = None,
@@ -72,6 +73,7 @@ def recover(
         tolerance: every answer is within this of the truth; None measures the precision of the answers.
         max_norm: no token longer than this is sent.
         budget: never ask more sequences than this, the held-out check included.
+        accuracy: wanted rms error of W where answers are noisy or rounded; asks as many queries as that takes.
         adaptive: False draws all probes before the first answer.
         grid: known spacing of the weights, or "auto".
         journal: file that keeps every answer; the same call resumes from it.
@@ -99,6 +101,7 @@ def recover(
         tolerance=tolerance,
         max_norm=max_norm,
         budget=budget,
+        accuracy=accuracy,
         adaptive=adaptive,
         grid=grid,
         seed=seed,
@@ -189,7 +192,8 @@ class _Run:
             relative = max(relative, self.learned.evidence["entry_error"])  # a flat network passes on only so many digits
         if self.found.floor.kind == "exact" and self.found.family != "attention-behind-network":
             return EXACT_TOLERANCE
-        return float(min(LOOSEST, max(EXACT_TOLERANCE, COARSE_FACTOR * relative)))
+        loosest = max(LOOSEST, 4 * relative if self.found.floor.kind in ("float16", "bfloat16") else 0.0)
+        return float(min(loosest, max(EXACT_TOLERANCE, COARSE_FACTOR * relative)))
 
     def _verify(self, learned: Learned) -> None:
         """Compare with fresh answers; a mismatch is a drifting target or one outside the family."""
@@ -243,7 +247,8 @@ class _Run:
     def _fresh_batches(self, learned: Learned) -> list[Floats]:
         """Fresh sequences, as many as the budget allows; nothing is announced unchecked."""
         embeddings = getattr(self.oracle, "embeddings", None)
-        batches = fresh_sequences(learned.model, self.fresh, max_norm=self.options.max_norm, vocabulary=embeddings)
+        limit = self.options.max_norm if self.options.max_norm is not None else self.found.max_norm
+        batches = fresh_sequences(learned.model, self.fresh, max_norm=limit, vocabulary=embeddings)
         price = 1
         if self.found.family == "attention-behind-network":  # the target's own one-token answers are the prediction
             price, batches = 2, [batch[: len(batch) // 2] for batch in batches]

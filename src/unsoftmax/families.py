@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from unsoftmax.checks.calibration import Calibration, examine
-from unsoftmax.checks.diagnosis import diagnose_oracle
+from unsoftmax.checks.diagnosis import Diagnosis, diagnose_oracle
 from unsoftmax.checks.first_look import FirstLook, first_look
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError
 from unsoftmax.ffn import FFNLearner
@@ -28,6 +28,8 @@ from unsoftmax.results import Floor, Learned
 
 FAMILIES = ("auto", "attention", "transformer", "ffn", "attention-behind-network")
 CHECK_RESERVE = 176  # queries that a budget leaves to the held-out check
+FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
+GENEROUS = 60  # queries per parameter that noisy answers are given of a large budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class Options:
     tolerance: float | None = None
     max_norm: float | None = None
     budget: int | None = None
+    accuracy: float | None = None
     adaptive: bool = True
     grid: Any = None
     seed: int = 0
@@ -51,7 +54,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or int(value) != value or value < lowest):
                 raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {lowest}.")
-        for name in ("tolerance", "max_norm"):
+        for name in ("tolerance", "max_norm", "accuracy"):
             value = getattr(self, name)
             if value is not None and not (np.isfinite(value) and value > 0):
                 raise ValueError(f"{name} is {value!r}; it must be a positive number.")
@@ -71,6 +74,7 @@ class Found:
     floor: Floor = field(default_factory=Floor)
     look: FirstLook | None = None
     calibration: Calibration | None = None
+    max_norm: float | None = None  # a limit on tokens that the target itself imposes
     notes: list[str] = field(default_factory=list)
 
 
@@ -87,7 +91,11 @@ def learn(oracle: Oracle, options: Options, found: Found, rng: np.random.Generat
     on_floor(look.floor)
     affine = look.floor.kind != "coarse"
     if options.family in ("auto", "attention") and not affine:
-        affine = _look_closer(oracle, options, found, rng)
+        decimals = look.grid.step is not None and look.bend * look.size <= 2 * look.grid.step and look.repeats
+        if decimals and options.max_norm is None:  # plainly rounded: long tokens beat that without further questions
+            found.floor, affine = look.grid, True
+        else:
+            affine = _look_closer(oracle, options, found, rng)
         on_floor(found.floor)
     if options.family == "attention" or (options.family == "auto" and affine):
         return _attention(oracle, options, found, rng)
@@ -107,6 +115,9 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
     found.family = "attention"
     look, floor = found.look, found.floor
     assert look is not None
+    if options.max_norm is None and _clip_norm(found) is not None:
+        found.max_norm = _clip_norm(found)
+        options = replace(options, max_norm=found.max_norm)
     if options.tolerance is not None:
         found.floor = floor = Floor(kind="noisy", relative=0.0, absolute=options.tolerance, given=True)
         if options.max_norm is not None:
@@ -119,9 +130,18 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
         learner = OneHeadLearner(rank=options.rank, max_norm=options.max_norm, floor=floor, zero_answer=look.zero_answer)
         try:
             return learner.run(oracle, rng=rng)
-        except NotInFamilyError:
+        except NotInFamilyError as refusal:
+            if found.calibration is None:
+                affine = _look_closer(oracle, options, found, rng)
+                if affine and (_clip_norm(found) is not None or _needs_statistics(options, found)):
+                    return _attention(oracle, options, found, rng)
+                found.floor = floor
             if options.heads == 1:
                 raise
+            if options.family == "auto" and "copies_deviation" not in refusal.evidence:  # stranger than several heads
+                told = diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
+                if told.family != "attention" and "inconclusive" not in told.family:
+                    return _as_told(oracle, told, options, found, refusal, rng)
     return _many_heads(oracle, options, found, rng)
 
 
@@ -135,14 +155,16 @@ def _many_heads(oracle: Oracle, options: Options, found: Found, rng: np.random.G
     except (NotInFamilyError, NotIdentifiableError) as refusal:
         if options.family != "auto":
             raise
-        return _second_opinion(oracle, options, found, refusal, rng)
+        told = diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
+        if told.family == "attention":
+            raise
+        return _as_told(oracle, told, options, found, refusal, rng)
 
 
-def _second_opinion(oracle: Oracle, options: Options, found: Found, refusal: RefusalError, rng: np.random.Generator) -> Learned:
-    """The target is neither one head nor a layer of heads: let the family tests say what it is."""
-    told = diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
-    if told.family == "attention":
-        raise refusal
+def _as_told(
+    oracle: Oracle, told: Diagnosis, options: Options, found: Found, refusal: RefusalError, rng: np.random.Generator
+) -> Learned:
+    """The target is neither one head nor a layer of heads: go by what the family tests say it is."""
     found.notes.append(told.reason)
     if not told.inside:
         raise NotInFamilyError(f"{told.reason} ({refusal})", evidence={**refusal.evidence, "diagnosis": told.family}) from refusal
@@ -172,12 +194,21 @@ def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Genera
             f"Vector answers with errors of kind '{found.floor.kind}' are not supported: the statistics are for one number "
             "per answer. Wrap the target so that it returns one fixed combination of its outputs."
         )
-    limit = options.max_norm
-    if limit is None and found.calibration is not None and found.calibration.clip_norm is not None:
-        limit = 0.9 * found.calibration.clip_norm
-    queries = None if options.budget is None else max(1, options.budget - CHECK_RESERVE - 64)
-    learner = NoisyHeadLearner(max_norm=limit, queries=queries, rank=options.rank, floor=found.floor)
+    most = None if options.budget is None else max(1, options.budget - CHECK_RESERVE - FIRST_QUESTIONS)
+    plenty = GENEROUS * (oracle.width**2 + oracle.width)
+    if options.accuracy is None and most is not None:
+        most = min(most, plenty)
+    learner = NoisyHeadLearner(
+        max_norm=options.max_norm, queries=most, accuracy=options.accuracy, rank=options.rank, floor=found.floor
+    )
     return learner.run(_Scalar(oracle), rng=rng)
+
+
+def _clip_norm(found: Found) -> float | None:
+    """The length that tokens should keep to because the target shortens longer ones."""
+    if found.calibration is None or found.calibration.clip_norm is None:
+        return None
+    return 0.9 * found.calibration.clip_norm
 
 
 def _network(

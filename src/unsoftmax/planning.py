@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from unsoftmax.checks.held_out import LENGTHS, PER_LENGTH
+from unsoftmax.learners.noisy_plan import queries_for
 from unsoftmax.learners.non_adaptive import CHECK_LENGTH
 from unsoftmax.learners.non_adaptive import price as fixed_price
 from unsoftmax.learners.one_head import price as one_head_price
 from unsoftmax.recorded import CHECKS
 
 Phases = list[tuple[str, int, int]]
-FIRST_LOOK: Phases = [("first look", 5, 5)]
+FIRST_LOOK: Phases = [("first look", 6, 6)]
 SENTINELS: Phases = [("sentinels", 4, 8)]
 CHECK: Phases = [("held-out check", PER_LENGTH * len(LENGTHS), PER_LENGTH * sum(LENGTHS))]
 
@@ -61,6 +62,18 @@ def plan_attention(width: int, *, outputs: int = 1, rank: int | None = None, hea
         queries_max=sum(queries for _, queries, _ in high),
         assumptions=tuple(assumptions),
     )
+
+
+def plan_noisy(width: int, *, accuracy: float, noise: float, max_norm: float) -> Plan:
+    """How many queries an rms error of ``accuracy`` per entry of W takes, for this noise and norm limit."""
+    for name, value in (("accuracy", accuracy), ("noise", noise), ("max_norm", max_norm)):
+        if not 0 < value < float("inf"):
+            raise ValueError(f"{name} is {value!r}; it must be a positive number.")
+    learning = queries_for(accuracy, noise=noise, max_norm=max_norm, width=width)
+    phases = [*FIRST_LOOK, ("calibration", 30, 30), ("values and scores", learning, learning * 65), *CHECK]
+    total = sum(queries for _, queries, _ in phases)
+    words = ("One head of full rank with values of size one and scores of moderate size; the run measures both and plans again.",)
+    return Plan(phases=tuple(phases), queries=total, queries_max=total, assumptions=words)
 
 
 def plan_fixed(width: int, *, rank: int | None = None) -> Plan:

@@ -18,7 +18,7 @@ DECIMALS = 11  # answers with fewer decimals than this count as rounded
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FirstLook:
-    """What five one-token questions and one repetition tell.
+    """What five one-token questions and the repetition of one tell.
 
     Attributes:
         layout: "scalar", "vector" or "all positions".
@@ -27,6 +27,7 @@ class FirstLook:
         floor: precision of the answers as far as seen; ``kind`` is "exact", "float32" or "coarse".
         grid: precision of the numbers alone: float32 or rounded to decimals if they look so, whatever the function does.
         bend: deviation of one-token answers from an affine function, relative to their size.
+        size: the largest of the answers.
         repeats: whether a repeated question got the identical answer.
         queries: what it cost.
     """
@@ -37,36 +38,40 @@ class FirstLook:
     floor: Floor
     grid: Floor
     bend: float
+    size: float
     repeats: bool
     queries: int
 
 
 def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> FirstLook:
-    """Ask ``f([0]), f([r]), f([s]), f([r + s])`` in one call and ``f([r])`` again in another; 5 queries.
+    """Ask ``f([0]), f([r]), f([s]), f([r + s]), f([t])`` in one call and ``f([t])`` again in another; 6 queries.
 
-    The tokens lie on a dyadic grid, so that ``r + s`` carries no rounding even in half precision.
+    r and s lie on a dyadic grid, so that ``r + s`` carries no rounding even in half precision; t is any token, so that the digits of
+    its answer tell the precision of the numbers.
     """
     phase(oracle, "first look")
     r, s = rng.integers(-8, 9, size=(2, oracle.width)) / 8.0
     r[0] = r[0] or 1.0
     s[-1] = s[-1] or -0.5
-    if max_norm is not None:  # the longest of the four must fit; a power of two keeps the grid
+    t = rng.normal(size=oracle.width)
+    if max_norm is not None:  # the longest must fit; a power of two keeps the grid
         longest = max(np.linalg.norm(r), np.linalg.norm(s), np.linalg.norm(r + s))
         shrink = 2.0 ** np.floor(np.log2(max_norm / longest))
         r, s = r * shrink, s * shrink
-    batch = np.stack([np.zeros_like(r), r, s, r + s])[:, None]
+        t *= 0.9 * max_norm / np.linalg.norm(t)
+    batch = np.stack([np.zeros_like(r), r, s, r + s, t])[:, None]
     answers = oracle(batch)
     layout = {1: "scalar", 2: "vector", 3: "all positions"}[answers.ndim]
-    flat = answers.reshape(4, -1)
-    again = oracle(batch[1:2])
+    flat = answers.reshape(5, -1)
+    again = oracle(batch[4:])
     if again.shape[1:] != answers.shape[1:]:
         raise TargetError(
-            f"The target answered a batch of 4 with shape {answers.shape} but a batch of 1 with shape {again.shape}. "
+            f"The target answered a batch of 5 with shape {answers.shape} but a batch of 1 with shape {again.shape}. "
             "The shape of an answer must not depend on the batch."
         )
     size = float(np.abs(flat).max())
     bend = float(np.abs(flat[1] + flat[2] - flat[3] - flat[0]).max()) / size if size > 0 else 0.0
-    jitter = float(np.abs(again.reshape(-1) - flat[1]).max()) / size if size > 0 else 0.0
+    jitter = float(np.abs(again.reshape(-1) - flat[4]).max()) / size if size > 0 else 0.0
     return FirstLook(
         layout=layout,
         outputs=flat.shape[1],
@@ -74,26 +79,23 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         floor=_floor(flat, bend, jitter),
         grid=_grid(flat),
         bend=bend,
+        size=size,
         repeats=jitter == 0.0,
-        queries=5,
+        queries=6,
     )
 
 
-def _short(flat: Floats) -> bool:
-    """Answers are short binary fractions, as simple weights give them: their digits tell nothing about precision."""
-    return bool(np.all(flat == np.round(flat * 1024) / 1024))
-
-
 def _in_single(flat: Floats) -> bool:
-    return bool(np.all(flat.astype(np.float32) == flat)) and not _short(flat)
+    """All answers are float32 numbers."""
+    return bool(np.all(flat.astype(np.float32) == flat)) and bool(np.any(flat[4]))
 
 
 def _in_half(flat: Floats) -> bool:
     """All answers are float16 or bfloat16 numbers."""
     with np.errstate(over="ignore"):
         half = bool(np.all(flat.astype(np.float16) == flat))
-    brain = bool(np.all(flat.astype(np.float32) == flat)) and not np.any(flat.astype(np.float32).view(np.uint32) & 0xFFFF)
-    return (half or brain) and not _short(flat)
+    brain = _in_single(flat) and not np.any(flat.astype(np.float32).view(np.uint32) & 0xFFFF)
+    return (half or brain) and bool(np.any(flat[4]))
 
 
 def _grid(flat: Floats) -> Floor:
@@ -101,7 +103,7 @@ def _grid(flat: Floats) -> Floor:
     if _in_single(flat):
         return Floor(kind="float32", relative=SINGLE)
     for decimals in range(DECIMALS):
-        if np.array_equal(np.round(flat, decimals), flat) and not _short(flat):
+        if np.array_equal(np.round(flat, decimals), flat) and np.any(flat):
             return Floor(kind="rounded", relative=DOUBLE, absolute=0.5 * 10.0**-decimals, step=10.0**-decimals)
     return Floor()
 

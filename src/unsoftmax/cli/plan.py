@@ -23,6 +23,8 @@ from unsoftmax.cli.targets import HELP, open_target
     "--export", type=click.Path(dir_okay=False, path_type=Path), help="With --non-adaptive: write the probes to this npz file."
 )
 @click.option("--max-norm", type=float, help="Send no token longer than this.")
+@click.option("--accuracy", type=float, help="Wanted rms error of W; with --noise and --max-norm tells the queries that takes.")
+@click.option("--noise", type=float, help="Standard deviation of an answer's error (0.29 steps for rounding).")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the exported probes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def plan(
@@ -34,11 +36,13 @@ def plan(
     non_adaptive: bool,
     export: Path | None,
     max_norm: float | None,
+    accuracy: float | None,
+    noise: float | None,
     seed: int,
     as_json: bool,
 ) -> int:
     """Tell what recovering TARGET will cost, by phase, in queries and tokens. Asks the target nothing but its metadata."""
-    from unsoftmax.planning import plan_attention, plan_fixed
+    from unsoftmax.planning import plan_attention, plan_fixed, plan_noisy
 
     oracle = open_target(target, width)
     if rank is not None and rank > oracle.width:
@@ -46,7 +50,11 @@ def plan(
     told = getattr(oracle, "outputs", None)
     if export is not None and not non_adaptive:
         raise click.UsageError("--export writes probes that are fixed beforehand; add --non-adaptive.")
-    if non_adaptive:
+    if (accuracy is None) != (noise is None) or (accuracy is not None and max_norm is None):
+        raise click.UsageError("--accuracy, --noise and --max-norm go together: the bill depends on all three.")
+    if accuracy is not None and noise is not None and max_norm is not None:
+        made = plan_noisy(oracle.width, accuracy=accuracy, noise=noise, max_norm=max_norm)
+    elif non_adaptive:
         made = plan_fixed(oracle.width, rank=rank)
     else:
         made = plan_attention(oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads)

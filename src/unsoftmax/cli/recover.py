@@ -49,6 +49,8 @@ class Grid(click.ParamType[Any]):
 @click.option("--tolerance", type=float, help="Every answer is within this of the truth; measured if left out.")
 @click.option("--max-norm", type=float, help="Send no token longer than this.")
 @click.option("--budget", type=click.IntRange(min=1), help="Ask no more sequences than this, the check included.")
+@click.option("--accuracy", type=float, help="Wanted rms error of W where answers are noisy or rounded.")
+@click.option("--digits", type=click.IntRange(1, 15), help="The same as --accuracy 1e-DIGITS.")
 @click.option("--grid", type=Grid(), help="Spacing of the weights where they lie on a grid, or 'auto' to look for one.")
 @click.option(
     "--embeddings", type=click.Path(path_type=Path), help="Embedding table (safetensors, npy); the target takes token ids."
@@ -62,6 +64,7 @@ def recover(
     width: int | None,
     embeddings: Path | None,
     answers: Path | None,
+    digits: int | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -71,6 +74,8 @@ def recover(
     """
     from unsoftmax.report import print_recovery, recovery_json, save_recovery
 
+    if digits is not None and options["accuracy"] is None:
+        options["accuracy"] = 10.0**-digits
     if out is not None:
         make_folder(out)
     if answers is not None:

@@ -149,6 +149,7 @@ def _many_heads(oracle: Oracle, options: Options, found: Found, rng: np.random.G
     assert found.look is not None
     limit, floor = options.max_norm, found.floor
     try:
+        _refuse_order(LastPosition(oracle), floor, limit, rng)
         if found.look.outputs == 1:
             return ScalarHeadsLearner(heads=options.heads, max_norm=limit, floor=floor).run(_Scalar(oracle), rng=rng)
         return VectorHeadsLearner(floor=floor, heads=options.heads, rank=options.rank, max_norm=limit).run(oracle, rng=rng)
@@ -159,6 +160,19 @@ def _many_heads(oracle: Oracle, options: Options, found: Found, rng: np.random.G
         if told.family == "attention":
             raise
         return _as_told(oracle, told, options, found, refusal, rng)
+
+
+def _refuse_order(oracle: Oracle, floor: Floor, max_norm: float | None, rng: np.random.Generator) -> None:
+    """Heads do not see the order of earlier tokens; a target that does is none of them, whatever else it is. 2 queries."""
+    first, second, last = rng.normal(size=(3, oracle.width)) * min(1.0, max_norm or 1.0) / np.sqrt(oracle.width)
+    answers = oracle(np.array([[first, second, last], [second, first, last]])).reshape(2, -1)
+    change, size = float(np.abs(answers[0] - answers[1]).max()), float(np.abs(answers).max())
+    if change > 1024 * floor.relative * size + 8 * floor.absolute:
+        raise NotInFamilyError(
+            f"Exchanging two earlier tokens changes the answer by {change:.2g}: the target sees positions, which no attention layer "
+            "of this family does.",
+            evidence={"order_deviation": change},
+        )
 
 
 def _as_told(

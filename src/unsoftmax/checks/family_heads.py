@@ -232,7 +232,7 @@ def _jacobian(design: Design, theta: Floats, A: Floats) -> Floats:
     slopes = np.concatenate([by_height, by_pace], axis=1).transpose(0, 2, 1)  # (starts, rows, 2 heads)
     slopes = slopes - basis @ (basis.transpose(0, 2, 1) @ slopes)
     full = slopes[:, :, None, :] * np.concatenate([A, A], axis=1).transpose(0, 2, 1)[:, None]
-    return -full.reshape(len(theta), -1, full.shape[-1])
+    return np.asarray(-full.reshape(len(theta), -1, full.shape[-1]))
 
 
 def _improve(design: Design, Y: Floats, theta: Floats, cost: Floats, damping: Floats) -> tuple[Floats, Floats, Floats]:

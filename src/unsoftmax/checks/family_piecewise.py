@@ -150,7 +150,11 @@ def _seems_residual(
 def _alike(case: Case, plane: Plane, unit: float, residual: bool | None) -> tuple[Outcome, bool | None]:
     """Ask six sequences and, for each, one token in many copies that has the same weighted mean for the same last token."""
     axes = len(plane.axes)
-    questions, twins, centres, limits, sizes = [], [], [], [], []
+    questions: list[Floats] = []
+    twins: list[Floats] = []
+    centres: list[Floats] = []
+    limits: list[float] = []
+    sizes: list[float] = []
     for _ in range(40):
         if len(questions) == 6:
             break

@@ -46,8 +46,8 @@ class FirstLook:
 def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> FirstLook:
     """Ask ``f([0]), f([r]), f([s]), f([r + s]), f([t])`` in one call and ``f([t])`` again in another; 6 queries.
 
-    r and s lie on a dyadic grid, so that ``r + s`` carries no rounding even in half precision; t is any token, so that the digits of
-    its answer tell the precision of the numbers.
+    r and s lie on a dyadic grid, so that ``r + s`` carries no rounding even in half precision; t is any token, so that the
+    digits of its answer tell the precision of the numbers.
     """
     phase(oracle, "first look")
     r, s = rng.integers(-8, 9, size=(2, oracle.width)) / 8.0

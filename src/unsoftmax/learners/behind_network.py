@@ -71,7 +71,7 @@ class BehindNetworkLearner:
         columns = Columns(target, base, rng)
         W, c, error = columns.learn()
         has_bias = np.abs(c).max() > SAFETY * error * max(1.0, float(np.linalg.norm(base.place)))
-        model = Attention(W=W[None], V=None, c=c[None] if has_bias else None)  # type: ignore[arg-type]  # None: no bias
+        model = Attention(W=W[None], V=None, c=c[None] if has_bias else None)
         phase(target.oracle, "bilinear")
         columns.confirm(model)
         words = "without a residual" if mixing is None else "with a residual around the attention"

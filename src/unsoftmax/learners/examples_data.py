@@ -188,7 +188,7 @@ class Frame:
         assert V.shape[1] == width
         if scalar:
             V, b = V[:, :, 0], None if b is None else b[0]
-        return Attention(W, V, c, b), residual  # type: ignore[arg-type]
+        return Attention(W, V, c, b), residual
 
 
 def frame_of(examples: Examples) -> Frame:

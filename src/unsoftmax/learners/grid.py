@@ -86,8 +86,8 @@ class GridLearner:
         exact = Attention(
             W=(multiples * found[:, None])[None],
             V=model.V,
-            c=model.c if model.has_c else None,  # type: ignore[arg-type]
-            b=model.b if model.has_b else None,  # type: ignore[arg-type]
+            c=model.c if model.has_c else None,
+            b=model.b if model.has_b else None,
         )
         return Learned(
             model=exact,

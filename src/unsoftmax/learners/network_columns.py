@@ -129,7 +129,7 @@ class Columns:
 
     def confirm(self, model: Attention) -> None:
         """Read a few scores at fresh places near by: they must be what W and c say, else scores are not bilinear."""
-        norm = np.linalg.norm(self.base.place)
+        norm = float(np.linalg.norm(self.base.place))
         for sign in (1.0, -1.0):
             shift = self.rng.normal(size=self.width)
             place = self.base.place + sign * min(self.base.reader.length, 0.5 * norm) * shift / np.linalg.norm(shift)

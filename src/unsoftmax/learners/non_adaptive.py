@@ -108,7 +108,7 @@ class NonAdaptiveLearner:
             model=Attention(
                 W=fit.W[None],
                 V=V.T if scalar else V[None],
-                b=(b[0] if scalar else b) if np.any(b) else None,  # type: ignore[arg-type]
+                b=(b[0] if scalar else b) if np.any(b) else None,
             ),
             ambiguity="The parameters are unique in this form: W, v and b are determined by the function.",
             notes=(

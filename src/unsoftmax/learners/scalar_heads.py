@@ -221,7 +221,7 @@ def _model(heads: Heads, constant: float, shape: tuple[int, ...]) -> Attention:
     c = heads.scores[:, :, width]
     V = heads.values if not shape else heads.values[:, :, None]
     b = np.full(shape, constant) if constant else None
-    return Attention(heads.scores[:, :, :width], V, c if c.any() else None, b)  # type: ignore[arg-type]
+    return Attention(heads.scores[:, :, :width], V, c if c.any() else None, b)
 
 
 def _misfit(oracle: Oracle, model: Attention, heads: Heads, rng: np.random.Generator) -> float:

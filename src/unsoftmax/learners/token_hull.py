@@ -87,8 +87,8 @@ class Hull:
         return Attention(
             W=W[None],
             V=V.T if scalar else V[None],
-            c=c[None] if has_bias else None,  # type: ignore[arg-type]
-            b=(b[0] if scalar else b) if has_constant else None,  # type: ignore[arg-type]
+            c=c[None] if has_bias else None,
+            b=(b[0] if scalar else b) if has_constant else None,
         )
 
 

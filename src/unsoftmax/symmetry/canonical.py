@@ -68,7 +68,7 @@ def canonical_transformer(model: Transformer, *, tolerance: float = ROUNDING, or
     constant = len(folded.weights) == 1 and not folded.weights[0].any()
     W = np.zeros_like(attention.W) if constant else attention.W
     c = np.zeros_like(attention.c) if constant else attention.c
-    return Transformer(Attention(W, V[None], c if attention.has_c else None), folded, residual=model.residual)  # type: ignore[arg-type]
+    return Transformer(Attention(W, V[None], c if attention.has_c else None), folded, residual=model.residual)
 
 
 def _visible(first: Floats, skip: Floats | None) -> Floats:

@@ -69,4 +69,4 @@ def _ordering(W: Floats, c: Floats, leading: Floats) -> tuple[Floats, ...]:
 
 
 def _pick(model: Attention, W: Floats, V: Floats | None, c: Floats) -> Attention:
-    return Attention(W, V, c if model.has_c else None, model.b if model.has_b else None)  # type: ignore[arg-type]
+    return Attention(W, V, c if model.has_c else None, model.b if model.has_b else None)

@@ -54,7 +54,7 @@ def _other_heads(model: Attention, max_length: int | None) -> Attention | None:
         W, V, c = merged(W, V, c, tolerance=0.0)  # a head of zeros may have been there already
     else:
         return None
-    return Attention(W, V, c if model.has_c else None, model.b if model.has_b else None)  # type: ignore[arg-type]
+    return Attention(W, V, c if model.has_c else None, model.b if model.has_b else None)
 
 
 def _other_network(network: FFN) -> FFN | None:
@@ -77,7 +77,7 @@ def _other_transformer(model: Transformer) -> Transformer | None:
     values = Attention(
         attention.W,
         attention.V * stretch,
-        attention.c if attention.has_c else None,  # type: ignore[arg-type]
-        attention.b * stretch if attention.has_b else None,  # type: ignore[arg-type]
+        attention.c if attention.has_c else None,
+        attention.b * stretch if attention.has_b else None,
     )
     return Transformer(values, FFN(weights, network.biases, skip))

@@ -51,12 +51,12 @@ def test_exact_answers_give_back_the_layer(seed: int, heads: int, length: int, b
         assert boolean
 
 
-@settings(max_examples=3, deadline=None)
-@given(seed=SEEDS)
-def test_few_examples_are_never_a_wrong_success(seed: int) -> None:
+@settings(max_examples=8, deadline=None)
+@given(seed=SEEDS, number=st.integers(3, 8))
+def test_few_examples_are_never_a_wrong_success(seed: int, number: int) -> None:
     rng = np.random.default_rng(seed)
-    truth = layer(rng, 2, 5)
-    X = rng.normal(size=(int(rng.integers(1, 12)), 6, 5))
+    truth = layer(rng, 2, 3)
+    X = rng.normal(size=(number, 4, 3))  # one to three equations per unknown
     found = quietly(X, truth(X, "all"))
     assert not found.status.success or distance(found.model, truth) < 1e-8  # type: ignore[arg-type]
 
@@ -149,7 +149,7 @@ def test_noise_leaves_the_head_count_right_and_the_error_bars_honest(heads: int)
 @pytest.mark.parametrize("outside", ["relu", "causal"])
 def test_other_targets_are_refused(outside: str) -> None:
     rng = np.random.default_rng(3)
-    truth, X = layer(rng, 1, 4), rng.normal(size=(60, 5, 4))
+    truth, X = layer(rng, 1, 3), rng.normal(size=(40, 4, 3))
     Y = np.maximum(truth(X, "all"), 0.0) if outside == "relu" else truth(X, "all", causal=True)
     with pytest.raises(RefusalError) as caught:
         learn_from_examples(X, Y, heads=1)
@@ -159,7 +159,7 @@ def test_other_targets_are_refused(outside: str) -> None:
 
 def test_a_missing_head_is_refused_when_the_count_is_given() -> None:
     rng = np.random.default_rng(4)
-    truth, X = layer(rng, 2, 4), rng.normal(size=(60, 5, 4))
+    truth, X = layer(rng, 2, 3), rng.normal(size=(40, 4, 3))
     with pytest.raises(NotInFamilyError):
         learn_from_examples(X, truth(X, "all"), heads=1)
 

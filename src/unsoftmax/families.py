@@ -169,8 +169,8 @@ def _refuse_order(oracle: Oracle, floor: Floor, max_norm: float | None, rng: np.
     change, size = float(np.abs(answers[0] - answers[1]).max()), float(np.abs(answers).max())
     if change > 1024 * floor.relative * size + 8 * floor.absolute:
         raise NotInFamilyError(
-            f"Exchanging two earlier tokens changes the answer by {change:.2g}: the target sees positions, which no attention layer "
-            "of this family does.",
+            f"Exchanging two earlier tokens changes the answer by {change:.2g}: the target sees positions, which no attention "
+            "layer of this family does.",
             evidence={"order_deviation": change},
         )
 

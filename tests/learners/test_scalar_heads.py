@@ -102,6 +102,18 @@ def test_heads_almost_alike_are_right_or_refused(gap):
     assert all(refusal.evidence["merged_within"] < 1e4 * gap for refusal in merged)
 
 
+@pytest.mark.parametrize("gap", [1e-11, 1e-12, 1e-13])
+def test_heads_closer_than_the_interval_told_appear_merged(gap):
+    rng = np.random.default_rng(17)
+    model = layer(rng, 3, 5)
+    W = model.W.copy()
+    W[1] = W[0] + gap * rng.normal(size=(5, 5)) / np.sqrt(5)
+    found, _ = recovered(Attention(W, model.V), 0)
+    assert found.model.heads == 2
+    assert gap < found.evidence["merged_below"] < 1e3 * gap + 1e-11
+    assert "appear as one head" in found.ambiguity
+
+
 def test_width_one_needs_copies():
     for seed in range(5):
         model = layer(np.random.default_rng([9, seed]), 3, 1)

@@ -12,6 +12,7 @@ from unsoftmax.learners.vector_heads_demixing import binary_patterns
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.results import Floor
+from unsoftmax.symmetry import canonical, distance
 
 
 def layer(rng, width, outputs, heads, rank=None, biases=False):
@@ -127,6 +128,8 @@ def special(case, rng):
             W[1] = 0
         case "proportional scores":
             W[1] = 1.7 * W[0]
+        case "close":
+            W[1] = W[0] + 1e-3 * rng.normal(size=W[0].shape)
         case "nearly equal scores":
             W[1] = W[0] + 1e-5 * rng.normal(size=W[0].shape)
     return Attention(W=W, V=V)
@@ -174,6 +177,37 @@ def test_equal_scores_are_merged_and_opposite_scores_told_apart():
     except NotInFamilyError:
         return
     assert max(errors(found, opposite).values()) < 1e-9
+
+
+@pytest.mark.parametrize("positions", ["last", "all"])
+def test_the_heads_come_in_canonical_order_with_their_ranks(positions):
+    rng = np.random.default_rng(3)
+    low, full = layer(rng, 8, 8, 2, 2), layer(rng, 8, 8, 1)
+    truth = Attention(W=np.concatenate([full.W, low.W]), V=np.concatenate([0.1 * full.V, low.V]))
+    oracle = CallableOracle(lambda X: truth(X, positions), width=8)
+    found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(1))
+    assert np.array_equal(canonical(found.model).W, found.model.W)
+    assert found.evidence["ranks"] == [2, 2, 8]
+    assert distance(found.model, truth) < 1e-8
+
+
+def test_heads_that_share_values_or_lie_close_are_refined_together():
+    for case, worst in (("same values", 1e-11), ("close", 1e-8)):
+        truth = special(case, np.random.default_rng(7))
+        found = VectorHeadsLearner().run(CallableOracle(truth), rng=np.random.default_rng(8)).model
+        assert distance(found, truth) < worst
+
+
+@pytest.mark.parametrize("gap", [1e-9, 1e-11, 1e-13])
+def test_heads_closer_than_the_interval_told_appear_merged(gap):
+    rng = np.random.default_rng(4)
+    base = layer(rng, 6, 6, 3)
+    W = base.W.copy()
+    W[1] = W[0] + gap * rng.normal(size=W[0].shape) * np.linalg.norm(W[0]) / 6
+    found = VectorHeadsLearner().run(CallableOracle(Attention(W=W, V=base.V)), rng=np.random.default_rng(5))
+    assert found.model.heads == 2
+    assert gap < found.evidence["merged_below"] < 1e3 * gap + 1e-11
+    assert "appear as one head" in found.ambiguity
 
 
 def test_positions_and_other_layers_are_refused():

@@ -153,8 +153,8 @@ def _alike(case: Case, plane: Plane, unit: float, residual: bool | None) -> tupl
     questions: list[Floats] = []
     twins: list[Floats] = []
     centres: list[Floats] = []
-    limits: list[float] = []
-    sizes: list[float] = []
+    limits: list[Floats] = []
+    sizes: list[tuple[Floats, Floats]] = []
     for _ in range(40):
         if len(questions) == 6:
             break

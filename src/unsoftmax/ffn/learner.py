@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
 from unsoftmax.errors import NotInFamilyError
@@ -23,6 +24,7 @@ CHECKS = 12  # fresh points that the finished network must answer
 ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
 GOAL = 1e-11  # predicted standard error, relative to the spread, at which no more random points are asked
 DOUBT = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks
+OUTLIER = 30.0  # an answer this many usual errors from the model was given in another linear piece than thought
 FAINT = 1e-14  # bends weaker than this share of the median are rounding
 
 AMBIGUITY = (
@@ -179,15 +181,22 @@ class FFNLearner:
     def _polish(self, questions: Questions, model: Hinges, margin: float) -> tuple[Hinges, NormalEquations, float]:
         """Fit to every answer whose activation pattern is beyond doubt; also the error per degree of freedom, in expected ones."""
         points, references, answers = questions.points, questions.references, questions.answers
-        before = np.abs(model.before(references))
-        sizes = np.linalg.norm(model.normal, axis=1) * np.linalg.norm(references, axis=1)[:, None] + np.abs(model.shift)
-        certain = np.all(before >= margin * sizes, axis=1)
+        references = np.where(_certain(model, points, margin)[:, None], points, references)  # a line read wrongly misplaces them
+        certain = _certain(model, references, margin) & self._plausible(questions, model, points, references, answers)
         points, references, answers = points[certain], references[certain], answers[certain]
         noise = questions.noise(points)
         polished, system = fit(model, points, references, answers, noise)
         residual = (answers - fixed_pattern(polished, points, references)) / noise[:, None]
         freedom = max(1, residual.size - len(system.scales))
         return polished, system, float(np.linalg.norm(residual) / np.sqrt(freedom))
+
+    def _plausible(
+        self, questions: Questions, model: Hinges, points: Floats, references: Floats, answers: Floats
+    ) -> NDArray[np.bool_]:
+        """Answers no farther from the model than most are: one beyond that was given in another linear piece than thought."""
+        errors = np.linalg.norm(answers - fixed_pattern(model, points, references), axis=1)
+        sizes = questions.offset + questions.slope * np.linalg.norm(points, axis=1)
+        return np.asarray(errors <= OUTLIER * (questions.noise(points) + float(np.median(errors / sizes)) * sizes))
 
     def _check(
         self, questions: Questions, places: Places, model: Hinges, length: float, spread: float, rng: np.random.Generator
@@ -214,6 +223,12 @@ class FFNLearner:
                 evidence={"deviation": deviation * ACCEPT},
             )
         return Found(part, None, scale, spread, deviation * ACCEPT, reach)
+
+
+def _certain(model: Hinges, points: Floats, margin: float) -> NDArray[np.bool_]:
+    """Where the activation pattern is beyond doubt, if the model's bends are right within ``margin``."""
+    sizes = np.linalg.norm(model.normal, axis=1) * np.linalg.norm(points, axis=1)[:, None] + np.abs(model.shift)
+    return np.asarray(np.all(np.abs(model.before(points)) >= margin * sizes, axis=1))
 
 
 def _without_faint(model: Hinges) -> Hinges:

@@ -159,8 +159,26 @@ class ScalarHeadsLearner:
                 evidence=evidence,
             )
         notes = (f"{form.heads} heads, found by walking; expected error of W {evidence['expected_error']:.1g}.",)
-        words = "equal up to the order of the heads; heads with equal W and c would appear merged, heads with V = 0 not at all"
-        return Learned(model=form, ambiguity=words, notes=notes, evidence={**evidence, "heads": form.heads})
+        words, interval = unseen_gap(max(evidence["own_check"], evidence["expected_error"]))
+        return Learned(
+            model=form,
+            ambiguity=f"equal up to the order of the heads; heads with V = 0 do not show; {words}",
+            notes=notes,
+            evidence={**evidence, "heads": form.heads, "merged_below": interval},
+        )
+
+
+def unseen_gap(misfit: float) -> tuple[str, float]:
+    """In words and as a number, how close two heads may lie and still appear as one, where fresh answers agree to ``misfit``.
+
+    Moving W and c of one head by a small part g of their size changes answers by about 0.1 g to g of their spread. Where the
+    values of the two are parallel the merged head takes that up by a mean W, and only a change of about g**2 / 10 is left.
+    """
+    interval = float(10.0 * max(misfit, 2.0**-52))
+    return (
+        "heads with equal W and c appear as one head with the sum of their V, and so would heads whose W and c differ by less than "
+        f"about {interval:.0e} of their size ({np.sqrt(interval):.0e} if their V are parallel)"
+    ), interval
 
 
 def price(width: int, heads: int, *, biased: bool = False) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:

@@ -22,9 +22,7 @@ WASTE = 0.02  # share of the bill, and queries, that columns asked in vain may c
 WASTED = 16
 
 
-def read_score_matrix(
-    reader: ScoreReader, floor: Floor, rank: int | None, rng: np.random.Generator
-) -> tuple[Floats, int, float]:
+def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: np.random.Generator) -> tuple[Floats, int, float]:
     """Read W ``(width, width)``, its rank and the error of one product.
 
     Price: ``r * ceil(d/u) + (d - r) * ceil(r/u)`` queries with u usable outputs.

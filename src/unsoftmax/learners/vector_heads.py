@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.learners.scalar_heads import unseen_gap
 from unsoftmax.learners.vector_heads_addressing import Pairs, read_offsets, steer
 from unsoftmax.learners.vector_heads_all_positions import (
     demix_everywhere,
@@ -23,6 +24,7 @@ from unsoftmax.learners.vector_heads_values import Values, collect, slices_for, 
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
+from unsoftmax.symmetry import canonical
 
 ATTEMPTS = 2  # a base direction may be unlucky for one head; the second try is always at the last position
 COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
@@ -56,7 +58,7 @@ class VectorHeadsLearner:
     max_norm: float | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
-        """Ask ``oracle`` and return the model, in a form that ``canonical`` only has to sort; checked on a few fresh sequences."""
+        """Ask ``oracle`` and return the model in canonical form, checked on a few fresh sequences."""
         if self.floor.relative > COARSEST:
             raise TooNoisyError(
                 f"The answers carry a relative error of {self.floor.relative:.1g}; many heads can be read down to {COARSEST:.1g}. "
@@ -90,14 +92,15 @@ class VectorHeadsLearner:
     def _projected(self, answers: Answers, b: Floats, refusal: NotInFamilyError, rng: np.random.Generator) -> Learned:
         try:
             model = learn_projected(answers, b, rng, heads=self.heads)
-            self_check(answers, model, rng)
+            misfit = self_check(answers, model, rng)
         except RefusalError as error:
-            message = f"{refusal} One mixture of the outputs alone did not help either: {error}"
+            message = f"{error} (Read from one mixture of the outputs, since switching the heads one by one failed: {refusal})"
             raise type(error)(message, evidence={**refusal.evidence, **error.evidence}, model=refusal.model) from error
         if self.heads not in (None, model.heads):
             raise refusal
         ranks = tuple(int(np.linalg.matrix_rank(W, tol=1e-9 * float(np.linalg.norm(W, 2)))) for W in model.W)
-        return package(model, ranks, ranks, 0.0)
+        value_ranks = tuple(int(np.linalg.matrix_rank(V, tol=1e-9 * float(np.linalg.norm(V, 2)))) for V in _values(model))
+        return package(model, ranks, value_ranks, 0.0, misfit)
 
     def _everywhere(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         causal = looks_back_only(answers, totals.b, rng)
@@ -110,8 +113,8 @@ class VectorHeadsLearner:
             answers, totals, values.V, offset, rng, size=keys_per_question(answers, values), causal=causal
         )
         model = assemble(answers, totals.b, values.V, scores.W, scores.c)
-        self_check(answers, model, rng)
-        return package(model, scores.ranks, values.ranks, scores.residual)
+        misfit = self_check(answers, model, rng)
+        return package(model, scores.ranks, values.ranks, scores.residual, misfit)
 
     def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         mixture = demix(answers, totals, rng, heads=self.heads)
@@ -124,8 +127,8 @@ class VectorHeadsLearner:
             answers, totals, values.V, steering.strength, offset, rng, rank=guess, size=keys_per_question(answers, values)
         )
         model = assemble(answers, totals.b, values.V, scores.W, scores.c)
-        self_check(answers, model, rng)
-        return package(model, scores.ranks, values.ranks, scores.residual)
+        misfit = self_check(answers, model, rng)
+        return package(model, scores.ranks, values.ranks, scores.residual, misfit)
 
 
 def keys_per_question(answers: Answers, values: Values) -> int:
@@ -141,23 +144,40 @@ def assemble(answers: Answers, b: Floats, V: Floats, W: Floats, c: Floats | None
     return Attention(W=W, V=V, **optional)
 
 
-def package(model: Attention, ranks: tuple[int, ...], value_ranks: tuple[int, ...], residual: float) -> Learned:
-    """The heads with the words that the report needs."""
-    heads = f"{model.heads} head{'s' if model.heads > 1 else ''}"
+def package(model: Attention, ranks: tuple[int, ...], value_ranks: tuple[int, ...], residual: float, misfit: float) -> Learned:
+    """The heads in canonical order with the words that the report needs; ``misfit`` is the error of the learner's own check."""
+    form = canonical(model)
+    order = [next((i for i, W in enumerate(model.W) if np.array_equal(W, kept)), 0) for kept in form.W]
+    ranks, value_ranks = tuple(ranks[i] for i in order), tuple(value_ranks[i] for i in order)
+    heads = f"{form.heads} head{'s' if form.heads > 1 else ''}"
+    words, interval = unseen_gap(max(misfit, residual))
     return Learned(
-        model=model,
-        ambiguity="W, V, c and b are unique up to the order of the heads; the factors of W and V (queries, keys) cannot be known.",
+        model=form,
+        ambiguity=f"W, V, c and b are unique up to the order of the heads; the factors of W and V (queries, keys) cannot be known. "
+        f"Heads with V = 0 do not show; {words}.",
         notes=(
             f"{heads} found; ranks of W: {', '.join(map(str, sorted(ranks)))}.",
             f"Ranks of V: {', '.join(map(str, sorted(value_ranks)))}.",
             f"The part of the answers that the heads do not explain is {residual:.1g} of their size.",
         ),
-        evidence={"heads": model.heads, "ranks": list(ranks), "value_ranks": list(value_ranks), "residual": residual},
+        evidence={
+            "heads": form.heads,
+            "ranks": list(ranks),
+            "value_ranks": list(value_ranks),
+            "residual": residual,
+            "own_check": misfit,
+            "merged_below": interval,
+        },
     )
 
 
-def self_check(answers: Answers, model: Attention, rng: np.random.Generator) -> None:
-    """Compare model and target on six fresh sequences with scores around 1 and around 10; refuse where they differ."""
+def _values(model: Attention) -> Floats:
+    assert model.V is not None
+    return model.V
+
+
+def self_check(answers: Answers, model: Attention, rng: np.random.Generator) -> float:
+    """The error on six fresh sequences with scores around 1 and around 10; refuses where it is too large."""
     phase(answers.oracle, "self-check")
     directions = unit(rng, SELF_CHECKS * 5, answers.width).reshape(SELF_CHECKS, 5, -1)
     quadratic = np.abs(np.einsum("nid,hde,nje->hnij", directions, model.W, directions, optimize=True)).max()
@@ -177,6 +197,7 @@ def self_check(answers: Answers, model: Attention, rng: np.random.Generator) -> 
             evidence={"self_check_error": error, "allowed": allowed},
             model=model,
         )
+    return error
 
 
 def price(width: int, outputs: int, heads: int, rank: int | None = None, *, biases: bool = True) -> list[tuple[str, int, int]]:

@@ -1,0 +1,135 @@
+"""What every learner must do, from one table."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.demo import demo_model, demo_oracle
+from unsoftmax.errors import RefusalError
+from unsoftmax.ffn import FFNLearner
+from unsoftmax.learners.behind_network import BehindNetworkLearner
+from unsoftmax.learners.certified import CertifiedHeadLearner
+from unsoftmax.learners.grid import GridLearner
+from unsoftmax.learners.noisy import NoisyHeadLearner
+from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
+from unsoftmax.learners.one_head import OneHeadLearner
+from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
+from unsoftmax.learners.tokens import TokensLearner
+from unsoftmax.learners.transformer import TransformerLearner
+from unsoftmax.learners.vector_heads import VectorHeadsLearner
+from unsoftmax.oracles import CallableOracle, Metered, Tokens
+from unsoftmax.results import Floor
+
+RNG = np.random.default_rng(77)
+TABLE = RNG.normal(size=(40, 6))
+ONE = demo_model("attention", width=6, seed=1)
+GRID = us.Attention.single(RNG.integers(-7, 8, size=(6, 6)) * 0.125, RNG.integers(-7, 8, size=6) * 0.125)
+
+
+def tanh_head(X):
+    return np.tanh(0.3 * ONE(X)) + 0.1 * ONE(X)
+
+
+@dataclass
+class Row:
+    learner: Any
+    oracle: Any  # makes a fresh oracle
+    truth: Any
+    accuracy: float
+    most: int  # queries
+    values: bool = True  # the model holds V
+
+
+ROWS = {
+    "one head": Row(OneHeadLearner(), lambda: CallableOracle(ONE), ONE, 1e-13, 6 * 6 + 6 + 16),
+    "scalar heads": Row(
+        ScalarHeadsLearner(),
+        lambda: demo_oracle("attention", width=6, heads=2),
+        demo_model("attention", width=6, heads=2),
+        1e-10,
+        500,
+    ),
+    "vector heads": Row(
+        VectorHeadsLearner(),
+        lambda: demo_oracle("attention", width=8, heads=2, outputs=8),
+        demo_model("attention", width=8, heads=2, outputs=8),
+        1e-9,
+        300,
+    ),
+    "network": Row(FFNLearner(), lambda: demo_oracle("ffn", width=6, hidden=8), demo_model("ffn", width=6, hidden=8), 1e-9, 200),
+    "transformer": Row(
+        TransformerLearner(),
+        lambda: demo_oracle("transformer", width=6, hidden=8),
+        demo_model("transformer", width=6, hidden=8),
+        1e-9,
+        300,
+    ),
+    "behind a network": Row(BehindNetworkLearner(), lambda: CallableOracle(tanh_head, width=6), ONE, 1e-7, 1000, values=False),
+    "grid": Row(GridLearner(grid=0.125), lambda: CallableOracle(GRID), GRID, 0.0, 40),
+    "fixed probes": Row(NonAdaptiveLearner(), lambda: CallableOracle(ONE), ONE, 1e-10, 120),
+    "tokens": Row(TokensLearner(), lambda: Tokens(lambda ids: ONE(TABLE[ids]), TABLE), ONE, 1e-9, 80),
+    "noisy": Row(NoisyHeadLearner(max_norm=2.5, floor=Floor(kind="noisy")), lambda: CallableOracle(ONE), ONE, 1e-6, 6 * 42 + 8),
+    "certified": Row(CertifiedHeadLearner(1e-9, 2.5), lambda: CallableOracle(ONE), ONE, 1e-6, 3 * 42 + 3 * 6 + 4 + 40),
+}
+
+
+def run(row, seed=0, oracle=None):
+    meter = Metered(row.oracle() if oracle is None else oracle)
+    return row.learner.run(meter, rng=np.random.default_rng(seed)), meter
+
+
+@pytest.mark.parametrize("name", list(ROWS))
+def test_it_finds_the_parameters_at_its_price(name):
+    row = ROWS[name]
+    learned, meter = run(row)
+    if row.values:
+        assert us.distance(learned.model, row.truth) <= row.accuracy
+    else:
+        assert np.linalg.norm(learned.model.W - row.truth.W) <= row.accuracy * np.linalg.norm(row.truth.W)
+    assert meter.spent <= row.most
+    assert learned.ambiguity
+
+
+@pytest.mark.parametrize("name", list(ROWS))
+def test_same_seed_same_questions_same_bits(name):
+    row = ROWS[name]
+    asked = []
+
+    def recording():
+        inner = row.oracle()
+
+        class Recording:
+            width = inner.width
+            embeddings = getattr(inner, "embeddings", None)
+
+            def __call__(self, X):
+                asked.append(X.copy())
+                return inner(X)
+
+        return Recording() if hasattr(inner, "embeddings") else CallableOracle(Recording(), width=inner.width)
+
+    (first, _), calls = run(row, 5, recording()), len(asked)
+    second, _ = run(row, 5, recording())
+    assert len(asked) == 2 * calls
+    assert all(np.array_equal(a, b) for a, b in zip(asked[:calls], asked[calls:], strict=True))
+    assert us.distance(first.model, second.model) == 0.0 if row.values else np.array_equal(first.model.W, second.model.W)
+
+
+@pytest.mark.parametrize("name", list(ROWS))
+def test_it_says_so_when_there_is_nothing_to_find(name):
+    row = ROWS[name]
+    width = row.oracle().width
+    silent = (
+        Tokens(lambda ids: np.zeros(len(ids)), TABLE)
+        if name == "tokens"
+        else CallableOracle(lambda X: np.zeros(len(X)), width=width)
+    )
+    try:
+        learned, _ = run(row, oracle=silent)
+    except RefusalError as refusal:
+        assert len(str(refusal)) > 20
+    else:
+        assert name in ("network",), f"{name} found {learned.model} in silence"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import __version__
-from unsoftmax.checks.certificate import certificate
 from unsoftmax.checks.held_out import fresh_sequences, held_out, join_checks, predictor
 from unsoftmax.errors import (
     BudgetExceededError,
@@ -24,7 +23,6 @@ from unsoftmax.errors import (
     TooNoisyError,
 )
 from unsoftmax.families import Found, Options, learn
-from unsoftmax.learners.behind_network import held_out_check as behind_network_check
 from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
 from unsoftmax.oracles.adapt import as_oracle, identity_of
 from unsoftmax.oracles.base import Oracle
@@ -200,6 +198,8 @@ class _Run:
         self.checked.begin_phase("held-out check")
         batches = self._fresh_batches(learned)
         if self.found.family == "attention-behind-network":
+            from unsoftmax.learners.behind_network import held_out_check as behind_network_check
+
             check = join_checks([behind_network_check(self.checked, learned, batch) for batch in batches])
         else:
             check = held_out(self.checked, predictor(learned.model), batches)
@@ -239,6 +239,8 @@ class _Run:
         model = learned.model
         if not isinstance(model, Attention) or model.V is None or model.heads == 1:
             return
+        from unsoftmax.checks.certificate import certificate
+
         found = certificate(model, held_out=check.relative_error, tolerance=self.tolerance, rounding=self.found.floor.relative)
         if not found.holds:
             raise NotIdentifiableError(" ".join(found.reasons), model=model, evidence={"condition": found.condition})

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unsoftmax.checks.calibration import Calibration, examine
-from unsoftmax.checks.diagnosis import Diagnosis, diagnose_oracle
 from unsoftmax.checks.first_look import FirstLook, first_look
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError
-from unsoftmax.ffn import FFNLearner
-from unsoftmax.learners.behind_network import BehindNetworkLearner
-from unsoftmax.learners.certified import CertifiedHeadLearner
-from unsoftmax.learners.grid import GridLearner
-from unsoftmax.learners.noisy import NoisyHeadLearner
-from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
 from unsoftmax.learners.one_head import OneHeadLearner
-from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
-from unsoftmax.learners.tokens import TokensLearner
-from unsoftmax.learners.transformer import TransformerLearner
-from unsoftmax.learners.vector_heads import VectorHeadsLearner
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.results import Floor, Learned
 
+if TYPE_CHECKING:
+    from unsoftmax.checks.calibration import Calibration
+    from unsoftmax.checks.diagnosis import Diagnosis
+
+# learners other than the one for one head are imported where they are needed: a run pays for the one that it uses
 FAMILIES = ("auto", "attention", "transformer", "ffn", "attention-behind-network")
 CHECK_RESERVE = 176  # queries that a budget leaves to the held-out check
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
@@ -81,9 +74,13 @@ class Found:
 def learn(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator, on_floor: Callable[[Floor], None]) -> Learned:
     """Look at the target, choose its learner, run it; ``found`` tells what was seen, also after a refusal."""
     if hasattr(oracle, "embeddings"):
+        from unsoftmax.learners.tokens import TokensLearner
+
         found.notes.append("Only known tokens can be sent; everything said holds for sequences of them.")
         return TokensLearner().run(oracle, rng=rng)
     if not options.adaptive:
+        from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
+
         found.notes.append("All probes were drawn before the first answer.")
         return NonAdaptiveLearner(rank=options.rank, max_norm=options.max_norm).run(oracle, rng=rng)
     look = found.look = first_look(oracle, rng=rng, max_norm=options.max_norm)
@@ -104,6 +101,8 @@ def learn(oracle: Oracle, options: Options, found: Found, rng: np.random.Generat
 
 def _look_closer(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> bool:
     """Coarse answers: noise, rounding, or not affine in one token? 30 queries."""
+    from unsoftmax.checks.calibration import examine
+
     calibration = found.calibration = examine(LastPosition(oracle), rng=rng, max_norm=options.max_norm)
     found.floor = calibration.floor
     if calibration.summary:
@@ -121,8 +120,12 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
     if options.tolerance is not None:
         found.floor = floor = Floor(kind="noisy", relative=0.0, absolute=options.tolerance, given=True)
         if options.max_norm is not None:
+            from unsoftmax.learners.certified import CertifiedHeadLearner
+
             return CertifiedHeadLearner(options.tolerance, options.max_norm).run(oracle, rng=rng)
     if options.grid is not None:
+        from unsoftmax.learners.grid import GridLearner
+
         return GridLearner(grid=options.grid, floor=floor, max_norm=options.max_norm).run(oracle, rng=rng)
     if _needs_statistics(options, found):
         return _noisy(oracle, options, found, rng)
@@ -139,13 +142,16 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
             if options.heads == 1:
                 raise
             if options.family == "auto" and "copies_deviation" not in refusal.evidence:  # stranger than several heads
-                told = diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
+                told = _diagnosed(oracle, options, rng)
                 if told.family != "attention" and "inconclusive" not in told.family:
                     return _as_told(oracle, told, options, found, refusal, rng)
     return _many_heads(oracle, options, found, rng)
 
 
 def _many_heads(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> Learned:
+    from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
+    from unsoftmax.learners.vector_heads import VectorHeadsLearner
+
     assert found.look is not None
     limit, floor = options.max_norm, found.floor
     try:
@@ -156,7 +162,7 @@ def _many_heads(oracle: Oracle, options: Options, found: Found, rng: np.random.G
     except (NotInFamilyError, NotIdentifiableError) as refusal:
         if options.family != "auto":
             raise
-        told = diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
+        told = _diagnosed(oracle, options, rng)
         if told.family == "attention":
             raise
         return _as_told(oracle, told, options, found, refusal, rng)
@@ -173,6 +179,12 @@ def _refuse_order(oracle: Oracle, floor: Floor, max_norm: float | None, rng: np.
             "layer of this family does.",
             evidence={"order_deviation": change},
         )
+
+
+def _diagnosed(oracle: Oracle, options: Options, rng: np.random.Generator) -> Diagnosis:
+    from unsoftmax.checks.diagnosis import diagnose_oracle
+
+    return diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
 
 
 def _as_told(
@@ -202,6 +214,8 @@ def _needs_statistics(options: Options, found: Found) -> bool:
 
 
 def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> Learned:
+    from unsoftmax.learners.noisy import NoisyHeadLearner
+
     assert found.look is not None
     if found.look.outputs > 1:
         raise NotIdentifiableError(
@@ -231,7 +245,7 @@ def _network(
     """Targets whose one-token answers are not affine."""
     family = options.family
     if family == "auto":
-        told = diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
+        told = _diagnosed(oracle, options, rng)
         found.notes.append(told.reason)
         if not told.inside:
             raise NotInFamilyError(told.reason, evidence={"diagnosis": told.family})
@@ -247,6 +261,10 @@ def _network(
 
 
 def _behind(oracle: Oracle, family: str, options: Options, found: Found, rng: np.random.Generator) -> Learned:
+    from unsoftmax.ffn import FFNLearner
+    from unsoftmax.learners.behind_network import BehindNetworkLearner
+    from unsoftmax.learners.transformer import TransformerLearner
+
     found.family = family
     limit, floor = options.max_norm, found.floor
     learners: dict[str, Any] = {

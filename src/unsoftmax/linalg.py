@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.fft import dct
 
 from unsoftmax.models import Floats
 
@@ -11,13 +10,19 @@ from unsoftmax.models import Floats
 def orthonormal(size: int, rng: np.random.Generator, rows: int | None = None) -> Floats:
     """A random rotation ``(size, size)``, or some of its ``rows``: every structure of a target looks generic in it.
 
-    Large ones are two cosine transforms with random signs between, which mix as well and cost ``size^2 log(size)``.
+    Large ones are two Hartley transforms with random signs between, which mix as well and cost ``size^2 log(size)``.
     """
     if rows is not None or size <= 128:
         q, r = np.linalg.qr(rng.normal(size=(size, size if rows is None else rows)))
         return np.asarray((q * np.sign(np.diag(r))).T)
     signs = rng.choice([-1.0, 1.0], size=(2, size))
-    return np.asarray(dct(signs[0, :, None] * dct(np.diag(signs[1]), axis=0, norm="ortho"), axis=0, norm="ortho"))
+    return _hartley(signs[0, :, None] * _hartley(np.diag(signs[1])))
+
+
+def _hartley(columns: Floats) -> Floats:
+    """The orthonormal Hartley transform of each column: real and imaginary part of its Fourier transform, one less the other."""
+    spectrum = np.fft.fft(columns, axis=0, norm="ortho")
+    return np.asarray(spectrum.real - spectrum.imag)
 
 
 def without(basis: Floats, direction: Floats) -> Floats:

@@ -164,6 +164,17 @@ def test_a_missing_head_is_refused_when_the_count_is_given() -> None:
         learn_from_examples(X, truth(X, "all"), heads=1)
 
 
+def test_large_noise_on_few_examples_is_not_told_from_a_missing_head_unless_the_count_is_given() -> None:
+    rng = np.random.default_rng(13)
+    truth, X = layer(rng, 1, 4), rng.normal(size=(9, 5, 4))
+    Y = truth(X, "all")
+    Y += 0.1 * np.sqrt(np.mean(Y**2)) * rng.normal(size=Y.shape)
+    with pytest.raises(NotIdentifiableError, match="missing head") as caught:
+        learn_from_examples(X, Y)
+    assert caught.value.recovery.facts["examples_needed"] > 9
+    assert learn_from_examples(X, Y, heads=1).status is Status.WITHIN_TOLERANCE
+
+
 def test_tokens_in_a_subspace_are_refused_with_the_reason() -> None:
     rng = np.random.default_rng(6)
     truth, X = layer(rng, 1, 5), rng.normal(size=(60, 5, 3)) @ rng.normal(size=(3, 5))

@@ -101,4 +101,5 @@ def test_the_crude_sum_is_right_for_heads_without_scores() -> None:
     rng = np.random.default_rng(0)
     truth = Attention(np.zeros((1, 4, 4)), rng.normal(size=(1, 4, 3)))
     X = rng.normal(size=(50, 3, 4))
-    np.testing.assert_allclose(crude_sum(X, truth(X, "all")), truth.V[0], atol=1e-10)  # type: ignore[index]
+    assert truth.V is not None
+    np.testing.assert_allclose(crude_sum(X, truth(X, "all")), truth.V[0], atol=1e-10)

@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": "Tell the bill before it is paid.",
     "diagnose": "Tell which family a target belongs to, with the evidence.",
     "verify": "Tell whether a target runs exactly these weights.",
+    "audit": "Try extraction against a table of defences; report and gate.",
     "identify": "Tell what can and cannot be known about a model.",
     "learn": "Learn an attention layer from recorded examples.",
     "serve": "Host a target on loopback over the Open Inference Protocol.",

@@ -215,7 +215,7 @@ def hold_scale(gram: Floats, hinges: Hinges) -> None:
 
 def factored(gram: Floats, centre: Floats) -> NormalEquations:
     """Scale the columns and factor, in place; a faint ridge keeps undetermined directions where they are."""
-    scales = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    scales = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
     gram /= scales[:, None]
     gram /= scales
     spare = gram.copy() if len(gram) < 4000 else gram  # the factorisation overwrites what it is given

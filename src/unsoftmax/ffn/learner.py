@@ -119,9 +119,10 @@ class FFNLearner:
             questions.offset, questions.slope = model.sizes()
             best, length = model, places.length(model, scale)
             phase(questions.oracle, "random points")
-            points = (
-                places.random(model, length, 24, rng) if attempt else self._telling(questions, places, model, length, coarse, rng)
-            )
+            if attempt and not coarse:
+                points = places.random(model, length, 24, rng)
+            else:
+                points = self._telling(questions, places, model, length, coarse, rng)
             answers = questions.ask(points)
             errors = np.linalg.norm(answers - model(points), axis=1)
             near = np.linalg.norm(points, axis=1) <= 2 * length
@@ -161,7 +162,7 @@ class FFNLearner:
         most = max(least, int(usual if self.extra is None else self.extra * parameters))
         if (neurons + outputs) * (questions.width + 1) > LARGEST:
             return places.random(model, length, min(most, int(0.3 * parameters)), rng)
-        polished, system, misfit = self._polish(questions, model, 1e-9)
+        polished, system, misfit = self._polish(questions, model, 1e-3 if coarse else 1e-9)
         pool = places.random(polished, length, min(3 * most, 2000), rng)
         near = np.linalg.norm(pool, axis=1) <= 2 * length
         goal = GOAL * float(np.linalg.norm(np.std(polished(pool[near]), axis=0))) + self.floor.absolute

@@ -81,6 +81,13 @@ def refusal_of(examples: Examples, heads: int | None, verdict: Verdict, model: A
             evidence=evidence,
             model=model,
         )
+    if verdict.reason == "count":
+        return NotIdentifiableError(
+            f"{tried} explain these {given} examples up to errors of {verdict.evidence['noise']:.0%}, but so few examples do not tell "
+            f"noise from a missing head. Record about {max(needed, given + 1)}, or give `heads` if their number is known.",
+            evidence=evidence,
+            model=model,
+        )
     if given < needed or verdict.reason == "examples":
         return NotIdentifiableError(
             f"No layer was found that also explains the held-out answers (best: {tried}, error {error:.1e} on the examples, "

@@ -91,6 +91,9 @@ def examine_noisy(search: Search, candidate: Candidate, *, fixed: bool = False) 
     candidate = polish(search, simplify(search, candidate))
     noise = candidate.fit.error / np.sqrt(max(1.0 - 1.0 / candidate.surplus, 0.1))
     evidence, reason = _noise_tests(search, candidate, noise)
+    if not reason and noise > LITTLE_NOISE and not fixed:
+        # A missing head also leaves errors: they count as noise only where the examples would show one more head.
+        reason = "" if search.enough(candidate.heads + 1, candidate.extras, SURPLUS_FOR_NOISE) else "count"
     if reason:
         return Verdict(candidate, accepted=False, reason=reason, evidence=evidence)
     for number in range(1, CONFIRMING_STARTS + 1):
@@ -138,9 +141,9 @@ def _noise_tests(search: Search, candidate: Candidate, noise: float) -> tuple[di
 def _rival(search: Search, candidate: Candidate, noise: float) -> Candidate | None:
     """A layer with one more head that explains the examples better; large errors are taken for noise only after a long look."""
     heads = candidate.heads + 1
-    if noise < LITTLE_NOISE or not search.enough(heads, candidate.extras):
+    if not search.enough(heads, candidate.extras):
         return None
-    for _ in range(8 if noise < 0.1 else 24):
+    for _ in range(3 if noise < LITTLE_NOISE else 8 if noise < 0.1 else 24):
         rival = search.start(heads, candidate.extras)
         if rival.fit.error <= search.hit or rival.criterion < candidate.criterion:
             return rival

@@ -196,7 +196,7 @@ def price(width: int, heads: int, *, biased: bool = False) -> list[tuple[str, tu
             2,
         ),
         ("scores", (scores, int(1.15 * scores) + 8 * heads), 2),
-        ("again", (0, (heads - 1) * width + int(1.1 * heads * width * columns) + 8 * heads), 2),
+        ("again", ((heads - 1) * width, (heads - 1) * width + int(1.1 * heads * width * columns) + 8 * heads), 2),
         ("check", (FRESH, FRESH), 5),
     ]
     return [(name, (low, high), (low * tokens, high * tokens)) for name, (low, high), tokens in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from unsoftmax.learners.positions import PositionReader
 from unsoftmax.learners.scores import Frame, ScoreReader
@@ -98,7 +97,7 @@ class _Range:
 
         The basis came from columns with errors, and the vector is a combination of them: its error is that combination's.
         """
-        combination = solve_triangular(self._triangle[: len(inside), : len(inside)], inside) if len(inside) else inside
+        combination = np.linalg.solve(self._triangle[: len(inside), : len(inside)], inside) if len(inside) else inside
         return self.noise * (1.0 + float(np.linalg.norm(combination)))
 
     def negligible(self, outside: float, inside: Floats) -> bool:

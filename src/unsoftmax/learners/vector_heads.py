@@ -200,19 +200,23 @@ def self_check(answers: Answers, model: Attention, rng: np.random.Generator) -> 
     return error
 
 
-def price(width: int, outputs: int, heads: int, rank: int | None = None, *, biases: bool = True) -> list[tuple[str, int, int]]:
+def price(
+    width: int, outputs: int, heads: int, rank: int | None = None, *, value_rank: int | None = None, biases: bool = True
+) -> list[tuple[str, int, int]]:
     """The usual bill of last-position answers as (phase, queries, tokens); saturated pairs and re-asks vary by a few dozen.
 
     Args:
         width: length of a token.
         outputs: length of an answer.
         heads: number of heads.
-        rank: rank of W and V of each head; None for full rank.
+        rank: rank of each head's W; None for full rank.
+        value_rank: rank of each head's V; None for the same as W.
         biases: whether there is a query bias c.
     """
-    size = group_size(outputs, heads, min(width, outputs) if rank is None else rank)
-    low = rank is not None and rank * heads <= outputs and rank < width - 2
-    goal = slices_for(rank) if low and rank is not None else width
+    full = min(width, outputs)
+    shown = value_rank if value_rank is not None else rank if rank is not None else full
+    size = group_size(outputs, heads, min(shown, full))
+    goal = slices_for(shown) if shown * heads <= outputs and shown < width - 2 else width
     slices, count = 1, 0
     while slices < goal:
         count += 1

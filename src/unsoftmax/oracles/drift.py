@@ -15,7 +15,7 @@ from unsoftmax.oracles.contradiction import RELATIVE_SLACK, Precision, Remembere
 
 __all__ = ["Sizes", "Watched", "post_mortem", "replicas", "tolerance"]
 
-SIZED = 16  # questions of a batch whose size is measured
+SIZED = 4  # questions of a batch whose size is measured
 UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: no finer than float32
 SENTINELS = "sentinels"  # the phase that meters book them under
 FIRST = 16  # questions kept for ever: a target that changed early shows it on them alone

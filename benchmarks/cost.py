@@ -1,0 +1,65 @@
+"""What the learner costs beside the target's own evaluation of the same calls, and how much memory the process takes.
+
+    python benchmarks/cost.py [--width 512] [--journal]
+
+One process, CPU time of both sides measured in the same run. Three ways to write the same head in NumPy, from the fastest that we know
+to the most common; the ratio depends on how fast the target is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import unsoftmax as us
+
+
+def targets(W, v):
+    def soft(s):
+        a = np.exp(s - s.max(axis=1, keepdims=True))
+        return a / a.sum(axis=1, keepdims=True)
+
+    return {
+        "one matrix product for the batch": lambda X: np.einsum("bn,bn->b", soft(np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T)), X @ v),
+        "us.Attention": us.Attention.single(W, v),
+        "all tokens through W": lambda X: np.einsum("bn,bn->b", soft(np.einsum("bnd,bd->bn", X @ W, X[:, -1])), X @ v),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--journal", action="store_true")
+    options = parser.parse_args()
+    d = options.width
+    rng = np.random.default_rng(0)
+    W, v = rng.normal(size=(d, d)) / np.sqrt(d), rng.normal(size=d)
+    us.recover(us.Attention.single(np.eye(3), np.ones(3)))  # imports are not part of the price
+    print(f"d = {d}\n\n| target | queries beyond d^2 + d | error of W | total s | target s | ratio | peak MB |\n|---|---|---|---|---|---|---|")
+    for name, function in targets(W, v).items():
+        spent = 0.0
+
+        def target(X, function=function):
+            nonlocal spent
+            started = time.process_time()
+            answers = function(X)
+            spent += time.process_time() - started
+            return answers
+
+        with tempfile.TemporaryDirectory() as folder:
+            started = time.process_time()
+            recovery = us.recover(target, width=d, journal=Path(folder) / "journal.sqlite" if options.journal else None)
+            total = time.process_time() - started
+        error = np.linalg.norm(recovery.model.W[0] - W) / np.linalg.norm(W)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        extra = recovery.queries - d * d - d
+        print(f"| {name} | {extra} | {error:.1e} | {total:.2f} | {spent:.2f} | {total / spent:.3f} | {peak:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -130,7 +130,7 @@ class FFNLearner:
             if errors[near].max(initial=0.0) <= (1e-2 if coarse else 1e-3) * spread:
                 relative = errors / (questions.offset + questions.slope * np.linalg.norm(points, axis=1))
                 margins = (1e-3, 1e-5, 1e-8) if coarse or attempt else (max(1e-9, 30 * float(np.median(relative))),)
-                polished = self._polished(questions, model, margins)
+                polished = self._polished(questions, model, margins, doubtful=coarse)
                 if polished is not None:
                     deviation = self._check(questions, places, polished[0], length, spread, rng)
                     if deviation <= 1.0:
@@ -162,28 +162,39 @@ class FFNLearner:
         most = max(least, int(usual if self.extra is None else self.extra * parameters))
         if (neurons + outputs) * (questions.width + 1) > LARGEST:
             return places.random(model, length, min(most, int(0.3 * parameters)), rng)
-        polished, system, misfit = self._polish(questions, model, 1e-3 if coarse else 1e-9)
+        polished, system, misfit = self._polish(questions, model, 1e-3 if coarse else 1e-9, doubtful=coarse)
         pool = places.random(polished, length, min(3 * most, 2000), rng)
         near = np.linalg.norm(pool, axis=1) <= 2 * length
         goal = GOAL * float(np.linalg.norm(np.std(polished(pool[near]), axis=0))) + self.floor.absolute
         picks = choose_points(polished, system, pool, questions.noise(pool), goal / max(misfit, 0.005), most, rng=rng)
         return pool[picks] if len(picks) >= least else np.concatenate([pool[picks], pool[: least - len(picks)]])
 
-    def _polished(self, questions: Questions, model: Hinges, margins: tuple[float, ...]) -> tuple[Hinges, NormalEquations] | None:
+    def _polished(
+        self, questions: Questions, model: Hinges, margins: tuple[float, ...], *, doubtful: bool
+    ) -> tuple[Hinges, NormalEquations] | None:
         """The model after fits that each tell the activation patterns of more answers; None where they are singular."""
         polished, system = model, None
         try:
             for margin in margins:
-                polished, system, _ = self._polish(questions, polished, margin)
+                polished, system, _ = self._polish(questions, polished, margin, doubtful=doubtful)
         except LinAlgError:
             return None
         return None if system is None else (polished, system)
 
-    def _polish(self, questions: Questions, model: Hinges, margin: float) -> tuple[Hinges, NormalEquations, float]:
-        """Fit to every answer whose activation pattern is beyond doubt; also the error per degree of freedom, in expected ones."""
+    def _polish(
+        self, questions: Questions, model: Hinges, margin: float, *, doubtful: bool
+    ) -> tuple[Hinges, NormalEquations, float]:
+        """Fit to every answer whose activation pattern is beyond doubt; also the error per degree of freedom, in expected ones.
+
+        Where lines may have been read wrongly (``doubtful``), a point's own pattern goes before that of its reference, and
+        answers far from the model are left out.
+        """
         points, references, answers = questions.points, questions.references, questions.answers
-        references = np.where(_certain(model, points, margin)[:, None], points, references)  # a line read wrongly misplaces them
-        certain = _certain(model, references, margin) & self._plausible(questions, model, points, references, answers)
+        if doubtful:
+            references = np.where(_certain(model, points, margin)[:, None], points, references)
+        certain = _certain(model, references, margin)
+        if doubtful:
+            certain &= self._plausible(questions, model, points, references, answers)
         points, references, answers = points[certain], references[certain], answers[certain]
         noise = questions.noise(points)
         polished, system = fit(model, points, references, answers, noise)

@@ -83,8 +83,8 @@ def refusal_of(examples: Examples, heads: int | None, verdict: Verdict, model: A
         )
     if verdict.reason == "count":
         return NotIdentifiableError(
-            f"{tried} explain these {given} examples up to errors of {verdict.evidence['noise']:.0%}, but so few examples do not tell "
-            f"noise from a missing head. Record about {max(needed, given + 1)}, or give `heads` if their number is known.",
+            f"With {tried}, errors of {verdict.evidence['noise']:.0%} are left, and {given} examples are too few to tell noise "
+            f"from a missing head. Record about {max(needed, given + 1)}, or give `heads` if their number is known.",
             evidence=evidence,
             model=model,
         )

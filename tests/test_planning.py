@@ -16,3 +16,34 @@ def test_the_run_keeps_to_the_plan(width, rank, outputs):
     found = us.recover(demo_oracle("attention", width=width, rank=rank, outputs=outputs))
     open_plan = plan_attention(width, outputs=outputs or 1)
     assert open_plan.queries - 16 <= found.facts["queries"]["total"] <= open_plan.queries_max + 16
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "rank", "outputs", "bias"),
+    [
+        (8, 2, 8, 0, 0),
+        (8, 3, 2, 0, 1),
+        (16, 4, 16, 16, 0),
+        (24, 6, 24, 24, 0),
+        (16, 4, 4, 16, 1),
+        (24, 3, 5, 12, 0),
+        (6, 3, 6, 2, 0),
+    ],
+)
+def test_the_run_of_several_heads_keeps_to_the_plan(width, heads, rank, outputs, bias):
+    target = demo_oracle("attention", width=width, heads=heads, rank=rank, outputs=outputs, bias=bias, seed=5)
+    told = plan_attention(width, outputs=outputs or 1, rank=rank, heads=heads)
+    total = us.recover(target, rank=rank, heads=heads).facts["queries"]["total"]
+    assert told.queries == sum(queries for _, queries, _ in told.phases)
+    if told.queries == told.queries_max:
+        assert abs(total - told.queries) <= 0.02 * told.queries + 16
+    else:
+        assert "range" in told.assumptions[1] or "least" in told.assumptions[1] or "mixture" in told.assumptions[1]
+        assert told.queries - 16 <= total <= told.queries_max
+    unknown = plan_attention(width, outputs=outputs or 1, heads=heads)
+    assert unknown.queries - 16 <= total <= unknown.queries_max
+
+
+def test_vector_answers_of_full_rank_have_one_total():
+    told = plan_attention(32, outputs=32, rank=32, heads=8)
+    assert told.queries == told.queries_max

@@ -1,0 +1,189 @@
+"""One cell of the audit: extraction against one defence, measured against undefended answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unsoftmax import __version__
+from unsoftmax.audit.defences import Defence
+from unsoftmax.driver import recover
+from unsoftmax.errors import JournalError
+from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.oracles import Journal, Journaled, Oracle
+from unsoftmax.oracles.adapt import identity_of
+
+LENGTHS = (1, 2, 4, 8, 16, 32)
+PER_LENGTH = 24
+Opener = Callable[[], Oracle]  # opens the target anew: a cell may run in another process
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """Honest questions, tokens of standard normal entries, and the undefended answers to them."""
+
+    questions: list[Floats]
+    answers: list[Floats]
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the answers, root mean square over outputs."""
+        return float(np.sqrt(np.mean(np.var(np.concatenate(self.answers), axis=0))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What extraction achieved against one defence.
+
+    Attributes:
+        defence: the defence.
+        status: name of the recovery's ``Status``, or "ERROR".
+        message: the recovery's own words.
+        queries: sequences asked while learning, as ``Recovery.queries``.
+        total_queries: the same with the held-out check; price and time count these.
+        error: largest deviation of the extracted model from undefended answers to honest questions, over their spread; None
+            where no model came out.
+        check_error: the recovery's own held-out relative error, against defended answers.
+        values_known: whether the model can answer; False where only scores were extracted.
+        honest_cost: root mean square error that the defence adds to honest answers.
+        seconds: time the extraction took here.
+        measured: False where the row is arithmetic on another one.
+        journal: SHA-256 over the answers, where a journal was kept.
+    """
+
+    defence: Defence
+    status: str
+    message: str
+    queries: int = 0
+    total_queries: int = 0
+    error: float | None = None
+    check_error: float | None = None
+    values_known: bool = True
+    honest_cost: float = 0.0
+    seconds: float = 0.0
+    measured: bool = True
+    journal: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def honest_sample(oracle: Oracle, seed: int, folder: Path | None) -> Sample:
+    """Ask the undefended target ``len(LENGTHS) * PER_LENGTH`` honest questions; with a folder, only once."""
+    rng = np.random.default_rng([seed, 0xA0D17])  # apart from the learners' own streams
+    questions = [rng.normal(size=(PER_LENGTH, length, oracle.width)) for length in LENGTHS]
+    if folder is None:
+        return Sample(questions, [_flat(oracle(batch)) for batch in questions])
+    identity = {"target": identity_of(oracle), "width": oracle.width, "version": __version__, "seed": seed, "audit": "honest"}
+    journal = Journal(folder / "honest.sqlite", identity)
+    try:
+        kept = Journaled(oracle, journal, "honest")
+        return Sample(questions, [_flat(kept(batch)) for batch in questions])
+    finally:
+        journal.close()
+
+
+def run_cell(opener: Opener, defence: Defence, sample: Sample, *, budget: int, seed: int, folder: Path | None) -> Cell:
+    """Extract through ``defence`` with at most ``budget`` queries; an unforeseen error spoils this cell alone.
+
+    Raises:
+        JournalError: the folder belongs to another run.
+    """
+    started = time.perf_counter()
+    cost = 0.0
+    try:
+        with np.errstate(over="ignore"):  # a norm limit over the length of a zero token
+            oracle = opener()
+            cost = honest_cost(oracle, defence, sample)
+            found = recover(
+                defence.wrap(oracle, seed),
+                max_norm=defence.max_norm,
+                budget=min(budget, defence.quota or budget),
+                journal=None if folder is None else folder / f"{defence.slug}.sqlite",
+                seed=seed,
+                on_failure="return",
+            )
+    except JournalError:
+        raise
+    except Exception as error:
+        return Cell(
+            defence=defence,
+            status=getattr(error, "status_name", "ERROR"),
+            message=f"{type(error).__name__}: {error}",
+            honest_cost=cost,
+            seconds=time.perf_counter() - started,
+        )
+    return Cell(
+        defence=defence,
+        status=found.status.name,
+        message=found.message,
+        queries=found.queries,
+        total_queries=found.facts["queries"]["total"],
+        error=model_error(found.model, sample),
+        check_error=None if found.check is None else found.check.relative_error,
+        values_known=not (isinstance(found.model, Attention) and found.model.V is None),
+        honest_cost=cost,
+        seconds=time.perf_counter() - started,
+        journal=found.facts.get("journal", {}).get("sha256"),
+    )
+
+
+def rate_limited(present: Cell, defence: Defence) -> Cell:
+    """A rate limit changes no answer: the present state's row, slower."""
+    return replace(
+        present,
+        defence=defence,
+        measured=False,
+        journal=None,
+        message=f"Not run: {present.total_queries} queries as without a defence, at {defence.rate:g} a second.",
+    )
+
+
+def honest_cost(oracle: Oracle, defence: Defence, sample: Sample) -> float:
+    """Root mean square error that the defence adds to honest answers; asks only where honest tokens exceed its norm limit."""
+    longest = max(float(np.linalg.norm(batch, axis=2).max()) for batch in sample.questions)
+    if defence.max_norm is not None and longest > defence.max_norm:
+        told = [_flat(defence.wrap(oracle)(batch)) for batch in sample.questions]
+    else:
+        known = _Known(np.concatenate(sample.answers), oracle.width)
+        told = [replace(defence, max_norm=None).wrap(known)(known.answers)]
+    return float(np.sqrt(np.mean((np.concatenate(told) - np.concatenate(sample.answers)) ** 2)))
+
+
+def model_error(model: Model | None, sample: Sample) -> float | None:
+    """Largest deviation from the undefended answers over their spread; None for a model that cannot answer."""
+    if model is None or (isinstance(model, Attention) and model.V is None):
+        return None
+    pairs = list(zip(sample.questions, sample.answers, strict=True))
+    if isinstance(model, FFN):
+        told = [model(batch[:, -1]) for batch, _ in pairs]
+    else:
+        assert isinstance(model, Attention | Transformer)
+        told = [model(batch) for batch, _ in pairs]
+    worst = max(float(np.abs(_flat(t) - answers).max()) for t, (_, answers) in zip(told, pairs, strict=True))
+    if not np.isfinite(worst):
+        return None
+    return worst / sample.spread if sample.spread > 0 else (0.0 if worst == 0 else None)
+
+
+class _Known:
+    """Answers that are known already, as an oracle for a defence to act on, whatever it is asked."""
+
+    def __init__(self, answers: Floats, width: int) -> None:
+        self.answers = answers
+        self.width = width
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        return self.answers
+
+
+def _flat(answers: Floats) -> Floats:
+    """Answers at the last position as ``(batch, outputs)``."""
+    last = answers[:, -1] if answers.ndim == 3 else answers
+    return np.asarray(last).reshape(len(last), -1)

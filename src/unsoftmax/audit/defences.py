@@ -1,0 +1,86 @@
+"""What an owner may put before a model: each defence a row of the audit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.oracles import Cast, Clipped, Noisy, Oracle, Rounded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defence:
+    """One defence; what is None is not used.
+
+    Attributes:
+        name: what the table calls it; also names its journal.
+        decimals: answers rounded to this many decimals.
+        digits: answers rounded to this many significant digits.
+        noise: standard deviation of Gaussian noise on every answer.
+        dtype: number format that answers are cast to.
+        max_norm: longer tokens are shortened to this.
+        quota: sequences that one client may ask.
+        rate: sequences a second that one client may ask; arithmetic on time, nothing is run.
+    """
+
+    name: str
+    decimals: int | None = None
+    digits: int | None = None
+    noise: float | None = None
+    dtype: str | None = None
+    max_norm: float | None = None
+    quota: int | None = None
+    rate: float | None = None
+
+    @property
+    def slug(self) -> str:
+        """The name as a file name."""
+        return "-".join("".join(c if c.isalnum() or c == "." else " " for c in self.name).split())
+
+    @property
+    def base(self) -> bool:
+        """Whether this is the target as it stands."""
+        return all(getattr(self, key) is None for key in self.__slots__ if key != "name")
+
+    def wrap(self, oracle: Oracle, seed: int = 0) -> Oracle:
+        """The target behind this defence."""
+        if self.max_norm is not None:
+            oracle = Clipped(oracle, self.max_norm)
+        if self.noise is not None:
+            oracle = Noisy(oracle, self.noise, seed=seed)
+        if self.decimals is not None or self.digits is not None:
+            oracle = Rounded(oracle, decimals=self.decimals, digits=self.digits)
+        return oracle if self.dtype is None else Cast(oracle, self.dtype)
+
+
+def standard_defences(width: int, spread: float) -> tuple[Defence, ...]:
+    """The standard table, for tokens of length ``width`` and answers of standard deviation ``spread``.
+
+    Noise and decimals follow the spread of the answers, so that a target in other units is treated alike. The norm limit lets
+    every token of standard normal entries pass; the quota is half the entries of one score matrix.
+    """
+    spread = spread if np.isfinite(spread) and spread > 0 else 1.0
+    unit = -int(np.floor(np.log10(spread) + 0.5))  # decimals at which one step is about the spread itself
+    low, high = (float(f"{share * spread:.2g}") for share in (0.01, 0.1))
+    limit = float(np.ceil(np.sqrt(width) + 4.0))  # four standard deviations and more above the usual length
+    coarse = unit + 2
+
+    def rounded(more: int) -> Defence:
+        return Defence(name=f"{unit + more} decimals", decimals=unit + more)
+
+    return (
+        Defence(name="none"),
+        rounded(6),
+        rounded(4),
+        rounded(2),
+        Defence(name="3 digits", digits=3),
+        Defence(name="float16", dtype="float16"),
+        Defence(name=f"noise {low:g}", noise=low),
+        Defence(name=f"noise {high:g}", noise=high),
+        Defence(name=f"norm limit {limit:g}", max_norm=limit),
+        Defence(name=f"norm {limit:g}, {coarse} decimals", max_norm=limit, decimals=coarse),
+        Defence(name=f"norm {limit:g}, noise {low:g}", max_norm=limit, noise=low),
+        Defence(name=f"quota {max(32, width * width // 2)}", quota=max(32, width * width // 2)),
+        Defence(name="rate limit 1/s", rate=1.0),
+    )

@@ -1,0 +1,188 @@
+"""Run the cells side by side: on the processes of this machine, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from unsoftmax import __version__
+from unsoftmax.audit.cells import Cell, Opener, honest_sample, rate_limited, run_cell
+from unsoftmax.audit.defences import Defence, standard_defences
+from unsoftmax.audit.gate import Gate
+from unsoftmax.audit.verdict import Conclusion, conclude
+from unsoftmax.errors import MissingExtraError
+
+INFINITE = float("inf")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+Work = Callable[[Defence], Cell]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """A finished audit.
+
+    Attributes:
+        cells: one per defence, the target as it stands first.
+        conclusion: the verdict, the gate and the exit code.
+        spread: standard deviation of honest answers.
+        rate: sequences a second that the attacker may ask, where told.
+        price: price of 1000 sequences, where told.
+        facts: width, budget, seed, version, seconds, honest questions.
+    """
+
+    cells: tuple[Cell, ...]
+    conclusion: Conclusion
+    spread: float
+    rate: float | None
+    price: float | None
+    facts: dict[str, Any]
+
+
+def run_audit(
+    opener: Opener,
+    *,
+    defences: tuple[Defence, ...] | None = None,
+    gate: Gate | None = None,
+    budget: int = 100_000,
+    rate: float | None = None,
+    price: float | None = None,
+    seed: int = 0,
+    folder: Path | None = None,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    on_cell: Callable[[Cell, int], None] | None = None,
+) -> Audit:
+    """Try extraction against every defence.
+
+    Args:
+        opener: opens the target; called once in every process, so it must be picklable unless ``workers`` is 1.
+        defences: the rows, the target as it stands first; the standard table if left out.
+        gate: condition on the target as it stands under which the audit fails.
+        budget: sequences that each extraction may ask.
+        rate: sequences a second that the attacker may ask, for times.
+        price: price of 1000 sequences, for bills.
+        seed: same seed, same questions.
+        folder: keeps a journal for each cell; the same call goes on from there. A cluster must share it.
+        scheduler: address of a Dask scheduler.
+        workers: processes on this machine; as many as it has cores if left out.
+        on_cell: called with every finished cell and the number of all.
+
+    Raises:
+        ValueError: the gate needs a rate or a price that was not given, or the first row is no plain target.
+    """
+    for name, value, option in (("time", rate, "rate"), ("price", price, "price")):
+        if gate is not None and name in gate.names and value is None:
+            raise ValueError(f"The condition {gate.text!r} needs the {name}, so `{option}` must be given.")
+    started = time.perf_counter()
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    oracle = opener()
+    sample = honest_sample(oracle, seed, folder)
+    rows = standard_defences(oracle.width, sample.spread) if defences is None else defences
+    if not rows or not rows[0].base:
+        raise ValueError("The first defence must be none: the target as it stands.")
+    if len({row.slug for row in rows}) < len(rows):
+        raise ValueError("Two defences have the same name; each needs its own.")
+    work = partial(run_cell, opener, sample=sample, budget=budget, seed=seed, folder=folder)
+    measured = [row for row in rows if row.rate is None]
+    done: dict[str, Cell] = {}
+    for cell in _run(work, measured, scheduler, workers):
+        done[cell.defence.name] = cell
+        if on_cell is not None:
+            on_cell(cell, len(measured))
+    present = done[rows[0].name]
+    cells = [done[row.name] if row.rate is None else rate_limited(present, row) for row in rows]
+    facts = {
+        "width": oracle.width,
+        "budget": budget,
+        "seed": seed,
+        "version": __version__,
+        "honest_questions": sum(len(batch) for batch in sample.questions),
+        "seconds": time.perf_counter() - started,
+    }
+    conclusion = conclude(cells, gate_values(present, rate, price), gate)
+    return Audit(cells=tuple(cells), conclusion=conclusion, spread=sample.spread, rate=rate, price=price, facts=facts)
+
+
+def gate_values(cell: Cell, rate: float | None, price: float | None) -> dict[str, float]:
+    """The numbers that a gate may name; where nothing was extracted, each of them is infinite."""
+    if cell.error is None and cell.values_known:
+        return dict.fromkeys(("queries", "error", "seconds", "price", "time"), INFINITE)
+    return {
+        "queries": float(cell.queries),
+        "error": INFINITE if cell.error is None else cell.error,
+        "seconds": cell.seconds,
+        "price": INFINITE if price is None else bill(cell, price),
+        "time": INFINITE if rate is None else duration(cell, rate) or 0.0,
+    }
+
+
+def bill(cell: Cell, price: float) -> float:
+    """What the questions of a cell cost at ``price`` for 1000."""
+    return cell.total_queries * price / 1000.0
+
+
+def duration(cell: Cell, rate: float | None) -> float | None:
+    """Seconds that the questions of a cell take at the attacker's rate, or at the defence's limit if that is lower."""
+    rates = [r for r in (rate, cell.defence.rate) if r is not None]
+    return cell.total_queries / min(rates) if rates else None
+
+
+def _run(work: Work, rows: list[Defence], scheduler: str | None, workers: int | None) -> Iterator[Cell]:
+    """Cells as they are finished."""
+    if scheduler is not None:
+        yield from _on_cluster(work, rows, scheduler)
+        return
+    count = min(len(rows), workers or os.cpu_count() or 1)
+    if count == 1:
+        yield from map(work, rows)
+        return
+    # spawn, not fork: a target may hold threads and sockets
+    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        with _one_thread():
+            # the costliest rows stand last in the table; started first, none of them is waited for alone
+            futures: list[Future[Cell]] = [pool.submit(work, row) for row in reversed(rows)]
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Processes started in here get one thread of arithmetic each: more would fight over the same cores."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _on_cluster(work: Work, rows: list[Defence], scheduler: str) -> Iterator[Cell]:
+    try:
+        from distributed import Client
+        from distributed import as_completed as arriving
+    except ImportError as error:
+        raise MissingExtraError("distributed", "sweep") from error
+    try:
+        client = Client(scheduler, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"There is no Dask scheduler at {scheduler!r} ({error}). Start one with `dask scheduler`.") from error
+    with client:
+        futures = client.map(work, list(reversed(rows)), pure=False, retries=2)
+        for future in arriving(futures):
+            yield future.result()

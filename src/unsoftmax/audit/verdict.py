@@ -1,0 +1,89 @@
+"""The one verdict: from what extraction achieved to a word, a sentence and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from unsoftmax.audit.cells import Cell
+from unsoftmax.audit.gate import Gate
+
+CLOSE = 1e-2  # an error within this share of the answers' spread: a copy that users could not tell apart
+ROUGH = 0.5  # up to here a model explains most of the answers
+CODES = {"TARGET_FAILED": 3, "DRIFTING": 5}  # inconclusive for the target's own fault, as every command reports it
+
+
+class Verdict(Enum):
+    """What the audit says of the target as it stands; the value is a sentence."""
+
+    EXTRACTABLE = "A copy of the model can be extracted within the budget."
+    PARTIAL = "A part of the model, or a rough copy of it, can be extracted within the budget."
+    NOT_WITHIN_BUDGET = "Extraction did not succeed within the budget; a larger one may."
+    OUT_OF_FAMILY = "The target is outside the model families that this tool extracts; other attacks were not tried."
+    INCONCLUSIVE = "The audit could not decide; the reason stands beside it."
+
+    @property
+    def words(self) -> str:
+        """As screens and files show it."""
+        return self.name.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """The verdict with all that follows from it: screen, JSON and exit code read this and nothing else."""
+
+    verdict: Verdict
+    gate: str | None  # the condition, where there was one
+    gate_failed: bool
+    sentence: str
+    exit_code: int
+    stopped_by: tuple[str, ...]  # defences under which no close copy came out
+
+
+def outcome(cell: Cell) -> Verdict:
+    """What one cell shows."""
+    if cell.status in ("EXACT", "WITHIN_TOLERANCE") and cell.values_known and cell.error is not None and cell.error <= CLOSE:
+        return Verdict.EXTRACTABLE
+    if cell.status in ("DRIFTING", "TARGET_FAILED", "ERROR"):
+        return Verdict.INCONCLUSIVE
+    if cell.status == "NOT_IN_FAMILY":
+        return Verdict.OUT_OF_FAMILY
+    scores_only = cell.status in ("EXACT", "WITHIN_TOLERANCE") and not cell.values_known
+    if scores_only or (cell.error is not None and cell.error <= ROUGH):
+        return Verdict.PARTIAL
+    if cell.status == "NOT_IDENTIFIABLE":
+        return Verdict.INCONCLUSIVE
+    return Verdict.NOT_WITHIN_BUDGET
+
+
+def conclude(cells: list[Cell], values: Mapping[str, float], gate: Gate | None) -> Conclusion:
+    """The verdict on the first cell, the target as it stands; ``values`` are the numbers that the gate may name.
+
+    Exit code 1 if the gate fails, or cannot be decided; 3 or 5 if the target failed or drifted; else 0.
+    """
+    present = cells[0]
+    verdict = outcome(present)
+    stopped = tuple(c.defence.name for c in cells[1:] if outcome(c) in (Verdict.PARTIAL, Verdict.NOT_WITHIN_BUDGET))
+    stopped = stopped if verdict is Verdict.EXTRACTABLE else ()
+    sentence = verdict.value if verdict is not Verdict.INCONCLUSIVE else f"{verdict.value} {present.message}"
+    failed = False
+    if gate is not None:
+        tripped = gate.tripped(values)
+        undecided = verdict is Verdict.INCONCLUSIVE
+        failed = bool(tripped) or undecided
+        if tripped:
+            sentence += f" Gate failed: {' and '.join(clause.told(values) for clause in tripped)}."
+        elif undecided:
+            sentence += f" Gate failed: {gate.text!r} cannot be decided."
+        else:
+            sentence += f" Gate passed: {gate.text!r} does not hold."
+    code = CODES.get(present.status, int(failed))
+    return Conclusion(
+        verdict=verdict,
+        gate=None if gate is None else gate.text,
+        gate_failed=failed,
+        sentence=sentence,
+        exit_code=code,
+        stopped_by=stopped,
+    )

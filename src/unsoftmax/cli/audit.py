@@ -1,0 +1,100 @@
+"""``unsoftmax audit``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from unsoftmax.cli.recover import make_folder
+from unsoftmax.cli.targets import HELP, open_target
+
+if TYPE_CHECKING:
+    from unsoftmax.audit import Cell
+
+
+@click.command(epilog=HELP)
+@click.argument("target")
+@click.option("--fail-if", "condition", help='Exit 1 if this holds, for example "queries<100000 and error<1e-3".')
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for audit.json, report and journals; resumes from it."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.option(
+    "--budget", type=click.IntRange(min=1), default=100_000, show_default=True, help="Sequences that each extraction may ask."
+)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Queries a second that an attacker may ask, for times.")
+@click.option("--price", type=click.FloatRange(min=0), help="Price of 1000 queries, for bills.")
+@click.option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler; it must share --out.")
+@click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same questions.")
+def audit(
+    target: str,
+    condition: str | None,
+    out: Path | None,
+    as_json: bool,
+    budget: int,
+    rate: float | None,
+    price: float | None,
+    scheduler: str | None,
+    width: int | None,
+    seed: int,
+) -> int:
+    """Try extraction of TARGET against a table of defences; report what would stop it and what that costs honest users.
+
+    The condition of --fail-if compares queries, error, seconds, price (needs --price) and time in seconds (needs --rate) of the
+    target as it stands with numbers, joined by "and" and "or". Where nothing was extracted they count as infinite.
+
+    Exit code 0 if the audit ran, 1 if the condition holds or cannot be decided, 3 if the target failed, 5 if it drifts.
+    """
+    from unsoftmax.audit import parse_gate, run_audit
+    from unsoftmax.report.audit_record import audit_json, audit_record, command_line, save_audit
+    from unsoftmax.report.audit_screen import print_audit
+
+    gate = None if condition is None else parse_gate(condition)
+    if out is not None:
+        make_folder(out)
+    with _progress(enabled=not as_json) as tell:
+        result = run_audit(
+            partial(open_target, target, width),
+            gate=gate,
+            budget=budget,
+            rate=rate,
+            price=price,
+            seed=seed,
+            folder=None if out is None else out.absolute() / "cells",
+            scheduler=scheduler,
+            on_cell=tell,
+        )
+    remote = target.startswith(("http://", "https://", "grpc://", "grpcs://"))
+    record = audit_record(result, target=target, command=command_line(), remote=remote)
+    if out is not None:
+        save_audit(record, out)
+    if as_json:
+        click.echo(audit_json(record))
+    else:
+        print_audit(record, out)
+    return int(record["exit_code"])
+
+
+@contextmanager
+def _progress(enabled: bool) -> Iterator[Callable[[Cell, int], None] | None]:
+    """A bar of finished cells on a terminal's stderr, silence elsewhere."""
+    if not enabled or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("defences", total=None)
+
+        def tell(cell: Cell, total: int) -> None:
+            progress.update(task, advance=1, total=total, description=cell.defence.name)
+
+        yield tell

@@ -38,7 +38,8 @@ class Conclusion:
     gate_failed: bool
     sentence: str
     exit_code: int
-    stopped_by: tuple[str, ...]  # defences under which no close copy came out
+    stopped_by: tuple[str, ...]  # defences under which nothing useful came out
+    weakened_by: tuple[str, ...]  # defences under which only a rough or partial copy came out
 
 
 def outcome(cell: Cell) -> Verdict:
@@ -64,8 +65,7 @@ def conclude(cells: list[Cell], values: Mapping[str, float], gate: Gate | None) 
     """
     present = cells[0]
     verdict = outcome(present)
-    stopped = tuple(c.defence.name for c in cells[1:] if outcome(c) in (Verdict.PARTIAL, Verdict.NOT_WITHIN_BUDGET))
-    stopped = stopped if verdict is Verdict.EXTRACTABLE else ()
+    compared = cells[1:] if verdict is Verdict.EXTRACTABLE else []
     sentence = verdict.value if verdict is not Verdict.INCONCLUSIVE else f"{verdict.value} {present.message}"
     failed = False
     if gate is not None:
@@ -85,5 +85,6 @@ def conclude(cells: list[Cell], values: Mapping[str, float], gate: Gate | None) 
         gate_failed=failed,
         sentence=sentence,
         exit_code=code,
-        stopped_by=stopped,
+        stopped_by=tuple(c.defence.name for c in compared if outcome(c) is Verdict.NOT_WITHIN_BUDGET),
+        weakened_by=tuple(c.defence.name for c in compared if outcome(c) is Verdict.PARTIAL),
     )

@@ -60,6 +60,7 @@ def audit_record(audit: Audit, *, target: str, command: str, remote: bool) -> di
         "exit_code": conclusion.exit_code,
         "gate": None if conclusion.gate is None else {"condition": conclusion.gate, "failed": conclusion.gate_failed},
         "stopped_by": list(conclusion.stopped_by),
+        "weakened_by": list(conclusion.weakened_by),
         "target": target,
         "remote": remote,
         "cells": cells,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
-from rich.table import Table
 
 UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -64,13 +62,15 @@ def spell(seconds: float) -> str:
     return f"{seconds:.2g} s"
 
 
-def stopped(record: dict[str, Any]) -> str:
-    """Which defence would have stopped the extraction."""
+def stopped(record: dict[str, Any]) -> list[str]:
+    """Which defence would have stopped the extraction, and which only spoiled the copy."""
     if record["verdict"] != "EXTRACTABLE":
-        return "The target as it stands was not extracted, so no defence is compared with it."
-    if not record["stopped_by"]:
-        return "None of these defences stopped the extraction within the budget."
-    return f"Would have stopped a close copy within {record['budget']:,} queries: {'; '.join(record['stopped_by'])}."
+        return ["The target as it stands was not extracted, so no defence is compared with it."]
+    budget = f"within {record['budget']:,} queries"
+    told = [f"Would have stopped the extraction {budget}: {'; '.join(record['stopped_by']) or 'none of these defences'}."]
+    if record["weakened_by"]:
+        told.append(f"Left only a rough or partial copy: {'; '.join(record['weakened_by'])}. More patience may refine it.")
+    return told
 
 
 def print_audit(record: dict[str, Any], folder: Path | None = None, console: Console | None = None) -> None:
@@ -81,14 +81,13 @@ def print_audit(record: dict[str, Any], folder: Path | None = None, console: Con
         f"  width {record['width']}, budget {record['budget']:,} queries a cell, seed {record['seed']}, {spell(record['seconds'])}"
     )
     console.print(f"  {escape(record['scope'][1])}\n")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for number, heading in enumerate(headings(record)):
-        table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number < 2)
-    for row in rows(record):
-        table.add_row(*map(escape, row))
-    console.print(table)
+    for line in _aligned([headings(record), *rows(record)]):
+        console.print(f"  {escape(line)}", soft_wrap=True)  # on a narrow terminal a line runs on; no number is cut
+    console.print()
     console.print(f"  {NOTES}\n")
-    console.print(f"  {escape(stopped(record))}\n")
+    for sentence in stopped(record):
+        console.print(f"  {escape(sentence)}")
+    console.print()
     good = record["exit_code"] == 0 and record["verdict"] != "EXTRACTABLE"
     console.print(
         Panel(
@@ -99,3 +98,15 @@ def print_audit(record: dict[str, Any], folder: Path | None = None, console: Con
     )
     if folder is not None:
         console.print(f"  Files in {escape(str(folder))}: audit.json, report.html, cells/")
+
+
+def _aligned(table: list[list[str]]) -> list[str]:
+    """Rows as lines of text: words to the left, numbers to the right, a rule below the headings."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(
+            text.ljust(width) if i < 2 else text.rjust(width) for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in table
+    ]
+    return [lines[0], "─" * len(lines[0]), *lines[1:]]

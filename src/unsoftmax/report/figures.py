@@ -95,12 +95,12 @@ def defences(values: Sequence[float | None], labels: Sequence[str], caption: str
     rows = []
     for i, (label, value) in enumerate(zip(labels, values, strict=True)):
         y = 22 * i
-        length = 0.0 if not value else 300 * float(_log_lengths(np.array([value]))[0])
+        length = 0.0 if not value else 220 * float(_log_lengths(np.array([value]))[0])
         number = "no model" if value is None else f"{value:.1e}" if value else "0"
-        bar = f'<rect x="218" y="{y + 3}" width="{length:.1f}" height="15" rx="2" fill="{BAR}"/>' if length else ""
+        bar = f'<rect x="156" y="{y + 3}" width="{length:.1f}" height="15" rx="2" fill="{BAR}"/>' if length else ""
         rows.append(
-            f'<text x="210" y="{y + 14}" text-anchor="end">{escape(label)}</text>{bar}'
-            f'<text x="{224 + length:.1f}" y="{y + 14}">{number}</text>'
+            f'<text x="150" y="{y + 14}" text-anchor="end">{escape(label)}</text>{bar}'
+            f'<text x="{161 + length:.1f}" y="{y + 14}">{number}</text>'
         )
     told = "; ".join(f"{label}: {'no model' if v is None else f'{v:.1e}'}" for label, v in zip(labels, values, strict=True))
-    return _svg(f"0 0 600 {22 * len(rows) + 4}", "".join(rows), escape(f"{caption}. {told}"), "bars")
+    return _svg(f"0 0 440 {22 * len(rows) + 4}", "".join(rows), escape(f"{caption}. {told}"), "bars")

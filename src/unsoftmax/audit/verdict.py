@@ -48,7 +48,8 @@ def outcome(cell: Cell) -> Verdict:
         return Verdict.EXTRACTABLE
     if cell.status in ("DRIFTING", "TARGET_FAILED", "ERROR"):
         return Verdict.INCONCLUSIVE
-    if cell.status == "NOT_IN_FAMILY":
+    # a defence may spoil the extraction's own check, but not the comparison with undefended answers: a close copy is leaked
+    if cell.status == "NOT_IN_FAMILY" and (cell.error is None or cell.error > CLOSE):
         return Verdict.OUT_OF_FAMILY
     scores_only = cell.status in ("EXACT", "WITHIN_TOLERANCE") and not cell.values_known
     if scores_only or (cell.error is not None and cell.error <= ROUGH):

@@ -14,7 +14,14 @@ def progress_bar(enabled: bool = True) -> Iterator[Callable[[str, int], None] | 
         yield None
         return
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """Queries per second."""
+
+        def render(self, task: Task) -> Text:
+            return Text("" if not task.speed else f"{task.speed:,.0f}/s", style="dim")
 
     columns = (
         SpinnerColumn(),

@@ -134,6 +134,9 @@ class FFNLearner:
                 if polished is not None:
                     deviation = self._check(questions, places, polished[0], length, spread, rng)
                     if deviation <= 1.0:
+                        if coarse:
+                            references, certain = self._patterns(questions, polished[0], margins[-1], doubtful=True)
+                            questions.settle(certain, references)
                         return Found(*polished, length, spread, deviation * ACCEPT, line.reach)
             if known is not None and part.neurons == 0:  # nothing to add and yet wrong: begin again
                 model = None
@@ -184,31 +187,29 @@ class FFNLearner:
     def _polish(
         self, questions: Questions, model: Hinges, margin: float, *, doubtful: bool
     ) -> tuple[Hinges, NormalEquations, float]:
-        """Fit to every answer whose activation pattern is beyond doubt; also the error per degree of freedom, in expected ones.
-
-        Where lines may have been read wrongly (``doubtful``), a point's own pattern goes before that of its reference, and
-        answers far from the model are left out.
-        """
-        points, references, answers = questions.points, questions.references, questions.answers
-        if doubtful:
-            references = np.where(_certain(model, points, margin)[:, None], points, references)
-        certain = _certain(model, references, margin)
-        if doubtful:
-            certain &= self._plausible(questions, model, points, references, answers)
-        points, references, answers = points[certain], references[certain], answers[certain]
+        """Fit to every answer whose activation pattern is beyond doubt; also the error per degree of freedom, in expected ones."""
+        references, certain = self._patterns(questions, model, margin, doubtful=doubtful)
+        points, references, answers = questions.points[certain], references[certain], questions.answers[certain]
         noise = questions.noise(points)
         polished, system = fit(model, points, references, answers, noise)
         residual = (answers - fixed_pattern(polished, points, references)) / noise[:, None]
         freedom = max(1, residual.size - len(system.scales))
         return polished, system, float(np.linalg.norm(residual) / np.sqrt(freedom))
 
-    def _plausible(
-        self, questions: Questions, model: Hinges, points: Floats, references: Floats, answers: Floats
-    ) -> NDArray[np.bool_]:
-        """Answers no farther from the model than most are: one beyond that was given in another linear piece than thought."""
-        errors = np.linalg.norm(answers - fixed_pattern(model, points, references), axis=1)
+    def _patterns(self, questions: Questions, model: Hinges, margin: float, *, doubtful: bool) -> tuple[Floats, NDArray[np.bool_]]:
+        """For every answer a point ``(asked, width)`` with its activation pattern, and whether that is beyond doubt ``(asked,)``.
+
+        Where lines may have been read wrongly (``doubtful``), a point's own pattern goes before that of its reference, and
+        answers far from the model are doubted: they were given in another linear piece than thought.
+        """
+        points, references = questions.points, questions.references
+        if not doubtful:
+            return references, _certain(model, references, margin)
+        references = np.where(_certain(model, points, margin)[:, None], points, references)
+        errors = np.linalg.norm(questions.answers - fixed_pattern(model, points, references), axis=1)
         sizes = questions.offset + questions.slope * np.linalg.norm(points, axis=1)
-        return np.asarray(errors <= OUTLIER * (questions.noise(points) + float(np.median(errors / sizes)) * sizes))
+        near = errors <= OUTLIER * (questions.noise(points) + float(np.median(errors / sizes)) * sizes)
+        return references, _certain(model, references, margin) & near
 
     def _check(
         self, questions: Questions, places: Places, model: Hinges, length: float, spread: float, rng: np.random.Generator

@@ -90,12 +90,12 @@ class Places:
 
     def length(self, model: Hinges, scale: float) -> float:
         """Median distance at which a random line through the origin meets the bends."""
-        length = max(float(np.median(_distances(model))), 0.5 * scale)
+        length = max(float(np.median(distances(model))), 0.5 * scale)
         return length if self.max_norm is None else min(length, 0.5 * self.max_norm)
 
     def random(self, model: Hinges, length: float, count: int, rng: np.random.Generator) -> Floats:
         """Random points whose distances follow those of the hyperplanes, so that each is met from both sides."""
-        radii = np.clip(rng.choice(_distances(model), size=count), 0.5 * length, 8 * length) * rng.uniform(0.5, 1.5, size=count)
+        radii = np.clip(rng.choice(distances(model), size=count), 0.5 * length, 8 * length) * rng.uniform(0.5, 1.5, size=count)
         return self.at(radii, model.normal.shape[1], rng)
 
     def at(self, radii: Floats, width: int, rng: np.random.Generator) -> Floats:
@@ -106,6 +106,7 @@ class Places:
         return np.asarray(points * (radii / np.linalg.norm(points, axis=1))[:, None])
 
 
-def _distances(model: Hinges) -> Floats:
+def distances(model: Hinges) -> Floats:
+    """Distance at which a random line through the origin meets each bend, ``(neurons,)``."""
     norms = np.maximum(np.linalg.norm(model.normal, axis=1), 1e-300)
     return np.asarray(np.abs(model.shift) / norms * np.sqrt(model.normal.shape[1]))

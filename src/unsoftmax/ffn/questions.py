@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle
@@ -51,6 +52,10 @@ class Questions:
     def relocate(self, call: int, references: Floats) -> None:
         """Set the references of the ``call``-th call of ``ask``."""
         self._references[call] = references
+
+    def settle(self, kept: NDArray[np.bool_], references: Floats) -> None:
+        """Forget answers that are not ``kept (asked,)`` and set the references of all, ``(asked, width)``."""
+        self._points, self._answers, self._references = [self.points[kept]], [self.answers[kept]], [references[kept]]
 
     @property
     def calls(self) -> int:

@@ -87,7 +87,6 @@ class OneHeadLearner:
             model=model,
             ambiguity=AMBIGUITY,
             bounds=self._bounds(model, noise, rank),
-            notes=(f"W has rank {rank} of {d}.",),
             evidence={"rank": rank, "causal": causal},
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.ffn.forms import Found, canonical_network
 from unsoftmax.ffn.learner import FFNLearner
+from unsoftmax.ffn.places import distances
 from unsoftmax.ffn.questions import Questions
 from unsoftmax.learners.transformer_fit import JointFit
 from unsoftmax.learners.transformer_model import Mixture, Sequences
@@ -22,6 +23,8 @@ CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model
 ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
 NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
+
+COARSE = 2  # more sequences for the fit where answers are rounded, in answers per entry of W
 
 UNTESTED = "No score could be saturated, so a residual path was not looked for; allow longer tokens (`max_norm`). "
 
@@ -55,6 +58,7 @@ class TransformerLearner:
         """Learn the Transformer; the answers may be scalars or vectors."""
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         found = FFNLearner(floor=self.floor, max_norm=self.max_norm, max_neurons=self.max_neurons).find(questions, rng=rng)
+        found = _nearer(found, rng)
         sequences = Sequences(oracle, floor=self.floor, max_norm=self.max_norm)
         width = oracle.width
         phase(oracle, "residual")
@@ -65,7 +69,10 @@ class TransformerLearner:
         phase(oracle, "scores")
         model, left, bias = self._scores(sequences, found, mix, rng)
         phase(oracle, "fit")
-        self._ask_random(sequences, model, found, rng, CHECKS // 4 + width // (1 if residual else 2), keep=True)
+        count = CHECKS // 4 + width // (1 if residual else 2)
+        if self.floor.absolute > 0:  # rounding averages out over answers
+            count += COARSE * width**2 // (4 * found.hinges.out.shape[1])
+        self._ask_random(sequences, model, found, rng, count, keep=True)
         fitted = JointFit(questions, sequences, left, bias, residual).run(model)
         if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
             bias = False
@@ -162,7 +169,9 @@ class TransformerLearner:
         worst = 0.0
         scale = 1 / np.sqrt(max(float(np.linalg.norm(model.W, 2)), 1e-300))
         width = len(model.W)
-        usual = np.sqrt(width)  # tokens of unit variance; only long ones would see a saturated attention, right for any W of its signs
+        usual = np.sqrt(
+            width
+        )  # tokens of unit variance; only long ones would see a saturated attention, right for any W of its signs
         lengths = np.array([*np.clip([scale, found.length], found.length / 16, 4 * found.length), usual, usual / 3])
         sizes = np.resize(lengths, count) / np.sqrt(width)
         for tokens in (2, 3, 5, 8):
@@ -178,6 +187,17 @@ def _added(queries: tuple[int, int], tokens: tuple[int, int]) -> tuple[tuple[int
     """The checks of both learners together: points of one token and sequences of 2, 3, 5 and 8."""
     more = CHECKS // 4 * 18
     return (queries[0] + CHECKS, queries[1] + CHECKS), (tokens[0] + more, tokens[1] + more)
+
+
+def _nearer(found: Found, rng: np.random.Generator) -> Found:
+    """The same network looked at from where it bends: coarse answers had it learned from far out, where scores saturate."""
+    width = found.hinges.normal.shape[1]
+    length = max(float(np.median(distances(found.hinges))), 0.5 * np.sqrt(width)) if found.hinges.neurons else found.length
+    if length >= found.length:
+        return found
+    points = rng.normal(size=(256, width)) * (length / np.sqrt(width))
+    spread = float(np.linalg.norm(np.std(found.hinges(points), axis=0))) or found.spread
+    return replace(found, length=length, spread=spread, error=found.error * found.spread / spread)
 
 
 def _good_place(reader: ScoreReader, x: Floats) -> Floats:

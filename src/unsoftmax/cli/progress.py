@@ -27,6 +27,7 @@ def progress_bar(enabled: bool = True) -> Iterator[Callable[[str, int], None] | 
         SpinnerColumn(),
         TextColumn("{task.description:<16}"),
         TextColumn("{task.completed:>10,} queries"),
+        Rate(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

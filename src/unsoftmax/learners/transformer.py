@@ -24,7 +24,8 @@ ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
 NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
 
-COARSE = 2  # more sequences for the fit where answers are rounded, in answers per entry of W
+COARSE = 1.5  # more answers for the fit where they are rounded, per entry of W
+FARTHEST = 1e6  # length of tokens that outweigh rounding, where no bound is set
 
 UNTESTED = "No score could be saturated, so a residual path was not looked for; allow longer tokens (`max_norm`). "
 
@@ -69,10 +70,9 @@ class TransformerLearner:
         phase(oracle, "scores")
         model, left, bias = self._scores(sequences, found, mix, rng)
         phase(oracle, "fit")
-        count = CHECKS // 4 + width // (1 if residual else 2)
-        if self.floor.absolute > 0:  # rounding averages out over answers
-            count += COARSE * width**2 // (4 * found.hinges.out.shape[1])
-        self._ask_random(sequences, model, found, rng, count, keep=True)
+        self._ask_random(sequences, model, found, rng, CHECKS // 4 + width // (1 if residual else 2), keep=True)
+        if self.floor.absolute > 0:
+            self._ask_stretched(sequences, model, found, rng)
         fitted = JointFit(questions, sequences, left, bias, residual).run(model)
         if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
             bias = False
@@ -169,9 +169,7 @@ class TransformerLearner:
         worst = 0.0
         scale = 1 / np.sqrt(max(float(np.linalg.norm(model.W, 2)), 1e-300))
         width = len(model.W)
-        usual = np.sqrt(
-            width
-        )  # tokens of unit variance; only long ones would see a saturated attention, right for any W of its signs
+        usual = np.sqrt(width)  # tokens of unit variance: long ones see a saturated attention, right for any W of its signs
         lengths = np.array([*np.clip([scale, found.length], found.length / 16, 4 * found.length), usual, usual / 3])
         sizes = np.resize(lengths, count) / np.sqrt(width)
         for tokens in (2, 3, 5, 8):
@@ -181,6 +179,23 @@ class TransformerLearner:
             errors = np.linalg.norm(answers - model(X), axis=1)
             worst = max(worst, float(errors.max()) / found.spread)
         return worst
+
+    def _ask_stretched(self, sequences: Sequences, model: Mixture, found: Found, rng: np.random.Generator) -> None:
+        """Ask for the fit sequences of long tokens that end in a short one.
+
+        Scores stay of order 1 while the answers, unlike their rounding, grow with the tokens.
+        """
+        width = len(model.W)
+        count = int(COARSE * width**2 / (4 * found.hinges.out.shape[1])) + 1
+        size = 1 / np.sqrt(max(float(np.linalg.norm(model.W)), 1e-300) * width)  # per entry, for scores of order 1
+        far = 0.3 * (FARTHEST if self.max_norm is None else self.max_norm)
+        far = min(far, 1 / max(float(np.linalg.norm(model.c)), 1e-300) * np.sqrt(width))
+        stretch = max(1.0, far / (size * np.sqrt(width)))
+        for tokens in (2, 3, 5, 8):
+            X = rng.normal(size=(count, tokens, width)) * size
+            X[:, :-1] *= stretch
+            X[:, -1] /= stretch
+            sequences.ask(sequences.shorten(X))
 
 
 def _added(queries: tuple[int, int], tokens: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -39,7 +39,7 @@ class Conclusion:
     sentence: str
     exit_code: int
     stopped_by: tuple[str, ...]  # defences under which nothing useful came out
-    weakened_by: tuple[str, ...]  # defences under which only a rough or partial copy came out
+    weakened_by: tuple[str, ...]  # defences under which only a rough, partial or unverified copy came out
 
 
 def outcome(cell: Cell) -> Verdict:

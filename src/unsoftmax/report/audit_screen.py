@@ -69,7 +69,9 @@ def stopped(record: dict[str, Any]) -> list[str]:
     budget = f"within {record['budget']:,} queries"
     told = [f"Would have stopped the extraction {budget}: {'; '.join(record['stopped_by']) or 'none of these defences'}."]
     if record["weakened_by"]:
-        told.append(f"Left only a rough or partial copy: {'; '.join(record['weakened_by'])}. More patience may refine it.")
+        told.append(
+            f"Left only a rough, partial or unverified copy: {'; '.join(record['weakened_by'])}. More patience may refine it."
+        )
     return told
 
 

@@ -52,12 +52,12 @@ def recover(
     tolerance: float | None = None,
     max_norm: float | None = None,
     budget: int | None = None,
-    accuracy: float | None = None,
     adaptive: bool = True,
     grid: Any = None,
     journal: str | Path | None = None,
     seed: int = 0,
     on_failure: str = "raise",
+    accuracy: float | None = None,
     on_progress: Progress | None = None,
 ) -> Recovery:
     """Recover a target's parameters from its answers, and prove the match on fresh questions.

@@ -8,6 +8,7 @@ from unsoftmax.errors import NotIdentifiableError, RefusalError
 from unsoftmax.learners.transformer import TransformerLearner
 from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles import CallableOracle, Metered
+from unsoftmax.results import Floor
 
 
 def gaussian(d, m, p, seed, *, residual=False, bias=False, rank=None, scale=1.0):
@@ -133,3 +134,11 @@ def test_attention_that_looks_at_nothing_is_found_beside_a_residual():
     assert found.model.residual
     assert found.evidence["rank"] == 0
     assert error(found, target) < 1e-8
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rounded_answers_are_outweighed_by_long_tokens(seed):
+    target = gaussian(6, 10, 1, 70 + seed)
+    oracle = CallableOracle(lambda X: np.round(target(X), 8), width=6)
+    learner = TransformerLearner(floor=Floor(kind="rounded", absolute=0.5e-8, step=1e-8), max_norm=1000.0)
+    assert error(learner.run(oracle, rng=np.random.default_rng(seed)), target) < 1e-6

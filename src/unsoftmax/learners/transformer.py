@@ -24,7 +24,7 @@ ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
 NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
 
-COARSE = 1.5  # more answers for the fit where they are rounded, per entry of W
+COARSE = 2.0  # more answers for the fit where they are rounded, per entry of W
 FARTHEST = 1e6  # length of tokens that outweigh rounding, where no bound is set
 
 UNTESTED = "No score could be saturated, so a residual path was not looked for; allow longer tokens (`max_norm`). "
@@ -41,7 +41,7 @@ class TransformerLearner:
 
     Price: that of ``FFNLearner``, 8 for the residual (``+ d (d + 1) / p`` if there is one), ``r (2 d - r)`` for W of rank r plus a
     dozen for its scale and re-asked saturated scores, 3 or ``d`` for the query bias, ``16 + 2 d`` (with residual ``16 + 4 d``)
-    sequences of up to 8 tokens for the fit and 16 for the check.
+    sequences of up to 8 tokens for the fit (coarse answers: ``2 d^2 / p`` more) and 16 for the check.
 
     Assumes: as ``FFNLearner``; with residual, that tokens may be long enough to saturate the attention.
 
@@ -187,7 +187,7 @@ class TransformerLearner:
         """
         width = len(model.W)
         count = int(COARSE * width**2 / (4 * found.hinges.out.shape[1])) + 1
-        size = 1 / np.sqrt(max(float(np.linalg.norm(model.W)), 1e-300) * width)  # per entry, for scores of order 1
+        size = 1 / np.sqrt(max(float(np.linalg.norm(model.W)), 1e-300))  # per entry, for scores of order 1
         far = 0.3 * (FARTHEST if self.max_norm is None else self.max_norm)
         far = min(far, 1 / max(float(np.linalg.norm(model.c)), 1e-300) * np.sqrt(width))
         stretch = max(1.0, far / (size * np.sqrt(width)))

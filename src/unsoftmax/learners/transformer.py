@@ -208,7 +208,7 @@ def _nearer(found: Found, rng: np.random.Generator) -> Found:
     """The same network looked at from where it bends: coarse answers had it learned from far out, where scores saturate."""
     width = found.hinges.normal.shape[1]
     length = max(float(np.median(distances(found.hinges))), 0.5 * np.sqrt(width)) if found.hinges.neurons else found.length
-    if length >= found.length:
+    if length >= 0.5 * found.length:
         return found
     points = rng.normal(size=(256, width)) * (length / np.sqrt(width))
     spread = float(np.linalg.norm(np.std(found.hinges(points), axis=0))) or found.spread

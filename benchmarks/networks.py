@@ -1,6 +1,6 @@
 """How well ReLU networks and one-layer Transformers are recovered: accuracy, queries per parameter, time, and awkward networks.
 
-    python benchmarks/networks.py [--quick] [--part ffn|rivals|vector|transformer|degenerate|rounded|large] [--first-seed N]
+    python benchmarks/networks.py [--quick] [--part ffn|rivals|vector|transformer|heavy|degenerate|rounded|large] [--first-seed N]
 
 Targets are random (B/sqrt d, b, A/sqrt m, W/sqrt d and V/sqrt d Gaussian). P counts parameters: m(d+1+p)+p for the network,
 d^2 or r(2d-r) for W, d for the query bias, d^2 for a residual. The error is the largest deviation on fresh points 2*N(0, I)
@@ -65,6 +65,20 @@ def awkward(kind, rng, d=16, m=24):
     elif kind == "biases x 100":
         b = 100 * b
     return FFN([B, A], [b, rng.normal(size=1)], skip)
+
+
+def heavy_tailed(rng):
+    """A small Transformer of any shape: scores from faint to saturated, zero or of rank one, biases of several sizes."""
+    d, m, p = (int(rng.integers(low, high)) for low, high in ((2, 8), (3, 16), (1, 4)))
+    weights, biases = [rng.normal(size=(m, d)), rng.normal(size=(p, m))], [rng.normal(size=m) * 10.0 ** rng.integers(-1, 2)]
+    W = rng.normal(size=(d, d)) * 10.0 ** rng.uniform(-2, 1.3)
+    W = W[:, :1] @ W[:1] if rng.random() < 0.3 else W
+    W = 0 * W if rng.random() < 0.1 else W
+    V = rng.normal(size=(1, d, d))
+    V = V[:, :, :1] * V[:, :1] if rng.random() < 0.2 else V
+    residual, bias = bool(rng.random() < 0.5), rng.random() < 0.5
+    attention = Attention(W[None], V, rng.normal(size=(1, d)) if bias else None)
+    return Transformer(attention, FFN(weights, [*biases, rng.normal(size=p)]), residual=residual)
 
 
 AWKWARD = [
@@ -147,7 +161,7 @@ def transformers(cases, first_seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few seeds of the small sizes")
-    parser.add_argument("--part", choices=["ffn", "rivals", "vector", "transformer", "degenerate", "rounded", "large"])
+    parser.add_argument("--part", choices=["ffn", "rivals", "vector", "transformer", "heavy", "degenerate", "rounded", "large"])
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     options = parser.parse_args()
     quick, first = options.quick, options.first_seed
@@ -171,6 +185,13 @@ def main():
         others = [(16, 32, 1, v, 10) for v in ("residual", "rank 4", "query bias", "residual, query bias")]
         large = [(16, 32, 1, "plain", 50), *others, (16, 32, 4, "plain", 5), (32, 64, 1, "plain", 3)]
         transformers(small if quick else [*small, *large], first)
+    if wanted("heavy"):
+        table("Heavy-tailed Transformers of all small shapes (right: error <= 1e-7; P = 1)")
+        runs = []
+        for seed in range(first, first + (10 if quick else 80)):
+            target = heavy_tailed(np.random.default_rng(seed))
+            runs.append(attempt(TransformerLearner(), target, target, seed, (2, 8, 32)))
+        row("any", runs, len(runs), 1, 0, 1e-7)
     if wanted("degenerate"):
         table("Awkward networks, d=16, m=24 (right: error <= 1e-8; all weights tiny: 1e-6)")
         for kind in AWKWARD:

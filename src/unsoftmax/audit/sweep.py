@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -146,15 +147,25 @@ def _run(work: Work, rows: list[Defence], scheduler: str | None, workers: int | 
         yield from map(work, rows)
         return
     # spawn, not fork: a target may hold threads and sockets
-    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts)
     try:
         with _one_thread():
             # the costliest rows stand last in the table; started first, none of them is waited for alone
             futures: list[Future[Cell]] = [pool.submit(work, row) for row in reversed(rows)]
         for future in as_completed(futures):
             yield future.result()
+    except BaseException:  # an interrupt, too: what was answered is in the journals, so nothing is waited for
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C is the parent's to handle; it ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

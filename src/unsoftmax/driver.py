@@ -107,6 +107,8 @@ def recover(
     oracle = as_oracle(target, width)
     if rank is not None and rank > oracle.width:
         raise ValueError(f"rank is {rank}, but the width is only {oracle.width}.")
+    if grid is not None and not isinstance(grid, str) and np.size(grid) not in (1, oracle.width):
+        raise ValueError(f"grid holds {np.size(grid)} steps; it must be one, or one for each of the {oracle.width} rows of W.")
     run = _Run(oracle, options, journal, on_progress)
     try:
         recovery = run.recover()
@@ -168,6 +170,8 @@ class _Run:
         """The reason to report for a failed run: if the target contradicts its earlier answers, that; else ``error``."""
         told = isinstance(error, DriftingError | BudgetExceededError | TargetError | JournalError)
         if self.oracle.asked and not told:
+            if self.options.budget is not None:  # the check has had its share
+                self.meter.budget = self.options.budget - self.checked.spent
             try:
                 self.oracle.look_for_replicas()
             except DriftingError as reason:
@@ -177,6 +181,11 @@ class _Run:
                 pass  # no budget left for a look, or no target: the first reason stands
         if isinstance(error, RefusalError):
             return error
+        if isinstance(error, ArithmeticError | ValueError | np.linalg.LinAlgError):
+            return NotInFamilyError(
+                f"The answers lead to numbers that no model of this family gives ({type(error).__name__}: {error}). "
+                "`unsoftmax diagnose` tells what the target may be."
+            )
         raise error
 
     def _floor_known(self, floor: Floor) -> None:

@@ -83,7 +83,7 @@ class Clipped(Wrapper):
     def __call__(self, sequences: Floats, /) -> Floats:
         """Shorten, then ask."""
         norms = np.linalg.norm(sequences, axis=-1, keepdims=True)
-        return self.inner(sequences * np.minimum(1.0, self.max_norm / np.maximum(norms, np.finfo(float).tiny)))
+        return self.inner(sequences * (self.max_norm / np.maximum(norms, self.max_norm)))
 
 
 class Cast(Wrapper):

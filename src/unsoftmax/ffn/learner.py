@@ -165,7 +165,10 @@ class FFNLearner:
         most = max(least, int(usual if self.extra is None else self.extra * parameters))
         if (neurons + outputs) * (questions.width + 1) > LARGEST:
             return places.random(model, length, min(most, int(0.3 * parameters)), rng)
-        polished, system, misfit = self._polish(questions, model, 1e-3 if coarse else 1e-9, doubtful=coarse)
+        try:
+            polished, system, misfit = self._polish(questions, model, 1e-3 if coarse else 1e-9, doubtful=coarse)
+        except LinAlgError:
+            return places.random(model, length, most, rng)
         pool = places.random(polished, length, min(3 * most, 2000), rng)
         near = np.linalg.norm(pool, axis=1) <= 2 * length
         goal = GOAL * float(np.linalg.norm(np.std(polished(pool[near]), axis=0))) + self.floor.absolute
@@ -190,6 +193,8 @@ class FFNLearner:
         """Fit to every answer whose activation pattern is beyond doubt; also the error per degree of freedom, in expected ones."""
         references, certain = self._patterns(questions, model, margin, doubtful=doubtful)
         points, references, answers = questions.points[certain], references[certain], questions.answers[certain]
+        if len(points) == 0:
+            raise LinAlgError("no answer has an activation pattern beyond doubt")
         noise = questions.noise(points)
         polished, system = fit(model, points, references, answers, noise)
         residual = (answers - fixed_pattern(polished, points, references)) / noise[:, None]
@@ -207,7 +212,7 @@ class FFNLearner:
             return references, _certain(model, references, margin)
         references = np.where(_certain(model, points, margin)[:, None], points, references)
         errors = np.linalg.norm(questions.answers - fixed_pattern(model, points, references), axis=1)
-        sizes = questions.offset + questions.slope * np.linalg.norm(points, axis=1)
+        sizes = np.maximum(questions.offset + questions.slope * np.linalg.norm(points, axis=1), 1e-300)
         near = errors <= OUTLIER * (questions.noise(points) + float(np.median(errors / sizes)) * sizes)
         return references, _certain(model, references, margin) & near
 

@@ -11,9 +11,9 @@ CHUNK = 256  # paths worked out at once
 
 
 def along(network: Hinges, starts: Floats, moves: Floats) -> tuple[Floats, Floats]:
-    """Bends ``t (n, neurons + 2)`` in order from 0 to 1 on ``start + t * move``, and the network there ``(n, neurons + 2.
+    """Bends ``t (n, neurons + 2)`` in order from 0 to 1 on ``start + t * move``, and the network's values there.
 
-    Outputs)``.
+    The values are ``(n, neurons + 2, outputs)``.
     """
     places, values = [], []
     for i in range(0, len(starts), CHUNK):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.learners.scores import RETRIES, SATURATED, ScoreReader, Values, log_weights
+from unsoftmax.learners.scores import RETRIES, SATURATED, ScoreReader, Values, log_weights, refuse_saturated
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
@@ -93,6 +93,7 @@ class PositionReader(ScoreReader):
                 reader = replace(reader, token_size=reader.token_size / 4)
                 result[at : at + usable] = reader._ask_all(keys[at : at + usable], tokens)
             ratios[at : at + usable] = reader.ratio
+        refuse_saturated(result, retries)
         return result, ratios
 
 

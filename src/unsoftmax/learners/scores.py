@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from unsoftmax.errors import NotInFamilyError
 from unsoftmax.linalg import log_odds
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
@@ -129,7 +130,7 @@ class ScoreReader:
     def products(self, keys: Floats, tokens: Floats, retries: int = RETRIES) -> tuple[Floats, Floats]:
         """Products ``(n, k)`` of ``keys (n, width)`` with ``tokens (k, width)``, and the ratio at which each was read.
 
-        Scores that saturate are asked again with shorter tokens; what still does after ``retries`` may be ``±inf``.
+        Scores that saturate are asked again with shorter tokens, ``retries`` times at most; without retries they are ``±inf``.
         """
         n, usable = len(keys), self.values.usable
         if n % usable == 0 or n < usable:
@@ -172,6 +173,7 @@ class ScoreReader:
                 sequences[:, 0, :n] = keys.groups[group]
                 asked = self._ask(sequences, (tokens[token] * shrink)[:, None], keys.worth[group, None], keys.bias[group, None])
                 products[token, group] = asked[:, 0] / shrink
+        refuse_saturated(products, retries)
         ratios = np.repeat(self.ratio * factor, n, axis=1)
         return products.reshape(len(tokens), g * n).T, ratios.T
 
@@ -231,6 +233,15 @@ def log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(np.maximum(weights, 0.0)) - np.log(np.maximum(rest, 0.0))
     return np.asarray(np.where(np.isnan(logs), np.inf, logs))  # neither this key nor the last token has any weight: saturated
+
+
+def refuse_saturated(products: Floats, retries: int) -> None:
+    """Stop where scores still saturate after so many retries: no bilinear score does that."""
+    if retries and not np.isfinite(products).all():
+        raise NotInFamilyError(
+            f"Some scores saturate the softmax even with last tokens {retries} times shortened; bilinear scores do not. "
+            "The target is not a softmax head of this family."
+        )
 
 
 def copies(keys: int) -> int:

@@ -45,14 +45,24 @@ def _draw(model: Model, length: int, count: int, rng: np.random.Generator, max_n
 
 
 def _token_sizes(model: Model) -> Floats:
-    """Token entries' standard deviations that give the score sizes of ``SCORES``."""
+    """Token entries' standard deviations that give the score sizes of ``SCORES``, and that reach the bends of a network."""
     if isinstance(model, FFN):
-        return np.array([0.25, 1.0, 2.0, 4.0])
+        return np.concatenate([[0.25, 1.0, 4.0], _bends(model)])
     head = model.attention if isinstance(model, Transformer) else model
     bilinear = float(np.linalg.norm(head.W, axis=(1, 2)).max())
     linear = float(np.linalg.norm(head.c, axis=1).max())
-    sizes = [_size(score, bilinear, linear) for score in SCORES]
-    return np.array(sizes)
+    sizes = np.array([_size(score, bilinear, linear) for score in SCORES])
+    return np.concatenate([sizes, _bends(model.ffn)]) if isinstance(model, Transformer) else sizes
+
+
+def _bends(network: FFN) -> Floats:
+    """Near, middle and far distances of the neurons' hyperplanes from the origin: tokens of such sizes cross them."""
+    lengths = np.linalg.norm(network.weights[0], axis=1)
+    live = lengths > 0
+    if not live.any():
+        return np.ones(1)
+    distances = np.abs(network.biases[0][live]) / lengths[live]
+    return np.asarray(np.maximum(np.quantile(distances, [0.25, 0.5, 0.9]), 1e-3 * distances.max() + 1e-12))
 
 
 def _size(score: float, bilinear: float, linear: float) -> float:

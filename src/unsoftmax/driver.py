@@ -38,6 +38,7 @@ NOISE_FACTOR = {"noisy": 8.0}  # noise that the largest of some hundred answers 
 BOUNDED_FACTOR = 2.0  # the same for errors that are bounded, as those of rounding are
 HALF = 0.5  # of the answers' spread: noise beyond that hides any model
 LOOSEST = 1e-2  # beyond this a match proves nothing
+MOST_PUZZLING = 32  # early answers that a right model does not explain and that are asked again
 SENTINELS = 4  # questions asked again in an exact run, whatever its length
 Progress = Callable[[str, int], None]
 
@@ -240,8 +241,8 @@ class _Run:
             return  # its model cannot answer by itself
         error = max(check.relative_error, self.found.floor.relative)
         puzzling = self.oracle.unexplained(predictor(learned.model), error)
-        left = len(puzzling) if self.options.budget is None else self.options.budget - self.meter.spent - self.checked.spent
-        post_mortem(self.checked, puzzling[: max(0, left)], Floor(relative=error, absolute=self.found.floor.absolute))
+        left = MOST_PUZZLING if self.options.budget is None else self.options.budget - self.meter.spent - self.checked.spent
+        post_mortem(self.checked, puzzling[: max(0, min(left, MOST_PUZZLING))], Floor(relative=error, absolute=self.found.floor.absolute))
 
     def _certify(self, learned: Learned, check: Check) -> None:
         """Several heads: a small error on fresh sequences is not enough, since empty or split heads answer alike."""

@@ -241,8 +241,10 @@ class _Run:
             return  # its model cannot answer by itself
         error = max(check.relative_error, self.found.floor.relative)
         puzzling = self.oracle.unexplained(predictor(learned.model), error)
-        left = MOST_PUZZLING if self.options.budget is None else self.options.budget - self.meter.spent - self.checked.spent
-        post_mortem(self.checked, puzzling[: max(0, min(left, MOST_PUZZLING))], Floor(relative=error, absolute=self.found.floor.absolute))
+        left = MOST_PUZZLING
+        if self.options.budget is not None:
+            left = min(left, max(0, self.options.budget - self.meter.spent - self.checked.spent))
+        post_mortem(self.checked, puzzling[:left], Floor(relative=error, absolute=self.found.floor.absolute))
 
     def _certify(self, learned: Learned, check: Check) -> None:
         """Several heads: a small error on fresh sequences is not enough, since empty or split heads answer alike."""

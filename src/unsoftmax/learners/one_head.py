@@ -76,6 +76,11 @@ class OneHeadLearner:
             reader = self._scale(template, free, rng)
             told = d if everywhere and free else self.rank
             W, rank, noise = (np.zeros((d, d)), 0, 0.0) if reader is None else read_score_matrix(reader, self.floor, told, rng)
+        if not np.isfinite(W).all():
+            raise NotInFamilyError(
+                "The answers to two tokens are no mean of the answers to one: several heads whose values cancel, or no head.",
+                evidence={"copies_deviation": float("inf")},
+            )
         scalar = zero.ndim == 1
         model = Attention(
             W=W[None],

@@ -4,7 +4,7 @@ import pytest
 from unsoftmax.errors import BudgetExceededError, TargetError
 from unsoftmax.models import Attention
 from unsoftmax.oracles.adapt import as_oracle, identity_of
-from unsoftmax.oracles.base import LastPosition, ask_in_chunks, phase
+from unsoftmax.oracles.base import LastPosition, phase
 from unsoftmax.oracles.guard import NormGuard
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.oracles.meter import Budgeted, Metered
@@ -68,12 +68,9 @@ def test_a_phase_means_nothing_to_a_plain_oracle():
     phase(CallableOracle(HEAD), "anything")
 
 
-def test_the_last_position_and_chunks():
+def test_the_last_position_alone():
     everywhere = CallableOracle(lambda X: HEAD(X, "all"), width=3)
     assert np.array_equal(LastPosition(everywhere)(ASK)[:, 0], HEAD(ASK))
-    meter = Metered(CallableOracle(HEAD))
-    assert np.array_equal(ask_in_chunks(meter, ASK, 3), HEAD(ASK))
-    assert meter.phases["asked"].calls == 2
 
 
 def test_the_guard_stops_a_token_that_is_too_long():
@@ -87,4 +84,4 @@ def test_identity_tells_models_wrappers_and_functions_apart():
     other = Attention.single(2 * np.eye(3), [1.0, 2.0, 3.0])
     assert identity_of(CallableOracle(HEAD)) == identity_of(HEAD) != identity_of(other)
     assert identity_of(NormGuard(CallableOracle(HEAD), 1.0)) != identity_of(NormGuard(CallableOracle(HEAD), 2.0))
-    assert "test_local" in identity_of(test_the_last_position_and_chunks)
+    assert "test_local" in identity_of(test_the_last_position_alone)

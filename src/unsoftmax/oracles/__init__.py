@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from unsoftmax.oracles.adapt import as_oracle
-from unsoftmax.oracles.base import LastPosition, Oracle, Wrapper, ask_in_chunks, phase
+from unsoftmax.oracles.base import LastPosition, Oracle, Wrapper, phase
 from unsoftmax.oracles.drift import Watched
 from unsoftmax.oracles.journal import Journal, Journaled
 from unsoftmax.oracles.local import CallableOracle
@@ -45,7 +45,6 @@ __all__ = [
     "Watched",
     "Wrapper",
     "as_oracle",
-    "ask_in_chunks",
     "phase",
 ]
 

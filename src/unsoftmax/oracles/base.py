@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
 from unsoftmax.models import Floats
 
 
@@ -57,11 +55,6 @@ class LastPosition(Wrapper):
         """Answer with ``(batch, outputs)``."""
         answers = self.inner(sequences)
         return answers[:, -1] if answers.ndim == 3 else answers
-
-
-def ask_in_chunks(oracle: Oracle, sequences: Floats, size: int) -> Floats:
-    """Ask ``sequences`` in calls of at most ``size``; the answers come back joined."""
-    return np.concatenate([oracle(sequences[i : i + size]) for i in range(0, len(sequences), size)])
 
 
 def in_parts(oracle: Oracle, sequences: Floats, before: Callable[[int, int], None]) -> Iterator[tuple[int, Floats]]:

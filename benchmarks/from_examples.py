@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unsoftmax.learners.from_examples import learn_from_examples
-from unsoftmax.learners.sculpt import sculpt
+from unsoftmax.learners.from_examples.sculpting import sculpt
 from unsoftmax.models import Attention, Floats
 from unsoftmax.results import Recovery, Status
 from unsoftmax.symmetry import distance
@@ -163,8 +163,8 @@ def noise(seeds: range, quick: bool) -> None:
 
 def _from_truth(X: Floats, Y: Floats, truth: Attention, seed: int) -> Attention:
     """The same fit on the same share of the examples, started at the truth."""
-    from unsoftmax.learners.examples_data import Extras, frame_of, hold_out, read_examples
-    from unsoftmax.learners.examples_fit import Effort, fit_from
+    from unsoftmax.learners.from_examples.data import Extras, frame_of, hold_out, read_examples
+    from unsoftmax.learners.from_examples.fit import Effort, fit_from
 
     rng = np.random.default_rng(seed)
     examples = read_examples(X, Y)

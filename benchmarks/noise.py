@@ -18,10 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from log_plots import Panel, figure
 
 from unsoftmax.errors import RefusalError, TooNoisyError
-from unsoftmax.learners.certified import CertifiedHeadLearner
-from unsoftmax.learners.noisy import NoisyHeadLearner
-from unsoftmax.learners.noisy_fit import Head, fit, normal_equations
-from unsoftmax.learners.noisy_probes import Probes, ask_pairs, ask_tokens, joined
+from unsoftmax.learners.noisy import CertifiedHeadLearner, NoisyHeadLearner
+from unsoftmax.learners.noisy.fit import Head, fit, normal_equations
+from unsoftmax.learners.noisy.probes import Probes, ask_pairs, ask_tokens, joined
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.oracles.base import Wrapper

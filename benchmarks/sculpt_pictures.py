@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import linprog
 
-from unsoftmax.learners.sculpt import Sculpture, sculpt
-from unsoftmax.learners.sculpt_phases import Body
+from unsoftmax.learners.from_examples.sculpt_phases import Body
+from unsoftmax.learners.from_examples.sculpting import Sculpture, sculpt
 from unsoftmax.models import Attention, Floats
 
 SIZE, MARGIN = 330, 46

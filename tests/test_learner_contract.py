@@ -11,9 +11,8 @@ from unsoftmax.demo import demo_model, demo_oracle
 from unsoftmax.errors import RefusalError
 from unsoftmax.ffn import FFNLearner
 from unsoftmax.learners.behind_network import BehindNetworkLearner
-from unsoftmax.learners.certified import CertifiedHeadLearner
 from unsoftmax.learners.grid import GridLearner
-from unsoftmax.learners.noisy import NoisyHeadLearner
+from unsoftmax.learners.noisy import CertifiedHeadLearner, NoisyHeadLearner
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner

@@ -123,7 +123,7 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
     if options.tolerance is not None:
         found.floor = floor = Floor(kind="noisy", relative=0.0, absolute=options.tolerance, given=True)
         if options.max_norm is not None:
-            from unsoftmax.learners.certified import CertifiedHeadLearner
+            from unsoftmax.learners.noisy import CertifiedHeadLearner
 
             return CertifiedHeadLearner(options.tolerance, options.max_norm).run(oracle, rng=rng)
     if options.grid is not None:

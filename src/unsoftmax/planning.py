@@ -7,7 +7,7 @@ from typing import Any
 
 from unsoftmax.checks.held_out import LENGTHS, PER_LENGTH
 from unsoftmax.learners import scalar_heads, vector_heads
-from unsoftmax.learners.noisy_plan import queries_for
+from unsoftmax.learners.noisy import queries_for
 from unsoftmax.learners.non_adaptive import CHECK_LENGTH
 from unsoftmax.learners.non_adaptive import price as fixed_price
 from unsoftmax.learners.one_head import price as one_head_price

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.strategies import seeds
 
 from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
-from unsoftmax.learners.certified import CertifiedHeadLearner
-from unsoftmax.learners.noisy_intervals import Interval, key_score
+from unsoftmax.learners.noisy import CertifiedHeadLearner
+from unsoftmax.learners.noisy.intervals import Interval, key_score
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.oracles.noise import Cast

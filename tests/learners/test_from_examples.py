@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError
-from unsoftmax.learners import examples_search
-from unsoftmax.learners.examples_data import Extras, frame_of, read_examples
-from unsoftmax.learners.examples_errors import normal_matrix
-from unsoftmax.learners.examples_fit import Effort, fit_from, random_theta
-from unsoftmax.learners.examples_layer import Linearised, evaluate
-from unsoftmax.learners.examples_search import Candidate
-from unsoftmax.learners.from_examples import learn_from_examples
+from unsoftmax.learners.from_examples import learn_from_examples, search
+from unsoftmax.learners.from_examples.data import Extras, frame_of, read_examples
+from unsoftmax.learners.from_examples.errors import normal_matrix
+from unsoftmax.learners.from_examples.fit import Effort, fit_from, random_theta
+from unsoftmax.learners.from_examples.layer import Linearised, evaluate
+from unsoftmax.learners.from_examples.search import Candidate
 from unsoftmax.models import Attention, Floats
 from unsoftmax.results import Recovery, Status
 from unsoftmax.symmetry import distance
@@ -168,7 +167,7 @@ def test_a_missing_head_is_refused_when_the_count_is_given() -> None:
 def test_large_noise_on_few_examples_is_not_told_from_a_missing_head_unless_the_count_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(examples_search, "LEAST_WORK", 1e7)  # the refusal stands from the first round on
+    monkeypatch.setattr(search, "LEAST_WORK", 1e7)  # the refusal stands from the first round on
     rng = np.random.default_rng(13)
     truth, X = layer(rng, 1, 4), rng.normal(size=(9, 5, 4))
     Y = truth(X, "all")

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from tests.strategies import seeds
 
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, NotInFamilyError, TooNoisyError
-from unsoftmax.learners.noisy import NoisyHeadLearner
-from unsoftmax.learners.noisy_fit import Head, cost, fit, jacobian, normal_equations, predicted
-from unsoftmax.learners.noisy_plan import queries_for
-from unsoftmax.learners.noisy_probes import Probes, ask_pairs, ask_tokens, joined
-from unsoftmax.learners.noisy_rounding import token_slopes, turned_to_edges
+from unsoftmax.learners.noisy import NoisyHeadLearner, queries_for
+from unsoftmax.learners.noisy.fit import Head, cost, fit, jacobian, normal_equations, predicted
+from unsoftmax.learners.noisy.probes import Probes, ask_pairs, ask_tokens, joined
+from unsoftmax.learners.noisy.rounding import token_slopes, turned_to_edges
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.oracles.noise import Cast, LowPrecision, Noisy, Rounded

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unsoftmax.errors import FileFormatError, NotIdentifiableError, NotInFamilyError, TooNoisyError
-from unsoftmax.learners.low_rank_fit import fit_rank, measure, nuclear_norm
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner, price, recorded_check
+from unsoftmax.learners.non_adaptive.low_rank_fit import fit_rank, measure, nuclear_norm
 from unsoftmax.models import Attention
 from unsoftmax.models.attention import Floats
 from unsoftmax.oracles import CallableOracle, Metered

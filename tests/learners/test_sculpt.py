@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.from_examples import learn_from_examples
-from unsoftmax.learners.sculpt import sculpt
-from unsoftmax.learners.sculpt_phases import Body, crude_sum, minimum_norm_point, row_patterns
+from unsoftmax.learners.from_examples.sculpt_phases import Body, crude_sum, minimum_norm_point, row_patterns
+from unsoftmax.learners.from_examples.sculpting import sculpt
 from unsoftmax.models import Attention, Floats
 from unsoftmax.results import Status
 from unsoftmax.symmetry import distance

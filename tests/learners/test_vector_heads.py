@@ -8,7 +8,7 @@ from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.vector_heads import VectorHeadsLearner, price
-from unsoftmax.learners.vector_heads_demixing import binary_patterns
+from unsoftmax.learners.vector_heads.demixing import binary_patterns
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.results import Floor

@@ -1,0 +1,94 @@
+"""Standard errors of a fitted layer, from the full normal matrix of scores and values."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from unsoftmax.learners.from_examples.data import Frame
+from unsoftmax.learners.from_examples.search import Candidate
+from unsoftmax.models import Floats
+from unsoftmax.results import Bounds
+
+LARGEST = 3_000  # parameters whose normal matrix is inverted; its memory grows with the square, its time with the cube
+CONFIDENT = 1.959964  # half-width of a 95% interval in standard deviations
+
+
+def error_bars(candidate: Candidate, frame: Frame, *, scalar: bool) -> Bounds | None:
+    """95% half-widths of W, V, c and b in the user's coordinates; None beyond ``LARGEST`` parameters.
+
+    The errors of the answers are taken as independent and of equal size, estimated with the degrees of freedom counted.
+    """
+    problem, heads = candidate.problem, candidate.heads
+    if candidate.unknowns > LARGEST:
+        return None
+    spare = problem.equations - candidate.unknowns
+    variance = candidate.fit.point.size**2 / max(spare, 1)
+    try:
+        covariance = variance * scipy.linalg.inv(normal_matrix(candidate), check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return None
+    queries, keys, tokens = problem.queries.shape[2], problem.keys.shape[2], problem.values.shape[2]
+    outputs, scores = problem.answers.shape[1], queries * heads * keys
+    score_part = covariance[:scores, :scores].reshape(queries, heads, keys, queries, heads, keys)
+    value_part = covariance[scores:, scores:].reshape(-1, outputs, covariance.shape[0] // outputs - scores // outputs, outputs)
+    directions = frame.query_map.shape[1]
+    W = np.empty((heads, len(frame.key_map), len(frame.query_map)))
+    c = np.empty((heads, len(frame.key_map)))
+    V = np.empty((heads, len(frame.value_map), outputs))
+    for h in range(heads):
+        block = score_part[:, h, :, :, h]
+        by_query = np.einsum("bi,ijkl,bk->bjl", frame.query_map, block[:directions, :, :directions], frame.query_map, optimize=True)
+        W[h] = _deviation(np.einsum("aj,bjl,al->ab", frame.key_map, by_query, frame.key_map, optimize=True))
+        c[h] = _deviation(np.einsum("aj,jl,al->a", frame.key_map, block[-1, :, -1], frame.key_map, optimize=True))
+        mine = slice(h * tokens, (h + 1) * tokens)
+        own = np.einsum("codo->cdo", value_part[mine][:, :, mine])
+        V[h] = _deviation(np.einsum("ac,cdo,ad->ao", frame.value_map, own, frame.value_map, optimize=True)) * frame.scale
+    b = _deviation(np.diag(value_part[heads * tokens, :, heads * tokens])) * frame.scale if candidate.extras.constant else None
+    if scalar:
+        V, b = V[:, :, 0], None if b is None else b[0]
+    return Bounds(kind="estimated", W=W, V=V, c=c if candidate.extras.query_bias else None, b=b)
+
+
+def normal_matrix(candidate: Candidate) -> Floats:
+    """``J^T J`` over all parameters, scores first: rows of J are products, so it needs no J.
+
+    The derivative of an answer in ``Theta_h`` is an outer product of the query with ``B = Cov_a(keys, tokens V_h)``.
+    """
+    problem, point, heads = candidate.problem, candidate.fit.point, candidate.heads
+    examples, stacked, length = point.patterns.shape
+    rows, outputs = problem.answers.shape
+    keys, tokens = problem.keys.shape[2], problem.values.shape[2]
+    patterns = point.patterns.reshape(examples, stacked // heads, heads, length)
+    spoken = np.einsum("elt,hto->ehlo", problem.values, point.values[: heads * tokens].reshape(heads, tokens, outputs))
+    mean_key = np.einsum("eqhl,elj->eqhj", patterns, problem.keys, optimize=True)
+    mean_spoken = np.einsum("eqhl,ehlo->eqho", patterns, spoken, optimize=True)
+    bend = np.einsum("eqhl,elj,ehlo->eqhjo", patterns, problem.keys, spoken, optimize=True)
+    bend -= mean_key[..., None] * mean_spoken[:, :, :, None]
+    bend = bend.reshape(rows, heads * keys, outputs)
+    if problem.kept is not None:
+        bend *= problem.kept[:, :, None]
+    queries = problem.queries.reshape(rows, -1)
+    asked, scores, columns = queries.shape[1], queries.shape[1] * heads * keys, point.features.shape[1]
+    total = np.zeros((scores + columns * outputs,) * 2)
+    corner = np.zeros((asked * asked, (heads * keys) ** 2))
+    side = np.zeros((asked * columns, heads * keys * outputs))
+    for start in range(0, rows, 256):  # in slices, so that no array outgrows the result
+        part = slice(start, start + 256)
+        pairs = bend[part] @ bend[part].transpose(0, 2, 1)
+        corner += _products(queries[part], queries[part]).T @ pairs.reshape(len(pairs), -1)
+        side += _products(queries[part], point.features[part]).T @ bend[part].reshape(len(pairs), -1)
+    total[:scores, :scores] = corner.reshape(asked, asked, heads * keys, heads * keys).transpose(0, 2, 1, 3).reshape(scores, scores)
+    mixed = side.reshape(asked, columns, heads * keys, outputs).transpose(0, 2, 1, 3).reshape(scores, -1)
+    total[:scores, scores:], total[scores:, :scores] = mixed, mixed.T
+    total[scores:, scores:] = np.kron(point.features.T @ point.features, np.eye(outputs))
+    return total
+
+
+def _products(left: Floats, right: Floats) -> Floats:
+    """All products of an entry of ``left`` with one of ``right``, row by row."""
+    return np.asarray((left[:, :, None] * right[:, None, :]).reshape(len(left), -1))
+
+
+def _deviation(variance: Floats) -> Floats:
+    return np.asarray(CONFIDENT * np.sqrt(np.maximum(variance, 0.0)))

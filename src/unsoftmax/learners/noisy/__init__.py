@@ -1,0 +1,7 @@
+"""One head from noisy, rounded or bounded answers, with error bars or certified intervals."""
+
+from unsoftmax.learners.noisy.certified import CertifiedHeadLearner
+from unsoftmax.learners.noisy.learner import NoisyHeadLearner
+from unsoftmax.learners.noisy.plan import queries_for
+
+__all__ = ["CertifiedHeadLearner", "NoisyHeadLearner", "queries_for"]

@@ -1,0 +1,161 @@
+"""Steps of a noisy recovery: values, pilot, recentred questions, and the judgement of a fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import chdtri, fdtri
+
+from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.noisy.design import frames, recentred, softened, tilted_keys
+from unsoftmax.learners.noisy.fit import SATURATED, Errors, Head, cost, fit, linear_start, predicted, standard_errors
+from unsoftmax.learners.noisy.low_rank import balanced_scores
+from unsoftmax.learners.noisy.probes import Probes, ask_pairs, ask_tokens
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.results import Floor
+
+# chance to keep a query bias or a constant that is not there, and to refuse a head that is one
+FALSE_BIAS = 1e-4
+FALSE_REFUSAL = 1e-7
+MAX_SHORTENINGS = 30
+# search for a token length at which scores are moderate
+SEARCH_STEPS = 40
+SEARCH_PAIRS = 8
+MODERATE_SCORES = (0.7, 2.0)
+
+
+def fit_values(singles: Probes) -> tuple[Head, float]:
+    """v and b from one-token answers by least squares, and the noise that they show."""
+    rows = np.pad(singles.last, ((0, 0), (0, 1)), constant_values=1.0)
+    found = np.asarray(np.linalg.lstsq(rows, singles.answers, rcond=None)[0], dtype=np.float64)
+    residual = singles.answers - rows @ found
+    noise = float(np.sqrt(residual @ residual / max(1, len(rows) - rows.shape[1])))
+    # answers that agree to the last bit still carry their own rounding
+    noise = max(noise, 2.0**-53 * float(np.abs(singles.answers).max()))
+    return Head.start(found[:-1], float(found[-1])), noise
+
+
+def find_norm(oracle: Oracle, copies: int, rng: np.random.Generator) -> float:
+    """A token length at which values stand out of the noise and scores are moderate, by doubling and halving from 1."""
+    norm, width = 1.0, oracle.width
+    for _ in range(SEARCH_STEPS):
+        head, noise = fit_values(ask_tokens(oracle, frames(rng, width + 4, width, norm)))
+        if np.linalg.norm(head.v) * norm > 10 * noise * np.sqrt(width):
+            break
+        norm *= 4
+    else:
+        raise TooNoisyError(
+            f"One-token answers show nothing but noise ({noise:.3g}) up to tokens of length {norm:.3g}. If v = 0 nothing can be "
+            "learned.",
+            evidence={"noise": noise, "length": norm},
+        )
+    went = 0
+    half = np.full(SEARCH_PAIRS, copies / 2)
+    for _ in range(SEARCH_STEPS):
+        keys = tilted_keys(rng, SEARCH_PAIRS, head.v, norm)
+        answers = ask_pairs(oracle, keys, half, half, frames(rng, SEARCH_PAIRS, width, norm)).answers - head.b
+        key = keys @ head.v
+        share = np.clip(np.abs(answers) / key, 0.0, SATURATED)
+        score = float(np.sqrt(np.mean(np.arctanh(share) ** 2)))
+        direction = -1 if score > MODERATE_SCORES[1] else 1 if score < MODERATE_SCORES[0] else 0
+        if direction == 0 or direction == -went:  # found, or stepped across
+            break
+        went = direction
+        norm *= 2.0**direction
+    return norm
+
+
+def ask_pilot(oracle: Oracle, head: Head, count: int, norm: float, copies: int, rng: np.random.Generator) -> list[Probes]:
+    """Balanced copies at random directions; shorter last tokens, then shorter keys, while answers saturate."""
+    asked: list[Probes] = []
+    key_norm, last_norm = norm, norm
+    left, moderate = count, False
+    while left:
+        # a few at a time until the answers move: a batch that saturates tells little but which way to go
+        size = left if moderate or len(asked) == MAX_SHORTENINGS else min(left, max(4, count // 32))
+        keys = tilted_keys(rng, size, head.v, key_norm)
+        half = np.full(size, copies / 2)
+        asked.append(ask_pairs(oracle, keys, half, half, frames(rng, size, head.width, last_norm)))
+        left -= size
+        saturated = np.abs(asked[-1].answers - head.b) > SATURATED * (keys @ head.v)
+        moderate = saturated.mean() <= 0.25
+        if not moderate:
+            last_norm /= 4
+            if last_norm < norm / 1024:
+                last_norm, key_norm = norm, key_norm / 4
+    return asked
+
+
+def ask_recentred(oracle: Oracle, head: Head, count: int, norm: float, copies: int, rng: np.random.Generator) -> Probes:
+    """Random directions, with the lengths and copies that ``head`` says tell most."""
+    keys = tilted_keys(rng, count, head.v, norm)
+    last = softened(head, keys, frames(rng, count, head.width, norm))
+    length, plus = recentred(head, keys, last, copies)
+    return ask_pairs(oracle, keys, plus, copies - plus, last * length[:, None])
+
+
+def biased(head: Head, probes: Probes, noise: float) -> bool:
+    """Whether balanced copies beside a zero token show a score, which only a query bias gives them."""
+    key = probes.keys @ head.v
+    answers = np.clip(probes.answers - head.b, -SATURATED * key, SATURATED * key)
+    copies = int(probes.plus[0] + probes.minus[0])
+    scores = balanced_scores(answers, key, np.zeros(len(key)), np.zeros(len(key)), copies)
+    # low-precision targets err a few times more here than on one token: a bias worth fitting is far larger
+    return bool(np.sum((scores * key / noise) ** 2) > 64 * chdtri(len(key), FALSE_BIAS))
+
+
+def simplest(head: Head, probes: Probes) -> tuple[Head, Errors]:
+    """Drop the query bias and the constant where the answers fit as well without (F test), and fit again."""
+    weight = np.ones(len(probes))
+    rounding = np.finfo(float).eps * float(np.abs(probes.answers).max())
+    freedom = max(1, len(probes) - head.free)
+    noise = max(cost(head, probes, weight) / freedom, rounding**2)
+    for c, b in ((True, True), (True, False), (False, True)):
+        trial = head.without(c=c, b=b)
+        dropped = head.free - trial.free
+        if not dropped:
+            continue
+        trial = fit(trial, probes)
+        if cost(trial, probes, weight) - noise * freedom < dropped * noise * fdtri(dropped, freedom, 1 - FALSE_BIAS):
+            return trial, standard_errors(trial, probes)
+    return head, standard_errors(head, probes)
+
+
+def refitted(head: Head, probes: Probes, noise: float, floor: Floor) -> Head:
+    """The fit from ``head``; where it got lost, the better of it and a fresh start from all unsaturated answers."""
+    head = fit(head, probes)
+    found, expected = lack_of_fit(head, probes, noise, floor)
+    if found <= expected:
+        return head
+    other = fit(linear_start(replace(head, W=np.zeros_like(head.W), left=None, right=None), probes), probes)
+    return min((head, other), key=lambda guess: lack_of_fit(guess, probes, noise, floor)[0])
+
+
+def check_fit(head: Head, probes: Probes, noise: float, floor: Floor) -> None:
+    """Refuse a fit whose residuals are larger than the noise that one-token answers show by themselves."""
+    found, expected = lack_of_fit(head, probes, noise, floor)
+    if found > expected:
+        raise NotInFamilyError(
+            f"No single head explains the answers: they miss the best fit by {found:.3g} (rms), but one-token answers show a noise "
+            f"of only {noise:.3g}. The target may have several heads, positions or a network behind it (run `unsoftmax diagnose`), "
+            "or scores so steep that the fit got lost (allow more queries, or shorter tokens with `max_norm`).",
+            evidence={"residual": found, "noise": noise, "allowed": expected},
+            model=head.model(),
+        )
+
+
+def lack_of_fit(head: Head, probes: Probes, noise: float, floor: Floor) -> tuple[float, float]:
+    """Root mean square residual of the pairs, and the largest that noise alone explains."""
+    single = probes.single
+    residual = (probes.answers - predicted(head, probes))[~single]
+    freedom = max(1, len(residual) - (head.free - head.width - head.with_b))
+    found = float(np.sqrt(residual @ residual / freedom))
+    largest = float(np.abs(probes.answers).max())
+    # few one-token answers may all happen to be rounded the same way: what the floor says is noise as well
+    told = {"rounded": (floor.step or 0.0) / np.sqrt(12), "float32": 2.0**-24 * largest, "float16": 2.0**-11 * largest}
+    noise = max(noise, told.get(floor.kind, 0.0))
+    # low-precision arithmetic errs more on 65 tokens than on one; random noise and rounding do not
+    allowance = 1.0 if floor.kind in ("noisy", "rounded") else 24.0
+    ratio = float(np.sqrt(fdtri(freedom, max(1, int(single.sum()) - head.width - 1), 1 - FALSE_REFUSAL)))
+    return found, max(noise * allowance * ratio, 2.0**-46 * largest)

@@ -1,0 +1,260 @@
+"""One softmax head of any rank from exact answers.
+
+Every functional of W is read in a random rotation on both sides, so that no head looks special: heavy rows, tiny columns and zeros
+in the values all become generic numbers of one known size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.learners.one_head.positions import PositionReader, is_causal, loud_values, read_pairs
+from unsoftmax.learners.one_head.score_matrix import read_score_matrix
+from unsoftmax.learners.one_head.scores import BATCH_NUMBERS, SATURATED, ScoreReader, Values, copies
+from unsoftmax.linalg import orthonormal
+from unsoftmax.models import Attention, Floats
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.results import Bounds, Floor, Learned
+
+SEPARATION = 2.0**-60  # last tokens against keys where nothing forbids it: their own value and score drop below the rounding
+NEAREST = 0.25  # last tokens against keys otherwise: keeps the frames well conditioned
+SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
+CAREFUL = 0.15  # the same for the first column, because a few probes tell its size only roughly
+LARGEST_GAIN = 2.0**120  # a W that shows no score at this magnification is zero
+LOW_RANK_GROWTH = 32.0  # of errors in W that is known through a basis of its range (measured: 3 to 100)
+READABLE = 12.0  # scores beyond this are not trusted to tell the size of others
+RESIZES = 4  # times that a whole set of keys is asked again because one of them saturates
+SEARCH = 24  # steps of a search for the right size; each covers many powers of two
+AMBIGUITY = (
+    "The parameters are unique in this form: W, v, c and b are determined by the function. "
+    "A target built from query and key matrices has W = Wk^T Wq / sqrt(r): those two are known only through W, "
+    "and a key bias not at all."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OneHeadLearner:
+    """Recover one head (W, V, c, b) in ``d + r(2d - r)`` queries, ``d`` more for a query bias, and about a dozen more.
+
+    With m-fold answers a score query reads ``m`` numbers: ``d + ceil(d/m) r + ceil(r/m) (d - r)`` and the dozen; finding the rank
+    costs two queries with scalar answers, a column otherwise.
+
+    Attributes:
+        rank: rank of W; None finds it.
+        max_norm: no token longer than this is sent.
+        floor: precision of the answers.
+        zero_answer: the raw answer ``(1, …)`` to the one-token sequence ``[0]``, where it was already asked.
+    """
+
+    rank: int | None = None
+    max_norm: float | None = None
+    floor: Floor = Floor()  # noqa: RUF009 - frozen
+    zero_answer: Floats | None = None
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Ask for the values, the biases, the scale of the scores, columns of W, and its remaining rows."""
+        d = oracle.width
+        last = LastPosition(oracle)
+        phase(oracle, "values")
+        zero = oracle(np.zeros((1, 1, d))) if self.zero_answer is None else self.zero_answer
+        everywhere = zero.ndim == 3
+        values = self._values(oracle, zero, everywhere, rng)
+        c, key_size = self._query_bias(last, values, rng)
+        free = not np.any(c) and self.max_norm is None
+        causal = everywhere and is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng)
+        if everywhere and not free and values.usable == d:
+            phase(oracle, "pairs")
+            W, c, noise = read_pairs(oracle, values, min(key_size, self._longest_key()), causal, self.floor, rng)
+            rank = int(np.linalg.matrix_rank(W, tol=noise * d))
+        else:
+            template = ScoreReader(last, values, key_size, 1.0, c)
+            if everywhere and free:
+                template = PositionReader(oracle, values, key_size, 1.0, c, causal=causal)
+            reader = self._scale(template, free, rng)
+            told = d if everywhere and free else self.rank
+            W, rank, noise = (np.zeros((d, d)), 0, 0.0) if reader is None else read_score_matrix(reader, self.floor, told, rng)
+        if not np.isfinite(W).all():
+            raise NotInFamilyError(
+                "The answers to two tokens are no mean of the answers to one: several heads whose values cancel, or no head.",
+                evidence={"copies_deviation": float("inf")},
+            )
+        scalar = zero.ndim == 1
+        model = Attention(
+            W=W[None],
+            V=values.V.T if scalar else values.V[None],
+            c=c[None] if np.any(c) else None,
+            b=(values.b[0] if scalar else values.b) if np.any(values.b) else None,
+        )
+        return Learned(
+            model=model,
+            ambiguity=AMBIGUITY,
+            bounds=self._bounds(model, noise, rank),
+            evidence={"rank": rank, "causal": causal},
+        )
+
+    def _bounds(self, model: Attention, noise: float, rank: int) -> Bounds:
+        """Error bars from the errors of the answers; in low rank they pass through a basis that has errors itself."""
+        precision = 4 * self.floor.relative
+        assert model.V is not None
+        return Bounds(
+            kind="estimated",
+            W=np.full(model.W.shape, 2 * noise * (1.0 if rank in (0, model.width) else LOW_RANK_GROWTH)),
+            V=np.full(model.V.shape, precision * float(np.abs(model.V).max())),
+            c=np.full(model.c.shape, 16 * precision * float(np.abs(model.c).max())),
+            b=np.full(model.b.shape, precision * float(np.abs(model.b).max())),
+        )
+
+    def _values(self, oracle: Oracle, zero: Floats, everywhere: bool, rng: np.random.Generator) -> Values:
+        """The value of each axis: ``d`` one-token queries; 2 in all where every position answers and the scores allow it."""
+        d = oracle.width
+        b = zero.reshape(-1)
+        # a long token drowns a constant, a rounding step or noise; without any of them its length does not matter
+        size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
+        size = size if self.max_norm is None else _inside(self.max_norm)
+        if everywhere and self.max_norm is None and self.floor.kind == "exact":
+            V = loud_values(oracle, b, rng)
+        else:
+            V = np.empty((d, len(b)))
+            step = max(1, BATCH_NUMBERS // d)
+            for at in range(0, d, step):
+                tokens = np.eye(min(step, d - at), d, at) * size
+                V[at : at + step] = oracle(tokens[:, None]).reshape(len(tokens), -1)
+            V = (V - b) / size
+        if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
+            raise NotIdentifiableError(
+                f"Every one-token answer equals {b[0]:.6g}: the value vector v is zero, so the attention weights never show and "
+                "W (and c) cannot be identified. Ask a target whose answers depend on its tokens."
+            )
+        return Values.of(V, b, self.floor)
+
+    def _noise(self, values: Values, key_size: float) -> float:
+        """Size of a score that is nothing but rounding, for keys of this size."""
+        worth = key_size * float(np.linalg.norm(values.worth[:, -1])) / float(np.sqrt(len(values.V)))
+        return 64 * (self.floor.of(float(np.abs(values.b).max())) / worth + self.floor.relative)
+
+    def _longest_key(self) -> float:
+        """Largest key size: a key is up to 2 long before scaling, or 3 with vector answers."""
+        return np.inf if self.max_norm is None else _inside(self.max_norm) / 3.0
+
+    def _query_bias(self, oracle: Oracle, values: Values, rng: np.random.Generator) -> tuple[Floats, float]:
+        """The bias c from keys before a zero token, and the key size to use; 1 query without a bias, about ``d + 6`` with one."""
+        phase(oracle, "query bias")
+        d = oracle.width
+        worth = float(np.linalg.norm(values.worth[:, -1])) / np.sqrt(d)
+        size = min(max(2.0**30, self.floor.absolute * 2.0**54 / worth), self._longest_key())
+
+        def scores(functionals: Floats) -> Floats:
+            reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
+            return np.asarray(size * reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0])
+
+        first = np.abs(scores(orthonormal(d, rng, rows=1))).max()
+        if first <= self._noise(values, size):
+            return np.zeros(d), size
+        rotation = orthonormal(d, rng)
+        for _ in range(SEARCH):
+            seen = np.abs(scores(rotation[: max(2, values.usable)]))
+            rms = float(np.sqrt(np.mean(seen**2)))
+            if not np.isfinite(rms):
+                size /= 2.0**10
+            elif rms > 2 * SCORE:
+                size *= SCORE / rms
+            elif rms < SCORE / 4 and size < self._longest_key():
+                size = min(size * SCORE / max(rms, 1e-9), self._longest_key())
+            else:
+                break
+        for _ in range(RESIZES):
+            read = scores(rotation)
+            rms = float(np.sqrt(np.mean(read**2)))
+            if np.abs(read).max() <= SATURATED:
+                break
+            size *= SCORE / rms if np.isfinite(rms) else 0.25
+        else:
+            raise NotInFamilyError(
+                f"Keys before a zero token saturate the softmax at every length down to {size:.1g}; no query bias does that. "
+                "The target is not a softmax head on its raw tokens (positions, or a norm before the scores)."
+            )
+        reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
+        zeros = np.zeros((d, 1))
+        return reader.frame(rotation).refined(zeros, read / size, zeros)[:, 0], size * min(1.0, SCORE / rms)
+
+    def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> ScoreReader | None:
+        """A reader whose scores are of size ``SCORE``, or None if W is zero; then a test that one softmax answers."""
+        phase(template.oracle, "scale")
+        d = len(template.c)
+        reader = self._at_gain(template, SCORE * np.sqrt(d), free)
+        for _ in range(SEARCH):
+            some_keys, some_tokens = reader.samples
+            keys = reader.keys(orthonormal(d, rng, rows=min(d, some_keys)))
+            tokens = _away(orthonormal(d, rng, rows=min(d, some_tokens)), reader.values)
+            seen = np.abs(reader.products(keys, tokens, retries=0)[0]) * reader.gain
+            noise = self._noise(reader.values, reader.key_size)
+            size = float(np.sqrt(np.mean(seen**2)))
+            if not np.isfinite(size) or seen.max() > READABLE:
+                reader = self._at_gain(template, reader.gain / min(2.0**12, max(2.0, seen.max())), free)
+                continue
+            louder = self._at_gain(template, min(LARGEST_GAIN, reader.gain * 2.0**24), free)
+            if size > 32 * noise:
+                reader = self._at_gain(template, reader.gain * CAREFUL / size, free)
+                break
+            if louder.gain <= reader.gain:
+                if size <= noise:
+                    return None
+                break
+            reader = louder
+        self._one_softmax(reader, rng)
+        return reader
+
+    def _at_gain(self, template: ScoreReader, gain: float, free: bool) -> ScoreReader:
+        """The reader whose keys and tokens multiply to ``gain``, or as near as the limits allow."""
+        if free:  # tiny tokens, huge keys
+            key = max(float(np.sqrt(gain / SEPARATION)), template.key_size)
+            return replace(template, key_size=key, token_size=gain / key)
+        longest = NEAREST * template.key_size
+        return replace(template, token_size=min(gain / template.key_size, longest), longest=longest)
+
+    def _one_softmax(self, reader: ScoreReader, rng: np.random.Generator) -> None:
+        """Two copies of a key must count exactly twice as much as one; 2 queries."""
+        d = len(reader.c)
+        key = reader.key_size * reader.keys(orthonormal(d, rng, rows=1))
+        token = reader.token_size * _away(orthonormal(d, rng, rows=1), reader.values)
+        last = LastPosition(reader.oracle)
+        one = reader.values.read(last(np.stack([key, token], axis=1)))
+        two = reader.values.read(last(np.stack([key, key, token], axis=1)))
+        low, high = token @ reader.values.worth, key @ reader.values.worth
+        span = high - low
+        share = np.array([((answer - low) @ span.T).item() for answer in (one, two)]) / float(np.sum(span**2))
+        off_line = max(float(np.abs(answer - low - s * span).max()) for answer, s in zip((one, two), share, strict=True))
+        expected = 2 * share[0] / (1 + share[0])
+        error = max(abs(share[1] - expected), off_line / float(np.linalg.norm(span)))
+        if not error <= 16 * self._noise(reader.values, reader.key_size):
+            raise NotInFamilyError(
+                f"Two copies of a key should weigh {expected:.9g} of the answer if one softmax head answers, "
+                f"but weigh {share[1]:.9g} (deviation {error:.2g}). The target has several heads, positions, or something else "
+                "between tokens and answer.",
+                evidence={"copies_deviation": error},
+            )
+
+
+def _inside(max_norm: float) -> float:
+    """A length that stays below ``max_norm`` however the norm is rounded."""
+    return max_norm * (1 - 2.0**-30)
+
+
+def _away(tokens: Floats, values: Values) -> Floats:
+    """Flip tokens so that their value is opposite to that of the keys: the answer then spans both."""
+    return np.asarray(tokens * np.where(tokens @ values.directions[:, :1] > 0, -1.0, 1.0))
+
+
+def price(width: int, *, outputs: int = 1, rank: int | None = None, bias: bool = False) -> list[tuple[str, int, int]]:
+    """What ``OneHeadLearner`` asks beyond the zero token: (phase, queries, tokens); full rank if ``rank`` is None."""
+    usable = min(width, outputs)
+    r = width if rank is None else rank
+    length = usable + copies(usable)
+    columns, rows = r * -(-width // usable), (width - r) * -(-r // usable)
+    asked = [("values", width, width), ("query bias", 1, 2), ("scale", 4 if usable == 1 else 3, 9)]
+    if bias:
+        asked[1] = ("query bias", 1 + 4 + -(-width // usable), (5 + -(-width // usable)) * length)
+    return [*asked, ("columns", columns, columns * length), ("rows", rows, rows * length)]

@@ -1,0 +1,145 @@
+"""Answers at every position: one query reads the values of many tokens, another all products with one group of keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax.learners.one_head.scores import RETRIES, SATURATED, ScoreReader, Values, log_weights, refuse_saturated
+from unsoftmax.linalg import orthonormal
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.results import Floor
+
+LOUD = 2.0**70  # size of the tokens that win all attention: ordinary tokens and the constant vanish beside them
+ASKING = 2.0**20  # size of the tokens that attend to them: large, so that W x outweighs a query bias
+NAMING = 2.0**-16  # step of the factors that tell which loud token was looked at
+SEARCH = 12  # changes of size before giving up
+ASKERS = 16  # asking tokens per direction: few loud directions are then missed
+
+
+def loud_values(oracle: Oracle, b: Floats, rng: np.random.Generator) -> Floats:
+    """V ``(width, outputs)`` from two queries, and one more for every direction that no position attended to.
+
+    Loud tokens ``± S t_i`` (a random rotation), then many asking tokens. At each asking position the softmax picks one loud
+    token and the answer is that token's value. Asked again with factors ``1 + i * NAMING``, the ratio of the two answers names i.
+    """
+    d = oracle.width
+    rotation = orthonormal(d, rng)
+    loud = LOUD * np.vstack([rotation, -rotation])
+    names = 1.0 + NAMING * np.arange(1, 2 * d + 1)
+    asking = ASKING * rng.normal(size=(ASKERS * d, d)) / np.sqrt(d)
+    plain, named = (oracle(np.vstack([f * loud, asking])[None])[0, 2 * d :] for f in (1.0, names[:, None]))
+    strongest = np.argmax(np.abs(plain), axis=1)[:, None]
+    size = np.take_along_axis(plain, strongest, axis=1)
+    factor = np.take_along_axis(named, strongest, axis=1) / np.where(size == 0, 1.0, size)
+    winner = np.rint((factor[:, 0] - 1.0) / NAMING).astype(int) - 1
+    clean = (np.abs(factor[:, 0] - 1.0 - NAMING * (winner + 1)) < 1e-3 * NAMING) & (winner >= 0) & (winner < 2 * d)
+    clean &= np.abs(named - factor * plain).max(axis=1) <= 1e-9 * np.abs(size[:, 0])
+    values = np.full((d, len(b)), np.nan)
+    for place in np.flatnonzero(clean):
+        sign = 1.0 if winner[place] < d else -1.0
+        values[winner[place] % d] = sign * plain[place] / LOUD
+    missed = np.isnan(values[:, 0])
+    if missed.any():
+        values[missed] = (oracle(ASKING * rotation[missed][:, None])[:, 0] - b) / ASKING
+    return np.asarray(rotation.T @ values)
+
+
+def is_causal(oracle: Oracle, V: Floats, b: Floats, size: float, rng: np.random.Generator) -> bool:
+    """Whether the first of two tokens is answered as if it stood alone; 1 query. ``size``: small enough for even weights."""
+    pair = size * rng.normal(size=(2, len(V))) / np.sqrt(len(V))
+    first = oracle(pair[None])[0, 0] - b
+    alone, mixed = pair[0] @ V, pair.mean(axis=0) @ V
+    return bool(np.linalg.norm(first - alone) < np.linalg.norm(first - mixed))
+
+
+@dataclass(frozen=True, eq=False)
+class PositionReader(ScoreReader):
+    """A score reader for targets that answer at every position: all tokens share one query per group of keys.
+
+    Needs tokens that vanish beside the keys (no query bias, no norm limit): each of them then counts as one more zero score.
+    """
+
+    causal: bool = False
+
+    @property
+    def samples(self) -> tuple[int, int]:
+        """Keys and tokens that one query can take."""
+        return self.values.usable, 8
+
+    def _ask_all(self, group: Floats, tokens: Floats) -> Floats:
+        """Products ``(n, k)`` from one sequence ``[keys, tokens]``."""
+        n, k = len(group), len(tokens)
+        sequence = np.vstack([self.key_size * group, self.token_size * tokens])
+        answers = self.values.read(self.oracle(sequence[None])[0, n:])
+        counts = np.arange(1, k + 1) if self.causal else np.full(k, k)
+        worth = np.broadcast_to(self.key_size * (group @ self.values.worth), (k, n, answers.shape[1]))
+        scores = log_weights(worth, self.token_size * (tokens @ self.values.worth), answers) + np.log(counts)[:, None]
+        return np.asarray(scores.T / self.gain)
+
+    def products(self, keys: Floats, tokens: Floats, retries: int = RETRIES) -> tuple[Floats, Floats]:
+        """Products ``(n, k)``: one query per group of keys, whatever the number of tokens; again if a score saturates."""
+        usable = self.values.usable
+        result = np.empty((len(keys), len(tokens)))
+        ratios = np.empty_like(result)
+        for at in range(0, len(keys), usable):
+            reader = self
+            result[at : at + usable] = reader._ask_all(keys[at : at + usable], tokens)
+            for _ in range(retries):
+                if np.abs(result[at : at + usable]).max() * reader.gain <= SATURATED:
+                    break
+                reader = replace(reader, token_size=reader.token_size / 4)
+                result[at : at + usable] = reader._ask_all(keys[at : at + usable], tokens)
+            ratios[at : at + usable] = reader.ratio
+        refuse_saturated(result, retries)
+        return result, ratios
+
+
+def read_pairs(
+    oracle: Oracle, values: Values, size: float, causal: bool, floor: Floor, rng: np.random.Generator
+) -> tuple[Floats, Floats, float]:
+    """W, c and the error of W's entries from one query ``[0 … 0, u_1 … u_d]``; two if causal, and more for each change of size.
+
+    The zero tokens have score 0, so position j tells ``u_i·(W u_j + c)`` for every i, and a zero position tells ``u_i·c``.
+    Needs values that tell d tokens apart (``values.usable == width``).
+    """
+    d = oracle.width
+    rotation = orthonormal(d, rng)
+    for _ in range(SEARCH):
+        orders = (np.arange(d), np.arange(d)[::-1]) if causal else (np.arange(d),)
+        scores = [_pair_scores(oracle, values, size * rotation[order], causal) for order in orders]
+        table = scores[0]
+        if causal:  # the reversed sequence tells what the first could not see yet
+            table = np.vstack([table[:1], np.where(np.tri(d, dtype=bool), table[1:], scores[1][1:][::-1, ::-1])])
+        largest = float(np.abs(table).max())
+        if largest <= 8.0:
+            spread = float(np.sqrt(np.mean((table[1:] - table[0]) ** 2)))
+            if spread > 0.1 or largest > 1.0:
+                break
+            size *= min(16.0, float(np.sqrt(0.4 / max(spread, 1e-3))))
+        else:
+            size /= 4.0 if not np.isfinite(largest) else min(4.0, float(np.sqrt(largest / 4.0)))
+    c = rotation.T @ table[0] / size
+    noise = 4 * d * floor.relative * float(np.linalg.cond(values.worth)) / size**2  # d tokens share the weight of one answer
+    return np.asarray(rotation.T @ (table[1:] - table[0]).T @ rotation / size**2), np.asarray(c), noise
+
+
+def _pair_scores(oracle: Oracle, values: Values, tokens: Floats, causal: bool) -> Floats:
+    """Scores ``(1 + d, d)`` of every token: at a zero position that sees them all (row 0), then at each token."""
+    d = len(tokens)
+    zeros = np.zeros((max(1, round(float(np.sqrt(d)))), d))
+    sequence = np.vstack([zeros, tokens, zeros[:1]])
+    answers = values.read(oracle(sequence[None])[0, len(zeros) :])
+    answers = np.vstack([answers[-1:], answers[:-1]])  # the zero at the end sees every token, causal or not
+    counts = np.log(len(zeros) + (np.arange(d + 1) == 0 if causal else 1))
+    systems = np.broadcast_to(tokens @ values.worth, (d + 1, d, d))
+    if causal:
+        weights = np.linalg.solve(systems.swapaxes(-1, -2), answers[..., None])[..., 0]
+        seen = np.vstack([np.ones((1, d), dtype=bool), np.tri(d, dtype=bool)])
+        rest = 1.0 - np.where(seen, weights, 0.0).sum(axis=1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            scores = np.log(np.maximum(np.where(seen, weights, 1.0), 0.0)) - np.log(np.maximum(rest, 0.0))
+        return np.asarray(np.where(seen, scores + counts[:, None], 0.0))
+    return np.asarray(log_weights(systems, np.zeros((d + 1, d)), answers) + counts)

@@ -1,0 +1,159 @@
+"""From jumps to heads: hyperplanes, values, and every head's scores, while the others are silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.learners.scalar_heads.clusters import Members, Sample, check_members, fit_members, measure_cluster, open_cluster
+from unsoftmax.learners.scalar_heads.flat import activation
+from unsoftmax.learners.scalar_heads.measure import Background, Heads, Readings, improve, measure
+from unsoftmax.learners.scalar_heads.pairs import Pairs, run_together
+from unsoftmax.learners.scalar_heads.sketch import Cluster, Sketch, first_station, read_normal
+from unsoftmax.learners.scalar_heads.walk import ZOOM, Crossing, Line, Scales
+from unsoftmax.models import Floats
+
+LEVELS = 2.0**-30  # sums of levels agree to this, relative to the largest
+FAR = -(2.0**20)  # far to the left on any line
+
+
+def sketch_heads(
+    pairs: Pairs, line: Line, crossings: list[Crossing], height: float, size: float, scales: Scales, *, merge: bool = False
+) -> Sketch:
+    """Hyperplanes of all heads; ``height`` is the level far to the left, ``size`` that of the largest.
+
+    With ``merge`` jumps that are not one head's are read as if they were, and hyperplanes almost alike become one.
+    """
+    if merge and any(not crossing.single and crossing.zoom > ZOOM for crossing in crossings):
+        raise NotIdentifiableError("Some jumps are not one head's even when magnified: they are merged only at a lower zoom.")
+    singles = [crossing for crossing in crossings if crossing.single or merge]
+    shared = [crossing for crossing in crossings if not (crossing.single or merge)]
+    tasks = [read_normal(line, crossing, biased=scales.biased) for crossing in singles]
+    tasks += [open_cluster(line, crossing, size, biased=scales.biased) for crossing in shared]
+    results = run_together(tasks, pairs.respond_to)
+    normals, offsets = [r[0] for r in results[: len(singles)]], [r[1] for r in results[: len(singles)]]
+    clusters = [Cluster([i], single=True) for i in range(len(singles))]
+    jumps = [crossing.jump for crossing in singles]
+    left = sum(crossing.jump for crossing in singles if crossing.slope < 0.0)
+    members: Members
+    for members in results[len(singles) :]:
+        rate = members.normals @ line.along
+        moving = np.linalg.norm(members.normals, axis=1) > 1e-7 * np.linalg.norm(members.normals, axis=1).max()
+        units = []
+        for side in (rate > 0.0, rate < 0.0):
+            if not (chosen := np.flatnonzero(side & moving)).size:
+                continue
+            lead = chosen[int(np.argmax(np.abs(rate[chosen])))]
+            units.append(len(normals))
+            normals.append(members.normals[lead])
+            offsets.append(float(members.offsets[lead]))
+            jumps.append(float(members.values[chosen].sum()))
+            left += jumps[-1] if rate[lead] < 0.0 else 0.0
+        clusters.append(Cluster(units, single=False))
+    step = line.step * line.direction
+    rest, rest_left = float(pairs.total @ step) - sum(jumps), height - left
+    extra = _unswitched(pairs, line, rest, rest_left, size, biased=scales.biased)
+    rows, shifts = np.array(normals).reshape(-1, len(step)), np.array(offsets)
+    if not len(rows) or not np.isfinite(rows).all() or not np.linalg.norm(rows, axis=1).all():
+        raise NotIdentifiableError("Answers depend on the tokens, but no jump was found that one head explains.")
+    if merge:
+        rows, shifts = _merged(rows, shifts)
+        clusters = [Cluster([i], single=True) for i in range(len(rows))]
+    ratios = np.abs(shifts) / np.linalg.norm(rows, axis=1)
+    reach = float(np.median(ratios[ratios > 1e-6 * ratios.max()])) if scales.biased and ratios.any() else line.reach
+    return Sketch(step, reach, rows, shifts, clusters, extra, scales.biased)
+
+
+def _merged(normals: Floats, offsets: Floats) -> tuple[Floats, Floats]:
+    """One hyperplane, the mean, for all that agree to five hundredths."""
+    rows = np.column_stack([normals, offsets])
+    groups: list[list[int]] = []
+    for i, row in enumerate(rows):
+        near = [group for group in groups if np.linalg.norm(row - rows[group[0]]) < 0.05 * np.linalg.norm(row)]
+        (near[0] if near else groups).append(i if near else [i])  # type: ignore[arg-type]
+    means = np.array([rows[group].mean(axis=0) for group in groups])
+    return means[:, :-1], means[:, -1]
+
+
+def _unswitched(pairs: Pairs, line: Line, rest: float, rest_left: float, size: float, *, biased: bool) -> Floats:
+    """Activation of the one head with W = 0, if what the others leave over behaves like one; no head if nothing is left over."""
+    double, plain = pairs.respond_to([line.probe(FAR, ZOOM, (2, 1)), line.probe(FAR, ZOOM)])
+    lift = (double - plain) / ZOOM
+    close = LEVELS * size
+    if max(abs(rest), abs(rest_left), abs(lift)) <= close:
+        return np.zeros(0)
+    for on, raised in ((0.5, 2.0 / 3.0), (1.0, 1.0), (0.0, 0.0)):
+        if abs(rest_left - on * rest) <= close and abs(lift - (raised - on) * rest) <= close and (biased or on == 0.5):
+            return np.array([on])
+    raise NotIdentifiableError(
+        "The jumps found do not add up to the sum of all V: two heads may jump at the same place in opposite directions.",
+        evidence={"left_over": rest / size},
+    )
+
+
+@dataclass
+class Measured:
+    """All heads, and the questions that each was read from: readings of single heads, samples of clusters."""
+
+    heads: Heads
+    readings: dict[int, Readings]
+    samples: list[tuple[list[int], Sample]]
+
+
+def measure_heads(pairs: Pairs, sketch: Sketch, values: Floats, bias: Floats | None, *, rng: np.random.Generator) -> Measured:
+    """Measure every cluster at its own station: single heads row by row, others by a joint fit; a head without W comes last."""
+    tasks = []
+    lone = values[len(sketch.normals) :]
+    for cluster in sketch.clusters:
+        place, on = first_station(sketch, cluster, rng=rng)
+        level = on @ values[: len(on)]
+
+        def background(u: Floats, x: Floats, ratio: Floats | float, level: Floats = level) -> Floats:
+            return np.asarray(u @ level + (u @ lone.sum(axis=0)) * activation(bias, u, ratio))
+
+        place.background = background
+        if cluster.single:
+            tasks.append(measure(place, values[cluster.units[0]], biased=sketch.biased))
+        else:
+            tasks.append(measure_cluster(place, biased=sketch.biased, rng=rng))
+    width = len(sketch.step)
+    scores: list[Floats] = []
+    vectors: list[Floats] = []
+    readings: dict[int, Readings] = {}
+    samples: list[tuple[list[int], Sample]] = []
+    for cluster, result in zip(sketch.clusters, run_together(tasks, pairs.respond_to), strict=True):
+        if cluster.single:
+            readings[len(scores)] = result[1]
+            scores.append(result[0])
+            vectors.append(values[cluster.units[0]])
+        else:
+            samples.append((list(range(len(scores), len(scores) + len(result[0]))), result[2]))
+            scores += list(result[0])
+            vectors += list(result[1])
+    for value in lone:
+        own = np.zeros((width, width + 1))
+        own[:, width] = 0.0 if bias is None else bias
+        scores.append(own)
+        vectors.append(value)
+    return Measured(Heads(np.array(scores), np.array(vectors)), readings, samples)
+
+
+def refine(measured: Measured, *, biased: bool) -> Measured:
+    """Read everything again with what the other heads really add, now that they are known; no questions."""
+    heads = measured.heads
+    for _ in range(3):
+        heads = improve(heads, measured.readings, biased=biased)
+        for members, sample in measured.samples:
+            scores, values = heads.scores.copy(), heads.values.copy()
+            fitted = fit_members(heads.scores[members], heads.values[members], sample, _all_but(heads, members), biased=biased)
+            scores[members], values[members] = fitted
+            heads = Heads(scores, values)
+    for members, sample in measured.samples:
+        check_members(heads.scores[members], heads.values[members], sample, _all_but(heads, members), biased=biased)
+    return Measured(heads, measured.readings, measured.samples)
+
+
+def _all_but(heads: Heads, members: list[int]) -> Background:
+    return lambda u, x, ratio: heads.others(members, u, x, ratio)

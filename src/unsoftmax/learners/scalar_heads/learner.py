@@ -1,0 +1,274 @@
+"""Several heads behind scalar answers: heads found by walking, told apart by saturation, measured one at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.learners.scalar_heads.build import Measured, measure_heads, refine, sketch_heads
+from unsoftmax.learners.scalar_heads.clusters import ROUNDING, members_error
+from unsoftmax.learners.scalar_heads.flat import flat_heads, lone_bias, narrow_heads, refine_bias
+from unsoftmax.learners.scalar_heads.measure import Heads, Readings, better_station, expected_error, measure
+from unsoftmax.learners.scalar_heads.pairs import Pairs, run_together
+from unsoftmax.learners.scalar_heads.sketch import Sketch, read_values, read_values_again
+from unsoftmax.learners.scalar_heads.walk import ZOOM, ZOOM_LIMIT, Line, find_scales, walk
+from unsoftmax.models import Attention
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor, Learned
+from unsoftmax.symmetry import canonical
+
+LONG = 2.0**10  # one-token questions: long enough that a constant b does not cost digits of V
+FRESH = 24  # sequences of the learner's own check
+WORST = 1e-7  # heads that rounding alone moves further than this are not told apart
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarHeadsLearner:
+    """Recover any number of heads, with biases c and constant b, from exact scalar answers.
+
+    With H heads of width d about ``H * (d**2 + 4 * d + 22) + d + 70`` questions (see ``price``), where the parameters alone are
+    ``H * (d**2 + d)``. A long step u turns each sigmoid of a two-token answer into a jump; along a line of x each head jumps once,
+    and where one head is between its levels all others are 0 or 1, so that it is read alone, to rounding. Heads that share all
+    hyperplanes are split by copies of the tokens. Assumes exact float64 answers and tokens as long as it likes.
+
+    Attributes:
+        heads: how many heads there are at most; None finds the number (always done).
+        accuracy: heads whose expected relative error is larger are measured again from a better place.
+        max_norm: no longer token is sent; the method needs long tokens and refuses where they are forbidden.
+        floor: how coarse the answers are.
+        attempts: lines tried before giving up.
+    """
+
+    heads: int | None = None
+    accuracy: float = 6e-13
+    max_norm: float | None = None
+    floor: Floor = field(default_factory=Floor)
+    attempts: int = 3
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Ask, and return the heads in canonical form."""
+        if self.floor.kind != "exact":
+            raise TooNoisyError(
+                f"Answers are {self.floor.kind}; several heads behind scalar answers are told apart only by exact float64 answers."
+            )
+        pairs, shape = _one_token(oracle, self.max_norm, rng)
+        refusal: RefusalError | None = None
+        for attempt in range(self.attempts):
+            try:
+                found, evidence = self._attempt(pairs, rng, points=24 * 2**attempt)
+            except NotIdentifiableError as error:
+                refusal = error
+                continue
+            except np.linalg.LinAlgError:  # readings of heads that do not separate
+                refusal = NotIdentifiableError("The heads found do not separate: their readings determine no W.")
+                continue
+            model = _model(found, pairs.constant, shape)
+            if evidence["expected_error"] > WORST:
+                refusal = _too_close(canonical(model), evidence["expected_error"], evidence)
+                continue
+            phase(oracle, "check")
+            misfit = _misfit(oracle, model, found, rng)
+            evidence |= {"own_check": misfit, "attempts": attempt + 1}
+            # A model with the right heads misses only by their errors; one with two heads merged by the distance between them.
+            if misfit <= min(2e-9, 1e-11 + 300.0 * evidence["expected_error"]):
+                return self._learned(model, evidence)
+            refusal = _mismatch(canonical(model), misfit, evidence)
+        assert refusal is not None  # an attempt either returns or refuses
+        if isinstance(refusal, NotIdentifiableError) and refusal.model is None:
+            refusal = self._merged(pairs, shape, rng) or refusal
+        raise refusal
+
+    def _merged(self, pairs: Pairs, shape: tuple[int, ...], rng: np.random.Generator) -> RefusalError | None:
+        """Heads that cannot be told apart, read as one: the refusal then carries the merged model and how far it can be trusted."""
+        for limit in (ZOOM_LIMIT, ZOOM):  # magnified as far as possible heads show two jumps to merge, else one jump for all
+            try:
+                found, evidence = self._attempt(pairs, rng, points=24, limit=limit, merge=True)
+            except (NotIdentifiableError, np.linalg.LinAlgError):
+                continue
+            model = _model(found, pairs.constant, shape)
+            phase(pairs.oracle, "check")
+            misfit = _misfit(pairs.oracle, model, found, rng)
+            if misfit < 0.1:
+                return _too_close(canonical(model), misfit, {**evidence, "own_check": misfit})
+        return None
+
+    def _attempt(
+        self, pairs: Pairs, rng: np.random.Generator, *, points: int, limit: float = ZOOM_LIMIT, merge: bool = False
+    ) -> tuple[Heads, dict[str, Any]]:
+        oracle, width = pairs.oracle, len(pairs.total)
+        direction, start, along = (v / np.linalg.norm(v) for v in rng.normal(size=(3, width)))
+        phase(oracle, "scales")
+        scales = find_scales(pairs, direction, start)
+        if width == 1 and not scales.biased and not scales.flat:
+            narrow, error = narrow_heads(pairs, scales, rng=rng)
+            return narrow, {"expected_error": error, "crossings": 0, "biased": False}
+        if scales.flat:
+            flat, error = flat_heads(pairs, scales, direction, rng=rng)
+            return flat, {"expected_error": error, "crossings": 0, "biased": scales.biased}
+        phase(oracle, "walk")
+        line = Line(direction, start, along, scales.step, scales.reach)
+        crossings, height, size = walk(pairs, line, points, limit)
+        phase(oracle, "hyperplanes")
+        sketch = sketch_heads(pairs, line, crossings, height, size, scales, merge=merge)
+        phase(oracle, "values")
+        values = read_values(pairs, sketch, rng=rng)
+        lone = len(sketch.extra) and sketch.extra[0] != 0.5
+        bias = lone_bias(pairs, sketch, values, rng=rng) if lone else None
+        phase(oracle, "scores")
+        measured = refine(measure_heads(pairs, sketch, values, bias, rng=rng), biased=sketch.biased)
+        if merge:
+            return measured.heads, {"biased": scales.biased, "crossings": len(crossings)}
+        phase(oracle, "again")
+        measured, error = self._again(pairs, measured, sketch, rng)
+        heads = refine_bias(pairs, measured.heads, len(measured.heads.values) - 1) if lone else measured.heads
+        return heads, {"expected_error": error, "biased": scales.biased, "crossings": len(crossings)}
+
+    def _again(self, pairs: Pairs, measured: Measured, sketch: Sketch, rng: np.random.Generator) -> tuple[Measured, float]:
+        """Measure heads again, from a better place, whose readings are too coarse; keep the better readings."""
+        if not measured.samples and len(measured.heads.values) > 1:
+            heads = read_values_again(pairs, measured.heads, rng=rng, reach=sketch.reach, biased=sketch.biased)
+            measured = refine(Measured(heads, measured.readings, []), biased=sketch.biased)
+        heads = measured.heads
+        errors = {h: _expected(heads, h, taken, sketch.biased) for h, taken in measured.readings.items()}
+        weak = [h for h, error in errors.items() if error > self.accuracy]
+        places = [better_station(heads, h, rng=rng, reach=sketch.reach) for h in weak]
+        tasks = [
+            measure(place, heads.values[place.head], biased=sketch.biased, estimate=heads.scores[place.head]) for place in places
+        ]
+        for h, (_, taken) in zip(weak, run_together(tasks, pairs.respond_to), strict=True):
+            error = _expected(heads, h, taken, sketch.biased)
+            if error < errors[h]:
+                measured.readings[h], errors[h] = taken, error
+        measured = refine(measured, biased=sketch.biased) if weak else measured
+        found = measured.heads
+        together = [
+            members_error(found.scores[m], found.values[m], sample, ROUNDING, biased=sketch.biased)
+            for m, sample in measured.samples
+        ]
+        return measured, max([*errors.values(), *together], default=0.0)
+
+    def _learned(self, model: Attention, evidence: dict[str, Any]) -> Learned:
+        form = canonical(model)
+        if self.heads is not None and form.heads > self.heads:
+            raise NotInFamilyError(
+                f"Found {form.heads} heads, but heads={self.heads} was asked for. Leave `heads` out, or raise it.",
+                model=form,
+                evidence=evidence,
+            )
+        notes = (f"{form.heads} heads, found by walking; expected error of W {evidence['expected_error']:.1g}.",)
+        words, interval = unseen_gap(max(evidence["own_check"], evidence["expected_error"]))
+        return Learned(
+            model=form,
+            ambiguity=f"equal up to the order of the heads; heads with V = 0 do not show; {words}",
+            notes=notes,
+            evidence={**evidence, "heads": form.heads, "merged_below": interval},
+        )
+
+
+def unseen_gap(misfit: float) -> tuple[str, float]:
+    """In words and as a number, how close two heads may lie and still appear as one, where fresh answers agree to ``misfit``.
+
+    Moving W and c of one head by a small part g of their size changes answers by about 0.1 g to g of their spread. Where the
+    values of the two are parallel the merged head takes that up by a mean W, and only a change of about g**2 / 10 is left.
+    """
+    interval = float(10.0 * max(misfit, 2.0**-52))
+    return (
+        "heads with equal W and c appear as one head with the sum of their V, and so would heads whose W and c differ by less than "
+        f"about {interval:.0e} of their size ({np.sqrt(interval):.0e} if their V are parallel)"
+    ), interval
+
+
+def price(width: int, heads: int, *, biased: bool = False) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+    """Questions and tokens by phase, as (low, high) ranges: ``(name, queries, tokens)``; heads in general position."""
+    columns = width + biased
+    scores = heads * (width * columns + width - 1)
+    rows = [
+        ("one token", (width + 2, width + 2), 1),
+        ("scales", (34, 34) if biased else (12, 12), 2),
+        ("walk", (26 + 12 * heads, 27 + 40 * heads), 2),
+        ("hyperplanes", (heads * width + 1, heads * (width + 10) + 1), 2),
+        (
+            "values",
+            ((heads - 1) * (width + 1),) * 2 if heads == 1 else ((heads - 1) * (width + 1), 3 * (heads - 1) * (width + 1)),
+            2,
+        ),
+        ("scores", (scores, int(1.15 * scores) + 8 * heads), 2),
+        ("again", ((heads - 1) * width, (heads - 1) * width + int(1.1 * heads * width * columns) + 8 * heads), 2),
+        ("check", (FRESH, FRESH), 5),
+    ]
+    return [(name, (low, high), (low * tokens, high * tokens)) for name, (low, high), tokens in rows]
+
+
+def _one_token(oracle: Oracle, max_norm: float | None, rng: np.random.Generator) -> tuple[Pairs, tuple[int, ...]]:
+    """The constant b and the sum of all V, from ``width + 2`` one-token questions; the last one checks that they suffice."""
+    phase(oracle, "one token")
+    width = oracle.width
+    length = LONG if max_norm is None else min(LONG, max_norm)
+    extra = rng.normal(size=width)
+    tokens = np.concatenate([np.zeros((1, width)), length * np.eye(width), (length / np.linalg.norm(extra) * extra)[None] * 0.75])
+    answers = np.asarray(oracle(tokens[:, None]))
+    shape = answers.shape[1:]
+    if answers.size != len(tokens):
+        raise ValueError(f"Answers have shape {answers.shape}: this learner takes one number per sequence.")
+    answers = answers.reshape(-1)
+    total = (answers[1:-1] - answers[0]) / length
+    size = np.abs(answers).max()
+    if abs(answers[-1] - answers[0] - tokens[-1] @ total) > 2.0**-36 * (size + np.abs(total * tokens[-1]).sum()):
+        raise NotInFamilyError(
+            "The answer to a single token is not linear in it, as it is for attention. `unsoftmax diagnose` tells what it may be."
+        )
+    if not (np.abs(answers - answers[0]) > 2.0**-46 * size).any():
+        probe = np.asarray(oracle(length * rng.normal(size=(8, 3, width)) / np.sqrt(width) / 4.0)).reshape(-1)
+        if not (np.abs(probe - answers[0]) > 2.0**-46 * size).any():
+            raise NotIdentifiableError("Every answer is the same: all V vanish, or cancel, so nothing can be known about W and c.")
+    return Pairs(oracle, float(answers[0]), total, max_norm), shape
+
+
+def _expected(heads: Heads, head: int, taken: Readings, biased: bool) -> float:
+    """Relative error to expect of one head's scores; the draw is fixed, it is no part of the questions."""
+    draw = expected_error(heads, head, taken, ROUNDING, biased=biased, rng=np.random.default_rng(0))
+    return float(np.linalg.norm(draw) / np.linalg.norm(heads.scores[head]))
+
+
+def _model(heads: Heads, constant: float, shape: tuple[int, ...]) -> Attention:
+    """The layer, in the shape of the target's answers; biases and constants of exactly zero are none."""
+    width = heads.values.shape[1]
+    c = heads.scores[:, :, width]
+    V = heads.values if not shape else heads.values[:, :, None]
+    b = np.full(shape, constant) if constant else None
+    return Attention(heads.scores[:, :, :width], V, c if c.any() else None, b)
+
+
+def _misfit(oracle: Oracle, model: Attention, heads: Heads, rng: np.random.Generator) -> float:
+    """Largest error on fresh sequences of five tokens, relative to the spread of the answers, at scores of about 1."""
+    width = model.width
+    size = float(np.median(np.linalg.norm(heads.scores[:, :, :width], axis=(1, 2)))) / width
+    length = 1.0 / np.sqrt(size) if size > 0.0 else 1.0
+    sequences = rng.normal(size=(FRESH, 5, width)) * length / np.sqrt(width)
+    answers = np.asarray(oracle(sequences)).reshape(-1)
+    spread = float(np.std(answers)) or 1.0
+    return float(np.abs(model(sequences).reshape(-1) - answers).max() / spread)
+
+
+def _mismatch(model: Attention, misfit: float, evidence: dict[str, Any]) -> RefusalError:
+    """Why a model that explains all questions fails on fresh ones: heads almost alike, or no heads at all."""
+    if misfit < 1e-3:
+        return _too_close(model, misfit, evidence)
+    return NotInFamilyError(
+        f"{model.heads} heads explain the questions asked, but fresh sequences differ by {misfit:.1g} of their spread. "
+        "The target is no sum of softmax heads. `unsoftmax diagnose` tells what it may be.",
+        model=model,
+        evidence=evidence,
+    )
+
+
+def _too_close(model: Attention, within: float, evidence: dict[str, Any]) -> RefusalError:
+    return NotIdentifiableError(
+        f"Two heads lie too close together to be told apart by float64 answers. With {model.heads} heads the answers are explained "
+        f"to about {within:.1g} of their spread; the heads that are close are known only merged, within that.",
+        model=model,
+        evidence={**evidence, "merged_within": within},
+    )

@@ -1,0 +1,248 @@
+"""Measuring heads that stand alone: all scores of one head while the others are saturated, or known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.learners.scalar_heads.design import standpoint
+from unsoftmax.learners.scalar_heads.pairs import Probe, Task, log_odds
+from unsoftmax.models import Floats
+
+QUIET = 12.0  # scores of the other heads when they are known well enough to be subtracted
+READABLE = 4.0  # larger scores are asked again nearer to zero: a sigmoid loses exp(|z|) of its precision
+
+
+def orthonormal(first: Floats) -> Floats:
+    """Orthonormal rows whose first is parallel to ``first``."""
+    q, _ = np.linalg.qr(np.concatenate([first[:, None], np.eye(len(first))], axis=1))
+    return np.asarray(q[:, : len(first)].T)
+
+
+Background = Callable[[Floats, Floats, Floats | float], Floats]  # what other heads add, from steps, tokens, ratios of copies
+
+
+def no_others(u: Floats, x: Floats, ratio: Floats | float) -> Floats:
+    """The background where there is no other head."""
+    return np.zeros(len(u))
+
+
+@dataclass
+class Heads:
+    """Heads as far as measured: ``scores (heads, width, width + 1)`` holds ``[W | c]``, ``values (heads, width)`` holds V."""
+
+    scores: Floats
+    values: Floats
+
+    def sigmoids(self, u: Floats, x: Floats, ratio: Floats | float = 1.0) -> Floats:
+        """Activations ``(batch, heads)`` of pairs."""
+        tokens = np.column_stack([x, np.ones(len(x))])
+        scores = np.einsum("nd,hde,ne->nh", u, self.scores, tokens, optimize=True)
+        return np.asarray(expit(scores + np.reshape(np.log(ratio), (-1, 1))))
+
+    def others(self, members: list[int], u: Floats, x: Floats, ratio: Floats | float = 1.0) -> Floats:
+        """What all heads but ``members`` add to the response; ``ratio`` is that of the copies."""
+        share = self.sigmoids(u, x, ratio) * (u @ self.values.T)
+        share[:, members] = 0.0
+        return np.asarray(share.sum(axis=1))
+
+
+@dataclass
+class Station:
+    """Where a head is measured: a step and a token where its score ``normal·x + offset`` is zero and the others' are large."""
+
+    head: int
+    step: Floats
+    token: Floats
+    normal: Floats
+    offset: float
+    share: float  # size of the moves around it, relative to step and token
+    background: Background = no_others
+
+
+def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: float) -> Station:
+    """The best place to measure ``head`` again when all heads are known roughly: its value large among the others, short steps."""
+    width = heads.values.shape[1]
+    own = heads.values[head] / np.linalg.norm(heads.values[head])
+    biased = bool(heads.scores[:, :, width].any())
+    best: tuple[float, Station] | None = None
+    for weight in np.linspace(0.0, 1.0, 24):
+        side = rng.normal(size=width)
+        step = weight * own + (1.0 - weight) * side / np.linalg.norm(side)
+        rows = np.einsum("d,hde->he", step, heads.scores)
+        normals, offsets = rows[:, :width], rows[:, width]
+        live = np.flatnonzero(np.linalg.norm(normals, axis=1) > 1e-9 * np.linalg.norm(normals[head]))
+        if head not in live:
+            continue
+        here = int(np.flatnonzero(live == head)[0])
+        token, _ = standpoint(normals[live], offsets[live], here, rng=rng, reach=reach)
+        place = settle(head, step, token, normals[live], offsets[live], here, QUIET, biased=biased)
+        place.background = lambda u, x, ratio: heads.others([head], u, x, ratio)
+        sums = np.abs(heads.values @ place.step)
+        # rounding of the answer against the head's own sigmoid, and of the score itself, against the part of it that is read
+        column = np.linalg.norm(heads.scores[head] @ np.append(place.token, 1.0))
+        noise = 4.0 * sums.sum() / sums[head] + column * (np.linalg.norm(place.step) + np.linalg.norm(place.token))
+        noise /= place.share**2 * _terms(place.normal[None], np.array([place.offset]), place.token)[0]
+        if best is None or noise < best[0]:
+            best = noise, place
+    assert best is not None  # some step shows the head: its W is not zero
+    return best[1]
+
+
+def settle(
+    head: int, step: Floats, token: Floats, normals: Floats, offsets: Floats, here: int, silence: float, *, biased: bool
+) -> Station:
+    """A station at ``token``: a step that silences the others even after moves around it, and the size of those moves.
+
+    A move by ``share`` of the step and of the token changes the head's own score by about ``share**2`` times its terms, which
+    should be about 1, and another head's by ``share`` times that one's terms. Without biases only the product of the
+    lengths of step and token matters; a step 16 times as long as the token keeps the answer's rounding away from the token's.
+    """
+    own = _terms(normals[here][None], offsets[here : here + 1], token)[0]
+    rows = np.delete(np.column_stack([normals, offsets]), here, axis=0)
+    mine = np.append(normals[here], offsets[here])
+    alike = rows - np.outer(rows @ mine / (mine @ mine), mine)
+    near = np.linalg.norm(alike, axis=1) < 0.02 * np.linalg.norm(rows, axis=1)
+    rows[near] = alike[near]  # a head almost like this one moves with it: while this score stays, only the difference moves
+    terms = _terms(rows[:, :-1], rows[:, -1], token)
+    scores = np.abs(rows @ np.append(token, 1.0))
+    zoom = 4.0 / own
+    for _ in range(100):
+        share = float(np.clip(np.sqrt(1.5 / (zoom * own)), 2.0**-12, 0.25))
+        if (zoom * (scores - 6.0 * share * terms) >= silence).all():
+            break
+        zoom *= 1.25
+    if not biased:
+        stretch = float(np.sqrt(zoom * np.linalg.norm(step) / (16.0 * np.linalg.norm(token))))
+        token, zoom = token * stretch, zoom / stretch
+    return Station(head, zoom * step, token, zoom * normals[here], zoom * float(offsets[here]), share)
+
+
+def _terms(normals: Floats, offsets: Floats, token: Floats) -> Floats:
+    """Typical size of the terms that a score is summed from."""
+    return np.asarray(np.linalg.norm(normals, axis=1) * np.linalg.norm(token) / np.sqrt(len(token)) + np.abs(offsets))
+
+
+@dataclass
+class Readings:
+    """Questions around a station: steps ``(width, width)``, tokens ``(width, columns, width)``, responses ``(width, columns)``."""
+
+    steps: Floats
+    tokens: Floats
+    responses: Floats
+
+    def flat(self) -> tuple[Floats, Floats, Floats]:
+        """Steps as the target saw them, tokens, responses, one row per question."""
+        columns, width = self.tokens.shape[1:]
+        tokens = self.tokens.reshape(-1, width)
+        return (tokens + np.repeat(self.steps, columns, axis=0)) - tokens, tokens, self.responses.reshape(-1)
+
+    def solve(self, scores: Floats, *, biased: bool) -> Floats:
+        """``[W | c]`` from the scores of all questions."""
+        rows, columns, width = self.tokens.shape
+        tokens = np.concatenate([self.tokens, np.ones((rows, columns, 1))], axis=2) if biased else self.tokens
+        found = np.linalg.solve(
+            self.steps, np.stack([np.linalg.solve(x, z) for x, z in zip(tokens, scores.reshape(rows, -1), strict=True)])
+        )
+        return found if biased else np.concatenate([found, np.zeros((width, 1))], axis=1)
+
+
+def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | None = None) -> Task:
+    """Questions that determine one head's ``[W | c]``: ``width * (width + biased)``, and ``width - 1`` before if it is unknown.
+
+    Returns ``(scores, readings)``.
+    """
+    width = len(place.step)
+    across = orthonormal(place.step)[1:]
+    axes = _token_axes(place, biased=biased)
+    if estimate is None:
+        estimate = yield from _first_estimate(place, value, across, biased=biased)
+    steps = place.step + np.concatenate([np.zeros((1, width)), place.share * np.linalg.norm(place.step) * across])
+    ahead = place.normal / np.linalg.norm(place.normal)
+    # one token on the hyperplane, one ahead of it, the others aside
+    aside = np.concatenate([np.zeros((2, width)), place.share * np.linalg.norm(place.token) * axes])
+    aims = np.zeros(len(aside))
+    aims[1] = 1.5
+    readings = Readings(steps, np.empty((width, len(aside), width)), np.zeros((width, len(aside))))
+    scores = np.full((width, len(aside)), np.nan)
+    shifts, shrink = np.zeros_like(scores), np.ones_like(scores)
+    rows = steps @ estimate
+    for _ in range(12):
+        todo = np.argwhere(~(np.abs(scores) < READABLE))
+        if not len(todo):
+            return readings.solve(scores, biased=biased), readings
+        for i, j in todo:
+            token = place.token + shrink[i, j] * aside[j]
+            gap = aims[j] - rows[i, :width] @ token - rows[i, width] - shifts[i, j]
+            readings.tokens[i, j] = token + ahead * gap / (rows[i, :width] @ ahead)
+        chosen = (todo[:, 0], todo[:, 1])
+        tokens = readings.tokens[chosen]
+        readings.responses[chosen] = yield [Probe(step, token) for step, token in zip(steps[todo[:, 0]], tokens, strict=True)]
+        actual = (tokens + steps[todo[:, 0]]) - tokens
+        low = place.background(actual, tokens, 1.0)
+        scores[chosen] = log_odds(readings.responses[chosen] - low, low + actual @ value - readings.responses[chosen])
+        for i, j in todo:  # too far from zero: correct by what was read, or, beyond reading, move less far aside
+            if abs(scores[i, j]) < 20.0:
+                shifts[i, j] += scores[i, j] - aims[j]
+            else:
+                shrink[i, j] *= 0.25
+    raise NotIdentifiableError(
+        f"The scores of head {place.head} could not be brought near zero: the heads do not separate here.",
+        evidence={"head": place.head},
+    )
+
+
+def improve(heads: Heads, readings: dict[int, Readings], *, biased: bool) -> Heads:
+    """Read all scores again with what the other heads really add, now that they are known; no questions."""
+    scores = heads.scores.copy()
+    for h, taken in readings.items():
+        u, x, responses = taken.flat()
+        low = heads.others([h], u, x)
+        read = log_odds(responses - low, low + u @ heads.values[h] - responses)
+        if np.isfinite(read).all():
+            scores[h] = taken.solve(read, biased=biased)
+    return Heads(scores, heads.values)
+
+
+def expected_error(heads: Heads, head: int, taken: Readings, rounding: float, *, biased: bool, rng: np.random.Generator) -> Floats:
+    """Error of ``[W | c]`` to expect from answers with relative ``rounding``, by one simulated draw."""
+    u, x, _ = taken.flat()
+    on = heads.sigmoids(u, x)
+    own = np.abs(u @ heads.values[head]) * (on * (1.0 - on))[:, head]
+    answers = np.abs(u @ heads.values.T).sum(axis=1) + np.abs(x @ heads.values.T).sum(axis=1)
+    terms = (np.linalg.norm(u, axis=1) + np.linalg.norm(x, axis=1)) * np.linalg.norm(
+        np.column_stack([x, np.ones(len(x))]) @ heads.scores[head].T, axis=1
+    )
+    return taken.solve(rounding * (answers / own + terms) * rng.normal(size=len(u)), biased=biased)
+
+
+def _token_axes(place: Station, *, biased: bool) -> Floats:
+    """Unit directions across the head's normal; without a bias across the token too, whose length shows nothing new."""
+    first = place.normal[:, None] if biased else np.stack([place.normal, place.token], axis=1)
+    q, _ = np.linalg.qr(np.concatenate([first, np.eye(len(place.token))], axis=1))
+    return np.asarray(q[:, first.shape[1] : len(place.token)].T)
+
+
+def _first_estimate(place: Station, value: Floats, across: Floats, *, biased: bool) -> Task:
+    """``[W | c]`` as far as it shows in the station's own row and column: tiny steps give ``W x + c`` at the token."""
+    length = np.linalg.norm(place.step)
+    terms = np.linalg.norm(place.normal) * np.linalg.norm(place.token) + abs(place.offset)
+    sizes = np.full(len(across), length / terms)
+    scores = np.full(len(across), np.nan)
+    for _ in range(12):
+        todo = np.flatnonzero(~(np.abs(scores) < READABLE))
+        if not len(todo):
+            break
+        steps = place.step + sizes[todo, None] * across[todo]
+        tokens = np.repeat(place.token[None], len(todo), axis=0)
+        responses = np.array((yield [Probe(step, place.token) for step in steps]))
+        low = place.background(steps, tokens, 1.0)
+        scores[todo] = log_odds(responses - low, low + steps @ value - responses)
+        sizes[todo[~(np.abs(scores[todo]) < READABLE)]] /= 8.0
+    own, token = np.append(place.normal, place.offset), np.append(place.token, float(biased))
+    column = np.nan_to_num(scores / sizes) @ across
+    return np.outer(place.step / length**2, own) + np.outer(column, token) / (token @ token)

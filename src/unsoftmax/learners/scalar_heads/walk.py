@@ -1,0 +1,187 @@
+"""Finding the heads: with a long step u every sigmoid is a jump, and along a line of x each head jumps once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.learners.scalar_heads.pairs import Pairs, Probe, Task, log_odds, run_together
+from unsoftmax.models import Floats
+
+SATURATED = 45.0  # exp(-45) is far below float64 rounding: such a sigmoid is 0 or 1
+EXPONENTS = tuple(range(-12, 29, 4))
+ZOOM = 2.0**12  # the walk's step over the step that just saturates: transitions are narrow, yet bisected in a dozen questions
+ZOOM_LIMIT = 2.0**24  # closer heads than SATURATED / ZOOM_LIMIT cannot be measured to 1e-8 afterwards
+SAME = 2.0**-38  # levels closer than this, relative to the largest, are one level
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Lengths at which scores are just saturated: ``step`` for u, ``reach`` for x; and whether a bias c or any W shows."""
+
+    step: float
+    reach: float
+    biased: bool
+    flat: bool  # no answer depends on x: every W is zero
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Tokens ``reach * (start + t * along)`` with step ``step * direction``."""
+
+    direction: Floats
+    start: Floats
+    along: Floats
+    step: float
+    reach: float
+
+    def token(self, t: float) -> Floats:
+        """The token at ``t``."""
+        return self.reach * (self.start + t * self.along)
+
+    def probe(self, t: float, zoom: float, copies: tuple[int, int] = (1, 1)) -> Probe:
+        """The question at ``t`` with a step ``zoom`` times as long."""
+        return Probe(zoom * self.step * self.direction, self.token(t), copies)
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Where the response jumps on a line: position, change of score per unit t at zoom 1, levels on both sides (at zoom 1).
+
+    ``jump`` is V_h·u for step 1 and ``slope`` its head's, if one head alone jumps here (``single``); else several share the place.
+    """
+
+    t: float
+    slope: float
+    low: float
+    high: float
+    zoom: float
+    single: bool
+    jump: float
+
+
+def find_scales(pairs: Pairs, direction: Floats, token: Floats) -> Scales:
+    """How long u and x must be to saturate the scores, by factors of 16: 12 questions, with a bias c 34 more."""
+    half = float(pairs.total @ direction) / 2.0
+    powers = 2.0 ** np.array(EXPONENTS)
+    far = 2.0**40
+    lone = pairs.respond(far * direction[None], np.zeros((1, len(token))))[0][0] / far
+    rounding = SAME * (np.abs(pairs.total).sum() + abs(lone) + abs(pairs.constant) / far)
+    if abs(lone - half) <= rounding:
+        levels = pairs.respond(powers[:, None] * direction, powers[:, None] * token)[0] / powers
+        noise = 2.0**-48 * abs(pairs.constant) / powers  # short tokens drown in a constant
+        size = max(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0), np.abs(pairs.total).max())
+        if (np.abs(levels - half) <= SAME * size * 16 + noise).all():
+            return Scales(1.0, 1.0, biased=False, flat=True)
+        settled = float(powers[_settled(levels, size, noise)])
+        return Scales(settled, settled, biased=False, flat=False)
+    zero = np.zeros((len(powers), len(token)))
+    levels = pairs.respond(powers[:, None] * direction, zero)[0] / powers
+    noise = 2.0**-48 * abs(pairs.constant) / powers
+    size = max(float(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0)), float(np.abs(pairs.total).max()))
+    step = float(powers[_settled(levels, size, noise)])
+    long = np.repeat(ZOOM**2 * step * direction[None], len(powers), axis=0)
+    sides = np.stack([pairs.respond(long, sign * powers[:, None] * token)[0] for sign in (1.0, -1.0)]) / (ZOOM**2 * step)
+    moved = np.abs(sides - levels[-1]).max(axis=0) > SAME * size * 16
+    if not moved.any():
+        return Scales(step, 1.0, biased=True, flat=True)
+    settled = max(_settled(side, size, noise[-1]) for side in sides)
+    first = int(np.argmax(moved))
+    return Scales(step, float(np.sqrt(powers[first] * powers[max(settled, first)])), biased=True, flat=False)
+
+
+def _settled(levels: Floats, size: float, noise: Floats | float) -> int:
+    """Index from which the levels no longer change."""
+    moving = np.flatnonzero(np.abs(levels - levels[-1]) > 2.0**-30 * size + noise)
+    return min(len(levels) - 1, int(moving[-1]) + 1 if len(moving) else 0)
+
+
+def walk(pairs: Pairs, line: Line, points: int, limit: float = ZOOM_LIMIT) -> tuple[list[Crossing], float, float]:
+    """All jumps along a line, the level far to its left, the size of the levels: ``points + 2`` questions and about 20 a jump."""
+    angles = (np.arange(points) + 0.5) / points * np.pi - np.pi / 2.0
+    ticks = np.concatenate([[-(2.0**20)], np.tan(angles), [2.0**20]])
+    steps = np.repeat(ZOOM * line.step * line.direction[None], len(ticks), axis=0)
+    heights = pairs.respond(steps, line.reach * (line.start + ticks[:, None] * line.along))[0] / ZOOM
+    size = float(max(np.abs(heights).max(), np.abs(pairs.total).max() * line.step))
+    cells = [((ticks[i], heights[i]), (ticks[i + 1], heights[i + 1])) for i in range(points + 1)]
+    tasks = [_isolate(line, left, right, size, limit) for left, right in cells if abs(left[1] - right[1]) > SAME * size]
+    found = [crossing for part in run_together(tasks, pairs.respond_to) for crossing in part]
+    return sorted(found, key=lambda crossing: crossing.t), float(heights[0]), size
+
+
+Point = tuple[float, float]
+
+
+def _isolate(line: Line, left: Point, right: Point, size: float, limit: float) -> Task:
+    """Bisect one cell until each jump in it is a single sigmoid, or as close to others as the zoom can tell."""
+    found: list[Crossing] = []
+    stack = [(left, right, ZOOM)]
+    for _ in range(400):  # a cell with many jumps ends long before
+        if not stack:
+            break
+        low, high, zoom = stack.pop()
+        if abs(low[1] - high[1]) <= SAME * size:
+            continue
+        middle = _between(low[0], high[0])
+        if not low[0] < middle < high[0]:
+            continue
+        level = (yield [line.probe(middle, zoom)])[0] / zoom
+        if abs(level - low[1]) <= SAME * size:
+            stack.append(((middle, level), high, zoom))
+        elif abs(level - high[1]) <= SAME * size:
+            stack.append((low, (middle, level), zoom))
+        else:
+            crossing = yield from _fit(line, low, high, (middle, level), zoom, size)
+            if crossing is None:  # a level of its own: jumps on both sides
+                stack += [(low, (middle, level), zoom), ((middle, level), high, zoom)]
+            elif crossing.single or zoom * 64.0 > limit:
+                found.append(crossing)
+            else:
+                zoom *= 64.0
+                ends = yield [line.probe(low[0], zoom), line.probe(high[0], zoom)]
+                stack.append(((low[0], ends[0] / zoom), (high[0], ends[1] / zoom), zoom))
+    return found
+
+
+def _between(low: float, high: float) -> float:
+    """The middle in angle: positions are tangents."""
+    return float(np.tan((np.arctan(low) + np.arctan(high)) / 2.0))
+
+
+def _fit(line: Line, low: Point, high: Point, middle: Point, zoom: float, size: float) -> Task:
+    """Read one sigmoid through a point on its slope and check it; None if the point is on a level, not on a slope."""
+    jump = high[1] - low[1]
+    step = (high[0] - low[0]) / 64.0
+    for _ in range(8):
+        level = (yield [line.probe(middle[0] + step, zoom)])[0] / zoom
+        if abs(level - middle[1]) <= SAME * size:
+            return None
+        if min(abs(level - low[1]), abs(level - high[1])) > SAME * size:
+            break
+        step /= 8.0
+    levels = np.array([middle[1], level])
+    scores = log_odds(levels - low[1], high[1] - levels)
+    slope = float(scores[1] - scores[0]) / step
+    sign = 1.0  # log-odds towards `high` always rise with t; the head's own direction comes from the copies below
+    if not np.isfinite(slope) or slope <= 0.0:
+        return Crossing(middle[0], sign, low[1], high[1], zoom, False, jump)
+    t = middle[0] - float(scores[0]) / slope
+    width = SATURATED / slope
+    places = [t, t + 1.5 / slope, t - width, t + width]
+    seen = yield [*(line.probe(place, zoom) for place in places), line.probe(t, zoom, (2, 1)), line.probe(t - width, zoom, (2, 1))]
+    centre, near, below, above, double, double_below = (value / zoom for value in seen)
+    # scores are differences of numbers of size slope * t; a blur of 0.02 still tells 1/3 from 2/3 and one sigmoid from two
+    blur = min(2.0**-46 * slope * (1.0 + abs(t)) + 2.0**-30, 0.02)
+    expected = [(centre, low[1] + 0.5 * jump), (near, low[1] + jump / (1.0 + np.exp(-1.5)))]
+    smooth = all(abs(a - b) <= blur * abs(jump) + SAME * size for a, b in expected)
+    smooth = smooth and abs(below - low[1]) <= 4 * SAME * size and abs(above - high[1]) <= 4 * SAME * size
+    share = (double - double_below) / jump  # 2/3 if the head turns on with t, 1/3 if it turns off
+    rising = abs(share - 2.0 / 3.0) < abs(share - 1.0 / 3.0)
+    single = smooth and abs(share - (2.0 / 3.0 if rising else 1.0 / 3.0)) <= blur + 16 * SAME * size / abs(jump)
+    jump = above - below  # both fully saturated, unlike the ends of the cell
+    exact = log_odds(np.array([centre, near]) - below, above - np.array([centre, near]))
+    if single and np.isfinite(exact).all():  # scores near zero are read much better than those the place was found from
+        slope = float(exact[1] - exact[0]) * slope / 1.5
+        t -= float(exact[0]) / slope
+    return Crossing(t, (slope if rising else -slope) / zoom, below, above, zoom, bool(single), jump if rising else -jump)

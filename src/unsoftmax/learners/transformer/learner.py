@@ -1,0 +1,248 @@
+"""One-layer Transformers: attention, then a ReLU network, with or without residual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.ffn.forms import Found, canonical_network
+from unsoftmax.ffn.learner import FFNLearner
+from unsoftmax.ffn.places import distances
+from unsoftmax.ffn.questions import Questions
+from unsoftmax.learners.transformer.fit import JointFit
+from unsoftmax.learners.transformer.model import Mixture, Sequences
+from unsoftmax.learners.transformer.scores import ScoreReader, column
+from unsoftmax.learners.transformer.values import FarProbes, has_residual, read_mix
+from unsoftmax.models import FFN, Attention, Floats, Transformer
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor, Learned
+
+CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
+ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
+BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
+NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
+
+COARSE = 2.0  # more answers for the fit where they are rounded, per entry of W
+FARTHEST = 1e6  # length of tokens that outweigh rounding, where no bound is set
+
+UNTESTED = "No score could be saturated, so a residual path was not looked for; allow longer tokens (`max_norm`). "
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerLearner:
+    """Recover ``network(residual * x_N + V^T sum_i a_i x_i)`` with softmax weights ``a``, all of it unknown, from its answers.
+
+    The one-token target is a ReLU network and is learned first. Then ``[x + u; x]`` shows that network at
+    ``x + sigmoid(u·(W x + c)) u``: one question per entry of W, inverted along a monotone path. Far out, where every score is
+    huge, the same question tells whether there is a residual path and, if so, what the values do. At last every parameter is
+    fitted to every answer.
+
+    Price: that of ``FFNLearner``, 8 for the residual (``+ d (d + 1) / p`` if there is one), ``r (2 d - r)`` for W of rank r plus a
+    dozen for its scale and re-asked saturated scores, 3 or ``d`` for the query bias, ``16 + 2 d`` (with residual ``16 + 4 d``)
+    sequences of up to 8 tokens for the fit (coarse answers: ``2 d^2 / p`` more) and 16 for the check.
+
+    Assumes: as ``FFNLearner``; with residual, that tokens may be long enough to saturate the attention.
+
+    Args:
+        floor: how coarse the answers are.
+        max_norm: no token longer than this is asked.
+        max_neurons: refuse a target with more bends on one line.
+    """
+
+    floor: Floor = field(default_factory=Floor)
+    max_norm: float | None = None
+    max_neurons: int = 2048
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Learn the Transformer; the answers may be scalars or vectors."""
+        questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
+        found = FFNLearner(floor=self.floor, max_norm=self.max_norm, max_neurons=self.max_neurons).find(questions, rng=rng)
+        found = _nearer(found, rng)
+        sequences = Sequences(oracle, floor=self.floor, max_norm=self.max_norm)
+        width = oracle.width
+        phase(oracle, "residual")
+        probes = FarProbes(sequences, found.hinges, found.length)
+        verdict = has_residual(probes, rng)
+        residual = bool(verdict)  # if no score saturates, none is assumed and the final check decides
+        mix = read_mix(probes, rng) if residual else np.eye(width)
+        phase(oracle, "scores")
+        model, left, bias = self._scores(sequences, found, mix, rng)
+        phase(oracle, "fit")
+        self._ask_random(sequences, model, found, rng, CHECKS // 4 + width // (1 if residual else 2), keep=True)
+        if self.floor.absolute > 0:
+            self._ask_stretched(sequences, model, found, rng)
+        fitted = JointFit(questions, sequences, left, bias, residual).run(model)
+        if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
+            bias = False
+            fitted = JointFit(questions, sequences, left, bias, residual).run(replace(fitted, c=np.zeros(width)))
+        phase(oracle, "check")
+        deviation = self._ask_random(sequences, fitted, found, rng, CHECKS // 4, keep=False)
+        transformer, notes = canonical_transformer(fitted, found, residual, bias)
+        rank = width if left is None else left.shape[1]
+        evidence = {
+            "neurons": found.hinges.neurons,
+            "rank": rank,
+            "residual": residual,
+            "query_bias": bias,
+            "check_error": deviation,
+        }
+        if not deviation <= ACCEPT + 100 * self.floor.absolute / found.spread:
+            raise NotInFamilyError(
+                f"On one token the target is a ReLU network of {found.hinges.neurons} neurons, but one softmax head in front of it "
+                f"({'with' if residual else 'without'} residual, score matrix of rank {rank}) misses fresh sequences by "
+                f"{deviation:.1e} of their spread. {'' if verdict is not None else UNTESTED}The target may have several heads, "
+                "positions, or another way to mix its tokens; `unsoftmax diagnose` tells which.",
+                evidence=evidence,
+                model=transformer,
+            )
+        return Learned(model=transformer, ambiguity=_ambiguity(residual), notes=notes, evidence=evidence)
+
+    def price(
+        self, width: int, neurons: int, outputs: int = 1, rank: int | None = None
+    ) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+        """Queries and tokens by phase, each as (low, high)."""
+        known = width if rank is None else rank
+        scores = (known * (2 * width - known) + 6, int(1.2 * known * (2 * width - known)) + 2 * width + 60)
+        values = (8, 8 + 2 * width * (width + 3) // outputs + 4 * width)
+        phases = FFNLearner().price(width, neurons, outputs)
+        phases.append(("residual", values, (2 * values[0], 2 * values[1])))
+        phases.append(("scores", scores, (2 * scores[0], 2 * scores[1])))
+        fits = (CHECKS + 4 * (width // 2), CHECKS + 4 * width)
+        phases.append(("fit", fits, (18 * fits[0] // 4, 18 * fits[1] // 4)))
+        return [(name, *_added(bounds, tokens)) if name == "check" else (name, bounds, tokens) for name, bounds, tokens in phases]
+
+    def _scores(
+        self, sequences: Sequences, found: Found, mix: Floats, rng: np.random.Generator
+    ) -> tuple[Mixture, Floats | None, bool]:
+        """W, c and the column space of W if its rank is not full."""
+        width = len(mix)
+        length = found.length if self.max_norm is None else min(found.length, 0.4 * self.max_norm)
+        reader = ScoreReader(sequences, found.hinges, mix, length, np.zeros(width))
+        reader, bias = self._bias(reader, found, rng)
+        distance = self._distance(reader, length, rng)
+        reader = replace(reader, reach=distance)
+        places = np.linalg.qr(rng.normal(size=(width, width)))[0].T * distance
+        known, size, columns = np.zeros((width, 0)), 0.0, np.zeros((width, width))
+        for k in range(width):
+            places[k] = _good_place(reader, places[k])
+            columns[:, k], fresh = column(reader, places[k], known, size, rng)
+            size = max(size, float(np.linalg.norm(columns[:, k])))
+            if fresh:
+                unit = columns[:, k] / np.linalg.norm(columns[:, k])
+                known = np.linalg.qr(np.concatenate([known, unit[:, None]], axis=1))[0]
+        W = np.asarray(np.linalg.solve(places, columns.T).T)
+        return Mixture(found.hinges, mix, W, reader.c), known if known.shape[1] < width else None, bias
+
+    def _bias(self, reader: ScoreReader, found: Found, rng: np.random.Generator) -> tuple[ScoreReader, bool]:
+        """At ``x = 0`` the scores are ``u·c``: a few tell whether there is a query bias, ``width`` of them what it is."""
+        width = len(reader.c)
+        zero = np.zeros(width)
+        steps = reader.steps(zero, rng.normal(size=(min(3, width), width)))
+        scores, steps = reader.read(np.repeat(zero[None], len(steps), axis=0), steps)
+        silent = NO_BIAS + 1e3 * found.error + 1e2 * self.floor.absolute / found.spread
+        if np.abs(scores).max() <= silent:
+            return reader, False
+        c, _ = column(reader, zero, np.zeros((width, 0)), 0.0, rng)
+        return replace(reader, c=c), True
+
+    def _distance(self, reader: ScoreReader, length: float, rng: np.random.Generator) -> float:
+        """Length of ``x`` and ``u`` at which scores are of order 1, between a sixteenth and sixteen lengths of the network."""
+        width = len(reader.c)
+        x = rng.normal(size=width)
+        x = _good_place(reader, x * (length / np.linalg.norm(x)))
+        steps = reader.steps(x, rng.normal(size=(4, width)))
+        scores, steps = reader.read(np.repeat(x[None], 4, axis=0), steps)
+        rates = np.abs(scores - steps @ reader.c) / (np.linalg.norm(steps, axis=1) * np.linalg.norm(x))
+        rate = float(np.sqrt(np.mean(rates**2)))
+        distance = float(np.clip(np.sqrt(1.0 / max(rate, 1e-300)), length / 16, 16 * length))
+        return distance if self.max_norm is None else min(distance, 0.4 * self.max_norm)
+
+    def _ask_random(
+        self, sequences: Sequences, model: Mixture, found: Found, rng: np.random.Generator, count: int, *, keep: bool
+    ) -> float:
+        """Ask ``count`` random sequences of each of several lengths.
+
+        The model's largest error, relative to the spread of the answers.
+        """
+        worst = 0.0
+        scale = 1 / np.sqrt(max(float(np.linalg.norm(model.W, 2)), 1e-300))
+        width = len(model.W)
+        usual = np.sqrt(width)  # tokens of unit variance: long ones see a saturated attention, right for any W of its signs
+        lengths = np.array([*np.clip([scale, found.length], found.length / 16, 4 * found.length), usual, usual / 3])
+        sizes = np.resize(lengths, count) / np.sqrt(width)
+        for tokens in (2, 3, 5, 8):
+            X = rng.normal(size=(count, tokens, width)) * sizes[:, None, None]
+            X = sequences.shorten(X)
+            answers = sequences.ask(X, keep=keep)
+            errors = np.linalg.norm(answers - model(X), axis=1)
+            worst = max(worst, float(errors.max()) / found.spread)
+        return worst
+
+    def _ask_stretched(self, sequences: Sequences, model: Mixture, found: Found, rng: np.random.Generator) -> None:
+        """Ask for the fit sequences of long tokens that end in a short one.
+
+        Scores stay of order 1 while the answers, unlike their rounding, grow with the tokens.
+        """
+        width = len(model.W)
+        count = int(COARSE * width**2 / (4 * found.hinges.out.shape[1])) + 1
+        size = 1 / np.sqrt(max(float(np.linalg.norm(model.W)), 1e-300))  # per entry, for scores of order 1
+        far = 0.3 * (FARTHEST if self.max_norm is None else self.max_norm)
+        far = min(far, 1 / max(float(np.linalg.norm(model.c)), 1e-300) * np.sqrt(width))
+        stretch = max(1.0, far / (size * np.sqrt(width)))
+        for tokens in (2, 3, 5, 8):
+            X = rng.normal(size=(count, tokens, width)) * size
+            X[:, :-1] *= stretch
+            X[:, -1] /= stretch
+            sequences.ask(sequences.shorten(X))
+
+
+def _added(queries: tuple[int, int], tokens: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The checks of both learners together: points of one token and sequences of 2, 3, 5 and 8."""
+    more = CHECKS // 4 * 18
+    return (queries[0] + CHECKS, queries[1] + CHECKS), (tokens[0] + more, tokens[1] + more)
+
+
+def _nearer(found: Found, rng: np.random.Generator) -> Found:
+    """The same network looked at from where it bends: coarse answers had it learned from far out, where scores saturate."""
+    width = found.hinges.normal.shape[1]
+    length = max(float(np.median(distances(found.hinges))), 0.5 * np.sqrt(width)) if found.hinges.neurons else found.length
+    if length >= 0.5 * found.length:
+        return found
+    points = rng.normal(size=(256, width)) * (length / np.sqrt(width))
+    spread = float(np.linalg.norm(np.std(found.hinges(points), axis=0))) or found.spread
+    return replace(found, length=length, spread=spread, error=found.error * found.spread / spread)
+
+
+def _good_place(reader: ScoreReader, x: Floats) -> Floats:
+    """``x``, or a multiple of it where the network is steeper: a network may be flat right there."""
+    factors = np.array([1.0, -1.0, 0.7, -0.7, 1.3, -1.3])
+    steepness = [float(np.linalg.norm(reader.network.gradients((f * x)[None])[0] @ reader.mix)) for f in factors]
+    good = [f for f, s in zip(factors, steepness, strict=True) if s >= 0.5 * max(steepness)]
+    return np.asarray(good[0] * x)
+
+
+def canonical_transformer(model: Mixture, found: Found, residual: bool, bias: bool) -> tuple[Transformer, tuple[str, ...]]:
+    """The public model: V is the identity without residual, ``(1 - mix)^-1 mix`` with it."""
+    network, notes = canonical_network(replace(found, hinges=model.network))
+    width = len(model.W)
+    V = np.eye(width)
+    if residual:
+        own = np.eye(width) - model.mix
+        V = np.asarray(np.linalg.solve(own, model.mix).T)
+        network = FFN(
+            [network.weights[0] @ own, *network.weights[1:]], network.biases, None if network.skip is None else network.skip @ own
+        )
+    attention = Attention(model.W[None], V[None], model.c[None]) if bias else Attention(model.W[None], V[None])
+    return Transformer(attention, network, residual=residual), notes
+
+
+def _ambiguity(residual: bool) -> str:
+    common = (
+        "equal up to the order of the neurons and a positive factor per neuron; "
+        "of queries and keys only their product W, and c, can be known"
+    )
+    if residual:
+        return common + "; V is known as far as the neurons' weights span the space of tokens"
+    return common + "; the value matrix and the first layer of the network only as their product (here V is the identity)"

@@ -1,0 +1,146 @@
+"""Last tokens that switch one head on and all others off, and the sizes at which scores are moderate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.vector_heads.answers import Answers, orthonormal
+from unsoftmax.learners.vector_heads.demixing import Mixture, Totals
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import phase
+
+READABLE = 8.0  # a log-odds up to here is known to a percent even in float32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steering:
+    """Scores of the base direction, per unit length: ``u·W_h·D^T (heads, directions)`` and ``u·c_h (heads,)``.
+
+    Attributes:
+        D: orthonormal directions of the last token, ``(directions, width)``.
+        slopes: ``u·W_h·D_j`` for the base direction ``u`` of length one.
+        offsets: ``u·c_h``.
+    """
+
+    D: Floats
+    slopes: Floats
+    offsets: Floats
+
+    @property
+    def strength(self) -> float:
+        """Typical score of the strongest head for tokens of length one."""
+        return float(np.sqrt((self.slopes**2).mean(axis=1)).max())
+
+    @property
+    def step(self) -> float:
+        """How far one may leave the base direction before a switch fails: 3.5 standard deviations of what a random step does."""
+        x = np.linalg.pinv(self.slopes) @ (np.linalg.norm(self.slopes, axis=1) * (2 * np.eye(len(self.slopes)) - 1)).T
+        return float(min(0.3, np.sqrt(len(self.D)) / (3.5 * np.linalg.norm(x, axis=0).max())))
+
+    def switches(self) -> Floats:
+        """Last tokens of length one, ``(heads, width)``: the h-th turns head h on and the others off."""
+        strengths = np.linalg.norm(self.slopes, axis=1)
+        wanted = (2 * np.eye(len(strengths)) - 1) * strengths
+        x = (np.linalg.pinv(self.slopes) @ wanted.T).T @ self.D
+        scaled: Floats = x / np.linalg.norm(x, axis=1, keepdims=True)
+        return scaled
+
+    def all_on(self) -> Floats:
+        """A last token of length one, ``(width,)``, that turns every head on."""
+        x = np.linalg.pinv(self.slopes) @ np.linalg.norm(self.slopes, axis=1) @ self.D
+        scaled: Floats = x / np.linalg.norm(x)
+        return scaled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Pairs ``[x + factor * u; x]`` of the base direction, read as one score per head."""
+
+    answers: Answers
+    totals: Totals
+    mixture: Mixture
+
+    def log_odds(self, factors: Floats, x: Floats) -> Floats:
+        """Scores ``(n, heads)``; infinite where a head is saturated as far as the answers can tell."""
+        parts = self.mixture.parts / self.answers.reach  # for a base direction of length one
+        lengths = factors[:, None] * self.answers.reach
+        told = self.answers.last(np.stack([x + self.mixture.u * factors[:, None], x], axis=1)) - self.totals.of(x)
+        solve = np.linalg.pinv(parts)
+        share = told / lengths @ solve
+        noise = 256 * self.answers.eps(float(np.abs(told).max())) * np.linalg.norm(solve) * np.abs(parts).max()
+        clipped = np.clip(share, 1e-300, 1 - 1e-16)
+        z = np.log(clipped) - np.log1p(-clipped)
+        z[np.minimum(share, 1 - share) < noise] = np.inf
+        return np.asarray(z)
+
+
+def read_offsets(pairs: Pairs) -> Floats:
+    """``u·c_h`` per unit length, ``(heads,)``, all zero if there is no c: 1 query, 9 with c."""
+    answers, parts = pairs.answers, pairs.mixture.parts
+    first = pairs.log_odds(np.ones(1), np.zeros((1, answers.width)))
+    flat = 1e3 * answers.eps(float(np.abs(parts).max())) * np.linalg.cond(parts)
+    if (np.abs(first) < flat).all():  # one half at the greatest length only if c = 0
+        return np.zeros(len(parts))
+    factors = 2.0 ** -np.arange(0.0, 64.0, 8.0)
+    z = pairs.log_odds(factors, np.zeros((8, answers.width)))
+    return readable_slope(z, factors * answers.reach)
+
+
+def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Generator) -> Steering:
+    """Measure the scores of the base direction at moderate size: ``17 + min(width, 5 * heads + 4)`` queries (8 less without c)."""
+    phase(answers.oracle, "scales")
+    width, length = answers.width, answers.reach
+    pairs = Pairs(answers, totals, mixture)
+    offsets = read_offsets(pairs)
+    usual = 2.0**10 / length  # without c any size will do
+    if offsets.any():
+        usual = min(float(2.0 ** np.floor(-np.log2(np.abs(offsets).max() * length))), usual)
+    D = orthonormal(rng, min(width, 5 * mixture.heads + 4), width)
+    sizes = length * 2.0 ** -np.arange(0.0, 64.0, 8.0)
+    z = pairs.log_odds(np.full(8, usual), D[0] * sizes[:, None])
+    rung = readable_rung(z)
+    size = sizes[rung] * 2.0 ** np.clip(-np.round(np.log2(np.abs(z[rung] - offsets * usual * length).max() + 1e-30)), -8, 8)
+    for _ in range(3):
+        z = pairs.log_odds(np.full(len(D), usual), D * size)
+        if np.isfinite(z).all():
+            break
+        size /= 8
+    if not np.isfinite(z).all():
+        raise NotInFamilyError(
+            "Scores of the base direction stay saturated at every size of the last token. "
+            "The heads' scores differ by more orders of magnitude than the answers can show.",
+            evidence={"sizes": [float(sizes[-1]), float(sizes[0])]},
+        )
+    return checked_steering(Steering(D=D, slopes=(z / (usual * length) - offsets).T / size, offsets=offsets))
+
+
+def checked_steering(steering: Steering) -> Steering:
+    """Refuse heads that cannot be switched one by one."""
+    spread = np.linalg.svd(steering.slopes / np.linalg.norm(steering.slopes, axis=1, keepdims=True), compute_uv=False)
+    if len(spread) < len(steering.slopes) or not spread[-1] > 1e-6 * spread[0]:
+        raise NotInFamilyError(
+            f"The {len(steering.slopes)} heads cannot be switched one by one: their scores depend on each other. "
+            "Heads with proportional W, heads with W = 0, or more heads than the width; "
+            "the scalar learner can still tell some of these apart.",
+            evidence={"slopes": spread.tolist()},
+        )
+    return steering
+
+
+def readable_slope(z: Floats, lengths: Floats) -> Floats:
+    """Scores per unit length ``(heads,)`` from log-odds ``(lengths, heads)``; the longest readable length counts."""
+    slopes = np.zeros(z.shape[1])
+    for head in range(z.shape[1]):
+        good = np.flatnonzero(np.abs(z[:, head]) < READABLE)
+        if len(good):
+            slopes[head] = z[good[0], head] / lengths[good[0]]
+    return slopes
+
+
+def readable_rung(z: Floats) -> int:
+    """The first rung of a ladder from long to short from which on all heads are readable and at least one is not flat."""
+    bad = np.flatnonzero(~(np.abs(z) < READABLE / 2).all(axis=1))
+    return min(int(bad[-1]) + 1 if len(bad) else 0, len(z) - 1)

@@ -1,0 +1,154 @@
+"""Answers at every position: a very long token beside ordinary ones shows all heads at once.
+
+A token ``S u`` with ``S = 2**80`` beside ordinary tokens x: at the position of x each head looks at ``S u`` or not, and what else
+it looks at vanishes beside it. So one query tells as much as one pair for each of its positions. The long token stands first,
+so that causal layers answer alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.special
+from numpy.typing import NDArray
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.vector_heads.addressing import Steering, checked_steering
+from unsoftmax.learners.vector_heads.answers import Answers, orthonormal, unit
+from unsoftmax.learners.vector_heads.demixing import Mixture, binary_patterns
+from unsoftmax.learners.vector_heads.values import AskSlices, Slices, Values, range_of
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import phase
+
+LONG = 2.0**80  # a long token: ordinary ones of 2**20 are below its rounding
+ORDINARY = 2.0**20  # an ordinary token: long enough that c does not matter beside W
+KEYS_AT_ONCE = 48
+TAG = 2.0**-16  # a token's factor names it: 1 + TAG * (number + 1)
+
+
+def looks_back_only(answers: Answers, b: Floats, rng: np.random.Generator) -> bool:
+    """Whether the layer is causal: then a first zero token does not see what follows. One query.
+
+    Two opposite tokens of different length follow, so that no bias c can hide both.
+    """
+    phase(answers.oracle, "values")
+    direction = unit(rng, 1, answers.width)[0] * 2.0**10
+    told = answers.everywhere(np.stack([0 * direction, direction, -2 * direction])[None])[0]
+    return bool(np.abs(told[0] - b).max() <= 64 * answers.floor.of(float(np.abs(told).max())))
+
+
+def demix_everywhere(answers: Answers, rng: np.random.Generator, *, heads: int | None = None) -> tuple[Mixture, Steering]:
+    """The heads, what each adds for one direction, and how to switch them: one query of about a thousand tokens."""
+    phase(answers.oracle, "heads")
+    width = answers.width
+    u = unit(rng, 1, width)[0]
+    D = orthonormal(rng, min(width, 64), width)
+    half = int(np.clip(40 * len(D), 300, 800))
+    coordinates = rng.normal(size=(half, len(D)))
+    x = np.concatenate([coordinates, -coordinates]) @ D * ORDINARY
+    told = answers.everywhere(np.concatenate([u[None] * LONG, x])[None])[0, 1:] / LONG
+    whole = told[:half] + told[half:]  # x and -x turn complementary sets of heads on
+    size, eps = float(np.abs(told).max()), answers.eps(1.0)
+    found = None
+    if np.abs(whole - whole[0]).max() <= 64 * eps * size:
+        for count in (24, 48, 96, half):
+            sums = np.concatenate([whole.mean(axis=0)[None], told[:count]])
+            found = binary_patterns(sums, eps)
+            if found is not None:
+                break
+    if found is None or (heads is not None and found.shape[1] != heads):
+        raise NotInFamilyError(
+            f"One long token beside {2 * half} ordinary ones shows "
+            f"{'no consistent number of' if found is None else found.shape[1]} heads{'' if heads is None else f', not {heads}'}. "
+            "Either there are more heads than outputs, heads with dependent values, or heads that do not depend on the last token; "
+            "the scalar learner can still tell some of these apart.",
+            evidence={"outputs": told.shape[1]},
+        )
+    parts = np.linalg.lstsq(found, sums, rcond=None)[0]
+    signs = 2 * np.round(told[:half] @ np.linalg.pinv(parts)) - 1
+    slopes = np.stack([separating_direction(coordinates, sign) for sign in signs.T])
+    steering = checked_steering(Steering(D=D, slopes=slopes, offsets=np.zeros(len(parts))))
+    return Mixture(u=u * answers.reach, parts=parts * answers.reach), steering
+
+
+def separating_direction(points: Floats, signs: Floats) -> Floats:
+    """A direction with these signs on the points: logistic regression with a little shrinkage, by Newton steps."""
+    w = np.linalg.lstsq(points, signs, rcond=None)[0]
+    for _ in range(12):
+        p = scipy.special.expit(points @ w)
+        gradient = points.T @ ((1 + signs) / 2 - p) - 1e-3 * w
+        w = w + np.linalg.solve((points * (p * (1 - p))[:, None]).T @ points + 1e-3 * np.eye(len(w)), gradient)
+    scaled: Floats = w / np.linalg.norm(w) * np.sqrt(len(w))
+    return scaled
+
+
+def switched_everywhere(answers: Answers, steering: Steering) -> AskSlices:
+    """Ask for slices with one query per direction: its switches, and one token that turns all heads on, answer side by side."""
+    x = np.concatenate([steering.switches(), steering.all_on()[None]]) * ORDINARY
+
+    def ask(directions: Floats) -> tuple[Floats, Floats]:
+        sequences = np.concatenate([directions[:, None] * LONG, np.broadcast_to(x, (len(directions), *x.shape))], axis=1)
+        told = answers.everywhere(sequences)[:, 1:] / LONG
+        return told[:, :-1], np.abs(told[:, :-1].sum(axis=1) - told[:, -1]).max(axis=1)
+
+    return ask
+
+
+def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) -> Values:
+    """Values of heads with independent ranges: many long tokens at once; each position shows, for each head, the one it chose.
+
+    A second query with every long token scaled by its own factor names the chosen ones. About ``2 * width / 48`` queries; tokens
+    that no position chose (heads of rank 1 choose extremes only) are asked again in smaller groups, at last one by one.
+    """
+    phase(answers.oracle, "values")
+    width = answers.width
+    bases = [range_of(block, answers) for block in slices.Y]
+    stacked = np.concatenate(bases)
+    project = np.linalg.pinv(stacked)
+    T = orthonormal(rng, width, width)
+    sums = [np.zeros((width, len(basis))) for basis in bases]
+    hits = np.zeros((len(bases), width))
+    slack = 256 * answers.floor.relative * float(np.linalg.norm(project, 2))
+    for size in (KEYS_AT_ONCE, KEYS_AT_ONCE // 6, 1):
+        missing = np.flatnonzero((hits == 0).any(axis=0))
+        if size > 1 and len(missing) > 0.3 * width and hits.any():
+            continue  # these heads choose too few
+        for group in np.array_split(missing, -(-len(missing) // size)) if len(missing) else []:
+            told = ask_spread(answers, T[group], rng) @ project
+            for head, local in enumerate(np.split(told, np.cumsum([len(basis) for basis in bases])[:-1], axis=2)):
+                if len(group) == 1:  # x and -x: at one of them the head is on
+                    best = (local[0] ** 2).sum(axis=1).argmax()
+                    sums[head][group[0]], hits[head, group[0]] = local[0, best], 1
+                else:
+                    number, valid = chosen(local, len(group), slack)
+                    np.add.at(sums[head], group[number[valid]], local[0, valid])
+                    np.add.at(hits[head], group[number[valid]], 1)
+    V = np.stack([T.T @ (total / count[:, None]) @ basis for total, count, basis in zip(sums, hits, bases, strict=True)])
+    return Values(V=V, ranks=tuple(map(len, bases)), direct=False, conditioning=float(np.linalg.cond(stacked)))
+
+
+def ask_spread(answers: Answers, directions: Floats, rng: np.random.Generator) -> Floats:
+    """Answers at ordinary tokens beside long ones ``(n, width)``: ``(2, positions, outputs)``, plain and with long tokens tagged.
+
+    A single long token needs no tag: one query.
+    """
+    x = unit(rng, 10 * len(directions) + 10, answers.width) * ORDINARY
+    x = np.concatenate([x, -x])
+    factors = np.ones((1, len(directions))) if len(directions) == 1 else np.stack([np.ones(len(directions)), tags(len(directions))])
+    sequences = np.stack([np.concatenate([directions * LONG * factor[:, None], x]) for factor in factors])
+    return answers.everywhere(sequences)[:, len(directions) :] / LONG
+
+
+def tags(count: int) -> Floats:
+    """The factors that name long tokens; none is 1, which would read as no token at all."""
+    return np.asarray(1 + TAG * (1.0 + np.arange(count)), dtype=np.float64)
+
+
+def chosen(local: Floats, count: int, slack: float) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Which of ``count`` long tokens a head chose at each position, if any; ``local (2, positions, rank)`` is plain and tagged."""
+    plain, tagged = local
+    norms = np.maximum((plain**2).sum(axis=1), 1e-300)
+    number = np.round(((plain * tagged).sum(axis=1) / norms - 1) / TAG) - 1
+    valid = (number >= 0) & (number < count)
+    index = np.where(valid, number, 0).astype(np.intp)
+    off = np.abs(tagged - plain * tags(count)[index][:, None]).max(axis=1)
+    return index, valid & (off < slack * np.sqrt(np.median(norms)))

@@ -1,0 +1,123 @@
+"""One-token answers, and saturated pairs: how many heads there are and what each adds for one direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.vector_heads.answers import Answers, unit
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import phase
+
+MOST_HEADS = 20  # the search visits 2**heads patterns
+BINARY_SLACK = 1e-3  # exact patterns are rational with small denominators; anything further off is no pattern
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Totals:
+    """What one token alone tells: ``b (outputs,)`` and ``total (width, outputs)``, the sum of all values."""
+
+    b: Floats
+    total: Floats
+
+    def of(self, tokens: Floats) -> Floats:
+        """Answers to one-token sequences ``(n, width)``."""
+        answers: Floats = self.b + tokens @ self.total
+        return answers
+
+
+def one_token(answers: Answers, b: Floats, rng: np.random.Generator) -> Totals:
+    """Read the sum of the values from ``width + 1`` one-token answers, given the constant; refuse if they are not affine."""
+    phase(answers.oracle, "values")
+    width, length = answers.width, answers.reach * 2.0**-8
+    check = answers.grid(unit(rng, 1, width) * length, length)
+    told = answers.last(np.concatenate([length * np.eye(width), check])[:, None])
+    found = Totals(b=b, total=(told[:-1] - b) / length)
+    size = float(np.abs(told).max())
+    error = float(np.abs(found.of(check) - told[-1:]).max())
+    if error > 64 * np.sqrt(width) * answers.floor.of(size):
+        raise NotInFamilyError(
+            f"One-token answers are not affine: a check is off by {error:.2g}, answers are of size {size:.2g}. "
+            "Something other than attention acts on the tokens (a normalisation, positions, a network); run `unsoftmax diagnose`.",
+            evidence={"affine_error": error, "answer_size": size},
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """The base direction ``u (width,)`` and what each head adds for it, ``parts (heads, outputs)``: ``V_h^T u``."""
+
+    u: Floats
+    parts: Floats
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return len(self.parts)
+
+
+def demix(answers: Answers, totals: Totals, rng: np.random.Generator, *, heads: int | None = None) -> Mixture:
+    """Find the heads from saturated pairs ``[x + u; x]``: every head looks fully at one of the two tokens.
+
+    Answers minus ``f([x])`` are sums of ``V_h^T u`` over the heads that look at ``x + u``. About ``24 + 2 * heads`` queries.
+    """
+    phase(answers.oracle, "heads")
+    width, length = answers.width, answers.reach
+    u = answers.grid(unit(rng, 1, width)[0] * length, length)
+    rows = [u @ totals.total]
+    size = np.linalg.norm(rows[0])
+    for count in (24, *(8 for _ in range(12))):
+        x = answers.grid(unit(rng, count, width) * length * answers.contrast, length)
+        told = answers.last(np.stack([x + u, x], axis=1)) - totals.of(x)
+        rows.extend(told)
+        sums = np.stack(rows)
+        size = max(size, np.abs(told).max())
+        patterns = binary_patterns(sums, answers.eps(float(size)))
+        if patterns is not None:
+            parts: Floats = np.linalg.lstsq(patterns, sums, rcond=None)[0].astype(np.float64)
+            if heads is not None and len(parts) != heads:
+                break
+            return Mixture(u=u, parts=parts)
+    found = "no consistent number of" if patterns is None else str(patterns.shape[1])
+    rank = sums_rank(sums, answers.eps(float(size)))
+    raise NotInFamilyError(
+        f"Saturated pairs show {found} heads{'' if heads is None else f', not {heads}'} "
+        f"(rank {rank} of {sums.shape[1]} outputs over {len(sums) - 1} answers). "
+        "Either there are more heads than outputs, heads with dependent values, heads that do not depend on the last token, "
+        "or tokens too short to saturate the softmax; the scalar learner can still tell some of these apart.",
+        evidence={"answers": len(sums) - 1, "rank": rank, "outputs": sums.shape[1]},
+    )
+
+
+def sums_rank(sums: Floats, eps: float) -> int:
+    """Numerical rank of the subset sums, against the rounding of the answers."""
+    values = np.linalg.svd(sums, compute_uv=False)
+    return int((values > 64 * eps * np.sqrt(len(sums)) * values[0]).sum()) if values[0] > 0 else 0
+
+
+def binary_patterns(sums: Floats, eps: float) -> Floats | None:
+    """The 0/1 matrix ``(answers, heads)`` behind subset sums ``(answers, outputs)``, whose first row sums all heads.
+
+    With ``heads`` pivot rows and the others written as ``T @ pivots``, a head's column satisfies ``rest = T @ pivot part``;
+    all ``2**heads`` pivot parts are tried. Returns None unless exactly ``heads`` columns fit, which more answers bring about.
+    """
+    rank = sums_rank(sums, eps)
+    if not 0 < rank <= min(MOST_HEADS, len(sums) - 6):
+        return None
+    order = scipy.linalg.qr(sums.T, mode="r", pivoting=True)[1]
+    pivots, rest = order[:rank], order[rank:]
+    T = np.linalg.lstsq(sums[pivots].T, sums[rest].T, rcond=None)[0].T
+    codes = np.arange(1, 2**rank)
+    for row in T:  # row by row, so that the survivors shrink fast
+        bits = (codes[:, None] >> np.arange(rank)) & 1
+        value = bits @ row
+        codes = codes[np.minimum(np.abs(value), np.abs(value - 1)) < BINARY_SLACK]
+    bits = (codes[:, None] >> np.arange(rank)) & 1
+    columns = np.zeros((len(sums), len(codes)))
+    columns[pivots], columns[rest] = bits.T, np.round(T @ bits.T)
+    columns = columns[:, columns[0] == 1]
+    return columns if columns.shape[1] == rank else None

@@ -1,0 +1,251 @@
+"""Many heads with vector answers: number of heads, W, V, c and b from last-position or all-position answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.learners.scalar_heads import unseen_gap
+from unsoftmax.learners.vector_heads.addressing import Pairs, read_offsets, steer
+from unsoftmax.learners.vector_heads.all_positions import (
+    demix_everywhere,
+    looks_back_only,
+    spread_values,
+    switched_everywhere,
+)
+from unsoftmax.learners.vector_heads.answers import Answers, unit
+from unsoftmax.learners.vector_heads.demixing import Totals, demix, one_token
+from unsoftmax.learners.vector_heads.projected import WIDEST, learn_projected
+from unsoftmax.learners.vector_heads.scores import group_size, read_matrices
+from unsoftmax.learners.vector_heads.short_tokens import read_matrices_everywhere
+from unsoftmax.learners.vector_heads.values import Values, collect, slices_for, switched, values_from
+from unsoftmax.models import Attention, Floats
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor, Learned
+from unsoftmax.symmetry import canonical
+
+ATTEMPTS = 2  # a base direction may be unlucky for one head; the second try is always at the last position
+COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
+SELF_CHECKS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class VectorHeadsLearner:
+    """Recover all heads of an attention layer with vector answers, ``heads <= min(width, outputs)``.
+
+    Price for last-position answers, with ``g`` keys per question (``group_size``), ``k = rank + 2`` and ``rows`` about 1.25 rank:
+    ``width + 2`` one-token answers, about 32 saturated pairs, ``9 + min(width, 5 * heads + 4)`` for scales, about
+    ``heads * (1.25 * rank + 6)`` switched answers (``heads * width`` and a few at full rank),
+    ``k * ceil(width / g) + (width - k) * ceil(rows / g)`` for scores (``width * ceil(width / g)`` at full rank), and
+    ``8 + ceil(width / g)`` more where there are biases c.
+
+    Assumes tokens of any length unless ``max_norm`` is given, values of different heads that are linearly independent for a
+    random direction, and scores that can be switched one by one; refuses otherwise. Reference: arXiv 2608.03294 shows why
+    sequences of two distinct tokens and their copies identify the heads.
+
+    Args:
+        floor: how coarse the answers are; every threshold follows from it.
+        heads: the number of heads if it is known; else it is found.
+        rank: an upper bound on the rank of W, if one is known.
+        max_norm: no token longer than this; saturation needs long tokens, so a small bound is refused.
+    """
+
+    floor: Floor = field(default_factory=Floor)
+    heads: int | None = None
+    rank: int | None = None
+    max_norm: float | None = None
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Ask ``oracle`` and return the model in canonical form, checked on a few fresh sequences."""
+        if self.floor.relative > COARSEST:
+            raise TooNoisyError(
+                f"The answers carry a relative error of {self.floor.relative:.1g}; many heads can be read down to {COARSEST:.1g}. "
+                "Ask the target for float32 or better answers."
+            )
+        answers = Answers(oracle, self.floor, self.max_norm)
+        phase(oracle, "values")
+        first = oracle(np.zeros((1, 2, oracle.width)))
+        b = first.reshape(-1, first.shape[-1] if first.ndim > 1 else 1)[-1]
+        everywhere = first.ndim == 3 and self.floor.kind == "exact" and self.max_norm is None
+        if not everywhere:
+            totals = one_token(answers, b, rng)
+        refusal = None
+        for attempt in range(ATTEMPTS):
+            try:
+                if everywhere and attempt == 0:
+                    return self._everywhere(answers, Totals(b=b, total=np.zeros((oracle.width, len(b)))), rng)
+                if everywhere and attempt == 1:
+                    totals = one_token(answers, b, rng)
+                return self._last(answers, totals, rng)
+            except NotInFamilyError as error:
+                refusal = error
+        assert refusal is not None
+        if self.floor.kind != "exact":
+            message = f"{refusal} The answers are {self.floor.kind}; exact ones may do."
+            raise TooNoisyError(message, evidence=refusal.evidence, model=refusal.model) from refusal
+        if oracle.width > WIDEST or self.max_norm is not None or len(b) < 2:
+            raise refusal
+        return self._projected(answers, b, refusal, rng)
+
+    def _projected(self, answers: Answers, b: Floats, refusal: NotInFamilyError, rng: np.random.Generator) -> Learned:
+        try:
+            model = learn_projected(answers, b, rng, heads=self.heads)
+            misfit = self_check(answers, model, rng)
+        except RefusalError as error:
+            message = f"{error} (Read from one mixture of the outputs, since switching the heads one by one failed: {refusal})"
+            raise type(error)(message, evidence={**refusal.evidence, **error.evidence}, model=refusal.model) from error
+        if self.heads not in (None, model.heads):
+            raise refusal
+        ranks = tuple(int(np.linalg.matrix_rank(W, tol=1e-9 * float(np.linalg.norm(W, 2)))) for W in model.W)
+        value_ranks = tuple(int(np.linalg.matrix_rank(V, tol=1e-9 * float(np.linalg.norm(V, 2)))) for V in _values(model))
+        return package(model, ranks, value_ranks, 0.0, misfit)
+
+    def _everywhere(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
+        causal = looks_back_only(answers, totals.b, rng)
+        mixture, steering = demix_everywhere(answers, rng, heads=self.heads)
+        slices = collect(answers, totals, mixture, steering.step, switched_everywhere(answers, steering), rng)
+        values = spread_values(answers, slices, rng) if len(slices.U) < answers.width else values_from(answers, slices, None)
+        offsets = read_offsets(Pairs(answers, totals, mixture))
+        offset = float(np.abs(offsets).max()) if offsets.any() else None
+        scores = read_matrices_everywhere(
+            answers, totals, values.V, offset, rng, size=keys_per_question(answers, values), causal=causal
+        )
+        model = assemble(answers, totals.b, values.V, scores.W, scores.c)
+        misfit = self_check(answers, model, rng)
+        return package(model, scores.ranks, values.ranks, scores.residual, misfit)
+
+    def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
+        mixture = demix(answers, totals, rng, heads=self.heads)
+        steering = steer(answers, totals, mixture, rng)
+        slices = collect(answers, totals, mixture, steering.step, switched(answers, totals, steering), rng)
+        values = values_from(answers, slices, totals.total if len(slices.U) < answers.width else None)
+        offset = float(np.abs(steering.offsets).max()) if steering.offsets.any() else None
+        guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
+        scores = read_matrices(
+            answers, totals, values.V, steering.strength, offset, rng, rank=guess, size=keys_per_question(answers, values)
+        )
+        model = assemble(answers, totals.b, values.V, scores.W, scores.c)
+        misfit = self_check(answers, model, rng)
+        return package(model, scores.ranks, values.ranks, scores.residual, misfit)
+
+
+def keys_per_question(answers: Answers, values: Values) -> int:
+    """As many keys as the values of every head keep apart."""
+    return group_size(values.V.shape[2], len(values.V), min(values.ranks), coarse=answers.coarse)
+
+
+def assemble(answers: Answers, b: Floats, V: Floats, W: Floats, c: Floats | None) -> Attention:
+    """The model, without the constant where it is zero as far as the answers can tell."""
+    optional: dict[str, Floats] = {} if c is None else {"c": c}
+    if np.abs(b).max() > answers.floor.absolute:
+        optional["b"] = b
+    return Attention(W=W, V=V, **optional)
+
+
+def package(model: Attention, ranks: tuple[int, ...], value_ranks: tuple[int, ...], residual: float, misfit: float) -> Learned:
+    """The heads in canonical order with the words that the report needs; ``misfit`` is the error of the learner's own check."""
+    form = canonical(model)
+    order = [next((i for i, W in enumerate(model.W) if np.array_equal(W, kept)), 0) for kept in form.W]
+    ranks, value_ranks = tuple(ranks[i] for i in order), tuple(value_ranks[i] for i in order)
+    heads = f"{form.heads} head{'s' if form.heads > 1 else ''}"
+    words, interval = unseen_gap(max(misfit, residual))
+    return Learned(
+        model=form,
+        ambiguity=f"W, V, c and b are unique up to the order of the heads; the factors of W and V (queries, keys) cannot be known. "
+        f"Heads with V = 0 do not show; {words}.",
+        notes=(
+            f"{heads} found; ranks of W: {', '.join(map(str, sorted(ranks)))}.",
+            f"Ranks of V: {', '.join(map(str, sorted(value_ranks)))}.",
+            f"The part of the answers that the heads do not explain is {residual:.1g} of their size.",
+        ),
+        evidence={
+            "heads": form.heads,
+            "ranks": list(ranks),
+            "value_ranks": list(value_ranks),
+            "residual": residual,
+            "own_check": misfit,
+            "merged_below": interval,
+        },
+    )
+
+
+def _values(model: Attention) -> Floats:
+    assert model.V is not None
+    return model.V
+
+
+def self_check(answers: Answers, model: Attention, rng: np.random.Generator) -> float:
+    """The error on six fresh sequences with scores around 1 and around 10; refuses where it is too large."""
+    phase(answers.oracle, "self-check")
+    directions = unit(rng, SELF_CHECKS * 5, answers.width).reshape(SELF_CHECKS, 5, -1)
+    quadratic = np.abs(np.einsum("nid,hde,nje->hnij", directions, model.W, directions, optimize=True)).max()
+    linear = np.abs(directions @ model.c.T).max()
+    length = min(1 / np.sqrt(quadratic + 1e-300), 1 / (linear + 1e-300), 1e6)
+    if answers.max_norm is not None:
+        length = min(length, answers.max_norm / 4)
+    X = directions * length * np.where(np.arange(SELF_CHECKS) % 2, 1.0, 3.0)[:, None, None]
+    told, said = answers.last(X), model(X)
+    spread = np.abs(told - told.mean(axis=0)).max(axis=1)
+    error = float((np.abs(told - said).max(axis=1) / np.maximum(spread, np.abs(told).max() * 1e-6 + 1e-300)).max())
+    allowed = max(1e-8, 2.0**12 * answers.eps(float(np.abs(told).max() + 1e-300)))
+    if error > allowed:
+        raise NotInFamilyError(
+            f"The heads found do not explain fresh sequences: relative error {error:.2g}, allowed {allowed:.2g}. "
+            "Two heads may be nearly equal, or the target is more than attention; `unsoftmax diagnose` tells which test it fails.",
+            evidence={"self_check_error": error, "allowed": allowed},
+            model=model,
+        )
+    return error
+
+
+def price(
+    width: int, outputs: int, heads: int, rank: int | None = None, *, value_rank: int | None = None, biases: bool = True
+) -> list[tuple[str, int, int]]:
+    """The usual bill of last-position answers as (phase, queries, tokens); saturated pairs and re-asks vary by a few dozen.
+
+    Args:
+        width: length of a token.
+        outputs: length of an answer.
+        heads: number of heads.
+        rank: rank of each head's W; None for full rank.
+        value_rank: rank of each head's V; None for the same as W.
+        biases: whether there is a query bias c.
+    """
+    full = min(width, outputs)
+    shown = value_rank if value_rank is not None else rank if rank is not None else full
+    size = group_size(outputs, heads, min(shown, full))
+    goal = slices_for(shown) if shown * heads <= outputs and shown < width - 2 else width
+    slices, count = 1, 0
+    while slices < goal:
+        count += 1
+        step = 3 if slices == 1 else max(4, slices)
+        equal = slices_for(outputs // heads)
+        step = equal - slices if slices < equal < slices + step else step
+        slices = min(width, slices + step)
+    scales = 9 + (8 if biases else 0) + min(width, 5 * heads + 4)
+    groups = -(-width // size)
+    columns = width if rank is None or rank + 2 + 1.3 * rank >= width else rank + 2
+    rows = 0
+    if rank is not None and columns < width:
+        rows = min(width, -(-max(rank + 2, 5 * rank // 4) // size) * size)
+    per_column = -(-width // groups) + copies_for(-(-width // groups))
+    column_queries = groups * (columns + (1 if biases else 0))
+    row_groups = -(-rows // size)
+    row_queries = row_groups * (width - columns)
+    bill = [
+        ("values", width + 2, width + 2),
+        ("heads", 32, 64),
+        ("scales", scales, 2 * scales),
+        ("slices", heads * (slices + count), 2 * heads * (slices + count)),
+        ("columns", column_queries + 2, (column_queries + 2) * per_column),
+    ]
+    if row_queries:
+        bill.append(("rows", row_queries, row_queries * (-(-rows // row_groups) + copies_for(-(-rows // row_groups)))))
+    return [*bill, ("self-check", SELF_CHECKS, 5 * SELF_CHECKS)]
+
+
+def copies_for(size: int) -> int:
+    """Copies of the last token beside ``size`` keys."""
+    return max(1, round(float(np.sqrt(size))))

@@ -1,0 +1,260 @@
+"""Scores: many tokens per question, one linear solve for all heads' weights, log-odds, and low rank by rows and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.vector_heads.answers import Answers, orthonormal, unit
+from unsoftmax.learners.vector_heads.demixing import Totals
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import phase
+
+SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in small weights
+COARSE_SCORE = 0.5  # with coarse answers the signal matters more, but a strong head must not saturate
+CLIFF = 1e-6  # a drop of the spectrum counts as its end only below this part of the largest value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """Groups of key steps ``(groups, size, width)`` and, for each group, the solver of all heads' weights from one answer.
+
+    Attributes:
+        U: the steps, on a grid so that ``x + u`` is exact.
+        solvers: ``(groups, heads * size, outputs)``: pseudo-inverses of the stacked ``V_h^T u_i``.
+        mixers: ``(groups, outputs, heads * size)``: the stacks themselves.
+    """
+
+    U: Floats
+    solvers: Floats
+    mixers: Floats
+
+    @property
+    def copies(self) -> int:
+        """Copies of the last token: balances the errors of its weight and of the keys' weights."""
+        return max(1, round(float(np.sqrt(self.U.shape[1]))))
+
+    @property
+    def amplification(self) -> Floats:
+        """How much each head's weights amplify an error of the answers, ``(heads,)``; keys of length one."""
+        heads = self.solvers.shape[1] // self.U.shape[1]
+        norms = np.linalg.norm(self.solvers, axis=2).max(axis=0).reshape(heads, -1)
+        return np.asarray(norms.max(axis=1))
+
+
+def key_groups(V: Floats, U: Floats, size: int) -> Keys:
+    """Arrange steps ``(n, width)`` in groups of ``size``; the last group is filled up with the first steps."""
+    groups = -(-len(U) // size)
+    size = -(-len(U) // groups)
+    grouped = U[np.arange(groups * size) % len(U)].reshape(groups, size, -1)
+    mixers = np.einsum("gnd,hdm->gmhn", grouped, V, optimize=True).reshape(groups, V.shape[2], -1)
+    return Keys(U=grouped, solvers=np.linalg.pinv(mixers), mixers=mixers)
+
+
+def best_keys(V: Floats, count: int, size: int, rng: np.random.Generator, tries: int, ranges: Sequence[Floats] = ()) -> Keys:
+    """The best conditioned of ``tries`` random orthonormal key sets, which also see the ``ranges (width, rank)`` well."""
+    best, least = None, np.inf
+    for _ in range(tries):
+        keys = key_groups(V, orthonormal(rng, count, V.shape[1]), size)
+        loss = float(np.log(keys.amplification).max())
+        flat = keys.U.reshape(-1, V.shape[1])
+        loss += max((-float(np.log(np.linalg.svd(flat @ basis, compute_uv=False)[-1] + 1e-300)) for basis in ranges), default=0.0)
+        if loss < least:
+            best, least = keys, loss
+    assert best is not None
+    return best
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Scores ``z (heads, keys, last tokens)`` per unit step, their error ``noise (heads,)``, and what they leave unexplained."""
+
+    z: Floats
+    noise: Floats
+    residual: float
+
+
+def read_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: Floats) -> Scores | None:
+    """Scores ``u·(W_h x + c_h)`` of all key steps (``length`` times the unit steps) at all last tokens ``x (n, width)``.
+
+    One query per group and last token. None where a weight is not positive: the tokens are too long, or a head was missed.
+    """
+    groups, size, _ = keys.U.shape
+    copies = keys.copies
+
+    def build(start: int, stop: int) -> Floats:
+        number = np.arange(start, stop)
+        last = x[number // groups]
+        sequences = np.repeat(last[:, None], size + copies, axis=1)
+        sequences[:, :size] += length * keys.U[number % groups]
+        return sequences
+
+    told = answers.stream(build, len(x) * groups, size + copies).reshape(len(x), groups, -1) - totals.of(x)[:, None]
+    magnitude = float(np.abs(told).max() + np.abs(totals.of(x)).max())
+    weights = np.einsum("gkm,xgm->gxk", keys.solvers, told / length, optimize=True)
+    unexplained = told / length - np.einsum("gmk,gxk->xgm", keys.mixers, weights, optimize=True)
+    heads = weights.shape[2] // size
+    p = weights.reshape(groups, len(x), heads, size)
+    rest = 1 - p.sum(axis=3, keepdims=True)
+    if (p <= 0).any() or (rest <= 0).any():
+        return None
+    z = (np.log(p / rest) + np.log(copies)).transpose(2, 0, 3, 1).reshape(heads, groups * size, len(x))
+    noise = answers.floor.of(magnitude) / length * keys.amplification * 2 * float(np.median(1 / p))
+    return Scores(z=z / length, noise=noise / length, residual=float(np.abs(unexplained).max() * length / magnitude))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreMatrices:
+    """``W (heads, width, width)``, ``c (heads, width)`` or None, the rank of each W, and how well the answers were explained."""
+
+    W: Floats
+    c: Floats | None
+    ranks: tuple[int, ...]
+    residual: float
+
+
+def group_size(outputs: int, heads: int, rank: int, *, coarse: bool = False) -> int:
+    """Keys per question: below ``outputs / heads`` and the rank of the values by enough to keep the solve well conditioned."""
+    room = min(outputs / heads, rank)
+    part = 0.3 if coarse else 0.75 if room >= 8 else 0.5
+    return int(max(1, min(40, part * room)))
+
+
+def read_matrices(
+    answers: Answers,
+    totals: Totals,
+    V: Floats,
+    strength: float,
+    offset: float | None,
+    rng: np.random.Generator,
+    *,
+    rank: int,
+    size: int,
+) -> ScoreMatrices:
+    """Read W and c: columns ``W_h x + c_h`` until their rank is known, then only as many rows as that rank needs.
+
+    Price: ``k * ceil(width / g) + (width - k) * ceil(rows / g)`` with ``k`` about rank + 2 and ``rows`` about 1.25 rank
+    (``k = width`` at full rank), and ``ceil(width / g)`` more with c.
+
+    Args:
+        answers: the target.
+        totals: what one token tells.
+        V: values ``(heads, width, outputs)``.
+        strength: typical score of the strongest head for two tokens of length one.
+        offset: typical ``c·u`` for a step of length one; None without c.
+        rng: randomness.
+        rank: guess of the rank of W, from the values.
+        size: keys per question.
+    """
+    heads, width, _ = V.shape
+    tries = 200 if width <= 16 else 20 if width <= 64 else 3
+    keys = best_keys(V, width, size, rng, tries)
+    length = longest_step(answers, offset)
+    phase(answers.oracle, "columns")
+    c = np.zeros((heads, width))
+    if offset is not None:
+        length, c = read_biases(answers, totals, keys, length)
+    score, spare = (COARSE_SCORE, 2.0) if answers.coarse else (SCORE, 1.25)
+    x_length = moderate_length(answers, totals, keys, length, score / (length * strength), rng)
+    x = np.round(orthonormal(rng, width, width) * x_length / (step := grain(answers, length, x_length))) * step
+    columns, noise, residual, wanted = np.zeros((heads, width, 0)), np.zeros(heads), 0.0, columns_for(rank, answers)
+    ranges: list[Floats] = []
+    while columns.shape[2] < width:
+        if wanted + 1.3 * rank >= width:
+            wanted = width
+        told = demand(read_scores(answers, totals, keys, length, x[columns.shape[2] : wanted]))
+        columns = np.concatenate([columns, solve_columns(keys, told.z) - c[:, :, None]], axis=2)
+        noise, residual = np.maximum(noise, told.noise), max(residual, told.residual)
+        ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(columns, noise, strict=True)]
+        rank = max(basis.shape[1] for basis in ranges)
+        if columns_for(rank, answers) <= wanted:
+            break
+        wanted = min(width, 2 * wanted)
+    if columns.shape[2] < width:
+        phase(answers.oracle, "rows")
+        count = min(width, -(-max(rank + 2, int(spare * rank)) // size) * size)
+        row_keys = best_keys(V, count, size, rng, tries, ranges)
+        told = demand(read_scores(answers, totals, row_keys, length, x[columns.shape[2] :]))
+        residual = max(residual, told.residual)
+        flat = row_keys.U.reshape(-1, width)
+        rest = [
+            basis @ np.linalg.lstsq(flat @ basis, z - (flat @ bias)[:, None], rcond=None)[0]
+            for basis, z, bias in zip(ranges, told.z, c, strict=True)
+        ]
+        columns = np.concatenate([columns, np.stack(rest)], axis=2)
+    columns = np.stack([basis @ (basis.T @ block) for basis, block in zip(ranges, columns, strict=True)])
+    solved = np.linalg.solve(x, columns.transpose(2, 0, 1).reshape(width, -1))
+    W: Floats = solved.reshape(width, heads, width).transpose(1, 2, 0).astype(np.float64)
+    ranks = tuple(basis.shape[1] for basis in ranges)
+    return ScoreMatrices(W=W, c=None if offset is None else c, ranks=ranks, residual=residual)
+
+
+def moderate_length(answers: Answers, totals: Totals, keys: Keys, length: float, guess: float, rng: np.random.Generator) -> float:
+    """Length of last tokens at which scores are moderate; the guess rests on one direction, so two fresh ones check it."""
+    one = Keys(U=keys.U[:1], solvers=keys.solvers[:1], mixers=keys.mixers[:1])
+    for _ in range(6):
+        told = read_scores(answers, totals, one, length, unit(rng, 2, keys.U.shape[2]) * guess)
+        if told is not None and np.abs(told.z).max() * length < 4:
+            break
+        guess /= 4
+    return guess
+
+
+def columns_for(rank: int, answers: Answers) -> int:
+    """Columns that show a rank; twice as many where answers are coarse, so that the range is well determined."""
+    return max(rank + 2, 2 * rank if answers.coarse else 0)
+
+
+def longest_step(answers: Answers, offset: float | None) -> float:
+    """Length of key steps: as long as c allows, so that the constant and the last token add little error."""
+    longest = 2.0**10 if answers.max_norm is None else answers.max_norm / 2
+    return longest if offset is None else min(longest, float(2.0 ** np.floor(-np.log2(max(offset, 2.0**-10)))))
+
+
+def grain(answers: Answers, length: float, x_length: float) -> float:
+    """Grid of last tokens on which ``x + u`` is exact in the target's arithmetic."""
+    return float(2.0 ** (np.ceil(np.log2(max(length, x_length))) + 2 - answers.bits))
+
+
+def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> tuple[float, Floats]:
+    """The step length at which ``c·u`` is moderate for all keys, and ``c (heads, width)``, from last tokens 0."""
+    for _ in range(8):
+        told = read_scores(answers, totals, keys, length, np.zeros((1, keys.U.shape[2])))
+        if told is not None and np.abs(told.z).max() * length < 4:
+            return length, solve_columns(keys, told.z)[:, :, 0]
+        length /= 4
+    demand(None)
+    raise AssertionError
+
+
+def demand(told: Scores | None) -> Scores:
+    """Refuse where weights came out negative."""
+    if told is None:
+        raise NotInFamilyError(
+            "Answers to several keys are no mixture of the heads found: a weight came out negative. "
+            "A head was missed, two heads are nearly equal, or the answers are too coarse.",
+        )
+    return told
+
+
+def solve_columns(keys: Keys, z: Floats) -> Floats:
+    """Columns ``W_h x + c_h``, ``(heads, width, n)``, from the scores ``(heads, keys, n)`` of a full set of steps."""
+    flat = keys.U.reshape(-1, keys.U.shape[2])
+    heads, count, n = z.shape
+    solved = np.linalg.lstsq(flat, z.transpose(1, 0, 2).reshape(count, -1), rcond=None)[0]
+    return np.asarray(solved.reshape(-1, heads, n).transpose(1, 0, 2))
+
+
+def column_range(columns: Floats, noise: float) -> Floats:
+    """Orthonormal columns that span ``columns`` as far as their error allows to tell."""
+    basis, spread, _ = np.linalg.svd(columns, full_matrices=False)
+    rank = int((spread > 8 * noise).sum())
+    drops = spread[:-1] / np.maximum(spread[1:], 1e-300)
+    drops[spread[1:] > CLIFF * spread[0]] = 0.0  # a decaying spectrum is no cliff
+    if len(drops) and drops[:rank].max(initial=0.0) > 1e3:  # the error estimate was too small: the cliff shows the rank
+        rank = int(drops[:rank].argmax()) + 1
+    found: Floats = basis[:, :rank]
+    return found

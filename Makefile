@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench browser clean
 
 # the core alone: what a user installs
 .venv/.core: pyproject.toml
@@ -21,7 +21,18 @@ export OPENBLAS_NUM_THREADS ?= 1
 demo: .venv/.core
 	$(BIN)/unsoftmax recover demo --out demo
 
-test: .venv/.dev
+# a Chromium for the tests of the reports: Debian's, where this user may install packages; else those tests are skipped
+BROWSERS := chromium chromium-browser google-chrome google-chrome-stable
+browser:
+	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing Chromium for the tests of the reports"; \
+		apt-get update -qq >/dev/null || true; \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o DPkg::Lock::Timeout=120 --no-install-recommends chromium >/dev/null && exit 0; \
+	fi; \
+	echo "No Chromium here and none could be installed: the browser tests are skipped. Install one (apt-get install chromium)."
+
+test: .venv/.dev browser
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

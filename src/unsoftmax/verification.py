@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class Verification:
         sequences: fresh sequences compared.
         queries: everything asked, the look at the precision included.
         floor: precision of the answers.
+        by_length: largest deviation by length of the sequences.
     """
 
     matches: bool
@@ -39,6 +40,7 @@ class Verification:
     sequences: int
     queries: int
     floor: Floor
+    by_length: dict[int, float] = field(default_factory=dict)
 
 
 def verify(target: Any, model: Model, *, width: int | None = None, max_norm: float | None = None) -> Verification:
@@ -74,4 +76,5 @@ def verify(target: Any, model: Model, *, width: int | None = None, max_norm: flo
         sequences=check.sequences,
         queries=oracle.spent,
         floor=floor,
+        by_length=check.by_length,
     )

@@ -9,9 +9,11 @@ from rich.console import Console
 
 from unsoftmax.audit import Audit, Cell, Defence, Verdict, conclude, outcome, parse_gate
 from unsoftmax.audit.sweep import gate_values
-from unsoftmax.report.audit_page import audit_page
-from unsoftmax.report.audit_record import audit_json, audit_record
+from unsoftmax.report.audit_record import audit_record
 from unsoftmax.report.audit_screen import print_audit
+from unsoftmax.report.audit_story import audit_report
+from unsoftmax.report.common import to_json
+from unsoftmax.report.page import page
 from unsoftmax.results import Status
 
 SUCCESS = ("EXACT", "WITHIN_TOLERANCE")
@@ -49,19 +51,23 @@ def test_screen_json_page_and_exit_code_agree(first, others, condition, priced):
     gate = None if condition is None else parse_gate(condition[0])
     audit = audit_of([first, *others], gate, 2.0 if priced else None, 3.0 if priced else None)
     record = audit_record(audit, target="<b>t</b>", command="unsoftmax", remote=False)
-    parsed = json.loads(audit_json(record))
+    parsed = json.loads(to_json(record))
     assert parsed == record
     screen = io.StringIO()
     print_audit(record, console=Console(file=screen, width=400))
-    page = audit_page(record)
+    text = page(audit_report(record))
     verdict = parsed["verdict"]
-    assert f"<strong>{verdict}</strong>" in page
+    assert f"{verdict}</h1>" in text
     assert verdict in screen.getvalue()
-    assert "<script" not in page
-    assert "<b>t" not in page
+    assert "<script" not in text
+    assert "<b>t" not in text
     failed = "Gate failed" in parsed["sentence"]
     assert failed == (gate is not None and parsed["gate"]["failed"])
-    assert failed == ("Gate failed" in screen.getvalue()) == ("Gate failed" in page)
+    assert failed == ("Gate failed" in screen.getvalue()) == ("Gate failed" in text)
+    if failed and gate.tripped(gate_values(first, audit.rate, audit.price)):
+        for clause in gate.tripped(gate_values(first, audit.rate, audit.price)):
+            assert clause.text in parsed["sentence"]
+            assert clause.text in " ".join(screen.getvalue().split())
     # the exit code: the target's own fault first, then the gate
     expected = {"TARGET_FAILED": 3, "DRIFTING": 5}.get(first.status, 1 if failed else 0)
     assert parsed["exit_code"] == audit.conclusion.exit_code == expected

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax.demo import demo_model
 from unsoftmax.report import figures, recovery_json, recovery_record
-from unsoftmax.report.page import recovery_page
-from unsoftmax.report.story import chapters, verdict
+from unsoftmax.report.page import page
+from unsoftmax.report.story import chapters, recovery_report, verdict
+from unsoftmax.report.told import Teller, step
 
 HEAD = us.Attention.single(np.diag([1.0, 2.0, 3.0]), [1.0, 1.0, 2.0])
 HOSTILE = '<script>alert(1)</script>"\x1b[31m'
@@ -26,6 +28,10 @@ class Page(HTMLParser):
             assert dict(attrs)["alt"]
 
 
+def recovery_page(recovery):
+    return page(recovery_report(recovery_record(recovery), recovery.model))
+
+
 @pytest.fixture(scope="module")
 def recovered():
     return us.recover(HEAD)
@@ -35,17 +41,19 @@ def test_one_verdict_feeds_every_view(recovered):
     record = recovery_record(recovered)
     assert json.loads(recovery_json(recovered)) == record
     assert verdict(record) == "RECOVERED EXACTLY"
-    page = recovery_page(recovered)
-    assert verdict(record) in page
-    for chapter in chapters(record):
-        assert chapter.title in page
+    text = recovery_page(recovered)
+    assert verdict(record) in text
+    for chapter in chapters(Teller(record)):
+        assert chapter.title in text
+    for identifier in ("AML.T0024.002", "AML.M0002", "AML.M0004", "ML05:2023", "NISTAML.031", "permission"):
+        assert identifier in text
 
 
 def test_the_page_is_self_contained(recovered):
-    page = Page(recovery_page(recovered))
-    assert "script" not in page.tags
-    assert "svg" in page.tags
-    assert all(source.startswith("data:image/png") for source in page.sources)
+    read = Page(recovery_page(recovered))
+    assert "script" not in read.tags
+    assert "svg" in read.tags
+    assert all(source.startswith("data:") for source in read.sources)
 
 
 def test_hostile_text_stays_text(recovered):
@@ -67,12 +75,43 @@ def test_a_refusal_leaves_no_weights_behind(tmp_path):
     assert "NOT RECOVERED" in (tmp_path / "report.html").read_text()
 
 
-def test_pictures_tell_their_numbers():
+def test_pictures_of_any_size_are_drawn():
     wide = np.arange(200.0 * 130).reshape(200, 130) - 9000
-    assert "200 by 130 entries, from -9e+03 to 1.7e+04" in figures.heat_map(wide, "W")
-    assert "0.5" in figures.bars([0.5, 0.0], ["a", "<b>"], "Errors", logarithmic=True)
-    assert "&lt;b&gt;" in figures.bars([1, 2], ["a", "<b>"], "Counts")
-    assert "smallest 0" in figures.line([2.0, 1.0, 0.0], "Singular values")
+    assert 'width="96" height="96"' in figures.heat_map(wide, "<W>")
+    assert "&lt;W&gt;" in figures.heat_map(np.zeros((1, 1)), "<W>")
+    assert "&lt;b&gt;" in figures.bars([("<b>", 1, "1"), ("none", None, "–")])
+    assert "width:100.0%" in figures.bars([("a", 0.5, "0.5"), ("b", 0.0, "0")], logarithmic=True)
+    assert "mark" in figures.falling([2.0, 1.0, 0.0], "Singular values", mark=2)
+    assert figures.falling([0.0], "Singular values").count("<circle") == 1
+    assert figures.signed([1.0, -1.0, 0.0], "V").count("<rect") == 3
+    points = [("1", None, 0.0), ("2", 0.0, 1e-30), ("3", 5.0, None), ("4", 1e-4, 30.0)]
+    assert figures.trade(points, "Defences", 1e-2, 0.5).count("<circle") == 4
+
+
+@pytest.mark.parametrize("family", ["transformer", "ffn"])
+def test_networks_have_their_pictures(family):
+    model = demo_model(family, width=3, hidden=4)
+    found = us.Recovery(model=model, status=us.Status.EXACT, queries=9, check=None, bounds=None, ambiguity="", message="")
+    read = Page(recovery_page(found))
+    assert read.tags.count("img") == (2 if family == "ffn" else 4)
+
+
+def test_many_heads_are_not_all_drawn():
+    rng = np.random.default_rng(0)
+    model = us.Attention(rng.normal(size=(20, 2, 2)), rng.normal(size=(20, 2)))
+    facts = {"heads": 20, "width": 2}
+    found = us.Recovery(
+        model=model, status=us.Status.EXACT, queries=9, check=None, bounds=None, ambiguity="", message="", facts=facts
+    )
+    assert Page(recovery_page(found)).tags.count("img") == 16
+    assert "first 16 heads" in recovery_page(found)
+
+
+def test_pointers_name_any_key():
+    tell = Teller({"a/b": {"~": [3, None, True, "word"]}}, "/root")
+    at = f"/{step('a/b')}/{step('~')}"
+    assert str(tell(f"{{{at}/0:.1e}} {{{at}/1}} {{{at}/2}} {{{at}/3}}")) == "3.0e+00 – yes word"
+    assert 'data-json="/root/a~1b/~0/0"' in tell(f"{{{at}/0}}").__html__()
 
 
 def test_numbers_that_json_cannot_hold_become_null(recovered):

@@ -17,6 +17,7 @@ from unsoftmax.errors import JournalError
 from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
 from unsoftmax.oracles import Journal, Journaled, Oracle
 from unsoftmax.oracles.adapt import identity_of
+from unsoftmax.results import Recovery
 
 LENGTHS = (1, 2, 4, 8, 16, 32)
 PER_LENGTH = 24
@@ -54,6 +55,7 @@ class Cell:
         seconds: time the extraction took here.
         measured: False where the row is arithmetic on another one.
         journal: SHA-256 over the answers, where a journal was kept.
+        recovery: the whole recovery, for the target as it stands alone.
     """
 
     defence: Defence
@@ -68,10 +70,13 @@ class Cell:
     seconds: float = 0.0
     measured: bool = True
     journal: str | None = None
+    recovery: Recovery | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+        """As plain data, without the recovery."""
+        known = asdict(replace(self, recovery=None))
+        del known["recovery"]
+        return known
 
 
 def honest_sample(oracle: Oracle, seed: int, folder: Path | None) -> Sample:
@@ -131,6 +136,7 @@ def run_cell(opener: Opener, defence: Defence, sample: Sample, *, budget: int, s
         honest_cost=cost,
         seconds=time.perf_counter() - started,
         journal=found.facts.get("journal", {}).get("sha256"),
+        recovery=found if defence.base else None,
     )
 
 
@@ -141,6 +147,7 @@ def rate_limited(present: Cell, defence: Defence) -> Cell:
         defence=defence,
         measured=False,
         journal=None,
+        recovery=None,
         message=f"Not run: {present.total_queries} queries as without a defence, at {defence.rate:g} a second.",
     )
 

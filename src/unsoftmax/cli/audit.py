@@ -53,8 +53,11 @@ def audit(
     Exit code 0 if the audit ran, 1 if the condition holds or cannot be decided, 3 if the target failed, 5 if it drifts.
     """
     from unsoftmax.audit import parse_gate, run_audit
-    from unsoftmax.report.audit_record import audit_json, audit_record, command_line, save_audit
+    from unsoftmax.report import save
+    from unsoftmax.report.audit_record import audit_record
     from unsoftmax.report.audit_screen import print_audit
+    from unsoftmax.report.audit_story import audit_report
+    from unsoftmax.report.common import command_line, to_json
 
     gate = None if condition is None else parse_gate(condition)
     if out is not None:
@@ -74,9 +77,10 @@ def audit(
     remote = target.startswith(("http://", "https://", "grpc://", "grpcs://"))
     record = audit_record(result, target=target, command=command_line(), remote=remote)
     if out is not None:
-        save_audit(record, out)
+        found = result.cells[0].recovery
+        save(out, "audit.json", record, audit_report(record, None if found is None else found.model))
     if as_json:
-        click.echo(audit_json(record))
+        click.echo(to_json(record))
     else:
         print_audit(record, out)
     return int(record["exit_code"])

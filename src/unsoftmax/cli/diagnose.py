@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from unsoftmax.cli.outcome import DRIFTING, NOT_RECOVERED, SUCCESS
+from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 @click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
 @click.option("--max-norm", type=click.FloatRange(min=0, min_open=True), help="Send no token longer than this.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random probes.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for diagnosis.json and the report.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, as_json: bool) -> int:
+def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, out: Path | None, as_json: bool) -> int:
     """Tell which family TARGET belongs to, with the evidence; at most 200 + 4 width queries.
 
     Exit code 0 if it is inside a family that can be recovered, 1 if not, 5 if it changed while it was asked.
@@ -29,13 +30,23 @@ def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, 
     import numpy as np
 
     from unsoftmax.checks.diagnosis import diagnose_oracle
+    from unsoftmax.report import save
+    from unsoftmax.report.common import command_line, to_json
+    from unsoftmax.report.diagnosis import diagnosis_record, diagnosis_report
 
+    if out is not None:
+        make_folder(out)
     oracle = open_target(target, width)
     result = diagnose_oracle(oracle, rng=np.random.default_rng(seed), max_norm=max_norm)
+    record = diagnosis_record(result, target=target, width=oracle.width, seed=seed, command=command_line())
+    if out is not None:
+        save(out, "diagnosis.json", record, diagnosis_report(record))
     if as_json:
-        click.echo(json.dumps({"target": target, "width": oracle.width, "seed": seed, **dataclasses.asdict(result)}, indent=2))
+        click.echo(to_json(record))
     else:
         click.echo("\n".join(story(result, target, oracle.width)))
+        if out is not None:
+            click.echo(f"Files in {out}: diagnosis.json, report.html")
     if "changed" in result.family:
         return DRIFTING
     return SUCCESS if result.inside else NOT_RECOVERED

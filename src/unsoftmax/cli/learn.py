@@ -41,6 +41,7 @@ def learn(
     """
     from unsoftmax.learners.from_examples import learn_from_examples
     from unsoftmax.report import print_recovery, recovery_json, save_recovery
+    from unsoftmax.report.common import command_line
 
     arrays = read_arrays(examples)
     if out is not None:
@@ -61,7 +62,7 @@ def learn(
     except ValueError as error:
         raise click.UsageError(f"{examples}: {error}") from error
     recovery.facts["target"] = str(examples)
-    recovery.facts["command"] = "unsoftmax " + " ".join(sys.argv[1:])
+    recovery.facts["command"] = command_line()
     if out is not None:
         save_recovery(recovery, out)
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +72,7 @@ def recover(
     With --out the run keeps a journal: the same command goes on where it stopped, and asks nothing twice.
     """
     from unsoftmax.report import print_recovery, recovery_json, save_recovery
+    from unsoftmax.report.common import command_line
 
     if digits is not None and options["accuracy"] is None:
         options["accuracy"] = 10.0**-digits
@@ -91,7 +91,7 @@ def recover(
             journal = None if out is None else out / "journal.sqlite"
             recovery = run(oracle, journal=journal, on_failure="return", on_progress=tell, **options)
         recovery.facts["target"] = target
-    recovery.facts["command"] = "unsoftmax " + " ".join(sys.argv[1:])
+    recovery.facts["command"] = command_line()
     if out is not None:
         save_recovery(recovery, out)
     if as_json:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 
 import click
 
 from unsoftmax.cli.outcome import NOT_RECOVERED, SUCCESS
+from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
 
 
@@ -17,19 +16,29 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.argument("weights", type=click.Path(path_type=Path))
 @click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
 @click.option("--max-norm", type=float, help="Send no token longer than this.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for verification.json and the report.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-def verify(target: str, weights: Path, width: int | None, max_norm: float | None, as_json: bool) -> int:
+def verify(target: str, weights: Path, width: int | None, max_norm: float | None, out: Path | None, as_json: bool) -> int:
     """Tell whether TARGET runs exactly the WEIGHTS (a safetensors file); about 181 queries. Exit code 1 if it does not."""
     from unsoftmax.models import load
+    from unsoftmax.report import save
+    from unsoftmax.report.common import command_line, to_json
+    from unsoftmax.report.verification import sentence, verification_record, verification_report
     from unsoftmax.verification import verify as run
 
     model = load(weights)
+    if out is not None:
+        make_folder(out)
     result = run(open_target(target, width or model.width), model, max_norm=max_norm)
+    record = verification_record(result, model, target=target, weights=str(weights), command=command_line())
+    if out is not None:
+        save(out, "verification.json", record, verification_report(record, model))
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(result), indent=2))
+        click.echo(to_json(record))
     else:
         click.echo(f"{result.sequences} fresh sequences; largest deviation {result.max_abs_deviation:.2g}", nl=False)
         click.echo(f" (relative {result.relative_deviation:.2g}; the target's precision explains {result.threshold:.2g}).")
-        said = "MATCHES: the target runs these weights." if result.matches else "DIFFERS: the target does not run these weights."
-        click.echo(said)
+        click.echo(f"{record['verdict']}: {sentence(record)[0].lower()}{sentence(record)[1:]}")
+        if out is not None:
+            click.echo(f"Files in {out}: verification.json, report.html")
     return SUCCESS if result.matches else NOT_RECOVERED

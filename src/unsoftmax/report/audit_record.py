@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import sys
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-import scipy
 
 from unsoftmax.audit import Audit, outcome
 from unsoftmax.audit.sweep import bill, duration
+from unsoftmax.report.common import plain, shared
+from unsoftmax.report.record import recovery_record
 
-SCOPE = (
-    "This audit asked the target only questions that its interface accepts, on behalf of its owner or with the owner's permission. "
-    "It tried the extraction methods of this tool and no others; a defence that stops them here may not stop other attacks."
-)
 APPLIED_HERE = (
     "The target is remote: its present state was measured as it answers, and every defence was applied to its answers on this "
     "side, as if the owner had put it there."
 )
 MEASURED = "The target is local: every row was measured by running the extraction against the defended target."
-MITIGATIONS = (
-    ("MITRE ATLAS AML.T0024.002", "Extract ML Model: the attack that this audit carries out."),
-    (
-        "MITRE ATLAS AML.M0002",
-        "Passive ML Output Obfuscation: rounding, noise and lower precision, the rows above that change answers.",
-    ),
-    ("MITRE ATLAS AML.M0004", "Restrict Number of ML Model Queries: the rows with a quota or a rate limit."),
-    ("OWASP ML05:2023", "Model Theft: the risk in the OWASP Machine Learning Security Top Ten."),
-    ("NIST AI 100-2 NISTAML.031", "Model Extraction: the attack class in the NIST taxonomy."),
-)
+UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def audit_record(audit: Audit, *, target: str, command: str, remote: bool) -> dict[str, Any]:
@@ -41,19 +22,22 @@ def audit_record(audit: Audit, *, target: str, command: str, remote: bool) -> di
     conclusion = audit.conclusion
     cells = []
     for cell in audit.cells:
-        plain = cell.to_dict()
-        settings = {key: value for key, value in plain.pop("defence").items() if value is not None and key != "name"}
+        known = cell.to_dict()
+        settings = {key: value for key, value in known.pop("defence").items() if value is not None and key != "name"}
+        time = duration(cell, audit.rate)
         cells.append(
             {
                 "name": cell.defence.name,
                 "settings": settings,
                 "outcome": outcome(cell).words,
-                **plain,
+                **known,
                 "honest_cost_relative": cell.honest_cost / audit.spread if audit.spread > 0 else None,
                 "price": None if audit.price is None else bill(cell, audit.price),
-                "time": duration(cell, audit.rate),
+                "time": time,
+                "time_told": None if time is None else spell(time),
             }
         )
+    recovery = audit.cells[0].recovery
     record = {
         "verdict": conclusion.verdict.words,
         "sentence": conclusion.sentence,
@@ -68,38 +52,16 @@ def audit_record(audit: Audit, *, target: str, command: str, remote: bool) -> di
         "rate": audit.rate,
         "price_per_1000": audit.price,
         **audit.facts,
-        "scope": [SCOPE, APPLIED_HERE if remote else MEASURED],
-        "mitigations": [list(pair) for pair in MITIGATIONS],
+        "present": None if recovery is None else recovery_record(recovery),
+        **shared(APPLIED_HERE if remote else MEASURED),
         "command": command,
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__},
     }
-    return _finite(record)  # type: ignore[no-any-return]  # a dict stays one
+    return plain(record)  # type: ignore[no-any-return]  # a dict stays one
 
 
-def audit_json(record: dict[str, Any]) -> str:
-    """The record as one JSON document."""
-    return json.dumps(record, indent=2, allow_nan=False)
-
-
-def save_audit(record: dict[str, Any], folder: Path) -> None:
-    """Write ``audit.json`` and ``report.html``; readable by the owner only."""
-    from unsoftmax.report.audit_page import audit_page
-
-    for name, text in (("audit.json", audit_json(record) + "\n"), ("report.html", audit_page(record))):
-        handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-
-
-def command_line() -> str:
-    """The command that is running, for the reproduction record."""
-    return "unsoftmax " + " ".join(sys.argv[1:])
-
-
-def _finite(value: Any) -> Any:
-    """Numbers that JSON cannot hold become None."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+def spell(seconds: float) -> str:
+    """A time for people."""
+    for size, name in UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.3g} {name}"
+    return f"{seconds:.2g} s"

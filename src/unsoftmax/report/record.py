@@ -2,59 +2,61 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import numpy as np
-
-from unsoftmax.results import Recovery
+from unsoftmax.report.common import plain, shared, to_json
+from unsoftmax.report.model_figures import model_numbers
+from unsoftmax.results import Check, Recovery
 
 
 def recovery_record(recovery: Recovery) -> dict[str, Any]:
     """Everything about a recovery but its parameters, ready for JSON."""
     facts = recovery.facts
-    check = recovery.check
+    queries = facts.get("queries", {"learn": recovery.queries, "check": 0, "total": recovery.queries})
     record: dict[str, Any] = {
         "status": recovery.status.name,
+        "advice": recovery.status.value,
         "message": recovery.message,
         "family": facts.get("family"),
         "width": facts.get("width"),
         "heads": facts.get("heads"),
         "rank": facts.get("rank"),
         "outputs": facts.get("outputs"),
-        "queries": facts.get("queries", {"learn": recovery.queries, "check": 0, "total": recovery.queries}),
-        "check": None
-        if check is None
-        else {
-            "sequences": check.sequences,
-            "max_abs_error": check.max_abs_error,
-            "relative_error": check.relative_error,
-            "by_length": {str(length): error for length, error in check.by_length.items()},
-        },
+        "queries": queries,
+        "theory": _theory(recovery, queries["learn"]),
+        "check": check_record(recovery.check),
         "tolerance": facts.get("tolerance"),
         "bounds": None if recovery.bounds is None else recovery.bounds.kind,
         "ambiguity": recovery.ambiguity,
+        "model": model_numbers(recovery.model) if recovery.status.success else None,
         "seed": facts.get("seed"),
+        **shared(),
         "version": facts.get("version"),
     }
-    return _plain({**record, **{k: v for k, v in facts.items() if k not in record}})  # type: ignore[no-any-return]  # a dict stays one
+    return plain({**record, **{k: v for k, v in facts.items() if k not in record}})  # type: ignore[no-any-return]  # a dict stays one
 
 
 def recovery_json(recovery: Recovery) -> str:
     """The record as one JSON document."""
-    return json.dumps(recovery_record(recovery), indent=2, allow_nan=False)
+    return to_json(recovery_record(recovery))
 
 
-def _plain(value: Any) -> Any:
-    """Arrays and NumPy numbers to lists and plain numbers; what JSON cannot hold becomes None."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
+def check_record(check: Check | None) -> dict[str, Any] | None:
+    """The held-out check as plain data."""
+    if check is None:
         return None
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
+    return {
+        "sequences": check.sequences,
+        "max_abs_error": check.max_abs_error,
+        "relative_error": check.relative_error,
+        "by_length": {str(length): error for length, error in check.by_length.items()},
+    }
+
+
+def _theory(recovery: Recovery, learn: int) -> dict[str, Any] | None:
+    """Queries against what no exact scheme can go below: one real number of an answer for each free parameter."""
+    parameters = recovery.facts.get("parameters")
+    if not parameters or not learn or not recovery.status.success:
+        return None
+    least = -(-parameters // (recovery.facts.get("outputs") or 1))
+    return {"parameters": parameters, "queries": least, "ratio": learn / least}

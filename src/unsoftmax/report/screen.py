@@ -11,6 +11,7 @@ from rich.table import Table
 
 from unsoftmax.report.record import recovery_record
 from unsoftmax.report.story import chapters, verdict
+from unsoftmax.report.told import Teller
 from unsoftmax.results import Recovery
 
 
@@ -18,15 +19,15 @@ def print_recovery(recovery: Recovery, folder: Path | None = None, console: Cons
     """Print what the target is, what was found, how it was checked, what it cost, and one verdict."""
     console = console or Console(highlight=False)
     record = recovery_record(recovery)
-    for chapter in chapters(record):
+    for chapter in chapters(Teller(record)):
         console.print(f"\n[bold]{escape(chapter.title)}[/bold]")
         table = Table.grid(padding=(0, 2))
         for name, value in chapter.facts:
-            table.add_row(f"  [dim]{escape(name)}[/dim]", escape(value))
+            table.add_row(f"  [dim]{escape(name)}[/dim]", escape(str(value)))
         if chapter.facts:
             console.print(table)
         for sentence in chapter.sentences:
-            console.print(f"  {escape(sentence)}", soft_wrap=False)
+            console.print(f"  {escape(str(sentence))}", soft_wrap=False)
     console.print()
     colour = "green" if recovery.status.success else "red"
     console.print(

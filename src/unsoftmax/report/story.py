@@ -1,29 +1,17 @@
-"""The story of a run, told once for the screen and the page: a list of chapters, each a title and its facts."""
+"""The story of a recovery, told once for the screen and the page."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-FLOORS = {
-    "exact": "float64, nothing beyond rounding",
-    "float32": "float32 precision",
-    "float16": "float16 precision",
-    "bfloat16": "bfloat16 precision",
-    "rounded": "rounded to fixed decimals",
-    "digits": "rounded to significant digits",
-    "noisy": "noise on every answer",
-    "coarse": "coarse: noise, rounding, or not affine in one token",
-}
+from unsoftmax.models import Model
+from unsoftmax.report import figures
+from unsoftmax.report.chapter import Chapter, Figure, Report, Text
+from unsoftmax.report.common import closing, floor_facts
+from unsoftmax.report.model_figures import SHOWN_HEADS, model_figures
+from unsoftmax.report.told import Teller, step
 
-
-@dataclass(frozen=True, slots=True)
-class Chapter:
-    """One part of the story: facts as (name, value) pairs, then sentences."""
-
-    title: str
-    facts: tuple[tuple[str, str], ...] = ()
-    sentences: tuple[str, ...] = ()
+SUCCESS = ("EXACT", "WITHIN_TOLERANCE")
 
 
 def verdict(record: dict[str, Any]) -> str:
@@ -32,66 +20,125 @@ def verdict(record: dict[str, Any]) -> str:
     return words.get(record["status"], f"NOT RECOVERED: {record['status'].replace('_', ' ').lower()}")
 
 
-def chapters(record: dict[str, Any]) -> list[Chapter]:
-    """What the target is, how it answers, what was found, how it was checked, what it cost, what cannot be known."""
-    told = [_target(record), _found(record), _checked(record), _cost(record)]
-    if record["ambiguity"]:
-        told.append(Chapter("What cannot be known", sentences=(record["ambiguity"],)))
+def recovery_report(record: dict[str, Any], model: Model | None) -> Report:
+    """The whole report of a recovery, pictures of ``model`` included."""
+    tell = Teller(record)
+    success = record["status"] in SUCCESS
+    return Report(
+        title="Recovery report" if record.get("examples") is None else "Report of learning from examples",
+        verdict=verdict(record),
+        sentence=record["advice"] if success else record["message"],
+        mood="good" if success else "bad",
+        headlines=headlines(tell),
+        chapters=[*chapters(tell, model), *closing(tell)],
+    )
+
+
+def headlines(tell: Teller) -> list[tuple[Text, str]]:
+    """The few numbers that matter most."""
+    record = tell.record
+    told: list[tuple[Text, str]] = []
+    if record.get("examples") is not None:
+        told.append((tell("{/examples:,}"), "examples, no query"))
+    else:
+        told.append((tell("{/queries/learn:,}"), "queries to learn"))
+    if record["theory"] is not None:
+        told.append((tell("{/theory/ratio:.3f} ×"), "the counting bound"))
+    if record["check"] is not None and record["check"]["relative_error"] is not None:
+        told.append((tell("{/check/relative_error:.1e}"), "largest error on fresh sequences"))
+    if record.get("heads"):
+        told.append((tell("{/heads}"), "head" if record["heads"] == 1 else "heads"))
     return told
 
 
-def _target(record: dict[str, Any]) -> Chapter:
-    floor = record.get("floor") or {}
-    facts = [
+def chapters(tell: Teller, model: Model | None = None) -> list[Chapter]:
+    """What the target is, how it answers, what was found, how it was checked, what it cost, what cannot be known."""
+    told = [_target(tell), _found(tell, model), _checked(tell), _cost(tell)]
+    if tell.record["ambiguity"]:
+        told.append(Chapter("What cannot be known", sentences=(_sentence(tell.record["ambiguity"]),)))
+    return told
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith(".") else text + "."
+
+
+def _target(tell: Teller) -> Chapter:
+    record = tell.record
+    several = (record.get("outputs") or 1) > 1
+    facts: list[tuple[str, Text]] = [
         ("target", str(record.get("target", "a Python callable"))),
-        ("token width", f"{record['width']}"),
-        (
-            "answers",
-            f"{record.get('layout') or 'unknown'}" + (f", {record['outputs']} numbers" if (record.get("outputs") or 1) > 1 else ""),
-        ),
-        ("precision", FLOORS.get(str(floor.get("kind")), "unknown")),
+        ("token width", tell("{/width}")),
+        ("answers", tell((record.get("layout") or "unknown") + (", {/outputs} numbers" if several else ""))),
+        *floor_facts(tell),
     ]
     if record.get("tolerance") is not None:
-        facts.append(("tolerance", f"relative error {record['tolerance']:.1e} on fresh sequences"))
-    return Chapter("The target", tuple(facts))
+        facts.append(("tolerance", tell("relative error {/tolerance:.1e} on fresh sequences")))
+    return Chapter("The target", facts)
 
 
-def _found(record: dict[str, Any]) -> Chapter:
-    if record["status"] not in ("EXACT", "WITHIN_TOLERANCE"):
+def _found(tell: Teller, model: Model | None) -> Chapter:
+    record = tell.record
+    if record["status"] not in SUCCESS:
         return Chapter("What was found", sentences=(record["message"],))
-    facts = [("family", str(record["family"]))]
+    facts: list[tuple[str, Text]] = [("family", str(record["family"]))]
     if record.get("heads"):
-        facts.append(("heads", f"{record['heads']}"))
+        facts.append(("heads", tell("{/heads}")))
     if record.get("rank") is not None:
-        facts.append(("rank of W", f"{record['rank']} of {record['width']}"))
-    return Chapter("What was found", tuple(facts), tuple(record.get("notes", ())))
+        facts.append(("rank of W", tell("{/rank} of {/width}")))
+    if record.get("neurons"):
+        facts.append(("hidden neurons", tell("{/neurons}")))
+    if record.get("bounds"):
+        facts.append(("error bars", f"{record['bounds']}, for every parameter"))
+    notes = [_sentence(note) for note in record.get("notes", ())]
+    if model is not None and (record.get("heads") or 0) > SHOWN_HEADS:
+        notes.append(f"The first {SHOWN_HEADS} heads are drawn; the weights file holds all.")
+    return Chapter("What was found", facts, notes, figures=model_figures(tell, model))
 
 
-def _checked(record: dict[str, Any]) -> Chapter:
-    check = record["check"]
+def _checked(tell: Teller) -> Chapter:
+    check = tell.record["check"]
     if check is None:
         return Chapter("How it was checked", sentences=("The run ended before the held-out check; nothing is announced.",))
-    facts = (
-        (
-            "fresh sequences",
-            f"{check['sequences']}, of {min(map(int, check['by_length']))} to {max(map(int, check['by_length']))} tokens",
-        ),
-        ("largest error", f"{check['max_abs_error']:.1e} (relative {check['relative_error']:.1e})")
-        if check["relative_error"] is not None
-        else ("largest error", "not finite"),
-    )
-    return Chapter("How it was checked", facts)
+    lengths = sorted(map(int, check["by_length"]))
+    span = f" of {lengths[0]} to {lengths[-1]} tokens" if lengths else ""
+    facts: list[tuple[str, Text]] = [("fresh sequences", tell("{/check/sequences:,}" + ("," + span if span else "")))]
+    if check["relative_error"] is None:
+        facts.append(("largest error", "not finite"))
+    else:
+        facts.append(("largest error", tell("{/check/max_abs_error:.1e} (relative {/check/relative_error:.1e})")))
+    return Chapter("How it was checked", facts, figures=by_length(tell))
 
 
-def _cost(record: dict[str, Any]) -> Chapter:
-    queries = record["queries"]
-    facts = [("queries to learn", f"{queries['learn']:,}")]
-    parameters, outputs = record.get("parameters"), record.get("outputs") or 1
-    if parameters and record["status"] in ("EXACT", "WITHIN_TOLERANCE"):
-        bound = -(-parameters // outputs)
-        facts.append(("free parameters", f"{parameters:,}" + (f", so at least {bound:,} queries" if outputs > 1 else "")))
-        facts.append(("against that count", f"{queries['learn'] / bound:.3f} times"))
-    facts.append(("queries to check", f"{queries['check']:,}"))
+def by_length(tell: Teller, at: str = "/check") -> list[list[Figure]]:
+    """Largest errors by length of the sequences, as bars."""
+    errors = tell.value(f"{at}/by_length")
+    if len(errors) < 2:
+        return []
+    rows = [(f"{n} tokens", e, tell(f"{{{at}/by_length/{n}:.1e}}")) for n, e in errors.items()]
+    return [[Figure("Largest error on fresh sequences, by length (logarithmic bars)", figures.bars(rows, logarithmic=True))]]
+
+
+def _cost(tell: Teller) -> Chapter:
+    record = tell.record
+    facts: list[tuple[str, Text]] = [("queries to learn", tell("{/queries/learn:,}"))]
+    if record["theory"] is not None:
+        facts.append(("free parameters", tell("{/theory/parameters:,}, so at least {/theory/queries:,} queries")))
+        facts.append(("against that count", tell("{/theory/ratio:.3f} times")))
+    facts.append(("queries to check", tell("{/queries/check:,}")))
     if record.get("seconds") is not None:
-        facts.append(("time", f"{record['seconds']:.2f} s"))
-    return Chapter("What it cost", tuple(facts))
+        facts.append(("time", tell("{/seconds:.2f} s")))
+    drawn = []
+    if record["theory"] is not None:
+        rows = [
+            ("no scheme asks less", record["theory"]["queries"], tell("{/theory/queries:,}")),
+            ("asked to learn", record["queries"]["learn"], tell("{/queries/learn:,}")),
+            ("asked to check", record["queries"]["check"], tell("{/queries/check:,}")),
+        ]
+        drawn.append(Figure("Queries against the theoretical count", figures.bars(rows)))
+    phases = record.get("phases") or {}
+    if phases:
+        rows = [(name, phase["queries"], tell(f"{{/phases/{step(name)}/queries:,}}")) for name, phase in phases.items()]
+        drawn.append(Figure("Queries by phase", figures.bars(rows)))
+    return Chapter("What it cost", facts, figures=[drawn])

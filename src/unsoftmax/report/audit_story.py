@@ -1,0 +1,147 @@
+"""The story of an audit, told once for the screen and the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unsoftmax.audit.verdict import CLOSE, ROUGH
+from unsoftmax.models import Model
+from unsoftmax.report import figures
+from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
+from unsoftmax.report.common import closing
+from unsoftmax.report.story import SUCCESS
+from unsoftmax.report.story import chapters as recovery_chapters
+from unsoftmax.report.told import Teller
+
+NOTES = (
+    "Error: largest deviation of the extracted model from undefended answers to honest questions, over their spread. "
+    "User error: root mean square error that the defence adds to those answers, over the same. Time: to ask all questions, at the "
+    "given rate or limit. *: computed from the first row, not run. A quota or rate limit holds for one client; several accounts "
+    "multiply it."
+)
+
+
+def audit_report(record: dict[str, Any], model: Model | None = None) -> Report:
+    """The whole report of an audit; ``model`` is what was extracted from the target as it stands."""
+    tell = Teller(record)
+    return Report(
+        title="Audit report",
+        verdict=record["verdict"],
+        sentence=record["sentence"],
+        mood=mood(record),
+        headlines=_headlines(tell),
+        chapters=[_target(tell), _defences(tell), _endings(tell), *_present(tell, model), *closing(tell)],
+    )
+
+
+def mood(record: dict[str, Any]) -> str:
+    """What the verdict means to the owner: good where nothing could be extracted and no gate failed."""
+    if record["exit_code"] != 0 or record["verdict"] == "EXTRACTABLE":
+        return "bad"
+    return "good" if record["verdict"] in ("NOT WITHIN BUDGET", "OUT OF FAMILY") else "open"
+
+
+def _headlines(tell: Teller) -> list[tuple[Text, str]]:
+    first = tell.record["cells"][0]
+    told: list[tuple[Text, str]] = [(tell("{/cells/0/queries:,}"), "queries, as it stands")]
+    if first["error"] is not None:
+        told.append((tell("{/cells/0/error:.1e}"), "error of the copy"))
+    if first["price"] is not None:
+        told.append((tell("{/cells/0/price:.2f}"), "bill of the attacker"))
+    if tell.record["verdict"] == "EXTRACTABLE":
+        told.append((f"{len(tell.record['stopped_by'])} of {len(tell.record['cells']) - 1}", "defences stop it"))
+    return told
+
+
+def _target(tell: Teller) -> Chapter:
+    record = tell.record
+    facts: list[tuple[str, Text]] = [
+        ("target", record["target"]),
+        ("token width", tell("{/width}")),
+        ("spread of honest answers", tell("{/spread:.3g}")),
+        ("budget of each row", tell("{/budget:,} queries")),
+        ("honest questions", tell("{/honest_questions:,}, tokens of standard normal entries, 1 to 32 of them")),
+        ("time of the audit", tell("{/seconds:.1f} s")),
+    ]
+    if record["gate"] is not None:
+        facts.append(("gate", f"{record['gate']['condition']}: {'failed' if record['gate']['failed'] else 'passed'}"))
+    return Chapter("The target", facts)
+
+
+def table(tell: Teller) -> Table:
+    """The table of defences, numbers rounded for people; a price only where one is known."""
+    priced = tell.record["price_per_1000"] is not None
+    rows: list[list[Text]] = []
+    for i, cell in enumerate(tell.record["cells"]):
+        at = f"/cells/{i}"
+        rows.append(
+            [
+                cell["name"] + ("" if cell["measured"] else " *"),
+                cell["outcome"],
+                tell(f"{{{at}/queries:,}}"),
+                tell(f"{{{at}/error:.1e}}"),
+                "none" if cell["honest_cost"] == 0 else tell(f"{{{at}/honest_cost_relative:.1e}}"),
+                *([tell(f"{{{at}/price:.2f}}")] if priced else []),
+                tell(f"{{{at}/time_told}}"),
+            ]
+        )
+    return Table(["Defence", "Outcome", "Queries", "Error", "User error", *(["Price"] if priced else []), "Time"], rows, words=2)
+
+
+def stopped(record: dict[str, Any]) -> list[str]:
+    """Which defence would have stopped the extraction, and which only spoiled the copy."""
+    if record["verdict"] != "EXTRACTABLE":
+        return ["The target as it stands was not extracted, so no defence is compared with it."]
+    budget = f"within {record['budget']:,} queries"
+    told = [f"Would have stopped the extraction {budget}: {'; '.join(record['stopped_by']) or 'none of these defences'}."]
+    if record["weakened_by"]:
+        told.append(
+            f"Left only a rough, partial or unverified copy: {'; '.join(record['weakened_by'])}. More patience may refine it."
+        )
+    return told
+
+
+def _defences(tell: Teller) -> Chapter:
+    cells = tell.record["cells"]
+    numbered = table(tell)
+    rows = [[f"{i + 1}. {row[0]}", *row[1:]] for i, row in enumerate(numbered.rows)]
+    points = [(str(i + 1), cell["honest_cost_relative"], cell["error"]) for i, cell in enumerate(cells)]
+    told = "Each defence by the error it adds to honest answers and the error of the copy it leaves; the table holds the numbers."
+    asked = [(cell["name"], cell["queries"], tell(f"{{/cells/{i}/queries:,}}")) for i, cell in enumerate(cells)]
+    drawn = [
+        Figure(
+            "The choice of the owner: each number is a row of the table. Further up the stolen copy is worse, further right honest "
+            "users pay more. Red band: a copy nobody can tell apart; yellow: a rough one; green: useless.",
+            figures.trade(points, told, CLOSE, ROUGH),
+        ),
+        Figure("Queries that the extraction took (logarithmic bars)", figures.bars(asked, logarithmic=True)),
+    ]
+    return Chapter(
+        "Defences against extraction",
+        sentences=stopped(tell.record),
+        table=Table(numbered.headings, rows, words=2, note=NOTES),
+        figures=[drawn],
+    )
+
+
+def _endings(tell: Teller) -> Chapter:
+    return Chapter(
+        "How each extraction ended",
+        facts=[
+            (cell["name"], words if cell["status"] in SUCCESS and cell["measured"] else f"{words}. {cell['message']}")
+            for cell in tell.record["cells"]
+            for words in [cell["status"].replace("_", " ").capitalize()]
+        ],
+    )
+
+
+def _present(tell: Teller, model: Model | None) -> list[Chapter]:
+    """The extraction from the target as it stands, chapter by chapter."""
+    if tell.record["present"] is None:
+        return []
+    told = recovery_chapters(Teller(tell.record["present"], "/present"), model)
+    names = {"The target": "How the target answers", "What was found": "What was extracted from the target as it stands"}
+    return [
+        Chapter(names.get(c.title, c.title), c.facts[1:] if c.title == "The target" else c.facts, c.sentences, c.figures, c.table)
+        for c in told
+    ]

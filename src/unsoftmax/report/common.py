@@ -1,0 +1,116 @@
+"""What every record and every page share: advice, scope, permission, and how to reproduce the run."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+import sys
+from typing import Any
+
+import numpy as np
+import scipy
+
+from unsoftmax import __version__
+from unsoftmax.report.chapter import Chapter
+from unsoftmax.report.told import Teller
+
+PERMISSION = (
+    "Run on behalf of the target's owner or with the owner's permission. The target was asked only questions that its interface "
+    "accepts; nothing else of it was read or changed."
+)
+LIMITS = "Only the methods of this tool were tried: what stops them may not stop other attacks."
+MITIGATIONS = (
+    (
+        "MITRE ATLAS AML.T0024.002",
+        "Extract AI Model, through its inference interface: the attack that this tool carries out.",
+    ),
+    (
+        "MITRE ATLAS AML.M0002",
+        "Passive AI Output Obfuscation: round answers, lower their precision or add noise, and limit the length of token vectors; "
+        "without that limit long tokens lift every digit above the rounding.",
+    ),
+    (
+        "MITRE ATLAS AML.M0004",
+        "Restrict Number of AI Model Queries: a quota below the number of queries in this report stops the extraction, while one "
+        "client cannot open a second account. A rate limit only delays it.",
+    ),
+    ("OWASP ML05:2023", "Model Theft, in the OWASP Machine Learning Security Top Ten: access control, watermarks, monitoring."),
+    ("NIST AI 100-2 NISTAML.031", "Model Extraction, the attack class in the NIST taxonomy of adversarial machine learning."),
+)
+FLOORS = {
+    "exact": "float64, nothing beyond rounding",
+    "float32": "float32 precision",
+    "float16": "float16 precision",
+    "bfloat16": "bfloat16 precision",
+    "rounded": "rounded to fixed decimals",
+    "digits": "rounded to significant digits",
+    "noisy": "noise on every answer",
+    "coarse": "coarse: noise, rounding, or not affine in one token",
+}
+
+
+def shared(*scope: str) -> dict[str, Any]:
+    """The part of a record that all have: scope, advice, versions."""
+    return {
+        "scope": [PERMISSION, LIMITS, *scope],
+        "mitigations": [list(pair) for pair in MITIGATIONS],
+        "version": __version__,
+        "versions": {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__},
+    }
+
+
+def command_line() -> str:
+    """The command that is running, for the reproduction record."""
+    return shlex.join(["unsoftmax", *sys.argv[1:]])
+
+
+def closing(tell: Teller) -> list[Chapter]:
+    """The last chapters of every page: advice, scope and permission, reproduction."""
+    record = tell.record
+    made: list[tuple[str, Any]] = [("command", str(record.get("command") or "called from Python")), ("seed", tell("{/seed}"))]
+    made += [(name, str(value)) for name, value in (("unsoftmax", record["version"]), *record["versions"].items())]
+    journal = record.get("journal")
+    if journal:
+        made.append(("journal SHA-256", journal["sha256"]))
+        made.append(("possibly asked twice", tell("{/journal/possibly_asked_twice:,}")))
+    for cell in record.get("cells", ()):
+        if cell["journal"]:
+            made.append((f"journal SHA-256, {cell['name']}", cell["journal"]))
+    return [
+        Chapter("What the owner can do", facts=[(name, text) for name, text in record["mitigations"]]),
+        Chapter("Scope and permission", sentences=record["scope"]),
+        Chapter("How to reproduce this", facts=made),
+    ]
+
+
+def floor_facts(tell: Teller) -> list[tuple[str, Any]]:
+    """How the answers behave: their precision and noise floor."""
+    floor = tell.record.get("floor") or {}
+    facts: list[tuple[str, Any]] = [("precision", FLOORS.get(str(floor.get("kind")), "unknown"))]
+    forms = (
+        ("relative", "rounding of an answer", "{/floor/relative:.1e} of its size"),
+        ("absolute", "noise floor", "{/floor/absolute:.1e} on every answer"),
+        ("step", "rounding step", "{/floor/step:.3g}"),
+    )
+    return facts + [(name, tell(sentence)) for key, name, sentence in forms if floor.get(key)]
+
+
+def plain(value: Any) -> Any:
+    """Arrays and NumPy numbers to lists and plain numbers; what JSON cannot hold becomes None."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def to_json(record: dict[str, Any]) -> str:
+    """A record as one JSON document."""
+    return json.dumps(record, indent=2, allow_nan=False)

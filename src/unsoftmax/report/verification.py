@@ -1,0 +1,85 @@
+"""A verification as data and as a report."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from unsoftmax.models import Model
+from unsoftmax.report.chapter import Chapter, Report, Text
+from unsoftmax.report.common import closing, floor_facts, plain, shared
+from unsoftmax.report.model_figures import model_figures, model_numbers
+from unsoftmax.report.story import by_length
+from unsoftmax.report.told import Teller
+from unsoftmax.verification import Verification
+
+CLOSE = 1e-8  # relative deviation up to which other weights are called a close copy, as in a recovery from float64 answers
+UNKNOWN = (
+    "A match says that the target answers as these weights do, on fresh sequences that it could not foresee and as far as its "
+    "precision shows. It does not say that the parameters are stored in this form: other parameters with the same function would "
+    "match as well, and `unsoftmax identify` tells which those are."
+)
+
+
+def verification_record(result: Verification, model: Model, *, target: str, weights: str, command: str) -> dict[str, Any]:
+    """Everything about a verification, ready for JSON."""
+    record = {
+        "verdict": "MATCHES" if result.matches else "DIFFERS",
+        **dataclasses.asdict(result),
+        "target": target,
+        "weights": weights,
+        "width": model.width,
+        "model": model_numbers(model),
+        "seed": None,
+        **shared(),
+        "command": command,
+    }
+    return plain(record)  # type: ignore[no-any-return]  # a dict stays one
+
+
+def sentence(record: dict[str, Any]) -> str:
+    """The verdict in words."""
+    if record["matches"]:
+        return "The target runs these weights."
+    if record["relative_deviation"] is not None and record["relative_deviation"] <= CLOSE:
+        return (
+            "The target does not run exactly these weights, but answers as they do up to "
+            f"{record['relative_deviation']:.1e} of the spread: they are a close copy, such as a recovery gives."
+        )
+    return "The target does not run these weights."
+
+
+def verification_report(record: dict[str, Any], model: Model) -> Report:
+    """The whole report of a verification."""
+    tell = Teller(record)
+    facts: list[tuple[str, Text]] = [
+        ("target", record["target"]),
+        ("weights", record["weights"]),
+        ("token width", tell("{/width}")),
+        *floor_facts(tell),
+    ]
+    compared: list[tuple[str, Text]] = [
+        ("fresh sequences", tell("{/sequences:,}, drawn from the operating system's randomness")),
+        ("largest deviation", tell("{/max_abs_deviation:.2g}")),
+        ("relative deviation", tell("{/relative_deviation:.2g}")),
+        ("explained by precision", tell("{/threshold:.2g}, relative")),
+        ("queries in all", tell("{/queries:,}")),
+    ]
+    return Report(
+        title="Verification report",
+        verdict=record["verdict"],
+        sentence=sentence(record),
+        mood="good" if record["matches"] else "bad",
+        headlines=[
+            (tell("{/relative_deviation:.2g}"), "largest relative deviation"),
+            (tell("{/threshold:.2g}"), "explained by the target's precision"),
+            (tell("{/sequences:,}"), "fresh sequences"),
+        ],
+        chapters=[
+            Chapter("The target", facts),
+            Chapter("How it was compared", compared, figures=by_length(tell, "")),
+            Chapter("The weights", figures=model_figures(tell, model)),
+            Chapter("What cannot be known", sentences=[UNKNOWN]),
+            *closing(tell),
+        ],
+    )

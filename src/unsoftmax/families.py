@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # learners other than the one for one head are imported where they are needed: a run pays for the one that it uses
 FAMILIES = ("auto", "attention", "transformer", "ffn", "attention-behind-network")
-CHECK_RESERVE = 176  # queries that a budget leaves to the held-out check
+NOISY_CHECK_RESERVE = 256  # queries that a budget leaves to the held-out check under noise; of large ones, a share
+CHECK_SHARE = 0.02
 ALMOST_ALIKE = 1e-3  # a misfit of merged heads below this tells heads almost alike, not a target of another kind
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
 GENEROUS = 60  # queries per parameter that noisy answers are given of a large budget
@@ -133,7 +134,7 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
     if _needs_statistics(options, found):
         return _noisy(oracle, options, found, rng)
     one_head = None
-    if options.heads is None or options.heads == 1:
+    if (options.heads is None and not look.cancelled) or options.heads == 1:
         learner = OneHeadLearner(rank=options.rank, max_norm=options.max_norm, floor=floor, zero_answer=look.zero_answer)
         try:
             one_head = learner.run(oracle, rng=rng)
@@ -243,12 +244,19 @@ def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Genera
             f"Vector answers with errors of kind '{found.floor.kind}' are not supported: the statistics are for one number "
             "per answer. Wrap the target so that it returns one fixed combination of its outputs."
         )
-    most = None if options.budget is None else max(1, options.budget - CHECK_RESERVE - FIRST_QUESTIONS)
     plenty = GENEROUS * (oracle.width**2 + oracle.width)
-    if options.accuracy is None and most is not None:
-        most = min(most, plenty)
+    most, reserve = plenty, NOISY_CHECK_RESERVE + FIRST_QUESTIONS
+    if options.budget is not None:
+        most = max(1, min(options.budget - reserve, int((options.budget - FIRST_QUESTIONS) / (1 + CHECK_SHARE))))
+    queries = None if options.budget is None else most if options.accuracy is not None else min(most, plenty)
     learner = NoisyHeadLearner(
-        max_norm=options.max_norm, queries=most, accuracy=options.accuracy, rank=options.rank, floor=found.floor
+        max_norm=options.max_norm,
+        queries=queries,
+        most=None if options.accuracy is not None else most,
+        beside=reserve,
+        accuracy=options.accuracy,
+        rank=options.rank,
+        floor=found.floor,
     )
     return learner.run(_Scalar(oracle), rng=rng)
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner, price
 from unsoftmax.models import Attention
@@ -112,6 +113,22 @@ def test_heads_closer_than_the_interval_told_appear_merged(gap):
     assert found.model.heads == 2
     assert gap < found.evidence["merged_below"] < 1e3 * gap + 1e-11
     assert "appear as one head" in found.ambiguity
+
+
+@pytest.mark.parametrize("outputs", [None, 3])
+@pytest.mark.parametrize("heads", [2, 3])
+@pytest.mark.parametrize("biases", [(), ("c",), ("b",), ("c", "b")])
+def test_values_that_add_up_to_nothing_are_found(biases, heads, outputs):
+    """One token alone then tells nothing: its answers are a constant, or a few bits of rounding."""
+    rng = np.random.default_rng([heads, len(biases), outputs or 0])
+    tail = () if outputs is None else (outputs,)
+    V = rng.normal(size=(heads, 4, *tail))
+    V[-1] = -V[:-1].sum(axis=0)
+    blocks = {"c": rng.normal(size=(heads, 4)), "b": rng.normal(size=tail)}
+    model = Attention(rng.normal(size=(heads, 4, 4)), V, **{name: blocks[name] for name in biases})
+    found = us.recover(model, seed=1)
+    assert found.status is us.Status.EXACT
+    assert distance(found.model, model) < 1e-8
 
 
 def test_width_one_needs_copies():

@@ -8,12 +8,17 @@ import numpy as np
 
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Floor
 
 SINGLE = 2.0**-22  # what a float32 evaluation is good for, relative to the largest number in it
 DOUBLE = 2.0**-50
 DECIMALS = 11  # answers with fewer decimals than this count as rounded
+CONSTANT = 2.0**-30  # one-token answers that differ by less, relative to their size, are one number
+FEW_BITS = 20  # what is left of values that cancel is a few bits of rounding, fewer than those of float32
+BENT = 2.0**-6  # and no line at all,
+FAINT = 2.0**-30  # or very small; where it is neither, half precision explains the few bits
+LENGTHS = 2.0 ** np.array([0.0, 1.0, 2.0, 4.0])  # of tokens that show whether values cancel; modest, for half precision
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -29,6 +34,8 @@ class FirstLook:
         bend: deviation of one-token answers from an affine function, relative to their size.
         size: the largest of the answers.
         repeats: whether a repeated question got the identical answer.
+        cancelled: one token alone gets the same answer whatever it is, up to rounding, but several tokens do not: the values of
+            several heads add up to zero.
         queries: what it cost.
     """
 
@@ -40,11 +47,14 @@ class FirstLook:
     bend: float
     size: float
     repeats: bool
+    cancelled: bool
     queries: int
 
 
 def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> FirstLook:
     """Ask ``f([0]), f([r]), f([s]), f([r + s]), f([t])`` in one call and ``f([t])`` again in another; 6 queries.
+
+    8 more where one-token answers show nothing but rounding: one and three tokens of four lengths.
 
     r and s lie on a dyadic grid, so that ``r + s`` carries no rounding even in half precision; t is any token, so that the
     digits of its answer tell the precision of the numbers.
@@ -71,18 +81,44 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         )
     size = float(np.abs(flat).max())
     bend = float(np.abs(flat[1] + flat[2] - flat[3] - flat[0]).max()) / size if size > 0 else 0.0
-    jitter = float(np.abs(again.reshape(-1) - flat[4]).max()) / size if size > 0 else 0.0
+    change = float(np.abs(again.reshape(-1) - flat[4]).max())
+    jitter = change / size if size > 0 else 0.0
+    rounding = _only_rounding(flat, bend)
+    longer = _longer(oracle, np.concatenate([flat, again.reshape(1, -1)]), rng, max_norm) if rounding else None
+    floor = _floor(flat, bend, jitter)
+    if longer is not None:  # measured against what the heads say, not against what is left of it
+        size, bend = max(size, float(np.abs(longer).max())), 0.0
+        floor = _floor(np.concatenate([longer, longer[:1]]), bend, change / size)
     return FirstLook(
         layout=layout,
         outputs=flat.shape[1],
         zero_answer=answers[0:1],
-        floor=_floor(flat, bend, jitter),
+        floor=floor,
         grid=_grid(flat),
         bend=bend,
         size=size,
         repeats=jitter == 0.0,
-        queries=6,
+        cancelled=longer is not None,
+        queries=6 + 2 * len(LENGTHS) * rounding,
     )
+
+
+def _only_rounding(flat: Floats, bend: float) -> bool:
+    """Whether the answers to single tokens are one number, or a few bits about zero."""
+    if float(np.abs(flat - flat[0]).max()) <= CONSTANT * float(np.abs(flat).max()):
+        return True
+    mantissa = np.ldexp(np.frexp(flat)[0], FEW_BITS)
+    return (bend > BENT or float(np.abs(flat).max()) < FAINT) and bool((mantissa == np.rint(mantissa)).all())
+
+
+def _longer(oracle: Oracle, flat: Floats, rng: np.random.Generator, max_norm: float | None) -> Floats | None:
+    """Answers ``(4, outputs)`` to three tokens each if they move by far more than those to their last tokens alone, else None."""
+    tokens = rng.normal(size=(len(LENGTHS), 3, oracle.width))
+    lengths = LENGTHS if max_norm is None else np.minimum(LENGTHS, max_norm)
+    tokens *= lengths[:, None, None] / np.linalg.norm(tokens, axis=2, keepdims=True) * (1.0 - 2.0**-30)
+    alone, longer = (LastPosition(oracle)(batch).reshape(len(LENGTHS), -1) for batch in (tokens[:, -1:], tokens))
+    still = max(float(np.abs(alone - flat[0]).max()), float(np.abs(flat - flat[0]).max()))
+    return longer if float(np.abs(longer - flat[0]).max()) > 2.0**10 * still else None
 
 
 def _in_single(flat: Floats) -> bool:

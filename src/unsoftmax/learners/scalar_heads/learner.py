@@ -14,7 +14,7 @@ from unsoftmax.learners.scalar_heads.flat import flat_heads, lone_bias, narrow_h
 from unsoftmax.learners.scalar_heads.measure import Heads, Readings, better_station, expected_error, measure
 from unsoftmax.learners.scalar_heads.pairs import Pairs, run_together
 from unsoftmax.learners.scalar_heads.sketch import Sketch, read_values, read_values_again
-from unsoftmax.learners.scalar_heads.walk import ZOOM, ZOOM_LIMIT, Line, find_scales, walk
+from unsoftmax.learners.scalar_heads.walk import ZOOM, ZOOM_LIMIT, Line, find_scales, telling, walk
 from unsoftmax.models import Attention
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
@@ -22,6 +22,7 @@ from unsoftmax.symmetry import canonical
 
 LONG = 2.0**10  # one-token questions: long enough that a constant b does not cost digits of V
 FRESH = 24  # sequences of the learner's own check
+CANCELLED = 2.0**-30  # the sum of all values against their size, below which they are taken to add up to nothing
 WORST = 1e-7  # heads that rounding alone moves further than this are not told apart
 
 
@@ -101,6 +102,8 @@ class ScalarHeadsLearner:
         oracle, width = pairs.oracle, len(pairs.total)
         direction, start, along = (v / np.linalg.norm(v) for v in rng.normal(size=(3, width)))
         phase(oracle, "scales")
+        if abs(pairs.total @ direction) <= CANCELLED * pairs.size:
+            direction, start = telling(pairs, rng)
         scales = find_scales(pairs, direction, start)
         if width == 1 and not scales.biased and not scales.flat:
             narrow, error = narrow_heads(pairs, scales, rng=rng)
@@ -215,16 +218,26 @@ def _one_token(oracle: Oracle, max_norm: float | None, rng: np.random.Generator)
         raise ValueError(f"Answers have shape {answers.shape}: this learner takes one number per sequence.")
     answers = answers.reshape(-1)
     total = (answers[1:-1] - answers[0]) / length
-    size = np.abs(answers).max()
-    if abs(answers[-1] - answers[0] - tokens[-1] @ total) > 2.0**-36 * (size + np.abs(total * tokens[-1]).sum()):
+    size = float(np.abs(total).max())
+    off = abs(answers[-1] - answers[0] - tokens[-1] @ total)
+    terms = np.abs(answers).max() + np.abs(total * tokens[-1]).sum()
+    if off > 2.0**-36 * terms or size * length <= CANCELLED * np.abs(answers).max():  # only rounding is left of the values?
+        size = max(size, _hidden_size(oracle, float(answers[0]), max_norm, rng))
+    if size * length <= 2.0**-46 * np.abs(answers).max():
+        raise NotIdentifiableError("Every answer is the same: all V vanish, so nothing can be known about W and c.")
+    if off > 2.0**-36 * (terms + size * length):
         raise NotInFamilyError(
             "The answer to a single token is not linear in it, as it is for attention. `unsoftmax diagnose` tells what it may be."
         )
-    if not (np.abs(answers - answers[0]) > 2.0**-46 * size).any():
-        probe = np.asarray(oracle(length * rng.normal(size=(8, 3, width)) / np.sqrt(width) / 4.0)).reshape(-1)
-        if not (np.abs(probe - answers[0]) > 2.0**-46 * size).any():
-            raise NotIdentifiableError("Every answer is the same: all V vanish, or cancel, so nothing can be known about W and c.")
-    return Pairs(oracle, float(answers[0]), total, max_norm), shape
+    return Pairs(oracle, float(answers[0]), total, size, max_norm), shape
+
+
+def _hidden_size(oracle: Oracle, constant: float, max_norm: float | None, rng: np.random.Generator) -> float:
+    """Size of values that cancel: how far three tokens move the answer, per length, over many lengths; 8 questions."""
+    lengths = np.minimum(2.0 ** np.arange(5.0, 45.0, 5.0), max_norm or np.inf)
+    tokens = rng.normal(size=(len(lengths), 3, oracle.width))
+    tokens *= lengths[:, None, None] / np.linalg.norm(tokens, axis=2, keepdims=True) * (1.0 - 2.0**-30)
+    return float((np.abs(np.asarray(oracle(tokens)).reshape(-1) - constant) / lengths).max())
 
 
 def _expected(heads: Heads, head: int, taken: Readings, biased: bool) -> float:

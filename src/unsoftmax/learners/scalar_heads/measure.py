@@ -14,6 +14,7 @@ from unsoftmax.learners.scalar_heads.pairs import Probe, Task, log_odds
 from unsoftmax.models import Floats
 
 QUIET = 12.0  # scores of the other heads when they are known well enough to be subtracted
+LEGIBLE = 20.0  # still larger ones tell nothing but their sign
 READABLE = 4.0  # larger scores are asked again nearer to zero: a sigmoid loses exp(|z|) of its precision
 
 
@@ -185,8 +186,15 @@ def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | N
         actual = (tokens + steps[todo[:, 0]]) - tokens
         low = place.background(actual, tokens, 1.0)
         scores[chosen] = log_odds(readings.responses[chosen] - low, low + actual @ value - readings.responses[chosen])
+        lost = [i for i in range(1, width) if not abs(scores[i, 0]) < LEGIBLE]
+        for i in lost:  # not even the station's own token shows the head at this step: it leads too far
+            steps[i] = place.step + 0.25 * (steps[i] - place.step)
+            rows[i] = steps[i] @ estimate
+            scores[i], shifts[i], shrink[i] = np.nan, 0.0, 1.0
         for i, j in todo:  # too far from zero: correct by what was read, or, beyond reading, move less far aside
-            if abs(scores[i, j]) < 20.0:
+            if i in lost:
+                continue
+            if abs(scores[i, j]) < LEGIBLE:
                 shifts[i, j] += scores[i, j] - aims[j]
             else:
                 shrink[i, j] *= 0.25

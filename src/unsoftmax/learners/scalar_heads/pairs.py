@@ -43,6 +43,7 @@ class Pairs:
     oracle: Oracle
     constant: float
     total: Floats  # sum of all V_h
+    size: float  # of the values: what a unit step moves at least, also where they add up to nothing
     max_norm: float | None = None
     asked: list[Record] = field(default_factory=list)
 

@@ -10,6 +10,7 @@ from unsoftmax.learners.scalar_heads.pairs import Pairs, Probe, Task, log_odds, 
 from unsoftmax.models import Floats
 
 SATURATED = 45.0  # exp(-45) is far below float64 rounding: such a sigmoid is 0 or 1
+FAR = 2.0**40  # length of tokens that saturate whatever can be
 EXPONENTS = tuple(range(-12, 29, 4))
 ZOOM = 2.0**12  # the walk's step over the step that just saturates: transitions are narrow, yet bisected in a dozen questions
 ZOOM_LIMIT = 2.0**24  # closer heads than SATURATED / ZOOM_LIMIT cannot be measured to 1e-8 afterwards
@@ -61,17 +62,31 @@ class Crossing:
     jump: float
 
 
+def telling(pairs: Pairs, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """A direction and a token for which values that add up to nothing do not cancel: 16 questions, or 32 without a bias c.
+
+    Where every head is on, such answers look as if every head were half on, and a bias or a W would be overlooked.
+    """
+    directions, tokens = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in rng.normal(size=(2, 16, len(pairs.total))))
+    moved = np.zeros(len(tokens))
+    for length in (0.0, FAR):
+        moved = np.abs(pairs.respond(FAR * directions, length * tokens)[0]) / FAR
+        if (moved > SAME * pairs.size).any():
+            break
+    best = int(np.argmax(moved))
+    return directions[best], tokens[best]
+
+
 def find_scales(pairs: Pairs, direction: Floats, token: Floats) -> Scales:
     """How long u and x must be to saturate the scores, by factors of 16: 12 questions, with a bias c 34 more."""
     half = float(pairs.total @ direction) / 2.0
     powers = 2.0 ** np.array(EXPONENTS)
-    far = 2.0**40
-    lone = pairs.respond(far * direction[None], np.zeros((1, len(token))))[0][0] / far
-    rounding = SAME * (np.abs(pairs.total).sum() + abs(lone) + abs(pairs.constant) / far)
+    lone = pairs.respond(FAR * direction[None], np.zeros((1, len(token))))[0][0] / FAR
+    rounding = SAME * (np.abs(pairs.total).sum() + pairs.size + abs(lone) + abs(pairs.constant) / FAR)
     if abs(lone - half) <= rounding:
         levels = pairs.respond(powers[:, None] * direction, powers[:, None] * token)[0] / powers
         noise = 2.0**-48 * abs(pairs.constant) / powers  # short tokens drown in a constant
-        size = max(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0), np.abs(pairs.total).max())
+        size = max(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0), pairs.size)
         if (np.abs(levels - half) <= SAME * size * 16 + noise).all():
             return Scales(1.0, 1.0, biased=False, flat=True)
         settled = float(powers[_settled(levels, size, noise)])
@@ -79,7 +94,7 @@ def find_scales(pairs: Pairs, direction: Floats, token: Floats) -> Scales:
     zero = np.zeros((len(powers), len(token)))
     levels = pairs.respond(powers[:, None] * direction, zero)[0] / powers
     noise = 2.0**-48 * abs(pairs.constant) / powers
-    size = max(float(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0)), float(np.abs(pairs.total).max()))
+    size = max(float(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0)), pairs.size)
     step = float(powers[_settled(levels, size, noise)])
     long = np.repeat(ZOOM**2 * step * direction[None], len(powers), axis=0)
     sides = np.stack([pairs.respond(long, sign * powers[:, None] * token)[0] for sign in (1.0, -1.0)]) / (ZOOM**2 * step)
@@ -103,7 +118,7 @@ def walk(pairs: Pairs, line: Line, points: int, limit: float = ZOOM_LIMIT) -> tu
     ticks = np.concatenate([[-(2.0**20)], np.tan(angles), [2.0**20]])
     steps = np.repeat(ZOOM * line.step * line.direction[None], len(ticks), axis=0)
     heights = pairs.respond(steps, line.reach * (line.start + ticks[:, None] * line.along))[0] / ZOOM
-    size = float(max(np.abs(heights).max(), np.abs(pairs.total).max() * line.step))
+    size = float(max(np.abs(heights).max(), pairs.size * line.step))
     cells = [((ticks[i], heights[i]), (ticks[i + 1], heights[i + 1])) for i in range(points + 1)]
     tasks = [_isolate(line, left, right, size, limit) for left, right in cells if abs(left[1] - right[1]) > SAME * size]
     found = [crossing for part in run_together(tasks, pairs.respond_to) for crossing in part]

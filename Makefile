@@ -40,6 +40,24 @@ test: .venv/.dev browser
 
 check: test
 
+# the rivals of the benchmarks: heavy, so apart from what the tests need
+.venv/.bench: .venv/.dev pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[bench]"
+	touch $@
+
+bench: .venv/.bench
+	$(BIN)/python benchmarks/bench.py
+
+bench-quick: .venv/.bench
+	$(BIN)/python benchmarks/bench.py --quick
+
+# lines and branches that the suite runs, processes that it starts included
+coverage: .venv/.dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 0
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered
+
 format: .venv/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .

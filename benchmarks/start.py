@@ -2,8 +2,8 @@
 
     python benchmarks/start.py [--runs N]
 
-Wall seconds of whole processes (interpreter included), best and median; bytes of the core's packages as pip recorded them, its extras not
-followed. Exits 1 beyond 0.3 s for the import, 0.4 s for ``--help`` (medians) or 300 MB.
+Wall seconds of whole processes (interpreter included), best and median; bytes of the core's packages as pip recorded them, without
+extras. Exits 1 beyond 0.3 s for the import, 0.4 s for ``--help`` (medians) or 300 MB.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test check format bench browser clean
+.PHONY: demo test check format bench bench-quick coverage browser clean
 
 # the core alone: what a user installs
 .venv/.core: pyproject.toml

@@ -3,7 +3,7 @@
     python benchmarks/bench.py [--quick] [--only NAME …] [--workers 2]
 
 Each script runs in a process of its own with a limit in seconds. What it prints, how it ended, when, on which machine and with
-which versions goes to ``benchmarks/results/bench.json``; ``bench.md`` beside it is written from that file and begins with one table.
+which versions goes to ``benchmarks/results/bench.json``; ``bench.md`` beside it is written from that file, one table first.
 ``--only`` renews some jobs and keeps the others. Jobs that measure time run alone, after the others. Exits 1 if any job failed.
 """
 

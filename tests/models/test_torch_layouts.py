@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import unsoftmax as us
 from unsoftmax.errors import MissingExtraError
 from unsoftmax.models import Attention
 from unsoftmax.models.torch_layouts import LAYOUTS, attention_from_torch, to_state_dict
@@ -92,6 +93,35 @@ def test_a_state_dict_loads_into_torch():
     X = rng.normal(size=(2, 4, 6))
     with torch.no_grad():
         assert np.allclose(module(*(torch.tensor(X),) * 3)[0].numpy(), model(X, "all"), atol=1e-10)
+
+
+def test_a_recovered_layer_loads_back_into_the_block_it_came_from():
+    torch.manual_seed(5)
+    module = torch.nn.MultiheadAttention(8, 2, batch_first=True, dtype=torch.float64).eval()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    recovered = us.recover(module).model
+    again = torch.nn.MultiheadAttention(8, 2, batch_first=True, dtype=torch.float64)
+    again.load_state_dict({name: torch.tensor(array) for name, array in recovered.to_state_dict("mha").items()})
+    X = torch.randn(3, 5, 8, dtype=torch.float64)
+    with torch.no_grad():
+        assert torch.allclose(again(X, X, X)[0], module(X, X, X)[0], atol=1e-9)
+    for layout in LAYOUTS:
+        folded = Attention.from_torch(recovered.to_state_dict(layout), heads=2)
+        assert us.distance(folded, recovered) < 1e-9
+
+
+def test_a_given_rank_cuts_off_what_coarse_answers_leave():
+    rng = np.random.default_rng(4)
+    A, B, C, D = rng.normal(size=(4, 2, 3, 6))
+    model = Attention(W=np.einsum("hrd,hre->hde", A, B), V=np.einsum("hrd,hre->hde", C, D))
+    blurred = Attention(W=model.W + 1e-6 * rng.normal(size=model.W.shape), V=model.V)
+    assert blurred.to_state_dict()["in_proj_weight"].shape == (3 * 2 * 6, 6)
+    cut = blurred.to_state_dict(rank=3)
+    assert cut["in_proj_weight"].shape == (3 * 6, 6)
+    assert us.distance(Attention.from_torch(cut, heads=2), model) < 1e-4
+    with pytest.raises(ValueError, match="at least one"):
+        blurred.to_state_dict(rank=0)
 
 
 @pytest.mark.parametrize("tail", [(), (3,)])

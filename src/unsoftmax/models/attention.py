@@ -99,6 +99,15 @@ class Attention:
 
         return attention_to_torch(self)
 
+    def to_state_dict(self, layout: str = "mha", *, rank: int | None = None) -> dict[str, Floats]:
+        """Weights as nn.MultiheadAttention ("mha"), BERT ("bert") or GPT-2 ("gpt2") names them; the inverse of ``from_torch``.
+
+        Each ``W_h`` is split into queries and keys by its singular values: one choice of factors; only the product can be known.
+        """
+        from unsoftmax.models.torch_layouts import to_state_dict
+
+        return to_state_dict(self, layout, rank=rank)
+
     @property
     def heads(self) -> int:
         """Number of heads."""

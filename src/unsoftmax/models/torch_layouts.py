@@ -201,7 +201,7 @@ def attention_to_torch(model: Attention) -> Any:
     return TorchAttention()
 
 
-def to_state_dict(model: Attention, layout: str = "mha") -> dict[str, Floats]:
+def to_state_dict(model: Attention, layout: str = "mha", *, rank: int | None = None) -> dict[str, Floats]:
     """Weights in a layout of the trade, as float64 arrays; folding them again gives back the model.
 
     Queries, keys and values are not unique: here each ``W_h`` is split by its singular values. All heads get the same number of
@@ -211,12 +211,16 @@ def to_state_dict(model: Attention, layout: str = "mha") -> dict[str, Floats]:
     Args:
         model: with vector answers.
         layout: "mha", "gpt2" or "bert".
+        rank: coordinates per head; None finds the fewest that hold the model to 1e-9. A smaller number cuts off what answers of
+            low precision have left beyond the true rank.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}; it must be one of {', '.join(LAYOUTS)}.")
     if model.V is None or model.V.ndim == 2:
         raise ValueError("Only a model with vector answers (V of shape (heads, width, outputs)) has a layout of the trade.")
-    rank = inner_rank(model)
+    if rank is not None and rank < 1:
+        raise ValueError(f"rank is {rank}; every head needs at least one coordinate.")
+    rank = inner_rank(model) if rank is None else rank
     wq, wk, wv, wo, bq = [], [], [], [], []
     for W, V, c in zip(model.W, model.V, model.c, strict=True):
         left, spread, right = np.linalg.svd(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.one_head.scores import RETRIES, SATURATED, ScoreReader, Values, log_weights, refuse_saturated
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
@@ -121,6 +122,11 @@ def read_pairs(
             size *= min(16.0, float(np.sqrt(0.4 / max(spread, 1e-3))))
         else:
             size /= 4.0 if not np.isfinite(largest) else min(4.0, float(np.sqrt(largest / 4.0)))
+    if not np.isfinite(table).all():
+        raise NotInFamilyError(
+            "The answers at every position are no means of the answers to one token: several heads, or no head.",
+            evidence={"copies_deviation": float("inf")},
+        )
     c = rotation.T @ table[0] / size
     noise = 4 * d * floor.relative * float(np.linalg.cond(values.worth)) / size**2  # d tokens share the weight of one answer
     return np.asarray(rotation.T @ (table[1:] - table[0]).T @ rotation / size**2), np.asarray(c), noise

@@ -25,6 +25,7 @@ FAMILIES = ("auto", "attention", "transformer", "ffn", "attention-behind-network
 NOISY_CHECK_RESERVE = 256  # queries that a budget leaves to the held-out check under noise; of large ones, a share
 CHECK_SHARE = 0.02
 ALMOST_ALIKE = 1e-3  # a misfit of merged heads below this tells heads almost alike, not a target of another kind
+NEARLY = 2.0**24  # what a fit of heads may miss by, in units of what rounding explains; other targets miss by 1e10 or so
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
 GENEROUS = 60  # queries per parameter that noisy answers are given of a large budget
 
@@ -150,7 +151,7 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
                 raise
             if options.family == "auto" and "copies_deviation" not in refusal.evidence:  # stranger than several heads
                 told = _diagnosed(oracle, options, rng)
-                if told.family != "attention" and "inconclusive" not in told.family:
+                if told.family != "attention" and "inconclusive" not in told.family and not _nearly_heads(told):
                     return _as_told(oracle, told, options, found, refusal, rng)
     try:
         return _many_heads(oracle, options, found, rng)
@@ -185,7 +186,7 @@ def _many_heads(oracle: Oracle, options: Options, found: Found, rng: np.random.G
         if options.family != "auto" or refusal.evidence.get("merged_within", 1.0) < ALMOST_ALIKE:
             raise
         told = _diagnosed(oracle, options, rng)
-        if told.family == "attention":
+        if told.family == "attention" or _nearly_heads(told):
             raise
         return _as_told(oracle, told, options, found, refusal, rng)
 
@@ -207,6 +208,11 @@ def _diagnosed(oracle: Oracle, options: Options, rng: np.random.Generator) -> Di
     from unsoftmax.checks.diagnosis import diagnose_oracle
 
     return diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
+
+
+def _nearly_heads(told: Diagnosis) -> bool:
+    """Whether a few heads explain the answers almost to rounding: the fit of heads almost alike ends there."""
+    return any(entry.test == "heads fit" and entry.number <= NEARLY for entry in told.evidence)
 
 
 def _as_told(

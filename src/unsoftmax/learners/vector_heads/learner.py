@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.scalar_heads import unseen_gap
 from unsoftmax.learners.vector_heads.addressing import Pairs, read_offsets, steer
 from unsoftmax.learners.vector_heads.all_positions import (
@@ -29,6 +29,7 @@ from unsoftmax.symmetry import canonical
 ATTEMPTS = 2  # a base direction may be unlucky for one head; the second try is always at the last position
 COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
 SELF_CHECKS = 6
+ALMOST = 1e-3  # a model that misses by less is one of heads almost alike, read as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,17 @@ class VectorHeadsLearner:
             model = learn_projected(answers, b, rng, heads=self.heads)
             misfit = self_check(answers, model, rng)
         except RefusalError as error:
+            within = error.evidence.get("self_check_error", 1.0)
+            if within < ALMOST:  # heads that explain the answers this far are heads, and two of them are one
+                raise NotIdentifiableError(
+                    "Two heads lie too close together to be told apart by float64 answers: those found explain fresh sequences "
+                    f"only to {within:.1g} of their spread.",
+                    model=error.model,
+                    evidence={**error.evidence, "merged_within": within},
+                ) from error
             message = f"{error} (Read from one mixture of the outputs, since switching the heads one by one failed: {refusal})"
-            raise type(error)(message, evidence={**refusal.evidence, **error.evidence}, model=refusal.model) from error
+            evidence = {**refusal.evidence, **error.evidence}
+            raise type(error)(message, evidence=evidence, model=_without_mixed(error.model)) from error
         if self.heads not in (None, model.heads):
             raise refusal
         ranks = tuple(int(np.linalg.matrix_rank(W, tol=1e-9 * float(np.linalg.norm(W, 2)))) for W in model.W)
@@ -169,6 +179,13 @@ def package(model: Attention, ranks: tuple[int, ...], value_ranks: tuple[int, ..
             "merged_below": interval,
         },
     )
+
+
+def _without_mixed(model: object) -> Attention | None:
+    """A model read from one mixture of the outputs: its V are of the mixture alone, so only W and c are handed on."""
+    if not isinstance(model, Attention) or model.outputs is not None:
+        return model if isinstance(model, Attention) else None
+    return Attention(W=model.W, V=None, c=model.c if model.has_c else None)
 
 
 def _values(model: Attention) -> Floats:

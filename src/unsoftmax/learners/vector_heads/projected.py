@@ -6,13 +6,12 @@ import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
+from unsoftmax.learners.scalar_heads.polish import LARGEST_POLISH, polished, sequences_for
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.models import Attention, Floats, softmax
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
-from unsoftmax.symmetry import attention_jacobian
 
 WIDEST = 24  # beyond this the scalar learner's heads * width**2 questions are no fallback any more
-LARGEST_POLISH = 1200  # parameters that are refined together; the time grows with the cube
 POLISH_STEPS = 3
 
 
@@ -44,10 +43,7 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
     parameters = found.heads * width * (width + len(b) + found.has_c)
     polish = parameters <= LARGEST_POLISH
     count = max(size + 8, int(1.5 * parameters / len(b)) + 8) if polish else size + 8
-    directions = unit(rng, 4 * count, width).reshape(-1, 4, width)
-    largest = np.abs(np.einsum("nid,hde,ne->nhi", directions, found.W, directions[:, -1], optimize=True)).max()
-    biases = np.abs(directions @ found.c.T).max()
-    X = directions * min(2 / np.sqrt(largest + 1e-300), 2 / (biases + 1e-300), 1e3)
+    X = sequences_for(found, count, rng)
     scores = np.einsum("nid,hde,ne->nhi", X, found.W, X[:, -1], optimize=True) + np.einsum("nid,hd->nhi", X, found.c)
     looked = np.einsum("nhi,nid->nhd", softmax(scores), X).reshape(len(X), size)
     told = answers.last(X)
@@ -60,27 +56,4 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
     if np.abs(b).max() > answers.floor.absolute:
         optional["b"] = b
     model = Attention(W=found.W, V=V.reshape(found.heads, width, len(b)), **optional)
-    return polished(model, X, told) if polish else model
-
-
-def polished(model: Attention, X: Floats, told: Floats) -> Attention:
-    """Newton steps on all heads at once, kept while they explain the answers ``told`` to ``X`` better.
-
-    Least squares for V alone turns an error e of W into one of e / gap where two heads are that close; all blocks together do not.
-    """
-    best = float(np.linalg.norm(told - model(X)))
-    for _ in range(POLISH_STEPS):
-        said, slopes = attention_jacobian(model, X)
-        slopes = slopes.reshape(told.size, -1)
-        sizes = np.maximum(np.linalg.norm(slopes, axis=0), np.finfo(float).tiny)
-        step = np.linalg.lstsq(slopes / sizes, (told - said).reshape(-1), rcond=1e-13)[0] / sizes
-        names = [name for name in ("W", "V", "c", "b") if name in "WV" or getattr(model, f"has_{name}")]
-        blocks = {name: np.asarray(getattr(model, name)) for name in names}
-        ends = np.cumsum([block.size for block in blocks.values()])
-        parts = zip(blocks.items(), np.split(step, ends[:-1]), strict=True)
-        better = Attention(**{name: block + part.reshape(block.shape) for (name, block), part in parts})
-        misfit = float(np.linalg.norm(told - better(X)))
-        if not misfit < best:
-            break
-        model, best = better, misfit
-    return model
+    return polished(model, X, told, steps=POLISH_STEPS) if polish else model

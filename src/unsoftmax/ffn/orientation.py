@@ -30,7 +30,7 @@ def active_sides(hinges: Hinges, *, error: float) -> Floats | None:
     round: a 0/1 combination. With ``neurons <= outputs * width`` one linear solve finds it; beyond, a reduced lattice does while
     the numbers are precise enough. It costs no question.
     """
-    terms = np.einsum("jo,jw->jow", hinges.out, hinges.normal).reshape(hinges.neurons, -1)
+    terms = np.einsum("jo,jw->jow", hinges.out, hinges.normal).reshape(hinges.neurons, hinges.linear.size)
     goal = -hinges.linear.ravel()
     size = float(np.linalg.norm(terms, axis=1).sum() + np.linalg.norm(goal))
     if size == 0 or np.linalg.norm(goal) <= error * size:

@@ -242,7 +242,7 @@ def test_the_linearised_map_and_its_adjoint_agree_and_match_finite_differences(s
     problem = frame_of(examples).problem(examples, rng.random((9, 4)) < 0.9, Extras(extra, extra, extra))
     theta = random_theta(problem, heads, rng)
     point = evaluate(problem, theta)
-    linear = Linearised(problem, point)
+    linear = Linearised(problem, [point])
     step, rows = rng.normal(size=theta.shape), linear.project(rng.normal(size=point.error.shape))
     assert np.isclose(np.vdot(linear.forward(step), rows), np.vdot(step, linear.adjoint(rows)), rtol=1e-9)
     nudge = 1e-6

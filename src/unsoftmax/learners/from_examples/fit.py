@@ -1,4 +1,4 @@
-"""One fit from one start: Levenberg-Marquardt on the scores, the values projected out, conjugate gradients inside.
+"""Fits from one or several starts: Levenberg-Marquardt on the scores, the values projected out, conjugate gradients inside.
 
 Each outer step solves ``(J^T J + damping * scale * I) step = J^T error`` by conjugate gradients; nothing larger than the
 features is ever stored. References: Golub & Pereyra 1973 (variable projection), Kaufman 1975 (its cheap Jacobian).
@@ -56,63 +56,107 @@ def random_theta(problem: Problem, heads: int, rng: np.random.Generator) -> Floa
     return theta.reshape(rows, heads * columns)
 
 
+@dataclass(slots=True, eq=False)
+class _Descent:
+    """One start on its way down."""
+
+    point: Point
+    damping: float
+    history: list[float]
+    rise: float = 2.0
+    steps: int = 0
+    inner: int = 0
+    ended: bool = False
+
+    def advance(self, trial: Point, effort: Effort) -> bool:
+        """Take the trial if it is better, and tell whether it was taken; end on a stall."""
+        self.steps += 1
+        better = trial.size < self.point.size
+        if better:
+            self.damping *= 0.2 if trial.size < 0.9 * self.point.size else 0.5
+            self.rise = 2.0
+            self.point = trial
+        else:
+            self.damping *= self.rise
+            self.rise *= 2.0
+        past = self.history
+        past.append(self.point.size)
+        self.ended = self.damping > 1e12 or (len(past) > 7 and past[-1] > (1.0 - effort.stall) * past[-7])
+        return better
+
+
 def fit_from(problem: Problem, theta: Floats, effort: Effort, rng: np.random.Generator) -> Fit:
     """Descend from ``theta`` until the goal, a stall, or the bounds of ``effort``."""
+    return fit_together(problem, [theta], effort, rng)[0]
+
+
+def fit_together(problem: Problem, thetas: list[Floats], effort: Effort, rng: np.random.Generator) -> list[Fit]:
+    """Descend from several starts side by side, which shares the cost of small steps; the first at the goal ends all."""
     size = float(np.linalg.norm(problem.answers)) or 1.0
-    point = evaluate(problem, theta)
-    damping, rise = effort.damping, 2.0
-    history = [point.size]
-    inner = 0
-    linear: Linearised | None = None
-    large = problem.answers.shape[0] * theta.shape[1] > LARGE
+    points = [evaluate(problem, theta) for theta in thetas]
+    runs = [_Descent(point, effort.damping, [point.size]) for point in points]
+    large = problem.answers.shape[0] * thetas[0].shape[1] > LARGE
     precision: type[np.floating[Any]] = np.float32 if large else np.float64
-    for step in range(1, effort.steps + 1):
-        if point.size <= effort.goal * size:
-            return Fit(point, point.size / size, step - 1, inner)
-        if linear is None:
-            linear = Linearised(problem, point, precision)
-            gradient = linear.adjoint(point.error.astype(precision))
-            scale = _mean_diagonal(linear, rng)
-        accuracy = max(min(0.1, point.size / size), 1e-4 if precision is np.float32 else 0.0)
-        change, used = _damped_step(linear, gradient, damping * scale, accuracy, effort.inner)
-        inner += used
-        trial = evaluate(problem, point.theta + change)
-        if trial.size < point.size:
-            damping *= 0.2 if trial.size < 0.9 * point.size else 0.5
-            rise = 2.0
-            point, linear = trial, None
-        else:
-            damping *= rise
-            rise *= 2.0
-            if precision is np.float32 and point.size < 1e-3 * size:
-                precision, linear = np.float64, None  # rounding of the step may be what spoiled it
-        history.append(point.size)
-        if damping > 1e12 or (len(history) > 7 and history[-1] > (1.0 - effort.stall) * history[-7]):
+    linear: Linearised | None = None
+    for _ in range(effort.steps):
+        active = [run for run in runs if not run.ended]
+        if not active or min(run.point.size for run in runs) <= effort.goal * size:
             break
-    return Fit(point, point.size / size, step, inner)
+        if linear is None:
+            linear = Linearised(problem, [run.point for run in active], precision)
+            gradient = linear.adjoint(np.stack([run.point.error for run in active]).astype(precision))
+            scale = _mean_diagonal(linear, rng)
+        floor = 1e-4 if precision is np.float32 else 0.0
+        accuracy = np.array([max(min(0.1, run.point.size / size), floor) for run in active])
+        shift = np.array([run.damping for run in active]) * scale
+        changes, used = _damped_steps(linear, gradient, shift, accuracy, effort.inner)
+        moved = False
+        for i, run in enumerate(active):
+            run.inner += int(used[i])
+            moved |= run.advance(evaluate(problem, run.point.theta + changes[:, i]), effort)
+            moved |= run.ended
+            if precision is np.float32 and not moved and run.point.size < 1e-3 * size:
+                precision, moved = np.float64, True  # rounding of the step may be what spoiled it
+        linear = None if moved else linear
+    return [Fit(run.point, run.point.size / size, run.steps, run.inner) for run in runs]
 
 
-def _mean_diagonal(linear: Linearised, rng: np.random.Generator) -> float:
-    """Mean of the diagonal of ``J^T J``, from one random probe."""
+def _mean_diagonal(linear: Linearised, rng: np.random.Generator) -> Floats:
+    """Mean of the diagonal of ``J^T J`` at each point, from one random probe."""
     probe = rng.choice([-1.0, 1.0], size=linear.shape).astype(linear.precision)
     moved = linear.forward(probe)
-    return max(float(np.vdot(moved, moved)) / probe.size, np.finfo(float).tiny)
+    sizes = np.einsum("pro,pro->p", moved, moved).astype(np.float64) / (linear.shape[0] * linear.shape[2])
+    return np.asarray(np.maximum(sizes, np.finfo(float).tiny))
 
 
-def _damped_step(linear: Linearised, gradient: NDArray[Any], shift: float, accuracy: float, limit: int) -> tuple[Floats, int]:
-    """Conjugate gradients on the damped normal equations; returns the step and the iterations used."""
+def _damped_steps(
+    linear: Linearised, gradient: NDArray[Any], shift: Floats, accuracy: Floats, limit: int
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Conjugate gradients on the damped normal equations of every point; returns the steps and the iterations used."""
     step = np.zeros_like(gradient)
     remainder = gradient.copy()
     direction = remainder.copy()
-    norm = start = float(np.vdot(remainder, remainder))
-    used = 0
-    while used < limit and norm > accuracy**2 * start:
-        moved = linear.forward(direction)
-        image = linear.adjoint(moved) + shift * direction
-        length = norm / float(np.vdot(direction, image))
-        step += length * direction
-        remainder -= length * image
-        previous, norm = norm, float(np.vdot(remainder, remainder))
-        direction = remainder + (norm / previous) * direction
-        used += 1
+    norm = _dots(remainder, remainder)
+    goal = accuracy**2 * norm
+    damping = shift.astype(gradient.dtype)[:, None]
+    used = np.zeros(len(shift), dtype=np.int64)
+    for _ in range(limit):
+        going = norm > goal
+        if not going.any():
+            break
+        image = linear.adjoint(linear.forward(direction))
+        image += damping * direction
+        length = np.divide(norm, _dots(direction, image), out=np.zeros_like(norm), where=going)
+        stride = length.astype(gradient.dtype)[:, None]
+        step += stride * direction
+        remainder -= stride * image
+        previous, norm = norm, _dots(remainder, remainder)
+        share = np.divide(norm, previous, out=np.zeros_like(norm), where=going)
+        direction = remainder + share.astype(gradient.dtype)[:, None] * direction
+        used += going
     return step.astype(np.float64), used
+
+
+def _dots(left: NDArray[Any], right: NDArray[Any]) -> Floats:
+    """Inner products point by point."""
+    return np.asarray(np.einsum("qpk,qpk->p", left, right), dtype=np.float64)

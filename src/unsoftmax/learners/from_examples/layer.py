@@ -19,8 +19,9 @@ from unsoftmax.models import Floats
 # Below this share of the largest singular value a feature direction counts as absent: its values are set to zero
 # (least-norm solution) instead of being blown up. It sits well above the rounding of a QR of well-scaled columns.
 RANK_CUT = 1e-11
-# Cholesky QR squares the condition number; a second round repairs it as long as the first stays clear of singular.
-CHOLESKY_CUT = 1e-5
+# Cholesky QR squares the condition number. Above the first limit one round leaves a basis orthonormal to 1e-9, which is
+# enough for steps that the next evaluation corrects; a second round repairs it as long as the first is above the other limit.
+ONE_ROUND, TWO_ROUNDS = 1e-3, 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +66,8 @@ class Point:
     Attributes:
         patterns: softmax weights ``(examples, queries * heads, length)``.
         features: ``H``, ``(rows, heads * value_width + columns)``.
-        basis: orthonormal basis of the features.
+        inverse: ``T`` with ``H T`` an orthonormal basis of the features.
+        careful_basis: that basis where it had to be computed with care, else None.
         values: ``(heads * value_width + columns, outputs)``.
         error: answers minus fit, ``(rows, outputs)``.
     """
@@ -73,9 +75,14 @@ class Point:
     theta: Floats
     patterns: Floats
     features: Floats
-    basis: Floats
+    inverse: Floats
+    careful_basis: Floats | None
     values: Floats
     error: Floats
+
+    def basis(self) -> Floats:
+        """Orthonormal basis of the features; made on demand, because a rejected step never needs it."""
+        return self.features @ self.inverse if self.careful_basis is None else self.careful_basis
 
     @property
     def size(self) -> float:
@@ -105,82 +112,100 @@ def features_of(problem: Problem, patterns: Floats) -> Floats:
 
 
 def evaluate(problem: Problem, theta: Floats) -> Point:
-    """Solve for the values at ``theta``: one QR, or a truncated SVD where features are linearly dependent."""
+    """Solve for the values at ``theta``: Cholesky, or a truncated SVD where features are linearly dependent."""
     patterns = patterns_of(problem, theta)
     features = features_of(problem, patterns)
-    basis, inverse = _orthonormal(features)
-    values = inverse @ (basis.T @ problem.answers)
+    inverse, basis = _orthonormal(features)
+
+    def solve(rows: Floats) -> Floats:
+        seen = inverse.T @ (features.T @ rows) if basis is None else basis.T @ rows
+        return np.asarray(inverse @ seen)
+
+    values = solve(problem.answers)
     error = problem.answers - features @ values
-    correction = inverse @ (basis.T @ error)  # one refinement: the error then carries rounding only
-    return Point(theta, patterns, features, basis, values + correction, error - features @ correction)
+    correction = solve(error)  # one refinement: the error then carries rounding only
+    return Point(theta, patterns, features, inverse, basis, values + correction, error - features @ correction)
 
 
-def _orthonormal(features: Floats) -> tuple[Floats, Floats]:
-    """Basis ``Q`` of the columns and ``T`` with ``features @ T = Q``: least-squares solutions are ``T @ Q.T @ answers``.
+def _orthonormal(features: Floats) -> tuple[Floats, Floats | None]:
+    """``T`` with ``features @ T = Q`` orthonormal, and ``Q`` itself where that product would not give it to enough digits.
 
-    Two rounds of Cholesky QR, which is all matrix products; an SVD with small directions cut where that is not safe.
+    One or two rounds of Cholesky QR, which is all matrix products; an SVD with small directions cut where that is not safe.
     """
-    columns = features.shape[1]
-    inverse = np.eye(columns)
-    basis = features
     try:
-        for _ in range(2):
-            triangle = scipy.linalg.cholesky(basis.T @ basis, check_finite=False)
-            diagonal = np.diag(triangle)
-            if diagonal.min() < CHOLESKY_CUT * diagonal.max():
-                raise scipy.linalg.LinAlgError
-            back = scipy.linalg.solve_triangular(triangle, np.eye(columns), check_finite=False)
-            basis, inverse = basis @ back, inverse @ back
+        inverse, spread = _triangular(features)
+        if spread > ONE_ROUND:
+            return inverse, None
+        basis = features @ inverse
+        again, _ = _triangular(basis)
+        return inverse @ again, basis @ again
     except scipy.linalg.LinAlgError:
         left, sizes, right = scipy.linalg.svd(features, full_matrices=False, check_finite=False)
         keep = sizes > RANK_CUT * max(float(sizes[0]), np.finfo(float).tiny)
-        return left[:, keep], right[keep].T / sizes[keep]
-    return basis, inverse
+        return right[keep].T / sizes[keep], left[:, keep]
+
+
+def _triangular(columns: Floats) -> tuple[Floats, float]:
+    """Inverse of the triangle of a Cholesky QR, and the least entry of its diagonal relative to the largest."""
+    triangle = scipy.linalg.cholesky(columns.T @ columns, check_finite=False)
+    diagonal = np.diag(triangle)
+    spread = float(diagonal.min() / diagonal.max())
+    if spread < TWO_ROUNDS:
+        raise scipy.linalg.LinAlgError
+    return scipy.linalg.solve_triangular(triangle, np.eye(len(triangle)), check_finite=False), spread
 
 
 class Linearised:
-    """How the error moves with Theta around a point, the values following (Kaufman's form of variable projection).
+    """How the errors move with Theta around points, the values following (Kaufman's form of variable projection).
 
-    ``forward`` maps a change of Theta to a change of the fit, ``adjoint`` is its transpose; ``precision`` may be float32:
-    the steps are corrected by the next float64 evaluation, and single precision halves the time.
+    Several points (starts that descend side by side) share every matrix product: a change of Theta has shape ``(query_width,
+    points, heads * key_width)``, a change of the fits ``(points, rows, outputs)``. ``forward`` maps the one to the other,
+    ``adjoint`` is its transpose; ``precision`` may be float32: the steps are corrected by the next float64 evaluation, and
+    single precision halves the time.
     """
 
-    def __init__(self, problem: Problem, point: Point, precision: type[np.floating[Any]] = np.float64) -> None:
-        examples, stacked, _ = point.patterns.shape
-        self.shape = point.theta.shape
-        self.rows = examples * problem.queries.shape[1]
-        self.heads = stacked // problem.queries.shape[1]
-        split = self.heads * problem.values.shape[2]
-        self.queries = problem.queries.reshape(self.rows, -1).astype(precision, copy=False)
+    def __init__(self, problem: Problem, points: list[Point], precision: type[np.floating[Any]] = np.float64) -> None:
+        examples, stacked, length = points[0].patterns.shape
+        queries, tokens = problem.queries.shape[1], problem.values.shape[2]
+        split = stacked // queries * tokens
+        self.rows = examples * queries
+        self.shape = (problem.queries.shape[2], len(points), points[0].theta.shape[1])
         self.precision = precision
+        self.queries = problem.queries.reshape(self.rows, -1).astype(precision, copy=False)
         self.keys = problem.keys.astype(precision, copy=False)
         self.keys_across = np.ascontiguousarray(self.keys.transpose(0, 2, 1))
         self.tokens = problem.values.astype(precision, copy=False)
         self.tokens_across = np.ascontiguousarray(self.tokens.transpose(0, 2, 1))
-        self.patterns = point.patterns.astype(precision, copy=False)
-        self.values = point.values[:split].astype(precision)
-        self.basis = point.basis.astype(precision, copy=False)
+        side_by_side = np.stack([p.patterns.reshape(self.rows, -1, length) for p in points], axis=1)
+        self.patterns = side_by_side.reshape(examples, -1, length).astype(precision, copy=False)
+        self.values = np.stack([p.values[:split] for p in points]).astype(precision)
+        bases = [p.basis() for p in points]
+        widest = max(basis.shape[1] for basis in bases)  # fewer columns where features depend on each other
+        self.basis = np.stack([np.pad(b, ((0, 0), (0, widest - b.shape[1]))) for b in bases]).astype(precision, copy=False)
         self.kept = None if problem.kept is None else problem.kept.astype(precision)
 
     def project(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Remove what the values can explain, and rows that do not count."""
         if self.kept is not None:
             rows = rows * self.kept
-        return np.asarray(rows - self.basis @ (self.basis.T @ rows))
+        return np.asarray(rows - self.basis @ (self.basis.transpose(0, 2, 1) @ rows))
 
     def forward(self, theta: NDArray[Any]) -> NDArray[Any]:
-        """Change of the fit, ``(rows, outputs)``."""
+        """Change of the fits, ``(points, rows, outputs)``."""
         examples, stacked, _ = self.patterns.shape
-        moved = (self.queries @ theta).reshape(examples, stacked, -1) @ self.keys_across
+        moved = (self.queries @ theta.reshape(len(theta), -1)).reshape(examples, stacked, -1) @ self.keys_across
         self._through_softmax(moved)
-        return self.project((moved @ self.tokens).reshape(self.rows, -1) @ self.values)
+        spoken = (moved @ self.tokens).reshape(self.rows, self.shape[1], -1)
+        return self.project(spoken.transpose(1, 0, 2) @ self.values)
 
     def adjoint(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Gradient in Theta of the inner product with ``rows`` (already projected)."""
+        """Gradients in Theta of the inner products with ``rows`` (already projected)."""
         examples, stacked, _ = self.patterns.shape
-        pulled = (rows @ self.values.T).reshape(examples, stacked, -1) @ self.tokens_across
+        heard = np.empty((self.rows, self.shape[1], self.values.shape[1]), dtype=self.precision)
+        np.matmul(rows, self.values.transpose(0, 2, 1), out=heard.transpose(1, 0, 2))
+        pulled = heard.reshape(examples, stacked, -1) @ self.tokens_across
         self._through_softmax(pulled)
-        return np.asarray(self.queries.T @ (pulled @ self.keys).reshape(self.rows, -1))
+        return np.asarray(self.queries.T @ (pulled @ self.keys).reshape(self.rows, -1)).reshape(self.shape)
 
     def _through_softmax(self, scores: NDArray[Any]) -> None:
         """Replace a change of the scores by the change of the patterns, in place; the map is its own transpose."""

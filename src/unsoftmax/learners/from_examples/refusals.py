@@ -71,7 +71,9 @@ def refusal_of(examples: Examples, heads: int | None, verdict: Verdict, model: A
     candidate = verdict.candidate
     assert candidate is not None  # the caller looked
     error, tried = candidate.fit.error, f"{candidate.heads} head{'s' * (candidate.heads > 1)}"
-    needed = examples_needed(examples, heads or candidate.heads + 1)
+    # Unless they would settle a layer of four heads, or of twice those found, a larger layer may be all there is to it.
+    enough_for = heads or (candidate.heads + 1 if verdict.reason == "count" else max(2 * candidate.heads, 4))
+    needed = examples_needed(examples, enough_for)
     evidence = {"check": check, "reason": verdict.reason, "examples_needed": needed}
     given = len(examples.tokens)
     if verdict.reason == "flat":
@@ -92,7 +94,7 @@ def refusal_of(examples: Examples, heads: int | None, verdict: Verdict, model: A
         return NotIdentifiableError(
             f"No layer was found that also explains the held-out answers (best: {tried}, error {error:.1e} on the examples, "
             f"{check.relative_error:.1e} on held-out ones). {given} examples are few: about {max(needed, given + 1)} would settle "
-            f"{heads or candidate.heads + 1} heads. Record more and run again.",
+            f"{enough_for} head{'s' * (enough_for > 1)}. Record more and run again.",
             evidence=evidence,
             model=model,
         )

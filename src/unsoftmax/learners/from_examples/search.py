@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from math import log
+from math import inf, log
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.learners.from_examples.data import Examples, Extras, Frame
-from unsoftmax.learners.from_examples.fit import Effort, Fit, fit_from, random_theta
+from unsoftmax.learners.from_examples.fit import LARGE, Effort, Fit, fit_from, fit_together, random_theta
 from unsoftmax.learners.from_examples.layer import Problem, features_of, patterns_of
 from unsoftmax.models import Floats
 
-ROUNDS = (1, 3, 8, 16, 40)  # starts per head count and round: easy layers end in the first, sparse data needs the last
+# Starts per head count and round: easy layers end in the first, which doubles the count; sparse data needs the last.
+ROUNDS = (1, 1, 3, 8, 16, 40)
+# Head counts with that many equations per unknown are left out of a round: they were solved within the rounds before, if ever.
+PATIENCE = (inf, inf, inf, inf, 8.0, 4.0)
+TOGETHER = 4  # starts that descend side by side where the problem is small
 MOST_HEADS = 32
-LEAST_WORK = 1.0e9  # inner steps times feature entries that a search may always spend: half a minute of one core
+LITTLE_NOISE = 0.03  # share of the answers' size below which errors were never seen to hide a missing head of ordinary size
+LEAST_WORK = 4.0e8  # inner steps times feature entries that a search may always spend: about five seconds of one core
 EXACT = 1e-10  # relative training error below which nothing but rounding is left
 PLAIN, BIASES, FULL = Extras(), Extras(query_bias=True, constant=True), Extras(True, True, True)
 
@@ -90,22 +95,35 @@ class Search:
 
     def descend(self, theta: Floats, extras: Extras, effort: Effort) -> Candidate:
         """Fit from ``theta`` and remember the best fit of its shape."""
-        problem = self.problem(extras)
-        fit = fit_from(problem, theta, effort, self.rng)
-        heads = theta.shape[1] // problem.keys.shape[2]
-        self.starts += 1
-        entries = problem.answers.shape[0] * theta.shape[1]
-        self.largest = max(self.largest, entries)
-        self.work += fit.inner * (entries + 5_000.0)  # 5,000: what Python itself costs per inner step, in feature entries
-        candidate = Candidate(heads, extras, problem, fit)
-        known = self.best.get((heads, extras))
-        if known is None or fit.error < known.fit.error:
-            self.best[heads, extras] = candidate
-        return candidate
+        return self._remember(extras, [fit_from(self.problem(extras), theta, effort, self.rng)])
 
-    def start(self, heads: int, extras: Extras) -> Candidate:
-        """Fit from one random start."""
-        return self.descend(random_theta(self.problem(extras), heads, self.rng), extras, self.effort)
+    def start(self, heads: int, extras: Extras, number: int = 1) -> Candidate:
+        """The best fit from that many random starts, side by side."""
+        problem = self.problem(extras)
+        thetas = [random_theta(problem, heads, self.rng) for _ in range(number)]
+        return self._remember(extras, fit_together(problem, thetas, self.effort, self.rng))
+
+    def batches(self, heads: int, extras: Extras, starts: int) -> Iterator[int]:
+        """Split a number of starts into groups that descend side by side: one by one where a single one keeps a core busy."""
+        problem = self.problem(extras)
+        entries = problem.answers.shape[0] * heads * problem.keys.shape[2]
+        together = max(1, min(TOGETHER, LARGE // entries))
+        for first in range(0, starts, together):
+            yield min(together, starts - first)
+
+    def _remember(self, extras: Extras, fits: list[Fit]) -> Candidate:
+        problem, best = self.problem(extras), min(fits, key=lambda fit: fit.error)
+        columns = best.point.theta.shape[1]
+        entries = problem.answers.shape[0] * columns
+        self.starts += len(fits)
+        self.largest = max(self.largest, entries)
+        # 5,000: what Python itself costs per inner step, in feature entries
+        self.work += sum(fit.inner for fit in fits) * (entries + 5_000.0)
+        candidate = Candidate(columns // problem.keys.shape[2], extras, problem, best)
+        known = self.best.get((candidate.heads, extras))
+        if known is None or best.error < known.fit.error:
+            self.best[candidate.heads, extras] = candidate
+        return candidate
 
     def enough(self, heads: int, extras: Extras, surplus: float = 1.15) -> bool:
         """Whether the examples hold more equations than a layer of this shape has unknowns, scores counted apart too."""
@@ -120,18 +138,30 @@ class Search:
         return int(np.minimum(free, self.examples.answers.shape[2]).sum())
 
     def shapes(self, heads: int | None, turn: int) -> Iterator[tuple[int, tuple[Extras, ...]]]:
-        """Head counts to try, smallest first, each with the extra parts worth trying in this round."""
-        counts = range(1, MOST_HEADS + 1) if heads is None else (heads,)
-        for count in counts:
+        """Head counts to try, smallest first, each with the extra parts worth trying in this round.
+
+        The first round doubles the count while large errors are left: a fit with too many heads ends with idle ones, which
+        ``simplify`` drops, and that costs less than all the counts that are too small.
+        """
+        count = 1 if heads is None else heads
+        while count <= MOST_HEADS or heads is not None:
             if not self.enough(count, PLAIN):
                 return
             rich = self.enough(count, FULL, surplus=4.0)
             first = (FULL,) if rich else (PLAIN,)
             rest = tuple(e for e in (PLAIN, BIASES, FULL) if e not in first and self.enough(count, e, surplus=1.5))
-            yield count, first if turn == 0 else first + rest
+            if heads is not None or not self.enough(count, PLAIN, surplus=PATIENCE[turn]):
+                yield count, first if turn <= 1 else first + rest
+            if heads is not None:
+                return
+            large = min(self.best[count, extras].fit.error for extras in first) > LITTLE_NOISE
+            higher = min(2 * count, MOST_HEADS) if turn == 0 and large else count + 1
+            while higher > count + 1 and not self.enough(higher, PLAIN):
+                higher -= 1
+            count = max(higher, count + 1)
 
     def spent(self) -> bool:
-        """Whether the bound on the work is reached: half a minute, or a dozen full starts of the largest layer tried."""
+        """Whether the bound on the work is reached: some seconds, or a dozen full starts of the largest layer tried."""
         return self.work > LEAST_WORK + 12 * 250 * self.largest
 
     def leader(self) -> Candidate | None:
@@ -160,15 +190,16 @@ def simplify(search: Search, candidate: Candidate) -> Candidate:
         leaner = search.descend(theta, candidate.extras._replace(**dict.fromkeys(group, False)), effort)
         if _no_worse(search, leaner, candidate):
             candidate = leaner
-    while candidate.heads > 1:
-        fewer = _fewer_heads(candidate)
-        if fewer is None:
-            break
-        leaner = search.descend(fewer, candidate.extras, replace(effort, steps=60))
-        if not _no_worse(search, leaner, candidate):
-            break
-        candidate = leaner
-    return candidate
+    while True:
+        for spare in _spare_heads(candidate, at_rounding=search.exact and candidate.fit.error <= EXACT):
+            theta = candidate.fit.point.theta.reshape(-1, candidate.heads, candidate.problem.keys.shape[2])
+            fewer = np.delete(theta, spare, axis=1).reshape(len(theta), -1)
+            leaner = search.descend(fewer, candidate.extras, replace(effort, steps=60))
+            if _no_worse(search, leaner, candidate):
+                candidate = leaner
+                break
+        else:
+            return candidate
 
 
 def predict(problem: Problem, candidate: Candidate) -> Floats:
@@ -193,16 +224,37 @@ def _no_worse(search: Search, leaner: Candidate, candidate: Candidate) -> bool:
     return leaner.criterion <= candidate.criterion
 
 
-def _fewer_heads(candidate: Candidate) -> Floats | None:
-    """Theta without a head that is nearly idle or nearly equal to another one; None where there is no such head."""
-    keys, tokens = candidate.problem.keys.shape[2], candidate.problem.values.shape[2]
-    theta = candidate.fit.point.theta.reshape(-1, candidate.heads, keys)
-    values = candidate.fit.point.values[: candidate.heads * tokens].reshape(candidate.heads, -1)
-    sizes, norms = np.linalg.norm(values, axis=1), np.linalg.norm(theta, axis=(0, 2))
-    drop = int(np.argmin(sizes)) if sizes.min() < 1e-3 * sizes.max() else None
-    if drop is None:
-        for i in range(candidate.heads):
-            for j in range(i):
-                if np.linalg.norm(theta[:, i] - theta[:, j]) < 1e-3 * max(norms[i], norms[j]):
-                    drop = i
-    return None if drop is None else np.delete(theta, drop, axis=1).reshape(len(theta), -1)
+def _spare_heads(candidate: Candidate, *, at_rounding: bool) -> list[list[int]]:
+    """Sets of heads that may be dropped, the boldest first: nearly idle ones, copies of others, and the one least missed."""
+    keys, heads = candidate.problem.keys.shape[2], candidate.heads
+    theta = candidate.fit.point.theta.reshape(-1, heads, keys)
+    sizes, costs = _worth(candidate)
+    norms = np.linalg.norm(theta, axis=(0, 2))
+    idle = [h for h in range(heads) if sizes[h] < 1e-3 * sizes.max()]
+    copies = [
+        i
+        for i in range(heads)
+        if any(np.linalg.norm(theta[:, i] - theta[:, j]) < 1e-3 * max(norms[i], norms[j]) for j in range(i) if j not in idle)
+    ]
+    spare = sorted({*idle, *copies})
+    sets = [spare, spare[:1]] if len(spare) > 1 else [spare] if spare else []
+    weakest = int(np.argmin(costs))
+    left = np.hypot(candidate.fit.error, np.sqrt(costs[weakest]))
+    # A fit to rounding shows its spare heads; a noisy one does not, and each head must earn its parameters.
+    if not at_rounding and heads > 1 and [weakest] not in sets and (left < 0.1 or left < 10.0 * candidate.fit.error):
+        sets.append([weakest])
+    return sets if heads > 1 else []
+
+
+def _worth(candidate: Candidate) -> tuple[Floats, Floats]:
+    """Per head the size of its values, and by how much the squared relative error rises without it, the other values refitted."""
+    point, tokens = candidate.fit.point, candidate.problem.values.shape[2]
+    total = float(np.sum(candidate.problem.answers**2)) or 1.0
+    sizes, costs = np.empty(candidate.heads), np.empty(candidate.heads)
+    for h in range(candidate.heads):
+        mine = slice(h * tokens, (h + 1) * tokens)
+        own, values = point.inverse[mine], point.values[mine]
+        sizes[h] = np.linalg.norm(values)
+        # the inverse normal matrix is T T^T; dropping columns costs values^T (its block)^-1 values
+        costs[h] = max(float(np.sum(values * (np.linalg.pinv(own @ own.T, hermitian=True) @ values))), 0.0) / total
+    return sizes, costs

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from unsoftmax.learners.from_examples.data import Extras
 from unsoftmax.learners.from_examples.fit import random_theta
 from unsoftmax.learners.from_examples.layer import features_of, patterns_of
-from unsoftmax.learners.from_examples.search import EXACT, ROUNDS, Candidate, Search, polish, predict, simplify
+from unsoftmax.learners.from_examples.search import EXACT, LITTLE_NOISE, ROUNDS, Candidate, Search, polish, predict, simplify
 from unsoftmax.models import Floats
 
 HELD_OUT_EXACT = 1e-8  # largest held-out error, relative to the answers' spread, that may be called exact
 SURPLUS_FOR_NOISE = 3.0  # equations per unknown below which noise and misfit cannot be told apart
 MOST_NOISE = 0.3  # share of the answers' size that may be noise: poor fits of exact answers leave this much and more
-LITTLE_NOISE = 0.03  # below this share no poor fit was ever seen, so that noise need not prove to be of equal size everywhere
 MISFIT = 3.5  # standard deviations
 SAME_FIT = 0.1  # two fits are the same when their answers differ by less than this share of the noise
 CONFIRMING_STARTS = 12
@@ -35,13 +35,14 @@ class Verdict:
 def decide(search: Search, heads: int | None) -> Verdict:
     """Run the rounds of a search until a candidate is accepted or the bounds are reached."""
     refused: Verdict | None = None
+    judged: dict[tuple[int, Extras], float] = {}
     for turn, starts in enumerate(ROUNDS):
         rising = 0
         lowest = np.inf
         for count, variants in search.shapes(heads, turn):
             for extras in variants:
-                for _ in range(starts):
-                    candidate = search.start(count, extras)
+                for together in search.batches(count, extras, starts):
+                    candidate = search.start(count, extras, together)
                     if candidate.fit.error <= search.hit:
                         verdict = examine(search, candidate)
                         if verdict.accepted:
@@ -54,14 +55,16 @@ def decide(search: Search, heads: int | None) -> Verdict:
             search.tell(f"{count} head{'s' * (count > 1)}: error {min(search.best[count, e].fit.error for e in variants):.1e}")
             rising = rising + 1 if reached >= lowest else 0
             lowest = min(lowest, reached)
-            if rising > turn:  # further heads would fit noise only
+            if rising > max(turn - 1, 0):  # further heads would fit noise only
                 break
         leader = search.leader()
-        if leader is not None:
+        if leader is not None and leader.fit.error < judged.get((leader.heads, leader.extras), np.inf):
             verdict = examine_noisy(search, leader, fixed=heads is not None)
             if verdict.accepted:
                 return verdict
             refused = verdict
+            if verdict.reason not in ("lonely", "work"):  # to test the same errors again and again is to wait for luck
+                judged[leader.heads, leader.extras] = (1.0 - 1e-3) * search.best[leader.heads, leader.extras].fit.error
     return refused or Verdict(None, accepted=False, reason="examples")
 
 
@@ -143,8 +146,8 @@ def _rival(search: Search, candidate: Candidate, noise: float) -> Candidate | No
     heads = candidate.heads + 1
     if not search.enough(heads, candidate.extras):
         return None
-    for _ in range(3 if noise < LITTLE_NOISE else 8 if noise < 0.1 else 24):
-        rival = search.start(heads, candidate.extras)
+    for together in search.batches(heads, candidate.extras, 3 if noise < LITTLE_NOISE else 8 if noise < 0.1 else 24):
+        rival = search.start(heads, candidate.extras, together)
         if rival.fit.error <= search.hit or rival.criterion < candidate.criterion:
             return rival
         if search.spent():
@@ -191,10 +194,11 @@ def misfit(search: Search, candidate: Candidate) -> float:
     others = [problem.queries.reshape(rows, -1), mean, fitted**2, np.abs(fitted), np.ones((rows, 1))]
     linear = np.concatenate(others, axis=1)
     extra = features_of(replace(problem, linear=linear), patterns_of(problem, sharpness))
-    room = (rows - point.basis.shape[1]) // 2
+    basis = point.basis()
+    room = (rows - basis.shape[1]) // 2
     extra = extra[:, search.rng.permutation(extra.shape[1])[: max(room, 1)]]
     extra /= np.linalg.norm(extra, axis=0) + np.finfo(float).tiny
-    extra -= point.basis @ (point.basis.T @ extra)
+    extra -= basis @ (basis.T @ extra)
     left, sizes, _ = np.linalg.svd(extra, full_matrices=False)
     left = left[:, sizes > 1e-6 * sizes[0]]
     freedom = left.shape[1] * problem.answers.shape[1]

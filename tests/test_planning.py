@@ -2,7 +2,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.demo import demo_oracle
-from unsoftmax.planning import plan_attention
+from unsoftmax.planning import plan_attention, plan_fixed, plan_noisy
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,20 @@ def test_the_run_of_several_heads_keeps_to_the_plan(width, heads, rank, outputs,
 def test_vector_answers_of_full_rank_have_one_total():
     told = plan_attention(32, outputs=32, rank=32, heads=8)
     assert told.queries == told.queries_max
+
+
+def test_the_bill_for_noisy_answers_grows_as_statistics_demands():
+    bills = [plan_noisy(8, accuracy=a, noise=1e-3, max_norm=3.0).queries for a in (1e-4, 1e-5, 1e-6)]
+    assert bills[0] < bills[1] < bills[2]
+    assert 50 < bills[2] / bills[1] < 120  # a digit more costs a hundred times as much
+    assert plan_noisy(8, accuracy=1e-5, noise=1e-4, max_norm=3.0).queries < bills[1]
+    told = plan_noisy(8, accuracy=1e-3, noise=1e-3, max_norm=3.0)
+    assert told.queries == told.queries_max == sum(queries for _, queries, _ in told.phases)
+    for wrong in ({"accuracy": 0.0}, {"noise": -1.0}, {"max_norm": float("inf")}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            plan_noisy(8, **({"accuracy": 1e-3, "noise": 1e-3, "max_norm": 3.0} | wrong))
+
+
+def test_fixed_probes_cost_less_when_the_rank_is_told():
+    assert plan_fixed(32, rank=2).queries < plan_fixed(32).queries
+    assert "rank is unknown" in plan_fixed(32).assumptions[-1]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unsoftmax.errors import FileFormatError, TargetError
+from unsoftmax.errors import BudgetExceededError, FileFormatError, TargetError
 from unsoftmax.oracles.torch_module import TorchOracle, refuse_pickle
 
 torch = pytest.importorskip("torch")
@@ -143,3 +143,40 @@ def test_pickled_files_are_refused_with_the_way_out(name, tmp_path):
     with pytest.raises(FileFormatError, match="safetensors"):
         TorchOracle(path)
     refuse_pickle(tmp_path / "fine.onnx")
+
+
+def test_a_path_is_no_module(tmp_path):
+    with pytest.raises(ValueError, match="takes a module"):
+        TorchOracle(str(tmp_path / "model.bin"), width=8)
+
+
+def test_any_first_tensor_will_do_as_an_answer():
+    class Output:
+        last_hidden_state = torch.ones(3, dtype=torch.float64)
+
+    for answer in ({"logits": torch.ones(3)}, (torch.ones(3), "more"), [[torch.ones(3)]], Output()):
+        assert np.array_equal(TorchOracle(lambda x, answer=answer: answer, width=8)(tokens()), np.ones(3))
+    with pytest.raises(TargetError, match="no tensor"):
+        TorchOracle(lambda x: {}, width=8)(tokens())
+
+
+def test_a_refusal_inside_a_module_is_handed_on_as_it_is():
+    def spent(x):
+        raise BudgetExceededError("spent")
+
+    with pytest.raises(BudgetExceededError, match="spent"):
+        TorchOracle(spent, width=8)(tokens())
+
+
+def test_the_width_is_told_by_the_deepest_layer_or_must_be_given():
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 1, dtype=torch.float64)
+
+        def forward(self, x):
+            return self.layer(x[:, -1])[:, 0]
+
+    assert TorchOracle(Inner().eval()).width == 6
+    with pytest.raises(ValueError, match="width"):
+        TorchOracle(nn.ReLU().eval())

@@ -1,0 +1,54 @@
+"""Numerical primitives."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unsoftmax.linalg import log_odds, orthonormal, relative_frobenius, without
+
+
+@given(size=st.sampled_from([1, 2, 7, 128, 129, 200]), seed=st.integers(0, 999))
+def test_rotations_are_orthonormal_repeatable_and_mix_every_axis(size, seed):
+    q = orthonormal(size, np.random.default_rng(seed))
+    assert np.allclose(q @ q.T, np.eye(size), atol=1e-12)
+    assert np.array_equal(q, orthonormal(size, np.random.default_rng(seed)))
+    if size > 100:
+        assert np.abs(q).max() < 0.6  # no axis stays where it was
+
+
+@given(size=st.integers(2, 200), seed=st.integers(0, 999))
+def test_some_rows_of_a_rotation(size, seed):
+    rows = orthonormal(size, np.random.default_rng(seed), rows=2)
+    assert rows.shape == (2, size)
+    assert np.allclose(rows @ rows.T, np.eye(2), atol=1e-12)
+
+
+@given(size=st.integers(2, 12), seed=st.integers(0, 999))
+def test_a_direction_is_taken_out_of_a_basis(size, seed):
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.normal(size=(size + 3, size)))[0]
+    direction = basis @ rng.normal(size=size)
+    direction /= np.linalg.norm(direction)
+    rest = without(basis, direction)
+    assert np.allclose(rest.T @ rest, np.eye(size - 1), atol=1e-12)
+    assert np.abs(direction @ rest).max() < 1e-12
+    assert np.allclose(basis @ (basis.T @ rest), rest, atol=1e-12)
+
+
+@given(score=st.floats(-30, 30), low=st.floats(-10, 10), span=st.floats(0.1, 10), flip=st.booleans())
+def test_log_odds_invert_the_sigmoid_on_either_side(score, low, span, flip):
+    high = low - span if flip else low + span
+    answer = low + (high - low) / (1 + np.exp(-score))
+    lost = 1e-15 * (abs(low) + span) / span * (np.exp(abs(score)) + 1)  # what the rounding of the answer leaves of the score
+    found = log_odds(np.array(answer), np.array(low), np.array(high))
+    assert not np.isfinite(found) or abs(found - score) <= 4 * lost + 1e-12
+
+
+def test_answers_at_an_end_are_infinite_scores():
+    assert log_odds(np.array([0.0, 1.0, -1.0, 2.0]), np.array(0.0), np.array(1.0)).tolist() == [-np.inf, np.inf, -np.inf, np.inf]
+
+
+def test_errors_are_relative_unless_there_is_nothing_to_relate_to():
+    assert relative_frobenius(np.array([1.1]), np.array([1.0])) == pytest.approx(0.1)
+    assert relative_frobenius(np.array([3.0, 4.0]), np.zeros(2)) == 5.0

@@ -1,8 +1,5 @@
-import pickle
 import sys
-from concurrent.futures import Future
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -106,35 +103,6 @@ def test_the_standard_table_fits_any_target(width, spread):
     honest = honest_sample(CallableOracle(lambda X: X[:, -1].sum(axis=1), width=width), 0, None)
     longest = max(np.linalg.norm(batch, axis=2).max() for batch in honest.questions)
     assert all(row.max_norm >= longest for row in table if row.max_norm is not None)
-
-
-class Cluster:
-    """A Dask client as far as an audit uses it; every task goes over the wire as bytes."""
-
-    def __init__(self, address, timeout):
-        if address != "tcp://here":
-            raise OSError("timed out")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def map(self, work, rows, **_):
-        futures = []
-        for row in rows:
-            task, argument = pickle.loads(pickle.dumps((work, row)))
-            futures.append(Future())
-            futures[-1].set_result(pickle.loads(pickle.dumps(task(argument))))
-        return futures
-
-
-def test_a_cluster_gives_the_same_table(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Cluster, as_completed=iter))
-    assert_same_table(run_audit(OPEN, defences=QUICK, scheduler="tcp://here"), run_audit(OPEN, defences=QUICK, workers=1))
-    with pytest.raises(ValueError, match="no Dask scheduler at 'tcp://nowhere'"):
-        run_audit(OPEN, defences=QUICK, scheduler="tcp://nowhere")
 
 
 def test_no_dask_is_an_install_line(monkeypatch):

@@ -83,13 +83,18 @@ def honest_sample(oracle: Oracle, seed: int, folder: Path | None) -> Sample:
     """Ask the undefended target ``len(LENGTHS) * PER_LENGTH`` honest questions; with a folder, only once."""
     rng = np.random.default_rng([seed, 0xA0D17])  # apart from the learners' own streams
     questions = [rng.normal(size=(PER_LENGTH, length, oracle.width)) for length in LENGTHS]
+    return Sample(questions, _told(oracle, questions, seed, folder, "honest"))
+
+
+def _told(oracle: Oracle, questions: list[Floats], seed: int, folder: Path | None, name: str) -> list[Floats]:
+    """Answers to honest questions; with a folder they are kept there under ``name`` and asked only once."""
     if folder is None:
-        return Sample(questions, [_flat(oracle(batch)) for batch in questions])
-    identity = {"target": identity_of(oracle), "width": oracle.width, "version": __version__, "seed": seed, "audit": "honest"}
-    journal = Journal(folder / "honest.sqlite", identity)
+        return [_flat(oracle(batch)) for batch in questions]
+    identity = {"target": identity_of(oracle), "width": oracle.width, "version": __version__, "seed": seed, "audit": name}
+    journal = Journal(folder / f"{name}.sqlite", identity)
     try:
         kept = Journaled(oracle, journal, "honest")
-        return Sample(questions, [_flat(kept(batch)) for batch in questions])
+        return [_flat(kept(batch)) for batch in questions]
     finally:
         journal.close()
 
@@ -105,7 +110,7 @@ def run_cell(opener: Opener, defence: Defence, sample: Sample, *, budget: int, s
     try:
         with np.errstate(over="ignore"):  # a norm limit over the length of a zero token
             oracle = opener()
-            cost = honest_cost(oracle, defence, sample)
+            cost = honest_cost(oracle, defence, sample, seed, folder)
             found = recover(
                 defence.wrap(oracle, seed),
                 max_norm=defence.max_norm,
@@ -152,14 +157,14 @@ def rate_limited(present: Cell, defence: Defence) -> Cell:
     )
 
 
-def honest_cost(oracle: Oracle, defence: Defence, sample: Sample) -> float:
+def honest_cost(oracle: Oracle, defence: Defence, sample: Sample, seed: int, folder: Path | None) -> float:
     """Root mean square error that the defence adds to honest answers; asks only where honest tokens exceed its norm limit."""
     longest = max(float(np.linalg.norm(batch, axis=2).max()) for batch in sample.questions)
     if defence.max_norm is not None and longest > defence.max_norm:
-        told = [_flat(defence.wrap(oracle)(batch)) for batch in sample.questions]
+        told = _told(defence.wrap(oracle, seed), sample.questions, seed, folder, f"honest-{defence.slug}")
     else:
         known = _Known(np.concatenate(sample.answers), oracle.width)
-        told = [replace(defence, max_norm=None).wrap(known)(known.answers)]
+        told = [replace(defence, max_norm=None).wrap(known, seed)(known.answers)]
     return float(np.sqrt(np.mean((np.concatenate(told) - np.concatenate(sample.answers)) ** 2)))
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.oracles import Cast, Clipped, Noisy, Oracle, Rounded
+from unsoftmax.models import Floats
+from unsoftmax.oracles import Cast, Clipped, Oracle, Rounded
+from unsoftmax.oracles.base import Wrapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,13 @@ class Defence:
         return "-".join("".join(c if c.isalnum() or c == "." else " " for c in self.name).split())
 
     @property
+    def weight(self) -> int:
+        """How long extraction takes, roughly: rows of more weight start first, so that none is waited for alone at the end."""
+        coarse = self.digits is not None or self.dtype is not None
+        limited = self.max_norm is not None and (self.noise is not None or self.decimals is not None)
+        return 3 * (limited and self.decimals is not None) + 2 * limited + coarse
+
+    @property
     def base(self) -> bool:
         """Whether this is the target as it stands."""
         return all(getattr(self, key) is None for key in self.__slots__ if key != "name")
@@ -48,10 +59,35 @@ class Defence:
         if self.max_norm is not None:
             oracle = Clipped(oracle, self.max_norm)
         if self.noise is not None:
-            oracle = Noisy(oracle, self.noise, seed=seed)
+            oracle = Blurred(oracle, self.noise, seed)
         if self.decimals is not None or self.digits is not None:
             oracle = Rounded(oracle, decimals=self.decimals, digits=self.digits)
         return oracle if self.dtype is None else Cast(oracle, self.dtype)
+
+
+class Blurred(Wrapper):
+    """Gaussian noise on every answer, fresh each time a question is asked, whatever was asked in between.
+
+    The noise follows from the seed, the question and how often it was asked, so a table is the same on one process, on many, and
+    after a kill.
+    """
+
+    def __init__(self, inner: Oracle, scale: float, seed: int) -> None:
+        super().__init__(inner)
+        self.scale = scale
+        self.seed = seed
+        self._asked: Counter[bytes] = Counter()
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Ask, then add noise."""
+        answers = np.asarray(self.inner(sequences), dtype=np.float64)
+        noise = np.empty_like(answers)
+        for row, sequence in enumerate(np.ascontiguousarray(sequences, dtype=np.float64)):
+            question = hashlib.blake2b(sequence.tobytes(), digest_size=16).digest()
+            self._asked[question] += 1
+            source = [self.seed, self._asked[question], *np.frombuffer(question, dtype=np.uint32)]
+            noise[row] = np.random.default_rng(source).normal(size=answers.shape[1:])
+        return answers + self.scale * noise
 
 
 def standard_defences(width: int, spread: float) -> tuple[Defence, ...]:

@@ -1,0 +1,124 @@
+"""A real Dask scheduler and two real workers on this machine, one of which is killed midway."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unsoftmax.audit import Defence, run_audit, sweep
+from unsoftmax.cli import run
+from unsoftmax.demo import demo_oracle
+from unsoftmax.oracles.base import Wrapper
+
+TABLE = (
+    Defence(name="none"),
+    Defence(name="4 decimals", decimals=4),
+    Defence(name="norm 4", max_norm=4.0),
+    Defence(name="noise 0.01", noise=0.01),
+    Defence(name="quota 16", quota=16),
+)
+SENTINELS = 4  # questions asked again at places that the operating system's randomness chooses
+PAUSE = 0.02  # seconds for each call: time enough to be killed in the midst of it
+
+
+class Logged(Wrapper):
+    """A slow target that writes down how many sequences every call asks."""
+
+    identity = "one and the same"
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(demo_oracle("attention", width=5, seed=3))
+        self.log = log
+
+    def __call__(self, sequences):
+        with self.log.open("a") as file:
+            file.write(f"{os.getpid()} {len(sequences)}\n")
+        time.sleep(PAUSE)
+        return self.inner(sequences)
+
+
+def asked(log):
+    """(process, sequences) of every call so far."""
+    return [tuple(map(int, line.split())) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """The address of a scheduler with two workers of one thread, and their processes."""
+    places = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    note = tmp_path_factory.mktemp("dask") / "scheduler.json"
+
+    def start(*words):
+        command = [sys.executable, "-m", *words, "--scheduler-file", str(note), "--no-dashboard"]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": places}, stderr=subprocess.DEVNULL)
+
+    scheduler = start("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0")
+    workers = [start("distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny") for _ in range(2)]
+    try:
+        wait_for(note.exists)
+        yield json.loads(note.read_text())["address"], workers
+    finally:
+        for process in (*workers, scheduler):
+            process.kill()
+            process.wait()
+
+
+def wait_for(condition):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise TimeoutError(str(condition))
+
+
+def test_a_killed_worker_costs_no_answer_and_the_table_is_the_same(cluster, tmp_path):
+    address, workers = cluster
+    log, folder = tmp_path / "log", tmp_path / "cells"
+    ours = {worker.pid for worker in workers}
+
+    def kill_one():
+        wait_for(lambda: len({pid for pid, _ in asked(log)} & ours) == 2 and sum(n for _, n in asked(log)) > 250)
+        workers[0].kill()
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    found = run_audit(partial(Logged, log), defences=TABLE, scheduler=address, folder=folder, budget=2000)
+    killer.join()
+    assert workers[0].wait() == -9
+    alone = run_audit(partial(Logged, tmp_path / "other"), defences=TABLE, workers=1, budget=2000)
+    for a, b in zip(found.cells, alone.cells, strict=True):
+        assert (a.defence, a.status, a.honest_cost) == (b.defence, b.status, b.honest_cost)
+        assert abs(a.queries - b.queries) <= SENTINELS
+        assert (a.error is None) == (b.error is None)
+        assert a.error is None or np.isclose(a.error, b.error, rtol=1e-6, atol=1e-10)
+    lost = 0
+    for journal in folder.glob("*.sqlite"):
+        with sqlite3.connect(journal) as db:
+            lost += db.execute("SELECT SUM(lost) FROM calls").fetchone()[0] or 0
+        db.close()
+    honest = 2 * found.facts["honest_questions"]  # once as it stands, once behind the norm limit, which honest tokens exceed
+    paid = honest + sum(cell.total_queries for cell in found.cells)
+    assert sum(n for _, n in asked(log)) == paid + lost
+
+
+def test_the_command_line_takes_an_address(cluster, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sweep, "standard_defences", lambda width, spread: TABLE[:2])
+    words = ["audit", "demo:attention,width=3", "--scheduler", cluster[0], "--out", str(tmp_path / "a"), "--json"]
+    assert run(words) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["verdict"] == "EXTRACTABLE"
+    assert record == json.loads((tmp_path / "a" / "audit.json").read_text())
+
+
+def test_no_scheduler_there(monkeypatch):
+    monkeypatch.setattr(sweep, "PATIENCE", "1s")
+    with pytest.raises(ValueError, match=r"no Dask scheduler at 'tcp://127.0.0.1:1'"):
+        run_audit(partial(demo_oracle, "attention", width=2), defences=TABLE, scheduler="tcp://127.0.0.1:1")

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import numpy as np
+from array_api_compat import array_namespace, device, to_device
 
 from unsoftmax.models import Floats
 
 
-def orthonormal(size: int, rng: np.random.Generator, rows: int | None = None) -> Floats:
+def orthonormal(size: int, rng: np.random.Generator, rows: int | None = None, like: Floats | None = None) -> Floats:
     """A random rotation ``(size, size)``, or some of its ``rows``: every structure of a target looks generic in it.
 
-    Large ones are two Hartley transforms with random signs between, which mix as well and cost ``size^2 log(size)``.
+    Large ones are two Hartley transforms with random signs between, which mix as well and cost ``size^2 log(size)``. With
+    ``like`` the rotation is an array of that kind, on its device.
     """
     if rows is not None or size <= 128:
         q, r = np.linalg.qr(rng.normal(size=(size, size if rows is None else rows)))
-        return np.asarray((q * np.sign(np.diag(r))).T)
-    signs = rng.choice([-1.0, 1.0], size=(2, size))
-    return _hartley(signs[0, :, None] * _hartley(np.diag(signs[1])))
+        return alike((q * np.sign(np.diag(r))).T, like)
+    signs = alike(rng.choice([-1.0, 1.0], size=(2, size)), like)
+    xp = array_namespace(signs)
+    return _hartley(signs[0, :, None] * _hartley(xp.eye(size, dtype=signs.dtype, device=device(signs)) * signs[1]))
 
 
 def _hartley(columns: Floats) -> Floats:
     """The orthonormal Hartley transform of each column: real and imaginary part of its Fourier transform, one less the other."""
-    spectrum = np.fft.fft(columns, axis=0, norm="ortho")
-    return np.asarray(spectrum.real - spectrum.imag)
+    spectrum: Floats = array_namespace(columns).fft.fft(columns, axis=0, norm="ortho")
+    return spectrum.real - spectrum.imag
 
 
-def without(basis: Floats, direction: Floats) -> Floats:
-    """Orthonormal columns ``(size, k - 1)`` that span what ``basis (size, k)`` does, less the unit ``direction`` within."""
-    mirror = basis.T @ direction
-    mirror[0] += 1.0 if mirror[0] >= 0 else -1.0  # the reflection that takes the direction to the first column
-    return np.asarray(basis[:, 1:] - np.outer(basis @ mirror, mirror[1:] * (2.0 / (mirror @ mirror))))
+def alike(array: Floats, like: Floats | None) -> Floats:
+    """A host array as one of the kind of ``like``, on its device."""
+    if like is None or isinstance(like, np.ndarray):
+        return np.asarray(array)
+    moved: Floats = array_namespace(like).asarray(array, dtype=like.dtype, device=device(like))
+    return moved
+
+
+def on_host(array: Floats) -> Floats:
+    """An array of any kind as one of NumPy's."""
+    return np.asarray(array if isinstance(array, np.ndarray) else to_device(array, "cpu"))
 
 
 def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
@@ -38,10 +47,12 @@ def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
     Written with two differences, never as ``log(r / (1 - r))``: both ends keep full precision. Answers at or beyond an
     end give ``-inf`` or ``inf``.
     """
-    sign = np.where(high >= low, 1.0, -1.0)
+    xp = array_namespace(answer)
+    sign = xp.where(high >= low, 1.0, -1.0)
     up, down = sign * (answer - low), sign * (high - answer)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # one logarithm: two of large numbers would cancel
-        return np.asarray(np.where(up <= 0, -np.inf, np.where(down <= 0, np.inf, np.log(up / down))))
+        odds: Floats = xp.where(up <= 0, -np.inf, xp.where(down <= 0, np.inf, xp.log(up / down)))
+    return odds
 
 
 def relative_frobenius(found: Floats, true: Floats) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.errors import BudgetExceededError, DriftingError
+from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 from unsoftmax.oracles.contradiction import RELATIVE_SLACK, Precision, Remembered, deviation_of, post_mortem, replicas, tolerance
@@ -19,6 +20,7 @@ SIZED = 4  # questions of a batch whose size is measured
 UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: no finer than float32
 SENTINELS = "sentinels"  # the phase that meters book them under
 FIRST = 16  # questions kept for ever: a target that changed early shows it on them alone
+SIZED_CALLS = 16  # calls of a phase whose sizes are measured one by one; later every so manieth, since they are of one kind
 
 
 @dataclass(slots=True)
@@ -33,7 +35,7 @@ class Sizes:
     def learn(self, questions: Floats, answers: Floats) -> None:
         """Take in a batch of questions and answers; a sample of a large one tells as much, at a fraction of the time."""
         step = max(1, -(-len(questions) // SIZED))
-        questions, answers = questions[::step], answers[::step]
+        questions, answers = on_host(questions[::step]), answers[::step]
         reach = _exponents(questions)
         values = np.abs(answers.reshape(len(answers), -1)).max(axis=1)
         for exponent in np.unique(reach):
@@ -96,11 +98,14 @@ class Watched(Wrapper):
         self._sample: list[tuple[Floats, Floats]] = []
         self._sizes = Sizes()
         self._phase = "asked"
+        self._calls = 0
         self._next = self._gap()
+        self._share_kept = 1.0
+        self._next_kept = 0
 
     def begin_phase(self, name: str) -> None:
         """Pass the name on, and remember it for after the sentinels."""
-        self._phase = name
+        self._phase, self._calls = name, 0
         phase(self.inner, name)
 
     def __call__(self, sequences: Floats, /) -> Floats:
@@ -175,16 +180,23 @@ class Watched(Wrapper):
         return mean * self._rng.uniform(0.5, 1.5)
 
     def _remember(self, sequences: Floats, answers: Floats) -> None:
-        """Keep the first questions for ever, and of the others a fair sample (reservoir sampling)."""
-        self._sizes.learn(sequences, answers)
-        slots = self._rng.integers(0, np.arange(self.asked + 1, self.asked + len(sequences) + 1))
-        for i in np.flatnonzero((slots < self._memory) | (np.arange(len(slots)) + self.asked < self._memory)):
-            place = int(slots[i])
-            pair = (np.array(sequences[i]), np.array(answers[i]))
+        """Keep the first questions for ever, and of the others a fair sample (a reservoir that skips what it passes over)."""
+        if self._calls < SIZED_CALLS or self._calls % SIZED_CALLS == 0:
+            self._sizes.learn(sequences, answers)
+        self._calls += 1
+        while self._next_kept < self.asked + len(sequences):
+            i = self._next_kept - self.asked
+            pair = (on_host(sequences[i]).copy(), np.array(answers[i]))
             if len(self._sample) < self._memory:
                 self._sample.append(pair)
-            elif place >= FIRST:
-                self._sample[place] = pair
+            else:
+                place = int(self._rng.integers(self._memory))
+                if place >= FIRST:
+                    self._sample[place] = pair
+            self._next_kept += 1
+            if len(self._sample) == self._memory:
+                self._share_kept *= self._rng.random() ** (1.0 / self._memory)
+                self._next_kept += int(np.log(self._rng.random()) / np.log1p(-self._share_kept))
         self.asked += len(sequences)
 
 

@@ -170,6 +170,9 @@ class Journaled(Wrapper):
         stream: questions are numbered within a stream, so that learning, sentinels and the final check do not mix.
     """
 
+    cheap_calls = False  # each is a transaction on disk
+    like = None  # questions are compared with the journal's, so they must be arrays of NumPy
+
     def __init__(self, inner: Oracle, journal: Journal, stream: str = "learn") -> None:
         super().__init__(inner)
         self.journal = journal

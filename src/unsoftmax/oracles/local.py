@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,11 @@ class CallableOracle:
         width: token length; may be left out if the target carries ``.width``.
     """
 
+    cheap_calls = True  # nothing is lost by asking in many calls
+
     def __init__(self, target: Callable[[Floats], Any], width: int | None = None) -> None:
         self.target = target
+        self._writes = False
         self._width = checked_width(target, width)
 
     @property
@@ -36,8 +40,10 @@ class CallableOracle:
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Ask the target and check shape and finiteness of what it says."""
+        if not sequences.flags.writeable and ("torch" in sys.modules or self._writes):
+            sequences = sequences.copy()  # torch warns of memory that it may not write to
         try:
-            raw = self.target(sequences)
+            raw = self._ask(sequences)
         except RefusalError:
             raise
         except Exception as error:
@@ -46,6 +52,15 @@ class CallableOracle:
                 "Check that it takes arrays (batch, length, width) of this width; nothing that it answered before is lost."
             ) from error
         return checked_answers(raw, sequences.shape)
+
+    def _ask(self, sequences: Floats) -> Any:
+        try:
+            return self.target(sequences)
+        except ValueError as error:
+            if sequences.flags.writeable or "read-only" not in str(error):
+                raise
+            self._writes = True  # a target that works in place gets memory of its own
+            return self.target(sequences.copy())
 
 
 def checked_width(target: object, width: int | None) -> int:

@@ -28,13 +28,15 @@ class TorchOracle:
 
     ``nn.MultiheadAttention`` attends to itself; modules whose ``forward`` takes ``hidden_states`` or ``inputs_embeds`` (as in
     Hugging Face's libraries) are called that way; of a tuple, a dict or an output object the first tensor counts. Probes
-    are rounded to the module's own dtype and moved to its device; answers come back as float64.
+    are rounded to the module's own dtype and moved to its device, unless they are tensors there already; answers come back as
+    float64 arrays of NumPy.
 
     Args:
         module: the module or function.
         width: token length, where the module does not tell it.
         dtype: dtype of the tensors; by default that of the parameters, float64 where there are none.
         device: device of the tensors; by default that of the parameters.
+        build_there: learners that can shall build their probes on the device; by default if it is not the CPU.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class TorchOracle:
         *,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
+        build_there: bool | None = None,
     ) -> None:
         torch = _torch()
         if isinstance(module, str | Path):
@@ -55,6 +58,7 @@ class TorchOracle:
         first = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
         self.dtype = dtype or (torch.float64 if first is None else first.dtype)
         self.device = torch.device(device or ("cpu" if first is None else first.device))
+        self._build_there = self.device.type != "cpu" if build_there is None else build_there
         self._width = checked_width(module, width if width is not None else _told_width(module, torch))
         self._call = _way_to_call(module, torch)
         if getattr(module, "training", False):
@@ -68,6 +72,11 @@ class TorchOracle:
     def width(self) -> int:
         """Length of a token vector."""
         return self._width
+
+    @property
+    def like(self) -> Any:
+        """An empty tensor of the kind that probes may be; None where they are arrays of NumPy."""
+        return self._torch.empty(0, dtype=self._torch.float64, device=self.device) if self._build_there else None
 
     @property
     def precision(self) -> str:
@@ -90,7 +99,9 @@ class TorchOracle:
         torch = self._torch
         try:
             with torch.no_grad(), _evaluating(self.module):
-                tokens = torch.as_tensor(np.ascontiguousarray(sequences)).to(device=self.device, dtype=self.dtype)
+                there = isinstance(sequences, torch.Tensor)
+                given: Any = sequences if there else torch.as_tensor(np.ascontiguousarray(sequences))
+                tokens = given.to(device=self.device, dtype=self.dtype)
                 answer = _tensor(self._call(tokens), torch)
                 raw = answer.detach().to(device="cpu", dtype=torch.float64).numpy()
         except RefusalError:

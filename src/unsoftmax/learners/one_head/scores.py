@@ -7,22 +7,20 @@ product with W for every key.
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from array_api_compat import array_namespace, device
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.linalg import log_odds
+from unsoftmax.linalg import alike, log_odds
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.probes.pairs import BATCH_NUMBERS, all_pairs
 from unsoftmax.results import Floor
 
-BATCH_NUMBERS = 2**21  # numbers in one call: 16 MiB of probes at a time
-BATCH_SEQUENCES = 4096
 SATURATED = 8.0  # a score beyond this has lost four digits; it is asked again with a shorter token
 RETRIES = 8
-UNSHARED = 3  # references to a buffer that only its owner, a local name and the call that counts them hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +55,13 @@ class Values:
         """How many keys one answer can tell apart."""
         return int(self.worth.shape[1])
 
+    def moved(self, like: Floats) -> Values:
+        """The same as arrays of the kind of ``like``, on its device."""
+        return Values(*(alike(getattr(self, field.name), like) for field in fields(self)))
+
     def read(self, answers: Floats) -> Floats:
         """Answers ``(batch, …)`` without the constant, along the readout: ``(batch, usable)``."""
-        return np.asarray((answers.reshape(len(answers), -1) - self.b) @ self.readout)
+        return (alike(answers.reshape(len(answers), -1), self.b) - self.b) @ self.readout
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,6 @@ class ScoreReader:
     token_size: float
     c: Floats
     longest: float = np.inf
-    scratch: dict[int, _Prepared] = field(default_factory=dict, repr=False)
 
     @property
     def ratio(self) -> float:
@@ -91,6 +92,10 @@ class ScoreReader:
     def gain(self) -> float:
         """Score per unit of product."""
         return self.token_size * self.key_size
+
+    def moved(self, like: Floats) -> ScoreReader:
+        """The same reader with all it builds of the kind of ``like``, on its device."""
+        return replace(self, values=self.values.moved(like), c=alike(self.c, like))
 
     @property
     def samples(self) -> tuple[int, int]:
@@ -112,7 +117,8 @@ class ScoreReader:
         usable = self.values.usable
         if usable == 1:
             own = functionals @ self.values.directions
-            return np.asarray(functionals * np.where(own >= 0, 1.0, -1.0) + self.values.directions.T / np.sqrt(width))
+            flips: Floats = array_namespace(own).where(own >= 0, 1.0, -1.0)
+            return functionals * flips + self.values.directions.T / float(np.sqrt(width))
         return np.asarray(functionals + 2 * np.sqrt(usable / width) * self.values.directions.T[np.arange(n) % usable])
 
     def frame(self, functionals: Floats) -> Frame:
@@ -120,7 +126,7 @@ class ScoreReader:
         keys = self.keys(functionals)
         if self.values.usable > 1:
             return Frame(keys)
-        tilt = self.values.directions[:, 0] / np.sqrt(len(functionals))
+        tilt = self.values.directions[:, 0] / float(np.sqrt(len(functionals)))
         return Frame(keys, (keys - tilt).T, tilt)  # what was flipped and not yet tilted is orthonormal
 
     def price(self, keys: int, tokens: int) -> int:
@@ -134,89 +140,57 @@ class ScoreReader:
         """
         n, usable = len(keys), self.values.usable
         if n % usable == 0 or n < usable:
-            return self._all_pairs(self._prepared(keys), tokens, retries)
+            return self._all_pairs(keys.reshape(-1, min(n, usable), keys.shape[1]), tokens, retries)
         full = n - n % usable
-        read = [self._all_pairs(self._prepared(part), tokens, retries) for part in (keys[:full], keys[full:])]
+        read = [self.products(part, tokens, retries) for part in (keys[:full], keys[full:])]
         return np.concatenate([r[0] for r in read]), np.concatenate([r[1] for r in read])
 
-    def _prepared(self, keys: Floats) -> _Prepared:
-        """The keys in groups as they are sent; kept, because the same frame is asked for column after column."""
-        known = self.scratch.get(0)
-        if known is None or known.keys is not keys or known.size != self.key_size:
-            groups = self.key_size * keys.reshape(-1, min(len(keys), self.values.usable), keys.shape[1])
-            known = self.scratch[0] = _Prepared(keys, self.key_size, groups, groups @ self.values.worth, groups @ self.c)
-        return known
-
-    def _all_pairs(self, keys: _Prepared, tokens: Floats, retries: int) -> tuple[Floats, Floats]:
-        g, n, width = keys.groups.shape
-        products = np.empty((len(tokens), g, n))
-        factor = np.ones((len(tokens), g))
-        size = max(1, min(BATCH_SEQUENCES, BATCH_NUMBERS // ((n + copies(n)) * width)))
-        step = max(1, size // g)
-        for at in range(0, len(tokens), step):
-            for first in range(0, g, size):
-                here = slice(at, at + step), slice(first, first + size)
-                some = tokens[here[0], None]  # the sequences get no name here, so that their buffer is free again after the call
-                products[here] = self._ask(
-                    keys.sequences(len(some), step, here[1], copies(n)), some, keys.worth[None, here[1]], keys.bias[None, here[1]]
-                )
+    def _all_pairs(self, groups: Floats, tokens: Floats, retries: int) -> tuple[Floats, Floats]:
+        """Products of every key of every group ``(g, n, width)`` with every token: ``(g * n, k)``, and their ratios."""
+        xp = array_namespace(tokens)
+        g, n, _ = groups.shape
+        k, times = len(tokens), copies(n)
+        sent = self.key_size * groups
+        answers = xp.empty((k, g, self.values.usable), dtype=tokens.dtype, device=device(tokens))
+        cheap = getattr(self.oracle, "cheap_calls", False)
+        for which, some, sequences in all_pairs(sent, self.token_size * tokens, times, share=cheap):
+            read = self.values.read(self.oracle(sequences))
+            answers[which, some] = read if not isinstance(which, slice) else read.reshape(-1, *answers[0, some].shape)
+        worth, bias = sent @ self.values.worth, sent @ self.c
+        products = self._products(answers, tokens[:, None], worth[None], bias[None], times)
+        factor = xp.ones((k, g), dtype=tokens.dtype, device=device(tokens))
         for _ in range(retries):
-            scores = np.abs(products).max(axis=2) * factor * self.gain
-            bad = np.nonzero(scores > SATURATED)
-            if not bad[0].size:
+            scores = xp.max(xp.abs(products), axis=2) * factor * self.gain
+            bad = xp.nonzero(scores > SATURATED)
+            if not len(bad[0]):
                 break
-            factor[bad] *= np.where(np.isfinite(scores[bad]), 1.0 / np.minimum(scores[bad], 64.0), 1 / 64)
+            factor[bad] *= xp.where(xp.isfinite(scores[bad]), 1.0 / xp.clip(scores[bad], max=64.0), 1 / 64)
+            size = max(1, BATCH_NUMBERS // ((n + times) * tokens.shape[1]))
             for at in range(0, len(bad[0]), size):
                 token, group = bad[0][at : at + size], bad[1][at : at + size]
                 shrink = factor[token, group][:, None]
-                sequences = np.empty((len(token), 1, n + copies(n), width))
-                sequences[:, 0, :n] = keys.groups[group]
-                asked = self._ask(sequences, (tokens[token] * shrink)[:, None], keys.worth[group, None], keys.bias[group, None])
-                products[token, group] = asked[:, 0] / shrink
+                short = tokens[token] * shrink
+                last = xp.broadcast_to((self.token_size * short)[:, None], (len(short), times, short.shape[1]))
+                read = self.values.read(self.oracle(xp.concat([sent[group], last], axis=1)))
+                again = self._products(read[:, None], short[:, None], worth[group, None], bias[group, None], times)
+                products[token, group] = again[:, 0] / shrink
         refuse_saturated(products, retries)
-        ratios = np.repeat(self.ratio * factor, n, axis=1)
-        return products.reshape(len(tokens), g * n).T, ratios.T
+        ratios = xp.repeat(self.ratio * factor, n, axis=1)
+        return products.reshape(k, g * n).T, ratios.T
 
-    def _ask(self, sequences: Floats, tokens: Floats, worth: Floats, bias: Floats) -> Floats:
-        """One call: sequences ``(k, g, length, width)`` that hold their keys, tokens ``(k, 1, width)``; products ``(k, g, n)``."""
-        k, g, length, width = sequences.shape
-        n = worth.shape[2]
+    def _products(self, answers: Floats, tokens: Floats, worth: Floats, bias: Floats, times: int) -> Floats:
+        """Products ``(k, g, n)`` from answers ``(k, g, u)`` to tokens ``(k, 1, width)`` after keys of this worth and bias."""
+        xp = array_namespace(answers)
         sent = self.token_size * tokens
-        sequences[:, :, n:] = sent[:, :, None]
-        answers = self.values.read(self.oracle(sequences.reshape(k * g, length, width))).reshape(k, g, -1)
-        own = np.broadcast_to(sent @ self.values.worth, (k, g, answers.shape[2]))
-        scores = log_weights(np.broadcast_to(worth, (k, g, n, answers.shape[2])), own, answers) + np.log(length - n)
-        return np.asarray((scores - bias + (sent @ self.c)[..., None]) / self.gain)
-
-
-@dataclass(eq=False)
-class _Prepared:
-    """Keys as they are sent, with their worths, and a buffer of sequences that already hold them."""
-
-    keys: Floats
-    size: float
-    groups: Floats
-    worth: Floats
-    bias: Floats
-    buffer: Floats | None = None
-
-    def sequences(self, tokens: int, most: int, which: slice, times: int) -> Floats:
-        """``(tokens, groups, n + times, width)`` with the keys in place; ``most`` tokens are ever asked for.
-
-        The last buffer serves again if nobody kept a reference to it and its keys are as they were: a target may store or change
-        what it is given.
-        """
-        some = self.groups[which]
-        n = some.shape[1]
-        shape = (most, len(some), n + times, some.shape[2])
-        buffer = self.buffer
-        free = buffer is not None and buffer.shape == shape and which.start == 0 and sys.getrefcount(buffer) == UNSHARED
-        if free and buffer is not None and np.array_equal(buffer[0, [0, -1], :n], some[[0, -1]]):
-            return buffer[:tokens]
-        buffer = np.empty(shape)
-        buffer[:, :, :n] = some
-        self.buffer = buffer if which.start == 0 else None
-        return buffer[:tokens]
+        own = xp.broadcast_to(sent @ self.values.worth, answers.shape)
+        k, (g, n) = len(answers), worth.shape[1:3]
+        step = max(1, BATCH_NUMBERS // (g * n * answers.shape[2]))  # the systems that give vector weights are large
+        scores: Floats = xp.empty((k, g, n), dtype=answers.dtype, device=device(answers))
+        for at in range(0, k, step):
+            here = slice(at, at + step)
+            there = xp.broadcast_to(worth[here] if len(worth) > 1 else worth, (len(answers[here]), g, n, answers.shape[2]))
+            scores[here] = log_weights(there, own[here], answers[here])
+        return (scores + float(np.log(times)) - bias + (sent @ self.c)[..., None]) / self.gain
 
 
 def log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:
@@ -237,7 +211,8 @@ def log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:
 
 def refuse_saturated(products: Floats, retries: int) -> None:
     """Stop where scores still saturate after so many retries: no bilinear score does that."""
-    if retries and not np.isfinite(products).all():
+    xp = array_namespace(products)
+    if retries and not bool(xp.all(xp.isfinite(products))):
         raise NotInFamilyError(
             f"Some scores saturate the softmax even with last tokens {retries} times shortened; bilinear scores do not. "
             "The target is not a softmax head of this family."
@@ -259,26 +234,30 @@ class Frame:
     """
 
     def __init__(self, keys: Floats, turned: Floats | None = None, tilt: Floats | None = None) -> None:
+        xp = array_namespace(keys)
         self.keys = keys
-        self._turned = np.linalg.inv(keys) if turned is None else turned
-        self._tilt = np.zeros(len(keys)) if tilt is None else tilt
-        self._sums = self._turned.sum(axis=1)
-        self._ones = self._solve(np.ones((len(keys), 1)))
+        self._turned = xp.linalg.inv(keys) if turned is None else turned
+        self._tilt = 0.0 * keys[0] if tilt is None else tilt
+        self._sums = xp.sum(self._turned, axis=1)
+        self._ones = self._solve(xp.ones_like(keys[:, :1]))
 
     def _solve(self, right: Floats) -> Floats:
         """``keys^-1 right``, to the rounding in ``turned``."""
-        plain = self._turned @ right
-        return np.asarray(plain - np.outer(self._sums, (self._tilt @ plain) / (1.0 + self._tilt @ self._sums)))
+        plain: Floats = self._turned @ right
+        plain -= self._sums[:, None] * ((self._tilt @ plain) / (1.0 + self._tilt @ self._sums))
+        return plain
 
     def vectors(self, tokens: Floats, products: Floats, ratios: Floats) -> Floats:
         """``w_j (r, k)`` with ``(keys - ratios_j x_j^T) w_j = products_j``; ``tokens (r, k)`` in the frame's coordinates."""
+        xp = array_namespace(products)
         plain = self._solve(products)
-        lift = self._ones * ratios[:1] if np.all(ratios == ratios[0]) else self._solve(ratios)
-        along = np.einsum("rk,rk->k", tokens, plain) / (1.0 - np.einsum("rk,rk->k", tokens, lift))
-        return np.asarray(plain + lift * along)
+        lift = self._ones * ratios[:1] if bool(xp.all(ratios == ratios[0])) else self._solve(ratios)
+        along: Floats = xp.sum(tokens * plain, axis=0) / (1.0 - xp.sum(tokens * lift, axis=0))
+        return plain + lift * along
 
     def refined(self, tokens: Floats, products: Floats, ratios: Floats) -> Floats:
         """As ``vectors``, with one step of iterative refinement: free of the rounding in the inverse."""
         found = self.vectors(tokens, products, ratios)
-        left = products - self.keys @ found + ratios * np.einsum("rk,rk->k", tokens, found)
+        own: Floats = array_namespace(found).sum(tokens * found, axis=0)
+        left = products - self.keys @ found + ratios * own
         return found + self.vectors(tokens, left, ratios)

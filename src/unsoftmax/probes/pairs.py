@@ -1,0 +1,80 @@
+"""Sequences for every pair of a group of keys and a last token, a bounded number at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from unsoftmax.models import Floats
+
+BATCH_NUMBERS = 2**21  # numbers in one call: 16 MiB of probes
+DEVICE_NUMBERS = 2**26  # the same where probes are built on a device: 512 MiB keep it busy
+BATCH_SEQUENCES = 4096
+WORTH_SHARING = 192  # sequences in a call from which on sharing memory pays for asking in smaller calls
+UNSHARED = 2  # references to a buffer that only its owner and the call that counts them hold
+
+Indices = slice | np.ndarray[Any, np.dtype[np.int_]]
+
+
+def all_pairs(groups: Floats, tokens: Floats, copies: int, *, share: bool = False) -> Iterator[tuple[Indices, Indices, Floats]]:
+    """Every sequence ``[group g, then copies of token j]``, call by call: ``(tokens, groups, sequences)``.
+
+    Args:
+        groups: ``(g, n, width)``, an array of any kind.
+        tokens: ``(k, width)``, the same kind.
+        copies: how many times the last token stands at the end.
+        share: calls are cheap. Where a side is long and a group is one key, sequences may then be windows on memory that they
+            share: nothing is written per sequence. They are read-only, since a target that changed one would change others.
+    """
+    g, n, width = groups.shape
+    local = isinstance(groups, np.ndarray)
+    if share and local and n == copies == 1 and max(g, len(tokens)) >= WORTH_SHARING:
+        yield from _windows(groups[:, 0], tokens)
+        return
+    most = max(1, (BATCH_NUMBERS if local else DEVICE_NUMBERS) // ((n + copies) * width))
+    most = min(most, BATCH_SEQUENCES) if local else most
+    step = max(1, most // g)
+    for first in range(0, g, most):
+        some = groups[first : first + most]
+        buffer: Floats | None = None
+        for at in range(0, len(tokens), step):
+            last = tokens[at : at + step]
+            # the last buffer serves again if nobody kept it and its keys are as they were: a target may store or change questions
+            if buffer is None or sys.getrefcount(buffer) > UNSHARED or not _same(buffer[0, 0, :n], some[0]):
+                shape = (min(step, len(tokens)), len(some), n + copies, width)
+                buffer = array_namespace(groups).empty(shape, dtype=groups.dtype, device=device(groups))
+                buffer[:, :, :n] = some
+            buffer[: len(last), :, n:] = last[:, None, None]
+            yield slice(at, at + step), slice(first, first + most), buffer[: len(last)].reshape(-1, n + copies, width)
+
+
+def _same(one: Floats, other: Floats) -> bool:
+    return bool((one == other).all())
+
+
+def _windows(keys: Floats, tokens: Floats) -> Iterator[tuple[Indices, Indices, Floats]]:
+    """Pairs ``(key i, token (i + shift) mod k)`` for one shift after another, or the roles swapped; ``min(n, k)`` calls.
+
+    The longer side lies in memory once, the shorter is repeated beside it; every shift is then one regular window on both.
+    """
+    n, k, width = len(keys), len(tokens), keys.shape[1]
+    long, short = (keys, tokens) if n >= k else (tokens, keys)
+    period = len(short)
+    repeated = short[np.arange(len(long) + period - 1) % period]
+    memory = np.concatenate([long, repeated] if n >= k else [repeated, long])
+    memory.flags.writeable = False
+    row, number = memory.strides
+    step = max(1, BATCH_NUMBERS // (2 * width))
+    places = np.arange(len(long))
+    for shift in range(period):
+        other = (places + shift) % period
+        for at in range(0, len(long), step):
+            here = slice(at, min(at + step, len(long)))
+            start, apart = (at, n + shift) if n >= k else (at + shift, len(repeated) - shift)
+            shape = (here.stop - at, 2, width)
+            view = np.lib.stride_tricks.as_strided(memory[start:], shape, (row, apart * row, number), writeable=False)
+            yield (other[here], places[here], view) if n >= k else (places[here], other[here], view)

@@ -207,6 +207,9 @@ class _Run:
         """Compare with fresh answers; a mismatch is a drifting target or one outside the family."""
         self.checked.begin_phase("held-out check")
         batches = self._fresh_batches(learned)
+        if self.found.floor.kind == "noisy" and not self.found.floor.given and "noise" in learned.evidence:
+            self._verify_through_noise(learned, batches)
+            return
         if self.found.family == "attention-behind-network":
             from unsoftmax.learners.behind_network import held_out_check as behind_network_check
 
@@ -234,6 +237,39 @@ class _Run:
             model=learned.model,
             evidence={"relative_error": check.relative_error, "by_length": check.by_length},
         )
+
+    def _verify_through_noise(self, learned: Learned, batches: list[Floats]) -> None:
+        """Compare with fresh answers all together; where noise hides ordinary ones, with sequences that answer loudly."""
+        from unsoftmax.checks.held_out_noisy import LEAST, SHARE, SLOPE_ERROR, loud_batches, noisy_held_out
+
+        assert isinstance(learned.model, Attention)
+        noise = learned.evidence["noise"]
+        spread = float(np.std(np.concatenate([learned.model(batch).ravel() for batch in batches])))
+        if NOISE_FACTOR["noisy"] * noise > HALF * spread:
+            limit = self.options.max_norm if self.options.max_norm is not None else self.found.max_norm
+            count = max(LEAST, int(SHARE * self.meter.spent))
+            if self.options.budget is not None:
+                count = min(count, self.options.budget - self.meter.spent)
+            batches = loud_batches(learned.model, self.fresh, count=count, max_norm=limit)
+        found = noisy_held_out(self.checked, learned.model, learned.bounds, batches, noise, self.fresh)
+        self.check = found.check
+        if not found.agrees:
+            raise NotInFamilyError(
+                f"The model that fits all {self.meter.spent} answers fails on fresh sequences: against its predictions the answers "
+                f"have a slope of {found.slope:.2f} ± {found.slope_error:.2f}, and deviations {found.excess:.2f} times the largest "
+                "that noise explains. The target is not a model of this family. `unsoftmax diagnose` tells what it may be.",
+                model=learned.model,
+                evidence={"slope": found.slope, "excess": found.excess},
+            )
+        if not found.conclusive:
+            needed = int(1.3 * (found.slope_error / SLOPE_ERROR) ** 2 * found.check.sequences / SHARE)
+            raise TooNoisyError(
+                f"Answers carry errors of about {noise:.2g}: {found.check.sequences} fresh sequences cannot tell a right model "
+                f"from a wrong one. A budget of about {needed} would do; raise `budget` or allow longer tokens (`max_norm`).",
+                model=learned.model,
+                evidence={"queries": needed},
+            )
+        self._explain(learned, found.check)
 
     def _explain(self, learned: Learned, check: Check) -> None:
         """A model that is right on fresh sequences but not on the first answers: ask those again, the target changed meanwhile."""

@@ -164,19 +164,26 @@ def cost(head: Head, probes: Probes, weight: Floats) -> float:
     return float(weight @ (probes.answers - predicted(head, probes)) ** 2)
 
 
-def fit(head: Head, probes: Probes, weight: Floats | None = None) -> Head:
-    """Damped Gauss-Newton from ``head`` to the nearest least-squares head; deterministic, at most ``MAX_STEPS`` steps."""
+def fit(head: Head, probes: Probes, weight: Floats | None = None, ridge: float = 0.0) -> Head:
+    """Damped Gauss-Newton from ``head`` to the nearest least-squares head; deterministic, at most ``MAX_STEPS`` steps.
+
+    ``ridge`` times the sum of the squares of W is added to the cost, for heads of full rank.
+    """
     weight = np.ones(len(probes)) if weight is None else weight
     damping = 1e-3
-    current = cost(head, probes, weight)
+    current = cost(head, probes, weight) + ridge * float(np.sum(head.W**2))
+    entries = np.arange(head.W.size)
     for _ in range(MAX_STEPS):
         matrix, vector = normal_equations(head, probes, weight)
+        if ridge:
+            matrix[entries, entries] += ridge
+            vector[entries] -= ridge * head.W.ravel()
         scale = np.diag(matrix) + 1e-12 * np.diag(matrix).max() + np.finfo(float).tiny
         accepted = False
         for _ in range(MAX_REJECTIONS):
             step = np.asarray(np.linalg.solve(matrix + np.diag(damping * scale), vector), dtype=np.float64)
             trial = head.moved(step)
-            value = cost(trial, probes, weight)
+            value = cost(trial, probes, weight) + ridge * float(np.sum(trial.W**2))
             if value < current:
                 accepted = True
                 break
@@ -238,6 +245,14 @@ def standard_errors(head: Head, probes: Probes, weight: Floats | None = None) ->
     short = np.diag(covariance) < least
     covariance[short, short] = least[short]
     return unpacked(head, covariance, np.sqrt(squares / freedom / weight.mean()), float(stdtrit(freedom, 0.975)))
+
+
+def entry_variance(head: Head, errors: Errors, ridge: float = 0.0) -> float:
+    """Mean square of W's entries without the noise in them; with a ridge, which shrinks them, what it took away added."""
+    if ridge == 0.0:
+        return float(np.mean(head.W**2) - np.mean(errors.W**2))
+    left = 1 / (1 / np.maximum(errors.W, 1e-150) ** 2 + ridge / max(errors.noise, 1e-150) ** 2)
+    return float(np.mean(head.W**2) + np.mean(left))
 
 
 def _inverse(head: Head, matrix: Floats) -> Floats:

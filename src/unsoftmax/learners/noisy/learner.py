@@ -3,15 +3,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, TooNoisyError
 from unsoftmax.learners.noisy.design import frames, tilted_keys
-from unsoftmax.learners.noisy.fit import Errors, Head, fit, linear_start, standard_errors, unpacked
-from unsoftmax.learners.noisy.low_rank import Columns, ask_columns, fit_low_rank, more_columns
-from unsoftmax.learners.noisy.plan import FEWEST_PER_PARAMETER, Forecast, ideal_error, queries_for
+from unsoftmax.learners.noisy.fit import Errors, Head, fit, standard_errors, unpacked
+from unsoftmax.learners.noisy.judgement import (
+    CLOSER,
+    RESOLUTION,
+    SCORE_RESOLUTION,
+    USUAL_SCORE,
+    PureNoise,
+    budget_for,
+    check_one_head,
+    check_values,
+    drowning,
+    least_queries,
+    one_head_price,
+    refuse_saturated,
+    resolution,
+    score_size,
+)
+from unsoftmax.learners.noisy.low_rank import Columns, ask_columns, ask_tangent, fit_low_rank, more_columns
+from unsoftmax.learners.noisy.plan import FEWEST_PER_PARAMETER, Forecast, queries_for
 from unsoftmax.learners.noisy.probes import Probes, ask_pairs, ask_tokens, joined
 from unsoftmax.learners.noisy.rounding import REACH, cut
 from unsoftmax.learners.noisy.stages import (
@@ -21,8 +37,12 @@ from unsoftmax.learners.noisy.stages import (
     check_fit,
     find_norm,
     fit_values,
+    is_loud,
+    likely_ridge,
     refitted,
+    shrunk,
     simplest,
+    started,
 )
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Bounds, Floor, Learned
@@ -32,14 +52,18 @@ GENEROUS = 6  # queries per parameter unless told otherwise
 GENEROUS_LOW_RANK = 3
 PILOT = 2.5  # queries per parameter that are enough to place the others
 PILOT_SCORE = 0.3  # error of a score that the pilot may leave
+WORST_PILOT_SCORE = 0.5  # the same under strong noise; beyond, a fit gets lost
 # below this width a full fit costs less than finding out that the rank is low
 SEARCH_RANK_FROM = 16
 # cutting solves dense systems in all parameters many times a round
 CUT_UP_TO = 24
-# what counts as known: a tenth of W, or scores to 0.05
-RESOLUTION = 0.1
-SCORE_RESOLUTION = 0.05
-SATURATION = 1000.0  # times the error that balanced questions leave: beyond, hardly any answer depends on W
+MAX_ROUNDS = 12  # of further questions while W is not known; each may ask three times what was asked before
+GROWTH = 4
+CLOSE_CALL = 0.7  # of the queries that the limit must hold for a further round
+ROOM = 0.7  # of the questions that tell one head from several there must be room for
+UNSURE = 1.5  # more queries are named where not even the values are known
+LOUD_COLUMNS = 0.1  # noise in units of the largest answers, from which on columns would be blurred anyhow
+BLURRED = 0.2  # of the largest singular value: columns with more noise than that show no rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +77,8 @@ class NoisyHeadLearner:
     Args:
         max_norm: no token is longer than this; None finds a length at which scores are moderate (a few dozen queries more).
         queries: sequences to ask in all; with ``accuracy``, at most.
+        most: where that leaves W unknown, up to this many; by default no more than ``queries``.
+        beside: sequences that the caller asks beside these; a refusal adds them to the budget that it names.
         accuracy: wanted rms error of W; asks as many queries as that takes, or refuses with their number.
         rank: rank of W; None finds out whether it is low.
         floor: what is known about the answers' precision.
@@ -61,6 +87,8 @@ class NoisyHeadLearner:
 
     max_norm: float | None = None
     queries: int | None = None
+    most: int | None = None
+    beside: int = 0
     accuracy: float | None = None
     rank: int | None = None
     floor: Floor = Floor(kind="noisy")  # noqa: RUF009 - frozen
@@ -143,6 +171,7 @@ class _Run:
         self.width = oracle.width
         self.copies = settings.copies
         self.asked: list[Probes] = []
+        self.ridge = 0.0
 
     @property
     def spent(self) -> int:
@@ -160,7 +189,8 @@ class _Run:
         values = self.width + 8 if low or searching else _shares(self.base(), self.width)[0]
         phase(self.oracle, "values")
         self.ask_values(values)
-        if low or searching:
+        loud = self.noise > LOUD_COLUMNS * self.norm * float(np.linalg.norm(self.head.v))
+        if low or (searching and not loud):
             phase(self.oracle, "columns")
             found = self.find_columns()
             if found is not None:
@@ -172,27 +202,40 @@ class _Run:
         total = self.settings._total(self.width)
         return min(total, int(PILOT * (self.width**2 + self.width)) + 4) if self.settings._cuts(self.width) else total
 
+    def most(self, total: int) -> int:
+        """The most queries that may be asked; one length search is not counted."""
+        return total if self.settings.most is None else max(total, self.settings.most)
+
     def ask_values(self, count: int) -> None:
-        """One-token answers: v and b, and the noise."""
-        self.asked.append(ask_tokens(self.oracle, frames(self.rng, count, self.width, self.norm)))
-        self.head, self.noise = fit_values(joined(self.asked))
-        size, error = float(np.linalg.norm(self.head.v)), self.noise / self.norm * self.width / np.sqrt(self.spent)
-        if size == 0.0:
-            raise NotIdentifiableError(
-                "All one-token answers are equal: v = 0, so no answer depends on W and nothing can be learned about it.",
-                model=self.head.model(),
-            )
-        if size < 4 * error:
-            true_size = max(np.sqrt(max(size**2 - error**2, 0.0)), error / 4)  # the noise itself looks like values
-            accuracy = 3 * SCORE_RESOLUTION / self.norm**2
-            needed = queries_for(accuracy, noise=self.noise, max_norm=self.norm, width=self.width, value_norm=float(true_size))
-            raise TooNoisyError(
-                f"The values drown in the noise: |v| = {size:.3g} with an error of {error:.3g} after {self.spent} one-token "
-                "answers. "
-                f"About {needed} queries would do; raise `budget` or allow longer tokens (`max_norm`).",
-                evidence={"noise": self.noise, "queries": needed},
-                model=self.head.model(),
-            )
+        """One-token answers: v and b, and the noise; more of them while the noise hides v."""
+        settings, width = self.settings, self.width
+        low = settings._low(width) or (settings.rank is None and width >= SEARCH_RANK_FROM)
+        total = settings.queries or (GENEROUS_LOW_RANK if low else GENEROUS) * settings._dimension(width)
+        limit, first = self.most(total), True
+        while True:
+            self.asked.append(ask_tokens(self.oracle, frames(self.rng, count - self.spent, width, self.norm)))
+            self.head, self.noise = fit_values(joined(self.asked))
+            size, error = float(np.linalg.norm(self.head.v)), self.noise / self.norm * width / np.sqrt(self.spent)
+            if size == 0.0:
+                raise NotIdentifiableError(
+                    "All one-token answers are equal: v = 0, so no answer depends on W and nothing can be learned about it.",
+                    model=self.head.model(),
+                )
+            if size >= 4 * error and (first or 2 * self.spent <= limit):
+                return
+            if count >= limit:
+                break
+            count, first = min(limit, 2 * count), False
+        true_size = np.sqrt(max(size**2 - error**2 / 2, error**2 / 2))  # the noise itself looks like values
+        self.head = replace(self.head, v=self.head.v * true_size / size)
+        needed = self.with_tests(self.formula(RESOLUTION * USUAL_SCORE))
+        budget = budget_for(UNSURE * max(needed, self.most(total)), settings.beside)
+        raise TooNoisyError(
+            f"The values drown in the noise: |v| = {size:.3g} with an error of {error:.3g} after {self.spent} one-token answers. "
+            f"A budget of about {budget} queries would do; raise `budget` or allow longer tokens (`max_norm`).",
+            evidence={"noise": self.noise, "queries": budget},
+            model=self.head.model(),
+        )
 
     def find_columns(self) -> tuple[Columns, int] | None:
         """Columns of W until their rank stops growing; None if it does not, or if a query bias blurs it."""
@@ -216,7 +259,8 @@ class _Run:
             if settings.rank is not None:
                 return columns, settings.rank
             if rank <= max(1, start - 2):
-                return columns, rank
+                hidden = columns.threshold > max(BLURRED * columns.largest, SCORE_RESOLUTION / self.norm**2)
+                return None if hidden else (columns, rank)
         return None
 
     def learn_low_rank(self, columns: Columns, rank: int) -> Learned:
@@ -244,10 +288,10 @@ class _Run:
             copies=self.copies,
             rng=self.rng,
         )
-        head, errors = simplest(head, probes)
-        check_fit(head, probes, self.noise, self.settings.floor)
-        self.refuse_unresolved(head, errors, len(probes))
-        return packed(head, errors, (f"W has rank {rank} of {self.width}, as far as the noise lets see.",), rank)
+        self.asked = [probes]
+        head, errors = self.resolved(*simplest(head, probes), total)
+        note = f"W has rank {rank} of {self.width}, as far as the noise lets see."
+        return packed(head, errors, (note,), rank)
 
     def learn_full(self) -> Learned:
         """Pilot, then recentred questions or edges."""
@@ -261,41 +305,100 @@ class _Run:
             self.head, self.noise = fit_values(joined([part for part in self.asked if part.single.all()]))
         phase(self.oracle, "pilot")
         already = self.spent - max(values, singles)
-        # strong noise takes a longer pilot, up to a third: one that does not know the scores cannot place questions around them
-        size = float(np.linalg.norm(self.head.v))
-        rough = queries_for(PILOT_SCORE / self.norm**2, noise=self.noise, max_norm=self.norm, width=self.width, value_norm=size)
-        if rough > PILOT * (self.width**2 + self.width) + 4:
-            pilot = max(pilot, min(base // 3, rough))
-        parts = ask_pilot(self.oracle, self.head, max(1, pilot - already), self.norm, self.copies, self.rng)
+        base = min(base, max(self.most(total) - one_head_price(self.drowned), base // 2))
+        # strong noise takes a longer pilot: one that does not know the scores cannot place questions around them
+        most, spread = self.most(total), PILOT * (self.width**2 + self.width) + 4
+        rough, least = (self.formula(score) for score in (PILOT_SCORE, WORST_PILOT_SCORE))
+        if rough > spread:
+            pilot = max(pilot, min(base // 3, rough), min(most // 2, least))
+            base = min(most, max(base, 2 * pilot + values))
+        parts = ask_pilot(self.oracle, self.head, max(1, pilot - already), self.noise, self.norm, self.copies, self.rng)
         steep = len(parts) > 2
         self.asked += parts
         probes = joined(self.asked)
-        head = fit(linear_start(self.head, probes), probes)
+        if least > max(spread, most // 2):
+            self.refuse_blind(probes)
+        head = started(self.head, probes, self.noise)
+        if is_loud(self.head, probes, self.noise):  # a linear fit knows the size of W
+            at_rest = replace(head, W=np.zeros_like(head.W), c=np.zeros_like(head.c))
+            self.ridge = likely_ridge(head, standard_errors(at_rest, probes), self.noise, self.norm, 0.0)
+        head = fit(head, probes, ridge=self.ridge)
         phase(self.oracle, "scores")
         if settings.accuracy is not None and not settings._cuts(self.width):
             head, total = self.planned(head, settings.accuracy)
             base = total
         elif not settings._cuts(self.width):
-            self.refuse_hopeless(head, total)
+            head = self.promising(head, self.most(total))
         if steep:  # the pilot had to stay with short tokens and knows the scores of long ones only roughly
             self.asked.append(ask_recentred(self.oracle, head, (base - self.spent) // 3, self.norm, self.copies, self.rng))
             head = self.refitted(head)
-        self.asked.append(ask_recentred(self.oracle, head, base - self.spent, self.norm, self.copies, self.rng))
+        self.asked.append(ask_recentred(self.oracle, head, max(1, base - self.spent), self.norm, self.copies, self.rng))
         probes = joined(self.asked)
-        head, errors = simplest(self.refitted(head), probes)
+        head, errors = simplest(self.refitted(head), probes, self.ridge)
         if settings._cuts(self.width):
             learned = self.cut(head, total)
             if learned is not None:
                 return learned
             self.asked.append(ask_recentred(self.oracle, head, max(1, total - self.spent), self.norm, self.copies, self.rng))
-            probes = joined(self.asked)
-            head, errors = simplest(self.refitted(head), probes)
-        check_fit(head, probes, self.noise, settings.floor)
-        self.refuse_unresolved(head, errors, len(probes))
-        return packed(head, errors)
+            head, errors = simplest(self.refitted(head), joined(self.asked))
+        return packed(*self.resolved(head, errors, total))
+
+    def resolved(self, head: Head, errors: Errors, total: int) -> tuple[Head, Errors]:
+        """More questions while W is not known and the limit allows; refuses what stays unknown, and what is not one head."""
+        settings, most = self.settings, self.most(total)
+        for _ in range(MAX_ROUNDS):
+            refuse_saturated(head, errors, self.spent, self.norm)
+            test = one_head_price(self.drowned)
+            found = resolution(head, errors, self.norm, settings.accuracy, self.ridge)
+            needed = self.with_tests(found.queries(self.spent))
+            room = most - self.spent
+            if found.reached and self.spent + test >= needed and room >= ROOM * test:
+                break
+            hopeless = CLOSE_CALL * self.with_tests(found.least_queries(self.spent)) > most
+            if hopeless or room <= test:
+                self.check_fit(head)  # what is not one head leaves W uncertain too
+                self.refuse(head, errors, needed)
+            goal = int(min(most - test, 1.1 * (needed - test), GROWTH * self.spent))
+            head, errors = self.asked_more(head, errors, max(1, goal - self.spent))
+        probes = joined(self.asked)
+        if self.ridge:
+            head = fit(head, probes)
+            errors = standard_errors(head, probes)
+        closer = budget_for(CLOSER * (self.spent + test), settings.beside)
+        singles = probes[probes.single]
+        noise = PureNoise(self.noise, len(singles) - self.width - 1)
+        if test:
+            phase(self.oracle, "one head?")
+            noise = check_one_head(self.oracle, head, errors, noise, min(test, room), self.norm, self.rng, closer)
+        check_fit(head, probes, noise, settings.floor)
+        if settings.floor.kind == "noisy":
+            check_values(head, singles, noise, closer)
+        return head, errors
+
+    def check_fit(self, head: Head) -> None:
+        """Refuse a head that misses the answers by more than the noise of one-token answers."""
+        probes = joined(self.asked)
+        check_fit(head, probes, PureNoise(self.noise, int(probes.single.sum()) - self.width - 1), self.settings.floor)
+
+    def asked_more(self, head: Head, errors: Errors, count: int) -> tuple[Head, Errors]:
+        """A seventh of ``count`` one-token questions, the others placed by what is known of the head; all fitted."""
+        phase(self.oracle, "more")
+        singles = count // 7
+        self.asked.append(ask_tokens(self.oracle, frames(self.rng, singles, self.width, self.norm)))
+        if head.left is None:
+            self.asked.append(ask_recentred(self.oracle, shrunk(head, errors), count - singles, self.norm, self.copies, self.rng))
+        else:
+            self.asked.append(ask_tangent(self.oracle, head, count - singles, self.norm, self.copies, self.rng))
+        probes = joined(self.asked)
+        _, self.noise = fit_values(probes[probes.single])
+        if self.ridge:
+            self.ridge = likely_ridge(head, errors, self.noise, self.norm, self.ridge)
+        return simplest(fit(head, probes) if head.left is not None else self.refitted(head), probes, self.ridge)
 
     def refitted(self, head: Head) -> Head:
         """The fit to all answers so far."""
+        if self.ridge:
+            return fit(head, joined(self.asked), ridge=self.ridge)
         return refitted(head, joined(self.asked), self.noise, self.settings.floor)
 
     def planned(self, head: Head, accuracy: float) -> tuple[Head, int]:
@@ -308,55 +411,59 @@ class _Run:
         needed = forecast.queries(accuracy)
         limit = self.settings.queries
         if limit is not None and needed > limit:
+            budget = budget_for(needed, self.settings.beside)
             raise TooNoisyError(
                 f"Noise of {errors.noise:.3g} lets {limit} queries find W to {forecast.error(limit):.3g} (rms), not "
-                f"{accuracy:.3g}. "
-                f"{needed} queries would do; raise `budget` or allow longer tokens (`max_norm`).",
-                evidence={"noise": errors.noise, "queries": needed, "reachable": forecast.error(limit)},
+                f"{accuracy:.3g}. A budget of {budget} queries would do; raise `budget` or allow longer tokens (`max_norm`).",
+                evidence={"noise": errors.noise, "queries": budget, "reachable": forecast.error(limit)},
                 model=head.model(),
             )
         return head, max(needed, self.spent + 1)
 
-    def refuse_hopeless(self, head: Head, total: int) -> None:
-        """Stop after the pilot if even the whole budget would leave W unknown."""
+    def promising(self, head: Head, most: int) -> Head:
+        """The head to place the next questions by; stops after the pilot if the most queries would leave W unknown beyond doubt."""
         probes = joined(self.asked)
         errors = standard_errors(head, probes)
-        rms = float(np.sqrt(np.mean(errors.W**2)))
+        found = resolution(head, errors, self.norm, ridge=self.ridge)
+        guess = shrunk(head, errors)
         # recentred questions tell several times more than pilot ones, hence the factor 3; a close call is judged at the end
-        if rms * np.sqrt(len(probes) / total) > 3 * self.wanted(head, errors):
-            forecast = Forecast(head, probes, errors.noise, self.norm, self.copies, self.rng)
-            if forecast.error(total) > 1.5 * self.wanted(head, errors):
-                self.refuse(head, errors, forecast.queries(self.wanted(head, errors)), forecast.error(total), total)
+        if found.error * np.sqrt(len(probes) / most) > 3 * found.wanted_most:
+            forecast = Forecast(guess, probes, errors.noise, self.norm, self.copies, self.rng)
+            if forecast.error(most) > 1.5 * found.wanted_most:
+                self.check_fit(head)
+                self.refuse(head, errors, self.with_tests(forecast.queries(found.wanted)))
+        return guess
 
-    def wanted(self, head: Head, errors: Errors) -> float:
-        """The error at which W counts as known."""
-        size = max(0.0, float(np.mean(head.W**2) - np.mean(errors.W**2)))  # the noise itself looks like W
-        return max(RESOLUTION * float(np.sqrt(size)), SCORE_RESOLUTION / self.norm**2)
+    @property
+    def drowned(self) -> float:
+        """The squared ratio of the noise to the largest answers."""
+        return drowning(self.noise, self.norm, float(np.linalg.norm(self.head.v)))
 
-    def refuse_unresolved(self, head: Head, errors: Errors, asked: int) -> None:
-        """Refuse where the error bars are as wide as W itself, or wider than the accuracy asked for."""
+    def with_tests(self, needed: float) -> float:
+        """Queries in all, if W takes so many: a check must be able to see it, and several heads would have to show."""
+        return max(needed, least_queries(self.drowned)) + one_head_price(self.drowned)
+
+    def formula(self, score: float) -> int:
+        """Queries that leave this error in a score, by the formula."""
+        size = float(np.linalg.norm(self.head.v))
+        return queries_for(score / self.norm**2, noise=self.noise, max_norm=self.norm, width=self.width, value_norm=size)
+
+    def refuse_blind(self, probes: Probes) -> None:
+        """Noise so strong that half the limit does not find the scores even roughly; their size tells how many queries would."""
+        head = started(self.head, probes, self.noise)
+        errors = standard_errors(replace(head, W=np.zeros_like(head.W), c=np.zeros_like(head.c)), probes)
+        score = RESOLUTION * score_size(head, errors, self.norm)
+        needed = self.with_tests(self.formula(max(score, SCORE_RESOLUTION)))
+        self.refuse(head, errors, max(needed, self.most(self.settings._total(self.width))))
+
+    def refuse(self, head: Head, errors: Errors, needed: float) -> None:
+        budget = budget_for(needed, self.settings.beside)
         rms = float(np.sqrt(np.mean(errors.W**2)))
-        size = float(np.linalg.norm(head.v))
-        ideal = ideal_error(asked, noise=errors.noise, max_norm=self.norm, width=self.width, value_norm=size)
-        if rms > SATURATION * ideal + 2.0**-40 * float(np.abs(head.W).max()):
-            raise TooNoisyError(
-                f"The answers saturate: they leave W uncertain by {rms:.3g}, where moderate scores would leave {ideal:.3g}. The "
-                "scores are "
-                f"far too steep for tokens of length {self.norm:.3g}; give a smaller `max_norm`, or more queries to find the "
-                "right length.",
-                evidence={"standard_error_W": rms, "ideal": ideal, "queries": 4 * asked},
-                model=head.model(),
-            )
-        wanted = self.wanted(head, errors) if self.settings.accuracy is None else 1.3 * self.settings.accuracy
-        if rms > wanted:
-            self.refuse(head, errors, int(np.ceil(asked * (rms / wanted) ** 2)), rms, asked)
-
-    def refuse(self, head: Head, errors: Errors, needed: int, rms: float, asked: int) -> None:
         raise TooNoisyError(
-            f"Noise of {errors.noise:.3g} leaves W uncertain by {rms:.3g} (rms) after {asked} queries, against entries of "
-            f"{float(np.sqrt(np.mean(head.W**2))):.3g}. About {needed} queries would do; raise `budget` or allow longer tokens "
-            "(`max_norm`).",
-            evidence={"noise": errors.noise, "queries": needed, "standard_error_W": rms},
+            f"Noise of {errors.noise:.3g} leaves W uncertain by {rms:.3g} (rms) after {self.spent} queries, against entries of "
+            f"{float(np.sqrt(np.mean(head.W**2))):.3g}. A budget of about {budget} queries would do; raise `budget` or allow "
+            "longer tokens (`max_norm`).",
+            evidence={"noise": errors.noise, "queries": budget, "standard_error_W": rms},
             model=head.model(),
         )
 
@@ -381,7 +488,10 @@ class _Run:
             return None
         errors = unpacked(found.head, np.diag(found.spread**2), step / np.sqrt(12), REACH)
         rms = float(np.sqrt(np.mean(errors.W**2)))
-        self.refuse_unresolved(found.head, errors, len(found.probes))
+        refuse_saturated(found.head, errors, len(found.probes), self.norm)
+        known = resolution(found.head, errors, self.norm, self.settings.accuracy)
+        if not known.reached:
+            self.refuse(found.head, errors, known.queries(self.spent))
         note = f"Answers are rounded to {step:.3g}; questions aimed at the edges between two answers give W to {rms:.3g}."
         return packed(found.head, errors, (note,))
 

@@ -39,8 +39,17 @@ class Columns:
     @property
     def rank(self) -> int:
         """Singular values that stand out of the noise."""
-        noise = np.sqrt((self.errors**2).sum(axis=1).max())
-        return int((np.linalg.svd(self.images, compute_uv=False) > RANK_THRESHOLD * noise).sum())
+        return int((np.linalg.svd(self.images, compute_uv=False) > self.threshold).sum())
+
+    @property
+    def threshold(self) -> float:
+        """The singular value that noise alone may give."""
+        return RANK_THRESHOLD * float(np.sqrt((self.errors**2).sum(axis=1).max()))
+
+    @property
+    def largest(self) -> float:
+        """The largest singular value."""
+        return float(np.linalg.norm(self.images, 2))
 
 
 def ask_columns(oracle: Oracle, head: Head, tokens: Floats, noise: float, norm: float, copies: int) -> Columns:

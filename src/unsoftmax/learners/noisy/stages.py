@@ -9,7 +9,18 @@ from scipy.special import chdtri, fdtri
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.noisy.design import frames, recentred, softened, tilted_keys
-from unsoftmax.learners.noisy.fit import SATURATED, Errors, Head, cost, fit, linear_start, predicted, standard_errors
+from unsoftmax.learners.noisy.fit import (
+    SATURATED,
+    Errors,
+    Head,
+    cost,
+    entry_variance,
+    fit,
+    linear_start,
+    predicted,
+    standard_errors,
+)
+from unsoftmax.learners.noisy.judgement import PureNoise
 from unsoftmax.learners.noisy.low_rank import balanced_scores
 from unsoftmax.learners.noisy.probes import Probes, ask_pairs, ask_tokens
 from unsoftmax.oracles.base import Oracle
@@ -23,6 +34,8 @@ MAX_SHORTENINGS = 30
 SEARCH_STEPS = 40
 SEARCH_PAIRS = 8
 MODERATE_SCORES = (0.7, 2.0)
+LEAST_SCORE = 1.0  # scores may always be this large
+LOUD = 0.3  # noise in units of the largest answers, from which on a single answer shows no score
 
 
 def fit_values(singles: Probes) -> tuple[Head, float]:
@@ -66,7 +79,9 @@ def find_norm(oracle: Oracle, copies: int, rng: np.random.Generator) -> float:
     return norm
 
 
-def ask_pilot(oracle: Oracle, head: Head, count: int, norm: float, copies: int, rng: np.random.Generator) -> list[Probes]:
+def ask_pilot(
+    oracle: Oracle, head: Head, count: int, noise: float, norm: float, copies: int, rng: np.random.Generator
+) -> list[Probes]:
     """Balanced copies at random directions; shorter last tokens, then shorter keys, while answers saturate."""
     asked: list[Probes] = []
     key_norm, last_norm = norm, norm
@@ -78,13 +93,51 @@ def ask_pilot(oracle: Oracle, head: Head, count: int, norm: float, copies: int, 
         half = np.full(size, copies / 2)
         asked.append(ask_pairs(oracle, keys, half, half, frames(rng, size, head.width, last_norm)))
         left -= size
-        saturated = np.abs(asked[-1].answers - head.b) > SATURATED * (keys @ head.v)
-        moderate = saturated.mean() <= 0.25
+        key = keys @ head.v
+        saturated = np.abs(asked[-1].answers - head.b) > SATURATED * key
+        # under strong noise single answers lie anywhere: there the head is judged by the fit, not by the eye
+        moderate = saturated.mean() <= 0.25 or noise > LOUD * float(key.mean())
         if not moderate:
             last_norm /= 4
             if last_norm < norm / 1024:
                 last_norm, key_norm = norm, key_norm / 4
     return asked
+
+
+def is_loud(head: Head, probes: Probes, noise: float) -> bool:
+    """Whether the noise hides the score behind a single answer."""
+    return bool(noise > LOUD * np.median(np.abs(probes.keys[~probes.single] @ head.v)))
+
+
+def started(head: Head, probes: Probes, noise: float) -> Head:
+    """W and c to begin the fit with: from scores read one by one, or under strong noise from the answers themselves."""
+    if not is_loud(head, probes, noise):
+        return linear_start(head, probes)
+    pairs = probes[~probes.single]
+    key = pairs.keys @ head.v
+    rows = (pairs.keys[:, :, None] * np.pad(pairs.last, ((0, 0), (0, 1)), constant_values=1.0)[:, None, :]).reshape(len(pairs), -1)
+    rows *= key[:, None]  # the answer to balanced copies is key * score, to first order
+    matrix = rows.T @ rows
+    size = np.trace(matrix) / len(matrix)
+    image = np.linalg.solve(matrix + 1e-6 * size * np.eye(len(matrix)), rows.T @ (pairs.answers - head.b))
+    image = image.reshape(head.width, head.width + 1)
+    return replace(head, W=image[:, :-1], c=image[:, -1] if head.with_c else head.c)
+
+
+def likely_ridge(head: Head, errors: Errors, noise: float, norm: float, ridge: float) -> float:
+    """What keeps a fit under strong noise from running off where answers saturate: W is about as large as it looks.
+
+    One step of expectation maximisation for the variance of W's entries, from a fit with the ridge before.
+    """
+    return noise**2 / max(entry_variance(head, errors, ridge), (LEAST_SCORE / norm**2) ** 2)
+
+
+def shrunk(head: Head, errors: Errors) -> Head:
+    """The head to place questions by: noise makes W look larger than it is, and questions around scores that are not there tell
+    less than balanced ones."""
+    size, noise = float(np.mean(head.W**2)), float(np.mean(errors.W**2))
+    share = max(0.0, 1.0 - noise / size) if size > 0 else 0.0
+    return head if share > 0.9 else replace(head, W=share * head.W, c=share * head.c, left=None, right=None)
 
 
 def ask_recentred(oracle: Oracle, head: Head, count: int, norm: float, copies: int, rng: np.random.Generator) -> Probes:
@@ -105,7 +158,7 @@ def biased(head: Head, probes: Probes, noise: float) -> bool:
     return bool(np.sum((scores * key / noise) ** 2) > 64 * chdtri(len(key), FALSE_BIAS))
 
 
-def simplest(head: Head, probes: Probes) -> tuple[Head, Errors]:
+def simplest(head: Head, probes: Probes, ridge: float = 0.0) -> tuple[Head, Errors]:
     """Drop the query bias and the constant where the answers fit as well without (F test), and fit again."""
     weight = np.ones(len(probes))
     rounding = np.finfo(float).eps * float(np.abs(probes.answers).max())
@@ -116,7 +169,7 @@ def simplest(head: Head, probes: Probes) -> tuple[Head, Errors]:
         dropped = head.free - trial.free
         if not dropped:
             continue
-        trial = fit(trial, probes)
+        trial = fit(trial, probes, ridge=ridge)
         if cost(trial, probes, weight) - noise * freedom < dropped * noise * fdtri(dropped, freedom, 1 - FALSE_BIAS):
             return trial, standard_errors(trial, probes)
     return head, standard_errors(head, probes)
@@ -132,21 +185,21 @@ def refitted(head: Head, probes: Probes, noise: float, floor: Floor) -> Head:
     return min((head, other), key=lambda guess: lack_of_fit(guess, probes, noise, floor)[0])
 
 
-def check_fit(head: Head, probes: Probes, noise: float, floor: Floor) -> None:
+def check_fit(head: Head, probes: Probes, noise: PureNoise, floor: Floor) -> None:
     """Refuse a fit whose residuals are larger than the noise that one-token answers show by themselves."""
-    found, expected = lack_of_fit(head, probes, noise, floor)
+    found, expected = lack_of_fit(head, probes, noise.size, floor, noise.freedom)
     if found > expected:
         raise NotInFamilyError(
             f"No single head explains the answers: they miss the best fit by {found:.3g} (rms), but one-token answers show a noise "
-            f"of only {noise:.3g}. The target may have several heads, positions or a network behind it (run `unsoftmax diagnose`), "
-            "or scores so steep that the fit got lost (allow more queries, or shorter tokens with `max_norm`).",
-            evidence={"residual": found, "noise": noise, "allowed": expected},
+            f"of only {noise.size:.3g}. The target may have several heads, positions or a network behind it (run `unsoftmax "
+            "diagnose`), or scores so steep that the fit got lost (allow more queries, or shorter tokens with `max_norm`).",
+            evidence={"residual": found, "noise": noise.size, "allowed": expected},
             model=head.model(),
         )
 
 
-def lack_of_fit(head: Head, probes: Probes, noise: float, floor: Floor) -> tuple[float, float]:
-    """Root mean square residual of the pairs, and the largest that noise alone explains."""
+def lack_of_fit(head: Head, probes: Probes, noise: float, floor: Floor, known: int | None = None) -> tuple[float, float]:
+    """Root mean square residual of the pairs, and the largest that noise alone explains, if it has ``known`` degrees of freedom."""
     single = probes.single
     residual = (probes.answers - predicted(head, probes))[~single]
     freedom = max(1, len(residual) - (head.free - head.width - head.with_b))
@@ -157,5 +210,6 @@ def lack_of_fit(head: Head, probes: Probes, noise: float, floor: Floor) -> tuple
     noise = max(noise, told.get(floor.kind, 0.0))
     # low-precision arithmetic errs more on 65 tokens than on one; random noise and rounding do not
     allowance = 1.0 if floor.kind in ("noisy", "rounded") else 24.0
-    ratio = float(np.sqrt(fdtri(freedom, max(1, int(single.sum()) - head.width - 1), 1 - FALSE_REFUSAL)))
+    known = int(single.sum()) - head.width - 1 if known is None else known
+    ratio = float(np.sqrt(fdtri(freedom, max(1, known), 1 - FALSE_REFUSAL)))
     return found, max(noise * allowance * ratio, 2.0**-46 * largest)

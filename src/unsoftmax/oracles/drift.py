@@ -20,7 +20,8 @@ SIZED = 4  # questions of a batch whose size is measured
 UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: no finer than float32
 SENTINELS = "sentinels"  # the phase that meters book them under
 FIRST = 16  # questions kept for ever: a target that changed early shows it on them alone
-SIZED_CALLS = 16  # calls of a phase whose sizes are measured one by one; later every so manieth, since they are of one kind
+SIZED_CALLS = 16  # large calls of a phase whose sizes are measured one by one; later every so manieth, since they are of one kind
+SMALL = 64  # sequences of a call that is not large
 
 
 @dataclass(slots=True)
@@ -32,10 +33,10 @@ class Sizes:
 
     largest: dict[int, float] = field(default_factory=dict)
 
-    def learn(self, questions: Floats, answers: Floats) -> None:
+    def learn(self, questions: Floats, answers: Floats, most: int = SIZED) -> None:
         """Take in a batch of questions and answers; a sample of a large one tells as much, at a fraction of the time."""
-        step = max(1, -(-len(questions) // SIZED))
-        questions, answers = on_host(questions[::step]), answers[::step]
+        step = max(1, -(-len(questions) // most))
+        questions, answers = on_host(questions[::step]), on_host(answers[::step])
         reach = _exponents(questions)
         values = np.abs(answers.reshape(len(answers), -1)).max(axis=1)
         for exponent in np.unique(reach):
@@ -100,6 +101,7 @@ class Watched(Wrapper):
         self._phase = "asked"
         self._calls = 0
         self._next = self._gap()
+        self._filled = 0
         self._share_kept = 1.0
         self._next_kept = 0
 
@@ -136,7 +138,14 @@ class Watched(Wrapper):
         """
         sample = self.sample(len(self._sample), self._rng)
         allowed = RELATIVE_SLACK * max(error, np.finfo(np.float64).eps)
-        return [item for item in sample if deviation_of(predict(item.question[None])[0], item.answer) > allowed * item.size]
+        puzzling = []
+        for length in sorted({len(item.question) for item in sample}):
+            items = [item for item in sample if len(item.question) == length]
+            predicted = predict(np.stack([item.question for item in items]))
+            for item, told in zip(items, predicted, strict=True):
+                if deviation_of(told, item.answer) > allowed * item.size:
+                    puzzling.append(item)
+        return puzzling
 
     def look_for_replicas(self, times: int = 12) -> None:
         """Where repeated questions get different answers: tell replicas, or weights that just changed, from noise.
@@ -181,22 +190,27 @@ class Watched(Wrapper):
 
     def _remember(self, sequences: Floats, answers: Floats) -> None:
         """Keep the first questions for ever, and of the others a fair sample (a reservoir that skips what it passes over)."""
-        if self._calls < SIZED_CALLS or self._calls % SIZED_CALLS == 0:
+        if len(sequences) < SMALL or self._calls < SIZED_CALLS or self._calls % SIZED_CALLS == 0:
             self._sizes.learn(sequences, answers)
         self._calls += 1
+        kept = []  # place in the sample and number in this call
         while self._next_kept < self.asked + len(sequences):
-            i = self._next_kept - self.asked
-            pair = (on_host(sequences[i]).copy(), np.array(answers[i]))
-            if len(self._sample) < self._memory:
-                self._sample.append(pair)
-            else:
-                place = int(self._rng.integers(self._memory))
-                if place >= FIRST:
-                    self._sample[place] = pair
+            filling = self._filled < self._memory
+            kept.append((self._filled if filling else int(self._rng.integers(self._memory)), self._next_kept - self.asked))
+            self._filled += filling
             self._next_kept += 1
-            if len(self._sample) == self._memory:
+            if self._filled == self._memory:
                 self._share_kept *= self._rng.random() ** (1.0 / self._memory)
                 self._next_kept += int(np.log(self._rng.random()) / np.log1p(-self._share_kept))
+        if kept:
+            numbers = [number for _, number in kept]
+            questions, told = on_host(sequences[numbers]), on_host(answers[numbers])
+            self._sizes.learn(questions, told, most=len(questions))
+            for (place, _), question, answer in zip(kept, questions, told, strict=True):
+                if place == len(self._sample):
+                    self._sample.append((question, answer))
+                elif place >= FIRST:
+                    self._sample[place] = question, answer
         self.asked += len(sequences)
 
 

@@ -89,18 +89,7 @@ def checked_answers(raw: Any, asked: tuple[int, ...]) -> Floats:
             f"The target answered with {type(raw).__name__} that is no array of real numbers ({error}). "
             "It must return (batch,), (batch, outputs) or (batch, length, outputs)."
         ) from error
-    batch, length = asked[0], asked[1]
-    legal = (
-        answers.ndim in (1, 2, 3)
-        and answers.shape[0] == batch
-        and answers.size > 0
-        and (answers.ndim < 3 or answers.shape[1] == length)
-    )
-    if batch and not legal:
-        raise TargetError(
-            f"The target answered sequences of shape {asked} with an array of shape {answers.shape}. "
-            f"It must return ({batch},), ({batch}, outputs) or ({batch}, {length}, outputs)."
-        )
+    check_shape(answers.shape, asked)
     finite = np.isfinite(answers)
     if not finite.all():
         where = int(np.argwhere(~finite)[0][0])
@@ -109,3 +98,14 @@ def checked_answers(raw: Any, asked: tuple[int, ...]) -> Floats:
             "Answers must be finite; if large inputs overflow inside the target, limit them with `max_norm`."
         )
     return answers
+
+
+def check_shape(told: tuple[int, ...], asked: tuple[int, ...]) -> None:
+    """Refuse answers whose shape is none that sequences of shape ``asked`` may have."""
+    batch, length = asked[0], asked[1]
+    legal = len(told) in (1, 2, 3) and told[0] == batch and 0 not in told and (len(told) < 3 or told[1] == length)
+    if batch and not legal:
+        raise TargetError(
+            f"The target answered sequences of shape {asked} with an array of shape {tuple(told)}. "
+            f"It must return ({batch},), ({batch}, outputs) or ({batch}, {length}, outputs)."
+        )

@@ -14,7 +14,7 @@ import numpy as np
 
 from unsoftmax.errors import FileFormatError, MissingExtraError, RefusalError, TargetError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.local import checked_answers, checked_width
+from unsoftmax.oracles.local import check_shape, checked_answers, checked_width
 
 if TYPE_CHECKING:
     import torch
@@ -28,8 +28,8 @@ class TorchOracle:
 
     ``nn.MultiheadAttention`` attends to itself; modules whose ``forward`` takes ``hidden_states`` or ``inputs_embeds`` (as in
     Hugging Face's libraries) are called that way; of a tuple, a dict or an output object the first tensor counts. Probes
-    are rounded to the module's own dtype and moved to its device, unless they are tensors there already; answers come back as
-    float64 arrays of NumPy.
+    are rounded to the module's own dtype and moved to its device, answers come back as float64 arrays of NumPy. Questions that are
+    tensors on the device already are answered by a tensor there, which nobody has waited for or looked into yet.
 
     Args:
         module: the module or function.
@@ -102,8 +102,8 @@ class TorchOracle:
                 there = isinstance(sequences, torch.Tensor)
                 given: Any = sequences if there else torch.as_tensor(np.ascontiguousarray(sequences))
                 tokens = given.to(device=self.device, dtype=self.dtype)
-                answer = _tensor(self._call(tokens), torch)
-                raw = answer.detach().to(device="cpu", dtype=torch.float64).numpy()
+                answer = _tensor(self._call(tokens), torch).detach().to(torch.float64)
+                raw = answer if there else answer.to("cpu").numpy()
         except RefusalError:
             raise
         except Exception as error:
@@ -111,6 +111,9 @@ class TorchOracle:
                 f"The module raised {type(error).__name__} on sequences of shape {sequences.shape}: {error}. "
                 "Check that it takes tensors (batch, length, width) of this width; nothing that it answered before is lost."
             ) from error
+        if there:
+            check_shape(raw.shape, sequences.shape)
+            return raw  # type: ignore[no-any-return]
         return checked_answers(raw, sequences.shape)
 
 

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device
 from unsoftmax.models import Floats
 
 BATCH_NUMBERS = 2**21  # numbers in one call: 16 MiB of probes
-DEVICE_NUMBERS = 2**26  # the same where probes are built on a device: 512 MiB keep it busy
+DEVICE_NUMBERS = 2**27  # the same where probes are built on a device: 1 GiB keeps it busy
 BATCH_SEQUENCES = 4096
 WORTH_SHARING = 192  # sequences in a call from which on sharing memory pays for asking in smaller calls
 UNSHARED = 2  # references to a buffer that only its owner and the call that counts them hold

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, TargetError
 from unsoftmax.linalg import alike, log_odds
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
@@ -156,6 +156,10 @@ class ScoreReader:
         for which, some, sequences in all_pairs(sent, self.token_size * tokens, times, share=cheap):
             read = self.values.read(self.oracle(sequences))
             answers[which, some] = read if not isinstance(which, slice) else read.reshape(-1, *answers[0, some].shape)
+        if not bool(xp.all(xp.isfinite(answers))):  # of answers on a device nobody has looked at yet
+            raise TargetError(
+                "The target answered with NaN or infinity. If large inputs overflow inside it, limit them with `max_norm`."
+            )
         worth, bias = sent @ self.values.worth, sent @ self.c
         products = self._products(answers, tokens[:, None], worth[None], bias[None], times)
         factor = xp.ones((k, g), dtype=tokens.dtype, device=device(tokens))

@@ -36,6 +36,7 @@ EXACT_TOLERANCE = 1e-8  # relative error on fresh sequences up to which float64 
 COARSE_FACTOR = 2048.0  # the same in units of the answers' own relative precision, for coarser answers
 NOISE_FACTOR = {"noisy": 8.0}  # noise that the largest of some hundred answers may carry, in standard deviations
 BOUNDED_FACTOR = 2.0  # the same for errors that are bounded, as those of rounding are
+MORE_THAN_ROUNDING = 0.31  # of the step: rounding alone errs by 0.29 (rms)
 HALF = 0.5  # of the answers' spread: noise beyond that hides any model
 LOOSEST = 1e-2  # beyond this a match proves nothing
 MOST_PUZZLING = 32  # early answers that a right model does not explain and that are asked again
@@ -59,6 +60,7 @@ def recover(
     seed: int = 0,
     on_failure: str = "raise",
     accuracy: float | None = None,
+    entropy: int | None = None,
     on_progress: Progress | None = None,
 ) -> Recovery:
     """Recover a target's parameters from its answers, and prove the match on fresh questions.
@@ -78,6 +80,8 @@ def recover(
         journal: file that keeps every answer; the same call resumes from it.
         seed: same seed, same questions, same result.
         on_failure: "raise" an exception that carries ``.recovery``, or "return" it.
+        entropy: source of the sentinels and of the held-out check, for tables that must be repeatable; None, the default, asks the
+            operating system, so that no target can foresee them.
         on_progress: called with a phase name and a number of sequences after every call.
 
     Returns:
@@ -110,7 +114,7 @@ def recover(
         raise ValueError(f"rank is {rank}, but the width is only {oracle.width}.")
     if grid is not None and not isinstance(grid, str) and np.size(grid) not in (1, oracle.width):
         raise ValueError(f"grid holds {np.size(grid)} steps; it must be one, or one for each of the {oracle.width} rows of W.")
-    run = _Run(oracle, options, journal, on_progress)
+    run = _Run(oracle, options, journal, on_progress, entropy)
     try:
         recovery = run.recover()
     finally:
@@ -125,20 +129,27 @@ def recover(
 class _Run:
     """One recovery: the stack of oracles, the random numbers, and what was found so far."""
 
-    def __init__(self, oracle: Oracle, options: Options, journal: str | Path | None, on_progress: Progress | None) -> None:
+    def __init__(
+        self,
+        oracle: Oracle,
+        options: Options,
+        journal: str | Path | None,
+        on_progress: Progress | None,
+        entropy: int | None = None,
+    ) -> None:
         self.options = options
         self.started = time.perf_counter()
         self.journal: Journal | None = None
         guarded: Oracle = NormGuard(oracle, options.max_norm)
-        entropy = secrets.randbits(256)
+        source = secrets.randbits(256) if entropy is None else entropy
         learning, checking = guarded, guarded
         if journal is not None:
             plan = {k: _noted(v) for k in Options.__slots__ if (v := getattr(options, k)) is not None and k != "budget"}
             self.journal = Journal(journal, {"target": identity_of(oracle), "width": oracle.width, "version": __version__, **plan})
-            entropy = self.journal.entropy
+            source = self.journal.entropy if entropy is None else entropy
             learning, checking = Journaled(guarded, self.journal, "learn"), Journaled(guarded, self.journal, "check")
         # what the target must not foresee comes from the operating system; what must be repeatable from the seed
-        watch, self.fresh = (np.random.default_rng(s) for s in np.random.SeedSequence(entropy).spawn(2))
+        watch, self.fresh = (np.random.default_rng(s) for s in np.random.SeedSequence(source).spawn(2))
         self.rng = np.random.default_rng(options.seed)
         self.meter = Metered(learning, budget=options.budget, on_count=on_progress)
         self.oracle = Watched(self.meter, watch, cap=SENTINELS, expected=oracle.width**2)
@@ -207,7 +218,7 @@ class _Run:
         """Compare with fresh answers; a mismatch is a drifting target or one outside the family."""
         self.checked.begin_phase("held-out check")
         batches = self._fresh_batches(learned)
-        if self.found.floor.kind == "noisy" and not self.found.floor.given and "noise" in learned.evidence:
+        if self._carries_noise(learned):
             self._verify_through_noise(learned, batches)
             return
         if self.found.family == "attention-behind-network":
@@ -219,6 +230,9 @@ class _Run:
         self.check = check
         spread = check.max_abs_error / check.relative_error if check.relative_error else np.inf
         noise = NOISE_FACTOR.get(self.found.floor.kind, BOUNDED_FACTOR) * self.found.floor.absolute
+        if self.found.floor.kind == "digits":  # each answer is off by up to this share of itself
+            predict = predictor(learned.model)
+            noise = BOUNDED_FACTOR * self.found.floor.relative * max(float(np.abs(predict(batch)).max()) for batch in batches)
         allowed = self.tolerance * spread + noise
         if check.max_abs_error <= allowed and noise <= HALF * spread:
             self._explain(learned, check)
@@ -237,6 +251,13 @@ class _Run:
             model=learned.model,
             evidence={"relative_error": check.relative_error, "by_length": check.by_length},
         )
+
+    def _carries_noise(self, learned: Learned) -> bool:
+        """Whether the answers carry random noise, measured by a fit; rounded ones may hide more of it than the rounding's own."""
+        floor, noise = self.found.floor, learned.evidence.get("noise", 0.0)
+        if floor.kind == "rounded" and floor.step is not None:
+            return bool(noise > MORE_THAN_ROUNDING * floor.step)
+        return bool(floor.kind == "noisy" and not floor.given and noise > 0)
 
     def _verify_through_noise(self, learned: Learned, batches: list[Floats]) -> None:
         """Compare with fresh answers all together; where noise hides ordinary ones, with sequences that answer loudly."""

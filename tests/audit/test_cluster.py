@@ -10,7 +10,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from unsoftmax.audit import Defence, run_audit, sweep
@@ -25,7 +24,6 @@ TABLE = (
     Defence(name="noise 0.01", noise=0.01),
     Defence(name="quota 16", quota=16),
 )
-SENTINELS = 4  # questions asked again at places that the operating system's randomness chooses
 PAUSE = 0.02  # seconds for each call: time enough to be killed in the midst of it
 
 
@@ -96,9 +94,7 @@ def test_a_killed_worker_costs_no_answer_and_the_table_is_the_same(cluster, tmp_
     alone = run_audit(partial(Logged, tmp_path / "other"), defences=TABLE, workers=1, budget=2000)
     for a, b in zip(found.cells, alone.cells, strict=True):
         assert (a.defence, a.status, a.honest_cost) == (b.defence, b.status, b.honest_cost)
-        assert abs(a.queries - b.queries) <= SENTINELS
-        assert (a.error is None) == (b.error is None)
-        assert a.error is None or np.isclose(a.error, b.error, rtol=1e-6, atol=1e-10)
+        assert (a.queries, a.total_queries, a.error, a.check_error) == (b.queries, b.total_queries, b.error, b.check_error)
     lost = 0
     for journal in folder.glob("*.sqlite"):
         with sqlite3.connect(journal) as db:

@@ -117,6 +117,7 @@ def run_cell(opener: Opener, defence: Defence, sample: Sample, *, budget: int, s
                 budget=min(budget, defence.quota or budget),
                 journal=None if folder is None else folder / f"{defence.slug}.sqlite",
                 seed=seed,
+                entropy=seed,
                 on_failure="return",
             )
     except JournalError:

@@ -1,0 +1,139 @@
+"""One head: error bars of every block, faint and loud biases, and what is not asked where it is known."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unsoftmax.learners.one_head import OneHeadLearner
+from unsoftmax.learners.one_head.learner import price
+from unsoftmax.learners.one_head.positions import is_causal
+from unsoftmax.learners.one_head.scores import copies, log_weights
+from unsoftmax.models import Attention
+from unsoftmax.oracles import CallableOracle, Metered
+from unsoftmax.oracles.base import Wrapper, in_parts
+from unsoftmax.symmetry import distance
+
+
+def run(head, seed=0, **settings):
+    oracle = Metered(CallableOracle(head, width=head.width))
+    return OneHeadLearner(**settings).run(oracle, rng=np.random.default_rng(seed)), oracle
+
+
+def random_head(rng, width, rank=None, outputs=None):
+    W = rng.normal(size=(width, width)) / np.sqrt(width)
+    if rank is not None:
+        W = rng.normal(size=(width, rank)) @ rng.normal(size=(rank, width)) / np.sqrt(width * rank)
+    return W, rng.normal(size=width if outputs is None else (width, outputs))
+
+
+@given(width=st.integers(2, 10), seed=st.integers(0, 2**32 - 1), c=st.booleans(), b=st.booleans())
+def test_every_block_has_error_bars_of_its_shape_that_hold_the_truth(width, seed, c, b):
+    rng = np.random.default_rng(seed)
+    W, v = random_head(rng, width)
+    head = Attention.single(W, v, c=rng.normal(size=width) if c else None, b=float(rng.normal()) if b else 0.0)
+    found, _ = run(head)
+    for name in ("W", "V", "c", "b"):
+        bars, got, true = (np.asarray(getattr(x, name)) for x in (found.bounds, found.model, head))
+        assert bars.shape == got.shape
+        assert np.isfinite(bars).all()
+        if name != "W" or width < 6:  # error bars of W are typical errors, one in twenty lies outside
+            assert np.all(np.abs(got - true) <= bars + 1e-300)
+        else:
+            assert np.mean(np.abs(got - true) <= bars) > 0.8
+
+
+def test_scores_that_are_zero_are_known_exactly():
+    found, _ = run(Attention.single(np.zeros((4, 4)), np.arange(1.0, 5.0)))
+    assert not found.model.W.any()
+    assert not found.bounds.W.any()
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-5, 1.0, 1e3, 1e6])
+def test_a_query_bias_of_any_size_is_found(size):
+    rng = np.random.default_rng(7)
+    W, v = random_head(rng, 6)
+    c = size * rng.normal(size=6)
+    found, oracle = run(Attention.single(W, v, c=c))
+    assert np.linalg.norm(found.model.c - c) <= 1e-9 * np.linalg.norm(c)
+    assert oracle.spent <= 6 * 6 + 2 * 6 + 40
+
+
+@pytest.mark.parametrize(("width", "rank"), [(32, 2), (64, 4), (40, 40)])
+def test_a_rank_that_is_told_is_not_searched_for(width, rank):
+    head = Attention.single(*random_head(np.random.default_rng(width), width, rank))
+    told, with_rank = run(head, rank=rank)
+    found, without_rank = run(head)
+    assert max(distance(told.model, head), distance(found.model, head)) < 1e-12
+    bill = sum(queries for _, queries, _ in price(width, rank=rank))
+    assert bill <= with_rank.spent <= bill + 8
+    assert with_rank.spent <= without_rank.spent
+
+
+@pytest.mark.parametrize("outputs", [1, 3, 8])
+def test_the_price_is_the_bill(outputs):
+    head = Attention.single(*random_head(np.random.default_rng(outputs), 24))
+    if outputs > 1:
+        W, V = random_head(np.random.default_rng(outputs), 24, outputs=outputs)
+        head = Attention(W[None], V[None])
+    _, oracle = run(head, rank=24)
+    listed = price(24, outputs=outputs, rank=24)
+    assert [name for name, _, _ in listed] == ["values", "query bias", "scale", "columns", "rows"]
+    assert abs(oracle.spent - sum(queries for _, queries, _ in listed)) <= 8
+    columns = {name: (queries, tokens) for name, queries, tokens in listed}["columns"]
+    assert columns[1] == columns[0] * (outputs + copies(outputs))
+
+
+@given(width=st.integers(1, 12), seed=st.integers(0, 2**32 - 1), causal=st.booleans(), loud=st.sampled_from([0.1, 1.0]))
+def test_a_causal_mask_is_seen(width, seed, causal, loud):
+    rng = np.random.default_rng(seed)
+    W, V = random_head(rng, width, outputs=width)
+    head = Attention((loud * W)[None], V[None])
+    oracle = CallableOracle(lambda X: head(X, positions="all", causal=causal), width=width)
+    assert is_causal(oracle, V, np.zeros(width), 2.0**-10, rng) == causal
+
+
+def test_keys_without_any_weight_are_saturated_and_not_unknown():
+    worth = np.array([[1.0, 0.0], [0.0, 1.0]])
+    own = np.array([-1.0, -1.0])
+    one, other = log_weights(worth[None], own[None], worth[:1])[0]  # the whole weight on the first key
+    assert one == np.inf
+    assert other == np.inf  # it and the last token have none: nothing is known of their ratio
+    even = log_weights(worth[None], own[None], (worth.sum(axis=0) + own)[None] / 3)[0]
+    assert np.allclose(even, 0.0, atol=1e-15)
+
+
+class Parted:
+    """An oracle that answers request by request."""
+
+    width = 2
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __call__(self, sequences):
+        return self.inner(sequences)
+
+    def parts(self, sequences, before):
+        for start in range(0, len(sequences), 2):
+            before(start, len(sequences[start : start + 2]))
+            yield start, self.inner(sequences[start : start + 2])
+
+
+def test_wrappers_that_change_nothing_are_looked_through():
+    X = np.arange(10.0).reshape(5, 1, 2)
+    plain = CallableOracle(lambda S: S[:, -1].sum(axis=1), width=2)
+    for oracle, cuts in (
+        (plain, [(0, 5)]),
+        (Wrapper(plain), [(0, 5)]),
+        (Wrapper(Wrapper(Parted(plain))), [(0, 2), (2, 2), (4, 1)]),
+    ):
+        begun, parts = [], []
+        for start, answers in in_parts(oracle, X, lambda start, count, begun=begun: begun.append((start, count))):
+            parts.append((start, answers))
+            assert begun[len(parts) - 1][0] == start  # an intent is written down before its answer comes
+        assert begun == cuts
+        assert np.array_equal(np.concatenate([answers for _, answers in parts]), plain(X))
+    metered = Metered(Parted(plain))  # counting changes something: it must not be passed by
+    assert [start for start, _ in in_parts(metered, X, lambda start, count: None)] == [0]
+    assert metered.spent == 5

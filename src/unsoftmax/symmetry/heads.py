@@ -70,3 +70,11 @@ def _ordering(W: Floats, c: Floats, leading: Floats) -> tuple[Floats, ...]:
 
 def _pick(model: Attention, W: Floats, V: Floats | None, c: Floats) -> Attention:
     return Attention(W, V, c if model.has_c else None, model.b if model.has_b else None)
+
+
+def head_gap(model: Attention) -> float:
+    """Smallest distance between the (W, c) of two heads, relative to the larger of them."""
+    scores = np.concatenate([model.W.reshape(model.heads, -1), model.c], axis=1)
+    sizes = np.maximum(np.linalg.norm(scores, axis=1), np.finfo(float).tiny)
+    gaps = [float(np.linalg.norm(scores[i] - scores[j]) / max(sizes[i], sizes[j])) for i in range(model.heads) for j in range(i)]
+    return min(gaps, default=np.inf)

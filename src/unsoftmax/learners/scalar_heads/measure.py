@@ -216,6 +216,15 @@ def improve(heads: Heads, readings: dict[int, Readings], *, biased: bool) -> Hea
     return Heads(scores, heads.values)
 
 
+def contradiction(heads: Heads, head: int, taken: Readings) -> float:
+    """How far the scores read of a head are from those it has now; infinite where a response lies beyond its levels."""
+    u, x, responses = taken.flat()
+    low = heads.others([head], u, x)
+    read = log_odds(responses - low, low + u @ heads.values[head] - responses)
+    own = np.einsum("nd,de,ne->n", u, heads.scores[head], np.column_stack([x, np.ones(len(x))]), optimize=True)
+    return float(np.nan_to_num(np.abs(read - own), nan=np.inf).max())
+
+
 def expected_error(heads: Heads, head: int, taken: Readings, rounding: float, *, biased: bool, rng: np.random.Generator) -> Floats:
     """Error of ``[W | c]`` to expect from answers with relative ``rounding``, by one simulated draw."""
     u, x, _ = taken.flat()

@@ -99,10 +99,13 @@ def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> Fl
     raise NotIdentifiableError("Two heads lie so close together that no step keeps one on while the other is off.")
 
 
-def read_values_again(pairs: Pairs, heads: Heads, *, rng: np.random.Generator, reach: float, biased: bool) -> Heads:
+def read_values_again(
+    pairs: Pairs, heads: Heads, *, rng: np.random.Generator, reach: float, biased: bool, within: float = 1e-6
+) -> Heads:
     """All V once more, now that every pattern can be foretold at any step: along the axes, without small differences.
 
-    ``(heads - 1) * width`` questions; heads stay as they are where no set of patterns tells them apart.
+    ``(heads - 1) * width`` questions; heads stay as they are where no set of patterns tells them apart, or where what is read is
+    not ``within`` that of what was known, relative: then a pattern was not as foretold.
     """
     count, width = heads.values.shape
     steps, tokens, spans = [], [], []
@@ -128,7 +131,7 @@ def read_values_again(pairs: Pairs, heads: Heads, *, rng: np.random.Generator, r
     for i, span in enumerate(np.split(np.arange(len(u)), np.cumsum(spans)[:-1])):
         rows = np.concatenate([np.ones((1, count)), on[span]])
         values[:, i] = np.linalg.solve(rows, np.append(pairs.total[i], responses[span] / u[span, i]))
-    close = np.linalg.norm(values - heads.values, axis=1) <= 1e-6 * np.linalg.norm(heads.values, axis=1)
+    close = np.linalg.norm(values - heads.values, axis=1) <= within * np.linalg.norm(heads.values, axis=1)
     return Heads(heads.scores, values) if close.all() else heads
 
 

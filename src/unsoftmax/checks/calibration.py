@@ -76,8 +76,10 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
     largest = float(np.abs(asked.combined).max())
     if asked.first != asked.second:
         noise = asked.spread if asked.affine else asked.null_spread
+        # a short number format limits how large answers may get, whatever the noise
+        formats = [2.0**-bits for bits in MANTISSA.values() if (asked.all == _to_bits(asked.all, bits)).all()]
         return Calibration(
-            Floor("noisy", absolute=noise, fresh=True),
+            Floor("noisy", absolute=noise, relative=max([2.0**-50, *formats]), fresh=True),
             affine=asked.affine,
             batch_size=asked.batch_size,
             summary=f"every answer carries fresh noise of about {noise:.2g}",
@@ -150,6 +152,8 @@ def _ask(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> _A
     line = np.stack([NULL_STEPS, np.ones(len(NULL_STEPS))], axis=1)
     null_fit = np.linalg.lstsq(line, null, rcond=None)[0]
     null_spread = float(np.sqrt(np.sum((null - line @ null_fit) ** 2) / (len(line) - 2)))
+    step = 10.0 ** -max(_decimals(np.concatenate([combined, null])))
+    null_spread = max(null_spread, step / np.sqrt(12))  # near a zero all answers may happen to be rounded to the same number
     # noise is the same everywhere; the curvature of a network behind shows far off and vanishes over steps of 1/256
     affine = not (null_spread < SMOOTH * spread and spread > 1e-6 * float(np.abs(combined).max()))
     batch_size = float(np.abs(again - first).max()) if first == second else 0.0
@@ -229,6 +233,11 @@ def _rounded(asked: _Asked, dependent: bool) -> Calibration | None:
         floor = Floor("digits", relative=0.5 * 10.0 ** (1 - n), batch=dependent)
         return Calibration(floor, cast=True, digits=n, batch_size=asked.batch_size, summary=f"answers are rounded to {n} digits")
     return None
+
+
+def _decimals(values: Floats) -> list[int]:
+    """Number of decimals of each value that is not 0."""
+    return [max(0, -_decimal(value, False)[1]) for value in values if value != 0] or [0]
 
 
 def _decimal(value: float, single: bool) -> tuple[int, int]:

@@ -210,7 +210,7 @@ def check_one_head(
 def _fresh(v: Floats, length: int, norm: float, rng: np.random.Generator) -> Floats:
     """One sequence ``(length, width)``: a loud one, or for negative lengths one of random tokens half as long."""
     if length > 0:
-        return loud_sequences(v / np.linalg.norm(v), rng, count=1, length=length, norm=norm)[0]
+        return np.asarray(loud_sequences(v / np.linalg.norm(v), rng, count=1, length=length, norm=norm)[0])
     return of_norm(rng.normal(size=(-length, len(v))), norm / 2)
 
 

@@ -38,6 +38,7 @@ from unsoftmax.learners.noisy.stages import (
     find_norm,
     fit_values,
     is_loud,
+    lack_of_fit,
     likely_ridge,
     refitted,
     shrunk,
@@ -61,6 +62,7 @@ MAX_ROUNDS = 12  # of further questions while W is not known; each may ask three
 GROWTH = 4
 CLOSE_CALL = 0.7  # of the queries that the limit must hold for a further round
 ROOM = 0.7  # of the questions that tell one head from several there must be room for
+SHORT = 0.3  # of the longest tokens
 UNSURE = 1.5  # more queries are named where not even the values are known
 LOUD_COLUMNS = 0.1  # noise in units of the largest answers, from which on columns would be blurred anyhow
 BLURRED = 0.2  # of the largest singular value: columns with more noise than that show no rank
@@ -341,7 +343,25 @@ class _Run:
                 return learned
             self.asked.append(ask_recentred(self.oracle, head, max(1, total - self.spent), self.norm, self.copies, self.rng))
             head, errors = simplest(self.refitted(head), joined(self.asked))
+        rescued = self.rescued(head, total)
+        if rescued is not head:
+            head, errors = simplest(rescued, joined(self.asked))
         return packed(*self.resolved(head, errors, total))
+
+    def rescued(self, head: Head, total: int) -> Head:
+        """Where the fit got lost among steep scores and queries are left: one from short tokens, whose scores are small."""
+        probes, count = joined(self.asked), 2 * (self.width**2 + self.width)
+        found, expected = lack_of_fit(head, probes, self.noise, self.settings.floor)
+        if self.ridge or found <= expected or self.spent + count > self.most(total):
+            return head
+        phase(self.oracle, "short tokens")
+        parts = ask_pilot(self.oracle, self.head, count, self.noise, SHORT * self.norm, self.copies, self.rng)
+        self.asked += parts
+        short = joined([probes[probes.single], *parts])
+        return min(
+            (fit(start, joined(self.asked)) for start in (head, fit(started(self.head, short, self.noise), short))),
+            key=lambda guess: lack_of_fit(guess, joined(self.asked), self.noise, self.settings.floor)[0],
+        )
 
     def resolved(self, head: Head, errors: Errors, total: int) -> tuple[Head, Errors]:
         """More questions while W is not known and the limit allows; refuses what stays unknown, and what is not one head."""

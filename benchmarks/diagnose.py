@@ -1,82 +1,178 @@
-"""Diagnose the zoo of tests/zoo.py at random sizes: who is taken for what, at which price.
+"""Diagnose two zoos at random sizes: who is taken for what, which statements are wrong, at which price.
 
-python benchmarks/diagnose.py                  # 10 per inside kind, 4 per outside kind, three precisions
-python benchmarks/diagnose.py --quick          # 2 and 1, float64 only
+The first zoo is tests/zoo.py, the second one benchmarks/second_zoo.py, drawn by other laws.
+
+python benchmarks/diagnose.py                               # both zoos, three precisions, 10 per inside kind, 4 per outside kind
+python benchmarks/diagnose.py --quick                       # 2 and 1, float64 only
+python benchmarks/diagnose.py --recover 3000 --inside 0     # also `recover` with that budget: it must not succeed on outsiders
+python benchmarks/diagnose.py --bill --zoo first            # what recovery costs against what the diagnosis foretold
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.zoo import INSIDE, OUTSIDE, exhibit
+import second_zoo
+from tests import zoo
 
-from unsoftmax.checks.diagnosis import diagnose_oracle
-from unsoftmax.oracles import CallableOracle
+import unsoftmax as us
+from unsoftmax.checks.diagnosis import Diagnosis
+
+KINDS = {"float64": "exact", "float32": "float32", "6 decimals": "rounded"}
+
+
+@dataclass
+class Tally:
+    """Counts over many targets."""
+
+    right: int = 0
+    total: int = 0
+    false_inside: int = 0
+    outsiders: int = 0
+    dear: int = 0
+    crashes: int = 0
+    statements: int = 0
+    wrong: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    misses: list[str] = field(default_factory=list)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--zoo", nargs="*", choices=["first", "second"], default=["first", "second"])
     parser.add_argument("--inside", type=int, default=10, help="targets per inside kind")
     parser.add_argument("--outside", type=int, default=4, help="targets per outside kind")
     parser.add_argument("--seed", type=int, default=10_000, help="first seed")
-    parser.add_argument("--answers", nargs="*", default=["float64", "float32", "6 decimals"])
+    parser.add_argument("--kinds", default="", help="only kinds whose name holds this")
+    parser.add_argument("--answers", nargs="*", default=list(KINDS))
+    parser.add_argument("--recover", type=int, default=0, metavar="BUDGET", help="also recover outsiders with this budget")
+    parser.add_argument("--bill", action="store_true", help="also recover insiders and compare with the bill")
     options = parser.parse_args()
     if options.quick:
         options.inside, options.outside, options.answers = 2, 1, ["float64"]
-    false_inside = 0
-    for answers in options.answers:
-        false_inside += confusion(answers, options)
-    print(f"outside targets called inside, in all: {false_inside}")
-    return 1 if false_inside else 0
+    warnings.simplefilter("ignore")
+    bad = 0
+    for which in options.zoo:
+        for answers in options.answers:
+            bad += confusion(which, answers, options)
+    return 1 if bad else 0
 
 
-def confusion(answers: str, options: argparse.Namespace) -> int:
-    print(f"\n### {answers}, seeds from {options.seed}\n")
-    print("| kind | right | heads right | verdicts | queries - 4d | CPU s |")
-    print("|---|---|---|---|---|---|")
-    right = total = false_inside = dear = named = outsiders = 0
-    for name in [*INSIDE, *OUTSIDE]:
-        count = options.inside if name in INSIDE else options.outside
-        if not count:
+def show(which: str, name: str, seed: int, answers: str) -> Any:
+    """The target ``name`` of a zoo."""
+    return zoo.exhibit(name, seed, answers=answers) if which == "first" else second_zoo.creature(name, seed, answers=answers)
+
+
+def confusion(which: str, answers: str, options: argparse.Namespace) -> int:
+    """Print one table; returns the number of outsiders called inside or recovered."""
+    inside, outside = (zoo.INSIDE, zoo.OUTSIDE) if which == "first" else (second_zoo.INSIDE, second_zoo.OUTSIDE)
+    print(f"\n### {which} zoo, {answers}, seeds from {options.seed}\n")
+    print("| kind | right | heads right | verdicts | queries - 4d | CPU s |\n|---|---|---|---|---|---|")
+    tally, recovered = {True: Tally(), False: Tally()}, 0
+    for name in [*inside, *outside]:
+        count = options.inside if name in inside else options.outside
+        if not count or options.kinds not in name:
             continue
         verdicts: Counter[str] = Counter()
-        prices, good, counted, heads_right, heads_known = [], 0, 0, 0, 0
-        start = process_time()
+        part, prices, heads_right, heads_known = tally[name in inside], [], 0, 0
+        before, started = part.right, len(part.seconds)
         for seed in range(options.seed, options.seed + count):
-            shown = exhibit(name, seed, answers=answers)
-            result = diagnose_oracle(CallableOracle(shown.target, width=shown.width), rng=np.random.default_rng(seed))
-            counted += 1
+            shown = show(which, name, seed, answers)
+            start = process_time()
+            part.total += 1
+            try:
+                result = us.diagnose(shown.target, width=shown.width, seed=seed)
+            except Exception as error:  # a crash is a finding
+                part.crashes += 1
+                part.misses.append(f"{name}, seed {seed}, d {shown.width}: {type(error).__name__}: {str(error)[:80]}")
+                continue
+            part.seconds.append(process_time() - start)
             fits = result.family == shown.family if shown.inside else not result.inside
-            good += fits
-            false_inside += result.inside and not shown.inside
+            part.right += fits
+            part.false_inside += result.inside and not shown.inside
+            if not fits:
+                part.misses.append(f"{name}, seed {seed}, d {shown.width}: {result.family}: {result.reason}")
             if shown.heads is not None and fits:
                 heads_known += 1
                 heads_right += result.heads == shown.heads
-            if not shown.inside:
-                outsiders += 1
-                named += shown.word.lower() in (result.family + result.reason).lower()
+            check_statements(shown, result, answers, part, f"{name}, seed {seed}, d {shown.width}")
             verdicts[result.family] += 1
             prices.append(result.queries - 4 * shown.width)
-            dear += result.queries > 200 + 4 * shown.width
-        right, total = right + good, total + counted
+            part.dear += result.queries > 200 + 4 * shown.width
+            if options.recover and not shown.inside:
+                recovered += succeeds(shown, seed, options.recover, part)
+            if options.bill and fits and shown.inside:
+                compare_bill(shown, seed, result)
         words = ", ".join(f"{verdict} {n}" for verdict, n in verdicts.most_common())
         heads = f"{heads_right}/{heads_known}" if heads_known else ""
-        seconds = (process_time() - start) / counted
-        print(f"| {name} | {good}/{counted} | {heads} | {words} | {min(prices)}..{max(prices)} | {seconds:.2f} |", flush=True)
-    print(
-        f"\n{answers}: right {right}/{total} ({100 * right / total:.1f}%), outside called inside {false_inside}, "
-        f"outside named as expected {named}/{outsiders}, over 200 + 4d {dear}"
-    )
-    return false_inside
+        seconds = np.mean(part.seconds[started:] or [0.0])
+        span = f"{min(prices)}..{max(prices)}" if prices else ""
+        print(f"| {name} | {part.right - before}/{count} | {heads} | {words} | {span} | {seconds:.2f} |", flush=True)
+    for title, part in (("inside", tally[True]), ("outside", tally[False])):
+        if part.total:
+            print(f"\n{which} zoo, {answers}, {title}: right {part.right}/{part.total}, ", end="")
+            print(f"called inside {part.false_inside}, " if title == "outside" else "", end="")
+            print(f"crashes {part.crashes}, over 200 + 4d {part.dear}, CPU median {np.median(part.seconds):.2f} s, ", end="")
+            print(f"95% {np.quantile(part.seconds, 0.95):.2f} s, largest {max(part.seconds):.2f} s; ", end="")
+            print(f"{part.statements} statements, wrong: {dict(part.wrong) or 'none'}")
+            print("".join(f"\n- {miss}" for miss in part.misses))
+    if options.recover:
+        print(f"recover with a budget of {options.recover}: {recovered} successes on outsiders (must be 0)")
+    return tally[False].false_inside + recovered
+
+
+def check_statements(shown: Any, result: Diagnosis, answers: str, part: Tally, where: str) -> None:
+    """Compare what the diagnosis says besides the family with what is known; None says nothing and is not counted."""
+    told = {"number type": KINDS[answers]}
+    said: dict[str, Any] = {"number type": result.floor.kind}
+    if answers == "6 decimals":
+        told["step"], said["step"] = 1e-6, result.floor.step
+    if shown.inside and result.inside:
+        for name, value in getattr(shown, "facts", {}).items():
+            if getattr(result, name) is not None or name in ("causal", "outputs"):
+                told[name], said[name] = value, getattr(result, name)
+    if not shown.inside and result.floor.kind in ("noisy", "rounded") and answers == "float64":
+        return  # dropout is noise, and labels are rounded
+    for name, value in told.items():
+        part.statements += 1
+        if said[name] != value:
+            part.wrong[name] += 1
+            part.misses.append(f"{where}: says {name} = {said[name]!r}, but it is {value!r}")
+
+
+def succeeds(shown: Any, seed: int, budget: int, part: Tally) -> bool:
+    """Whether ``recover`` reports a success on an outsider."""
+    try:
+        recovery = us.recover(shown.target, width=shown.width, seed=seed, budget=budget, on_failure="return")
+    except Exception as error:
+        part.crashes += 1
+        part.misses.append(f"recover {shown.name}, seed {seed}, d {shown.width}: {type(error).__name__}: {str(error)[:80]}")
+        return False
+    if recovery.status.success:
+        part.misses.append(f"RECOVERED {shown.name}, seed {seed}, d {shown.width}: {recovery.status.name}, {recovery.check}")
+    return bool(recovery.status.success)
+
+
+def compare_bill(shown: Any, seed: int, result: Diagnosis) -> None:
+    """Print what recovery really asked beside what the bill says."""
+    assert result.bill is not None
+    recovery = us.recover(shown.target, width=shown.width, seed=seed, on_failure="return", budget=60_000)
+    low, high = result.bill.low, result.bill.high
+    fits = low is None or high is None or low <= recovery.queries <= high
+    asked = f"asked {recovery.queries}, {recovery.status.name}"
+    print(f"  bill {shown.name}, d {shown.width}: {low} to {high}, {asked} {'' if fits else 'OFF'}")
 
 
 if __name__ == "__main__":

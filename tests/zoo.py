@@ -202,6 +202,11 @@ def relu_network_one_token(p: Parts) -> Target:
     return answer
 
 
+def first_token_network(p: Parts) -> Target:
+    net = p.network(p.d, None)
+    return lambda X: net(X[:, 0].astype(p.dtype))
+
+
 # --------------------------------------------------------------------------------------------------------------- outside
 
 
@@ -477,11 +482,6 @@ def relu_then_mean(p: Parts) -> Target:
     return lambda X: net(X.astype(p.dtype)).mean(axis=1)
 
 
-def first_token_network(p: Parts) -> Target:
-    net = p.network(p.d, None)
-    return lambda X: net(X[:, 0].astype(p.dtype))
-
-
 def two_heads_then_gelu(p: Parts) -> Target:
     return behind(p, "gelu", heads=2)
 
@@ -579,6 +579,7 @@ INSIDE: dict[str, tuple[str, Callable[[Parts], Any], int | None]] = {
     "mean, then ReLU": ("transformer", mean_then_relu, 1),
     "ReLU network": ("ffn", relu_network, None),
     "ReLU network, one token only": ("ffn", relu_network_one_token, None),
+    "ReLU network, first token": ("ffn", first_token_network, None),
 }
 
 OUTSIDE: dict[str, tuple[Callable[[Parts], Target], str]] = {
@@ -620,7 +621,6 @@ OUTSIDE: dict[str, tuple[Callable[[Parts], Target], str]] = {
     "max pooling": (max_pooling, ""),
     "sum pooling": (sum_pooling, ""),
     "ReLU, then mean": (relu_then_mean, ""),
-    "first-token network": (first_token_network, ""),
     "two heads, then GELU": (two_heads_then_gelu, ""),
     "two heads, then ReLU": (two_heads_then_relu, ""),
     "GELU with residual": (gelu_residual, ""),

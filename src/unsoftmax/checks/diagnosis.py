@@ -10,7 +10,7 @@ from unsoftmax.checks.family_case import Case, DecidedError, Evidence, inconclus
 from unsoftmax.checks.family_floor import measure_floor
 from unsoftmax.checks.family_heads import several_heads
 from unsoftmax.checks.family_invariances import invariances
-from unsoftmax.checks.family_names import name_affine, name_bent
+from unsoftmax.checks.family_names import name_affine, name_bent, norm_before
 from unsoftmax.checks.family_one_head import one_head
 from unsoftmax.checks.family_one_token import Pilot, grows, ignores_length, one_token, pilot, sharp
 from unsoftmax.checks.family_piecewise import transformer
@@ -138,8 +138,9 @@ def _decide(case: Case, found: _Findings) -> tuple[str, str]:
     if not point.listens:
         case.record("earlier tokens", 0.0, 1.0, False, "Earlier tokens do not change the answer.")
         return _network(case, kind, size, "Only the last token matters")
+    if not invariances(case, kind, point.scale):
+        return _network(case, kind, size, "Only the first token matters")
     found.scale = point.scale
-    invariances(case, kind, point.scale)
     if point.hard:
         raise outside(
             "hard attention",
@@ -260,7 +261,7 @@ def _behind(case: Case, found: _Findings, point: Pilot, kind: str, size: float) 
     outcome = one_head(case, kind, point.scale, flat=point.flat)
     if outcome.passed:
         if case.coarse and ignores_length(case, point.scale):
-            raise name_bent(case, point.scale, kind)
+            raise norm_before()
         found.heads = 1
         if kind == "smooth":
             return (

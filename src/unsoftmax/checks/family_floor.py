@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.checks.family_case import Case, inconclusive, outside
+from unsoftmax.checks.family_case import Case, DecidedError, inconclusive, outside
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Floats
 from unsoftmax.results import Floor
 
 FLOAT64 = 2.0**-50  # a handful of roundings; measured noise may be smaller by luck
 FLOAT32 = 2.0**-22
+SURPRISE = 24.0  # bits by which answers must be rounder than chance before they are called rounded
 TINY = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
 
 
@@ -22,7 +23,12 @@ def measure_floor(case: Case) -> None:
     """
     case.begin("floor")
     seen = [_shapes(case)]
-    jitter, sigma = _repeat(case, seen)
+    try:
+        jitter, sigma = _repeat(case, seen)
+    except DecidedError:
+        kind, absolute, step = _grid(np.concatenate([a.ravel() for a in seen]))
+        case.floor = Floor(kind=kind, absolute=absolute, step=step if kind == "rounded" else None, fresh=True)
+        raise
     kind, absolute, step = _grid(np.concatenate([a.ravel() for a in seen]))
     noise, lines, bends = _number_noise(case, absolute, sigma)
     seen += lines
@@ -58,8 +64,11 @@ def _words(floor: Floor) -> str:
 def _shapes(case: Case) -> Floats:
     scale = case.cap(1.0, 1.5)
     tokens = scale * case.draw(2, 4)
-    single = case.oracle(tokens[:, :1].copy())
     case.asked += 2
+    try:
+        single = case.oracle(tokens[:, :1].copy())
+    except TargetError as error:
+        raise _other_length(case, scale, error) from error
     answers = [single[:, -1] if single.ndim == 3 else single.reshape(2, -1)]
     try:
         four = case.oracle(tokens[:1].copy())
@@ -78,6 +87,20 @@ def _shapes(case: Case) -> Floats:
     kind = "at all positions" if case.everywhere else ("scalar" if case.outputs is None else f"vectors of {case.outputs}")
     case.record("shape", float(case.outputs or 1), 0.0, True, f"Answers are {kind}.")
     return np.concatenate([a[:, : answers[0].shape[1]] for a in answers])
+
+
+def _other_length(case: Case, scale: float, error: TargetError) -> Exception:
+    """The target fails on one token: the verdict if it takes another length, else the failure itself (up to 11 queries)."""
+    for length in (2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 64):
+        try:
+            case.ask(scale * case.draw(1, length))
+        except TargetError:
+            continue
+        return outside(
+            "fixed length",
+            f"The target fails on one token but takes {length}: a network on a fixed number of tokens, or one that pools.",
+        )
+    return error
 
 
 def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
@@ -133,7 +156,9 @@ def _grid(values: Floats) -> tuple[str, float, float | None]:
     narrow = bool(np.all(values.astype(np.float32) == values))
     for places in range(7 if narrow else 12):
         rounded = np.round(values, places)
-        if np.all((rounded.astype(np.float32) if narrow else rounded) == values):
+        spacing = np.spacing(np.abs(values).astype(np.float32) if narrow else np.abs(values)).astype(np.float64)
+        surprise = np.log2(np.maximum(10.0**-places / spacing, 1.0)).sum()  # bits: large numbers have few decimals anyway
+        if surprise >= SURPRISE and np.all((rounded.astype(np.float32) if narrow else rounded) == values):
             return "rounded", 0.5 * 10.0**-places, 10.0**-places
     if np.all(_bfloat16(values) == values):
         return "bfloat16", 0.0, None
@@ -175,9 +200,9 @@ def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, lis
         noises.append(3 * spread / size if spread > 2 * absolute else 0.0)  # rounding is booked as such
         far, near = (answers[8] - answers[0]) / 128, (answers[7] - answers[0]) / 7
         floor = absolute + sigma + (noises[-1] + FLOAT64) * size
-        steep = np.abs(far) * 7 > 20 * floor
-        if steep.any():
-            bends.append(float((np.abs(near - far)[steep] / np.abs(far)[steep]).max()))
+        slope = float(np.abs(far).max())
+        if slope * 7 > 20 * floor:
+            bends.append(float(np.abs(near - far).max()) / slope)  # of the steepest output: saturated weights bend the others
         if len(noises) == 2 and max(noises) <= 30 * min(noises) + FLOAT64:
             break
     noise = sorted(noises)[len(noises) // 2] if len(noises) == 3 else max(noises, default=0.0)

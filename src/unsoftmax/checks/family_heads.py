@@ -10,9 +10,13 @@ from unsoftmax.checks.family_case import Case
 from unsoftmax.models import Floats
 
 FIT, CHECK, FAR = 44, 7, 6
-MOST_SCALAR = 5
+MOST_SCALAR = 6
 MOST_VECTOR = 16
-STARTS = 60  # per head
+GRID = 101  # of the scan, each way
+COARSE = 61  # of the places for one more head
+BRANCHES = 8  # fits with one head less that are grown
+SPOTS = 6  # places for the new head, for each of them
+RANDOM = 40  # random starts per head
 LARGEST = 1.5  # largest factor of the steps, as a power of two
 
 
@@ -68,9 +72,8 @@ def several_heads(case: Case, scale: float) -> Heads:
     far_noise = case.noise(answers, single)
     counts = _counts(Y[:FIT], noise)
     best = Heads(None, np.inf, np.inf)
-    limit = (
-        8 if case.floor.absolute else 4
-    )  # floors: rounding errors are uniform and add up, number noise is measured at three deviations
+    # floors: rounding errors add up over the one-token answers, and float32 layers round numbers larger than their answers
+    limit = 8 if case.coarse else 4
     fewer: Floats | None = None
     for heads in counts:
         found = _fit(design.rows(slice(FIT)), Y[:FIT], heads, case.rng, noise, fewer)
@@ -110,24 +113,24 @@ def several_heads(case: Case, scale: float) -> Heads:
 
 
 def _unsaturated(case: Case, scale: float) -> float:
-    """The scale, or a smaller one where the response to unequal weights still grows faster than the tokens (10 queries, or 16).
+    """The scale, or a smaller one where the response to unequal weights still grows faster than the tokens (10 to 22 queries).
 
     Values of several heads that cancel can mislead the pilot; a saturated response is proportional to the tokens.
     """
     scale = case.cap(scale, 3.0)
     pairs = case.draw(3, 2)
     single = case.ask(scale * np.concatenate([pairs[:, 0], np.zeros((1, case.width))])[:, None])
-    for _ in range(2):
+    for _ in range(3):
         grid = np.array([1.0, 0.5])
         sequences = np.array([[s * scale * np.array([x + u, x - u, x]) for x, u in pairs] for s in grid])
         answers = case.ask(sequences.reshape(-1, 3, case.width)).reshape(2, 3, -1)
         odd = np.abs(answers - single[3] - grid[:, None, None] * (single[:3] - single[3])).max(axis=2).sum(axis=1)
         if odd[0] > 6 * odd[1]:  # 8 where scores are small: longer tokens separate the heads better
             return case.cap(2 * scale, 3.0)
-        if odd[0] > 2.8 * odd[1]:  # 4 where a bias makes the scores, 2 where they are saturated
+        if odd[0] > 2.5 * odd[1]:  # 4 where a bias makes the scores, 2 where they are saturated
             break
-        scale /= 5
-        single[:3] = single[3] + (single[:3] - single[3]) / 5
+        scale /= 2.5
+        single[:3] = single[3] + (single[:3] - single[3]) / 2.5
     return scale
 
 
@@ -167,18 +170,53 @@ class Fit:
 
 
 def _fit(design: Design, Y: Floats, heads: int, rng: np.random.Generator, noise: float, fewer: Floats | None) -> Fit:
-    """Best fit of a number of heads: from a scan for vector answers, from random starts for scalar ones."""
-    starts: Floats | None = None
+    """Best fit of a number of heads: from a scan for vector answers, one head more than before for scalar ones."""
     if 1 < Y.shape[1] >= heads:
-        starts = _scan(design, Y, heads)
-    if starts is None:
-        many = STARTS * heads
-        starts = rng.normal(size=(many, heads, 2)) * 2.0 ** rng.uniform(-3.0, 2.5, size=(many, 1, 1))
-        if fewer is not None:  # one head more than what fitted best so far
-            grown = np.repeat(fewer, 8, axis=0)
-            extra = rng.normal(size=(len(grown), 1, 2)) * 2.0 ** rng.uniform(-3.0, 2.5, size=(len(grown), 1, 1))
-            starts = np.concatenate([starts, np.concatenate([grown, extra], axis=1)])
+        found = _scan(design, Y, heads)
+        if len(found) >= heads:
+            first = _descend(design, Y, found[None, :heads], noise)
+            if first.worst <= 4 * noise or len(found) == heads:
+                return first
+            spare = found[heads : 2 * heads]
+            swapped = np.array(
+                [np.vstack([np.delete(found[:heads], h, axis=0), other]) for other in spare[:, None] for h in range(heads)]
+            )
+            return min(first, _descend(design, Y, swapped, noise), key=lambda fit: fit.worst)
+    starts = rng.normal(size=(RANDOM * heads, heads, 2)) * 2.0 ** rng.uniform(-3.0, 2.5, size=(RANDOM * heads, 1, 1))
+    if fewer is None:
+        fewer = np.zeros((1, 0, 2))
+    if fewer.shape[1] == heads - 1:
+        starts = np.concatenate([starts, _grown(design, Y, fewer)])
     return _descend(design, Y, starts, noise)
+
+
+def _grown(design: Design, Y: Floats, fewer: Floats) -> Floats:
+    """Each of the better fits with one head less, and one more head where it explains most of what is left."""
+    axis = np.sinh(np.linspace(-3.6, 3.6, COARSE)) * 0.8
+    height, pace = (g.ravel() for g in np.meshgrid(axis, axis, indexing="ij"))
+    shares = design.shares(height, pace)[0]
+    starts = []
+    for theta in fewer[:BRANCHES]:
+        rest, atoms = Y, shares
+        if len(theta):
+            basis = np.linalg.qr(design.shares(theta[:, 0], theta[:, 1])[0].T)[0]
+            rest = Y - basis @ (basis.T @ Y)
+            atoms = shares - (shares @ basis) @ basis.T
+        size = (atoms**2).sum(axis=1)
+        gain = ((atoms @ rest) ** 2).sum(axis=1) / np.maximum(size, 1e-12 * (shares**2).sum(axis=1))
+        spots = _peaks(gain.reshape(COARSE, COARSE))[:SPOTS]
+        for a, b in spots:
+            starts.append(np.vstack([theta, [[axis[a], axis[b]]]]))
+    return np.array(starts)
+
+
+def _peaks(values: Floats) -> Floats:
+    """Where a map is larger than at its eight neighbours, highest first."""
+    a, b = values.shape
+    padded = np.pad(values, 1, constant_values=-np.inf)
+    around = np.max([padded[1 + i : a + 1 + i, 1 + j : b + 1 + j] for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j], axis=0)
+    spots = np.argwhere(values >= around)
+    return np.asarray(spots[np.argsort(-values[spots[:, 0], spots[:, 1]], kind="stable")])
 
 
 def _prune(design: Design, Y: Floats, found: Fit, noise: float, limit: float) -> Fit:
@@ -200,11 +238,11 @@ def _descend(design: Design, Y: Floats, starts: Floats, noise: float) -> Fit:
     for step in range(160):
         current, cost, damping = _improve(design, Y, current, cost, damping)
         if step % 20 == 19:
-            if cost.min() > 0.8 * before:
+            if cost.min() > 0.8 * before and np.sqrt(cost.min() / Y.size) > 20 * noise:
                 break  # stuck: a number of heads that fits is found in a few dozen steps
             before = float(cost.min())
-        if step in (10, 25, 45) and len(current) > 12:
-            keep = np.argsort(cost, kind="stable")[: max(12, len(current) // 3)]
+        if step in (5, 10, 20, 40) and len(current) > 16:
+            keep = np.argsort(cost, kind="stable")[: max(16, len(current) // 2)]
             current, cost, damping = current[keep], cost[keep], damping[keep]
         if np.sqrt(cost.min() / Y.size) <= 0.1 * noise or damping.min() > 1e12:
             break
@@ -212,7 +250,17 @@ def _descend(design: Design, Y: Floats, starts: Floats, noise: float) -> Fit:
     for _ in range(4):  # a few plain Gauss-Newton steps through QR: normal equations stop early
         theta = _polish(design, Y, theta)
     A, rest, _ = _residual(design, Y, theta)
-    return Fit(theta[0, :, 0], theta[0, :, 1], A[0], float(np.abs(rest).max()), current)
+    return Fit(theta[0, :, 0], theta[0, :, 1], A[0], float(np.abs(rest).max()), _distinct(current[np.argsort(cost, kind="stable")]))
+
+
+def _distinct(thetas: Floats) -> Floats:
+    """Without repetitions (heads in any order), the first of each kept."""
+    kept: list[Floats] = []
+    for theta in thetas:
+        ordered = theta[np.lexsort((theta[:, 1], theta[:, 0]))]
+        if all(np.abs(ordered - k).max() > 1e-3 * (1 + np.abs(k).max()) for k in kept):
+            kept.append(ordered)
+    return np.array(kept)
 
 
 def _residual(design: Design, Y: Floats, theta: Floats) -> tuple[Floats, Floats, Floats]:
@@ -265,36 +313,48 @@ def _polish(design: Design, Y: Floats, theta: Floats) -> Floats:
     return moved if _residual(design, Y, moved)[2] < cost else theta
 
 
-def _scan(design: Design, Y: Floats, heads: int) -> Floats | None:
-    """Vector answers: shares that lie in the span of the answers' columns, as MUSIC finds sources."""
+def _scan(design: Design, Y: Floats, heads: int) -> Floats:
+    """Vector answers: shares that lie in the span of the answers' columns, as MUSIC finds sources.
+
+    The map over (height, pace) is rugged where steps are long: the half of the rows with shorter steps is looked at as well.
+    """
+    gentle = np.argsort(np.abs(design.steps).max(axis=1), kind="stable")[: max(len(Y) // 2, 2 * heads + 4)]
+    found = []
+    for rows in (gentle, np.arange(len(Y))):
+        part = Design(design.steps[rows], design.copies[rows], design.t[rows])
+        span = np.linalg.svd(Y[rows], full_matrices=False)[0][:, :heads]
+        found.append(_refine(part, span, _minima(part, span, 12 * heads), 40))
     span = np.linalg.svd(Y, full_matrices=False)[0][:, :heads]
-    axis = np.sinh(np.linspace(-3.0, 3.0, 91)) * 0.8
-    height, pace = (g.ravel() for g in np.meshgrid(axis, axis, indexing="ij"))
-    miss = _miss(design, span, height, pace).reshape(91, 91)
-    padded = np.pad(miss, 1, constant_values=np.inf)
-    around = np.min([padded[1 + a : 92 + a, 1 + b : 92 + b] for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b], axis=0)
-    spots = np.argwhere(miss <= around)
-    spots = spots[np.argsort(miss[spots[:, 0], spots[:, 1]], kind="stable")][: 8 * heads]
-    points = np.column_stack([axis[spots[:, 0]], axis[spots[:, 1]]])
-    width = 0.3
-    for _ in range(60):  # pattern search on all spots at once: derivative-free, each shrinks to its own minimum
-        trial = (
-            points[:, None]
-            + width
-            * np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1], [1, -1], [-1, 1]])
-            * (0.2 + np.abs(points).max(axis=1))[:, None, None]
-        )
-        values = _miss(design, span, trial[..., 0].ravel(), trial[..., 1].ravel()).reshape(len(points), 9)
-        points = trial[np.arange(len(points)), values.argmin(axis=1)]
-        width *= 0.75
+    points = _refine(design, span, np.concatenate(found), 60)
     final = _miss(design, span, points[:, 0], points[:, 1])
     chosen: list[Floats] = []
     for i in np.argsort(final, kind="stable"):
         if all(np.abs(points[i] - c).max() > 1e-3 * (1 + np.abs(c).max()) for c in chosen):
             chosen.append(points[i])
-        if len(chosen) == heads:
-            return np.array(chosen)[None]
-    return None
+        if len(chosen) == 2 * heads:
+            break
+    return np.array(chosen)
+
+
+def _minima(design: Design, span: Floats, most: int) -> Floats:
+    """Local minima on a grid that is finer near zero."""
+    axis = np.sinh(np.linspace(-4.2, 4.2, GRID)) * 0.8
+    height, pace = (g.ravel() for g in np.meshgrid(axis, axis, indexing="ij"))
+    miss = _miss(design, span, height, pace).reshape(GRID, GRID)
+    spots = _peaks(-miss)[:most]
+    return np.column_stack([axis[spots[:, 0]], axis[spots[:, 1]]])
+
+
+def _refine(design: Design, span: Floats, points: Floats, steps: int) -> Floats:
+    """Pattern search from all points at once: derivative-free, each shrinks to its own minimum."""
+    around = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1], [1, -1], [-1, 1]])
+    width = 0.2
+    for _ in range(steps):
+        trial = points[:, None] + width * around * (0.2 + np.abs(points).max(axis=1))[:, None, None]
+        values = _miss(design, span, trial[..., 0].ravel(), trial[..., 1].ravel()).reshape(len(points), 9)
+        points = trial[np.arange(len(points)), values.argmin(axis=1)]
+        width *= 0.75
+    return points
 
 
 def _miss(design: Design, span: Floats, height: Floats, pace: Floats) -> Floats:

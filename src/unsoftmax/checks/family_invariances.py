@@ -9,14 +9,17 @@ from unsoftmax.checks.family_case import Case, DecidedError, outside
 LENGTH = 5
 
 
-def invariances(case: Case, kind: str, scale: float) -> None:
+def invariances(case: Case, kind: str, scale: float) -> bool:
     """Permute, repeat and double tokens at scales around ``scale`` and in one long sequence.
+
+    Returns:
+        True, or False where only the first token matters.
 
     Raises:
         DecidedError: with the kind of target that fails in this way.
     """
     case.begin("invariances")
-    order, constant, doubled, gap = 0.0, 0.0, 0.0, 0.0
+    order, constant, doubled = 0.0, 0.0, 0.0
     for factor in (0.25, 1.0, 4.0):
         size = case.cap(factor * scale, 1.5)
         X = size * case.draw(LENGTH)
@@ -31,16 +34,20 @@ def invariances(case: Case, kind: str, scale: float) -> None:
         constant = max(constant, float(np.abs(answers[3] - single[0]).max()) / level)
         doubled = max(doubled, float(np.abs(twice - answers[0]).max()) / level)
     if case.longest >= 16:
-        length = min(case.longest, 256)
+        length = min(case.longest, 256) // 2 * 2
         X = case.cap(scale / 2, 1.5) * case.draw(length)
         turned = X.copy()
         turned[:-1] = X[-2::-1]
-        long = case.attempt(np.stack([X, turned]))
+        halved = np.concatenate(
+            [X[1::2], X[1::2]]
+        )  # half of the tokens, each twice: top-k weights with any k below the length differ
+        long = case.attempt(np.stack([X, turned, halved]))
         if long is None:
             case.longest = 64
         else:
-            gap = float(np.abs(long[1] - long[0]).max()) / case.tolerance(long, single)
-            order = max(order, gap)
+            half = case.ask(X[None, 1::2])
+            order = max(order, float(np.abs(long[1] - long[0]).max()) / case.tolerance(long, single))
+            doubled = max(doubled, float(np.abs(long[2] - half[0]).max()) / case.tolerance(long, half, single))
     ordered = case.record(
         "order",
         order,
@@ -56,6 +63,8 @@ def invariances(case: Case, kind: str, scale: float) -> None:
         "Repeating one token " + ("changes nothing." if constant <= 1 else "changes the answer."),
     )
     if not ordered:
+        if steady and _only_first(case, scale):
+            return False
         raise _why_order(case, kind, scale, steady)
     if not steady:
         raise _why_constant(case, scale)
@@ -71,6 +80,23 @@ def invariances(case: Case, kind: str, scale: float) -> None:
             "Sending every token twice changes the answer: top-k or sparse weights, a temperature that follows the length, "
             "or a bias towards itself.",
         )
+    return True
+
+
+def _only_first(case: Case, scale: float) -> bool:
+    """Whether all tokens but the first can be left out (6 queries)."""
+    worst = 0.0
+    for factor, length in ((0.25, 2), (1.0, 4), (4.0, min(case.longest, 30))):
+        X = case.cap(factor * scale, 1.5) * case.draw(1, length)
+        whole, first = case.ask(X), case.ask(X[:, :1])
+        worst = max(worst, float(np.abs(whole - first).max()) / case.tolerance(whole, first))
+    return case.record(
+        "first token only",
+        worst,
+        1.0,
+        worst <= 1,
+        "Tokens after the first " + ("do not change the answer." if worst <= 1 else "change the answer."),
+    )
 
 
 def _why_order(case: Case, kind: str, scale: float, steady: bool) -> DecidedError:

@@ -38,6 +38,7 @@ NOISE_FACTOR = {"noisy": 8.0}  # noise that the largest of some hundred answers 
 BOUNDED_FACTOR = 2.0  # the same for errors that are bounded, as those of rounding are
 MORE_THAN_ROUNDING = 0.31  # of the step: rounding alone errs by 0.29 (rms)
 HALF = 0.5  # of the answers' spread: noise beyond that hides any model
+ALMOST = 1e-5  # heads that explain fresh sequences this far, but not to rounding, are merged ones
 LOOSEST = 1e-2  # beyond this a match proves nothing
 MOST_PUZZLING = 32  # early answers that a right model does not explain and that are asked again
 SENTINELS = 4  # questions asked again in an exact run, whatever its length
@@ -243,6 +244,14 @@ class _Run:
                 f"Answers carry errors of about {self.found.floor.absolute:.2g} where they vary by {spread:.2g}: fresh sequences "
                 "cannot tell a right model from a wrong one. Allow longer tokens, or average the target's answers.",
                 model=learned.model,
+            )
+        heads = learned.model.heads if isinstance(learned.model, Attention) else 0
+        if heads > 1 and self.found.floor.kind == "exact" and check.relative_error <= ALMOST:
+            raise NotIdentifiableError(
+                f"{heads} heads explain fresh sequences to {check.relative_error:.1g} of their spread, where "
+                f"{allowed / spread:.1g} is allowed: two heads lie too close together, and are known only merged, within that.",
+                model=learned.model,
+                evidence={"merged_within": check.relative_error, "by_length": check.by_length},
             )
         raise NotInFamilyError(
             f"The model that fits all {self.meter.spent} answers fails on fresh sequences: relative error "

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from servers import MODEL, OpenInference, scripted
 from unsoftmax.errors import TargetError
 from unsoftmax.oracles.http import HttpOracle
 from unsoftmax.oracles.http_address import read_address
-from unsoftmax.oracles.http_codec import Question, decode_reply, encode_request, to_datatype
+from unsoftmax.oracles.http_codec import MAX_AXES, Question, decode_reply, encode_request, read_error, shaped, to_datatype
 from unsoftmax.oracles.retry import Patience, wait_asked
 from unsoftmax.oracles.text import Secret, find_token
 
@@ -148,3 +149,28 @@ def test_a_date_without_zone_is_taken_as_greenwich():
     assert wait_asked("Fri, 01 Jan 2100 00:00:00 -0000") > 0
     assert wait_asked("Fri, 01 Jan 1999 00:00:00 GMT") == 0.0
     assert wait_asked("soon") is None
+
+
+def test_reasons_are_read_from_any_kind_of_error_reply():
+    assert read_error(b'{"error": "too long"}') == "too long"
+    assert read_error(b'{"detail": "too short"}') == "too short"
+    assert read_error(b'{"other": 1}') == ""
+    assert read_error(b'"plain words"') == "plain words"
+    assert read_error(b"no JSON at all") == "no JSON at all"
+
+
+def test_numbers_keep_the_shape_that_the_reply_states():
+    values = np.arange(6.0)
+    assert shaped(values, [1] * (MAX_AXES - 1) + [6]).ndim == MAX_AXES
+    for wrong in ([1] * MAX_AXES + [6], [-2, -3], [5]):
+        with pytest.raises(TargetError, match=re.escape(str(wrong)[:20])):
+            shaped(values, wrong)
+
+
+def test_the_outputs_there_are_get_named():
+    body = json.dumps({"outputs": [{"name": n, "datatype": "FP64", "shape": [1], "data": [1]} for n in ("left", "right")]}).encode()
+    with pytest.raises(TargetError, match=r"left.*right"):
+        decode_reply(body, None, None)
+    with pytest.raises(TargetError, match="middle"):
+        decode_reply(body, None, "middle")
+    assert decode_reply(body, None, "right").tolist() == [1.0]

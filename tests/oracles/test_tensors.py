@@ -1,7 +1,9 @@
 """Choosing tensors from what a server tells about its model."""
 
+import numpy as np
 import pytest
 
+from unsoftmax.errors import TargetError
 from unsoftmax.oracles.http_codec import ModelSpec, TensorSpec
 from unsoftmax.oracles.tensors import Wishes, plan_tensors
 
@@ -51,3 +53,15 @@ def test_a_silent_server_needs_name_and_width():
 def test_an_open_choice_is_refused_with_what_there_is(told, wishes, reason):
     with pytest.raises(ValueError, match=reason):
         plan_tensors(told, wishes)
+
+
+def test_a_model_of_one_length_says_so_when_asked_for_another():
+    plan = plan_tensors(spec(tensor(shape=(-1, 2, 4))), Wishes())
+    assert plan.length == 2
+    assert plan.fit(np.ones((3, 2, 4))).shape == (3, 2, 4)
+    with pytest.raises(TargetError, match="2 tokens only, not of 5"):
+        plan.fit(np.ones((3, 5, 4)))
+    flat = plan_tensors(spec(tensor(shape=(-1, 4))), Wishes())
+    assert flat.fit(np.ones((3, 1, 4))).shape == (3, 4)
+    with pytest.raises(TargetError, match="1 tokens only"):
+        flat.fit(np.ones((3, 2, 4)))

@@ -138,7 +138,7 @@ def main() -> int:
             scores += played({"one-hot": one_hot, **STUDENTS}, "plain", d, (d * d + d + 32, 4 * (d * d + d + 32)), seeds)
     if "hard" in options.part:
         for kind in ("loud", "sparse values", "uneven"):
-            scores += played({"one-hot": one_hot, **STUDENTS}, kind, 16, (4 * (16 * 16 + 16 + 32),), seeds)
+            scores += played({"one-hot": one_hot, **STUDENTS}, kind, 16, (16 * 16 + 16 + 32, 4 * (16 * 16 + 16 + 32)), seeds)
     if "low-rank" in options.part:
         for d in widths:
             r = {8: 1, 16: 2, 32: 2, 64: 4}[d]

@@ -20,6 +20,7 @@ def fresh_sequences(
     rng: np.random.Generator,
     *,
     per_length: int = PER_LENGTH,
+    lengths: tuple[int, ...] = LENGTHS,
     max_norm: float | None = None,
     vocabulary: Floats | None = None,
 ) -> list[Floats]:
@@ -28,11 +29,11 @@ def fresh_sequences(
     With a ``vocabulary (tokens, width)`` they are made of its rows.
     """
     if vocabulary is not None:
-        return [vocabulary[rng.integers(0, len(vocabulary), size=(per_length, length))] for length in LENGTHS]
+        return [vocabulary[rng.integers(0, len(vocabulary), size=(per_length, length))] for length in lengths]
     if isinstance(model, FFN):
-        return [_draw(_token_sizes(model), (per_length * len(LENGTHS), 1, model.width), rng, max_norm)]
+        return [_draw(_token_sizes(model), (per_length * len(lengths), 1, model.width), rng, max_norm)]
     sizes = _token_sizes(model)
-    return [_draw(sizes, (per_length, length, model.width), rng, max_norm) for length in LENGTHS]
+    return [_draw(sizes, (per_length, length, model.width), rng, max_norm) for length in lengths]
 
 
 def _draw(sizes: Floats, shape: tuple[int, int, int], rng: np.random.Generator, max_norm: float | None) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.errors import BudgetExceededError, DriftingError
-from unsoftmax.linalg import on_host
+from unsoftmax.linalg import copied, on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 from unsoftmax.oracles.contradiction import RELATIVE_SLACK, Precision, Remembered, deviation_of, post_mortem, replicas, tolerance
@@ -33,9 +33,9 @@ class Sizes:
 
     largest: dict[int, float] = field(default_factory=dict)
 
-    def learn(self, questions: Floats, answers: Floats, most: int = SIZED) -> None:
+    def learn(self, questions: Floats, answers: Floats) -> None:
         """Take in a batch of questions and answers; a sample of a large one tells as much, at a fraction of the time."""
-        step = max(1, -(-len(questions) // most))
+        step = max(1, -(-len(questions) // SIZED))
         questions, answers = on_host(questions[::step]), on_host(answers[::step])
         reach = _exponents(questions)
         values = np.abs(answers.reshape(len(answers), -1)).max(axis=1)
@@ -126,10 +126,13 @@ class Watched(Wrapper):
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Remembered]:
         """Up to ``count`` different questions asked so far, with their answers; a quarter of them from the very first."""
+        self._sample = [(on_host(question), on_host(answer)) for question, answer in self._sample]
+        for question, answer in self._sample:
+            self._sizes.learn(question[None], answer)
         early = min(FIRST, count // 4, len(self._sample))
         others = early + rng.permutation(len(self._sample) - early)[: count - early]
         picked = self._sample[:early] + [self._sample[i] for i in others]
-        return [Remembered(question, answer, self._sizes.of(question[None])[0]) for question, answer in picked]
+        return [Remembered(question, answer[0], self._sizes.of(question[None])[0]) for question, answer in picked]
 
     def unexplained(self, predict: Callable[[Floats], Floats], error: float) -> list[Remembered]:
         """Earlier questions whose answers a model does not explain, although it is right on fresh ones up to ``error`` (relative).
@@ -155,7 +158,7 @@ class Watched(Wrapper):
         Raises:
             DriftingError: the same few answers come in turn, or answers differ from earlier ones far more than from each other.
         """
-        question, _ = max(self._sample, key=lambda pair: float(np.abs(pair[1]).max()))
+        question, _ = max(self._sample, key=lambda pair: float(abs(pair[1]).max()))
         phase(self.inner, SENTINELS)
         try:
             count, spread = replicas(self.inner, question, times=times)
@@ -202,15 +205,11 @@ class Watched(Wrapper):
             if self._filled == self._memory:
                 self._share_kept *= self._rng.random() ** (1.0 / self._memory)
                 self._next_kept += int(np.log(self._rng.random()) / np.log1p(-self._share_kept))
-        if kept:
-            numbers = [number for _, number in kept]
-            questions, told = on_host(sequences[numbers]), on_host(answers[numbers])
-            self._sizes.learn(questions, told, most=len(questions))
-            for (place, _), question, answer in zip(kept, questions, told, strict=True):
-                if place == len(self._sample):
-                    self._sample.append((question, answer))
-                elif place >= FIRST:
-                    self._sample[place] = question, answer
+        for place, number in kept:
+            if place < FIRST and place < len(self._sample):
+                continue  # the first stay
+            pair = copied(sequences[number]), copied(answers[number : number + 1])  # nobody waits for a device here
+            self._sample[place : place + 1] = [pair]
         self.asked += len(sequences)
 
 

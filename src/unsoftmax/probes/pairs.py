@@ -44,16 +44,13 @@ def all_pairs(groups: Floats, tokens: Floats, copies: int, *, share: bool = Fals
         for at in range(0, len(tokens), step):
             last = tokens[at : at + step]
             # the last buffer serves again if nobody kept it and its keys are as they were: a target may store or change questions
-            if buffer is None or sys.getrefcount(buffer) > UNSHARED or not _same(buffer[0, 0, :n], some[0]):
+            free = local and sys.getrefcount(buffer) <= UNSHARED  # devices have their own ways to use memory again
+            if buffer is None or not free or not np.array_equal(buffer[0, 0, :n], some[0]):
                 shape = (min(step, len(tokens)), len(some), n + copies, width)
                 buffer = array_namespace(groups).empty(shape, dtype=groups.dtype, device=device(groups))
                 buffer[:, :, :n] = some
             buffer[: len(last), :, n:] = last[:, None, None]
             yield slice(at, at + step), slice(first, first + most), buffer[: len(last)].reshape(-1, n + copies, width)
-
-
-def _same(one: Floats, other: Floats) -> bool:
-    return bool((one == other).all())
 
 
 def _windows(keys: Floats, tokens: Floats) -> Iterator[tuple[Indices, Indices, Floats]]:

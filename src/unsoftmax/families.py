@@ -125,9 +125,10 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
     if options.tolerance is not None:
         found.floor = floor = Floor(kind="noisy", relative=0.0, absolute=options.tolerance, given=True)
         if options.max_norm is not None:
-            from unsoftmax.learners.noisy import CertifiedHeadLearner
+            from unsoftmax.learners.noisy import CertifiedHeadLearner, certify_vector
 
-            return CertifiedHeadLearner(options.tolerance, options.max_norm).run(oracle, rng=rng)
+            certified = CertifiedHeadLearner(options.tolerance, options.max_norm)
+            return certified.run(oracle, rng=rng) if look.outputs == 1 else certify_vector(certified, oracle, rng)
     if options.grid is not None:
         from unsoftmax.learners.grid import GridLearner
 
@@ -166,7 +167,7 @@ def _explains(oracle: Oracle, model: Model, options: Options, floor: Floor, rng:
     if floor.kind != "exact" or options.rank is not None:
         return True  # left to the held-out check
     phase(oracle, "one head?")
-    batch = fresh_sequences(model, rng, per_length=2, max_norm=options.max_norm)[2]
+    (batch,) = fresh_sequences(model, rng, per_length=2, lengths=(4,), max_norm=options.max_norm)
     told = LastPosition(oracle)(batch)
     return bool(np.abs(predictor(model)(batch) - told).max() <= 1e-8 * np.abs(told).max())
 
@@ -242,14 +243,9 @@ def _needs_statistics(options: Options, found: Found) -> bool:
 
 
 def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> Learned:
-    from unsoftmax.learners.noisy import NoisyHeadLearner
+    from unsoftmax.learners.noisy import NoisyHeadLearner, learn_vector
 
     assert found.look is not None
-    if found.look.outputs > 1:
-        raise NotIdentifiableError(
-            f"Vector answers with errors of kind '{found.floor.kind}' are not supported: the statistics are for one number "
-            "per answer. Wrap the target so that it returns one fixed combination of its outputs."
-        )
     plenty = GENEROUS * (oracle.width**2 + oracle.width)
     most, reserve = plenty, NOISY_CHECK_RESERVE + FIRST_QUESTIONS
     if options.budget is not None:
@@ -264,7 +260,7 @@ def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Genera
         rank=options.rank,
         floor=found.floor,
     )
-    return learner.run(_Scalar(oracle), rng=rng)
+    return learner.run(_Scalar(oracle), rng=rng) if found.look.outputs == 1 else learn_vector(learner, oracle, rng)
 
 
 def _clip_norm(found: Found) -> float | None:

@@ -3,5 +3,6 @@
 from unsoftmax.learners.noisy.certified import CertifiedHeadLearner
 from unsoftmax.learners.noisy.learner import NoisyHeadLearner
 from unsoftmax.learners.noisy.plan import queries_for
+from unsoftmax.learners.noisy.vector import certify_vector, learn_vector
 
-__all__ = ["CertifiedHeadLearner", "NoisyHeadLearner", "queries_for"]
+__all__ = ["CertifiedHeadLearner", "NoisyHeadLearner", "certify_vector", "learn_vector", "queries_for"]

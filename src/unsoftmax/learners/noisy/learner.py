@@ -449,8 +449,8 @@ class _Run:
         # recentred questions tell several times more than pilot ones, hence the factor 3; a close call is judged at the end
         if found.error * np.sqrt(len(probes) / most) > 3 * found.wanted_most:
             forecast = Forecast(guess, probes, errors.noise, self.norm, self.copies, self.rng)
-            if forecast.error(most) > 1.5 * found.wanted_most:
-                self.check_fit(head)
+            misses, expected = lack_of_fit(head, probes, self.noise, self.settings.floor)
+            if misses <= expected and forecast.error(most) > 1.5 * found.wanted_most:  # a fit that got lost says nothing
                 self.refuse(head, errors, self.with_tests(forecast.queries(found.wanted)))
         return guess
 

@@ -1,0 +1,144 @@
+"""One head with vector answers from noisy ones: the scores from one mixture of the outputs, the values from one-token answers."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import fdtri, stdtrit
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.noisy.certified import EVALUATION, CertifiedHeadLearner
+from unsoftmax.learners.noisy.design import frames
+from unsoftmax.learners.noisy.learner import NoisyHeadLearner
+from unsoftmax.learners.noisy.probes import SHRINK, of_norm
+from unsoftmax.learners.noisy.stages import FALSE_REFUSAL
+from unsoftmax.models import Attention, Floats
+from unsoftmax.oracles.base import LastPosition, Oracle, Wrapper, phase
+from unsoftmax.results import Bounds, Learned
+
+KEPT = 512  # longer sequences whose whole answers are kept, to see whether the head explains every output
+LOOSE = 1.5  # the scores come from one mixture, so that they fit the other outputs a little less well
+LOW_PRECISION = 24.0  # arithmetic of low precision errs more on many tokens than on one
+
+
+class Mixture(Wrapper):
+    """One mixture of the outputs; the whole answers to single tokens and to some longer sequences are kept."""
+
+    def __init__(self, inner: Oracle, direction: Floats) -> None:
+        super().__init__(LastPosition(inner))
+        self.direction = direction
+        self.singles: list[tuple[Floats, Floats]] = []
+        self.longer: list[tuple[Floats, Floats]] = []
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Answer with one number per sequence."""
+        answers = self.inner(sequences)
+        if sequences.shape[1] == 1:
+            self.singles.append((sequences[:, 0].copy(), answers))
+        else:
+            room = max(0, KEPT - sum(len(told) for _, told in self.longer))
+            if room:
+                self.longer.append((sequences[:room].copy(), answers[:room]))
+        return np.asarray(answers @ self.direction)
+
+
+def learn_vector(learner: NoisyHeadLearner, oracle: Oracle, rng: np.random.Generator) -> Learned:
+    """W, c from the mixture of outputs with the largest values, V and b from all one-token answers.
+
+    Price: that of ``learner`` and ``2 width + 8`` one-token questions. Errors of the outputs are taken to be independent and of
+    like size. Answers rounded to decimals stay so in a single output, which is then the mixture.
+    """
+    width = oracle.width
+    phase(oracle, "outputs")
+    tokens = frames(rng, 2 * width + 8, width, 1.0 if learner.max_norm is None else learner.max_norm)
+    answers = LastPosition(oracle)(tokens[:, None])
+    values = np.linalg.lstsq(np.pad(tokens, ((0, 0), (0, 1)), constant_values=1.0), answers, rcond=None)[0][:-1]
+    if learner.floor.kind in ("rounded", "digits"):
+        direction = np.eye(values.shape[1])[np.argmax(np.linalg.norm(values, axis=0))]
+    else:
+        direction = np.linalg.svd(values)[2][0]
+    mixture = Mixture(oracle, direction)
+    mixture.singles.append((tokens, answers))
+    learned = learner.run(mixture, rng=rng)
+    return _packed(learned, mixture, learner.floor.kind)
+
+
+def _packed(learned: Learned, mixture: Mixture, kind: str) -> Learned:
+    """All outputs' values from the one-token answers, with bars; refuses if the scores do not explain every output."""
+    model, bounds = learned.model, learned.bounds
+    assert isinstance(model, Attention)
+    assert model.V is not None
+    assert bounds is not None
+    tokens, answers = (np.concatenate(parts) for parts in zip(*mixture.singles, strict=True))
+    rows = np.pad(tokens, ((0, 0), (0, 1)), constant_values=1.0) if model.has_b else tokens
+    found = np.linalg.lstsq(rows, answers, rcond=None)[0]
+    freedom = max(1, len(rows) - rows.shape[1])
+    largest = float(np.abs(answers).max())
+    noise = np.sqrt(np.sum((answers - rows @ found) ** 2, axis=0) / freedom) + 2.0**-52 * largest
+    spread = np.sqrt(np.diag(np.linalg.pinv(rows.T @ rows)))[:, None] * noise * float(stdtrit(freedom, 0.975))
+    V, b = found[: model.width], (found[-1] if model.has_b else None)
+    u = mixture.direction
+    V = V + np.outer(model.V[0] - V @ u, u)  # the mixture's own values are known better
+    whole = Attention(model.W, V[None], model.c if model.has_c else None, b)
+    _check_outputs(whole, mixture, noise * (1.0 if kind in ("noisy", "rounded") else LOW_PRECISION), freedom)
+    note = f"W was learned from one mixture of the {len(u)} outputs, V from {len(tokens)} one-token answers."
+    return Learned(
+        model=whole,
+        ambiguity=learned.ambiguity,
+        bounds=Bounds(
+            kind="estimated",
+            W=bounds.W,
+            V=spread[None, : model.width],
+            c=bounds.c,
+            b=spread[-1] if model.has_b else None,
+        ),
+        notes=(*learned.notes, note),
+        evidence=learned.evidence,
+    )
+
+
+def _check_outputs(model: Attention, mixture: Mixture, noise: Floats, freedom: int) -> None:
+    """Refuse heads that the mixture does not show: the kept answers must be explained in every output."""
+    left = np.concatenate([answers - model(sequences) for sequences, answers in mixture.longer])
+    found = np.mean((left / noise) ** 2, axis=0)
+    allowed = LOOSE * float(fdtri(len(left), freedom, 1 - FALSE_REFUSAL))
+    if (found > allowed).any():
+        worst = int(np.argmax(found))
+        raise NotInFamilyError(
+            f"The head that explains one mixture of the outputs misses output {worst} by {np.sqrt(found[worst]):.3g} times the "
+            "noise of one-token answers: the target may have several heads. Run `unsoftmax diagnose`.",
+            evidence={"output": worst, "excess": float(found[worst] / allowed)},
+            model=model,
+        )
+
+
+def certify_vector(learner: CertifiedHeadLearner, oracle: Oracle, rng: np.random.Generator) -> Learned:
+    """Certified intervals of W from the output with the largest values, and of V from one answer per axis.
+
+    Price: that of ``learner`` and ``width + 1`` one-token questions.
+    """
+    width = oracle.width
+    phase(oracle, "outputs")
+    norm = learner.max_norm * SHRINK
+    tokens = np.concatenate([of_norm(np.eye(width), norm), np.zeros((1, width))])
+    answers = LastPosition(oracle)(tokens[:, None])
+    within = learner.tolerance + learner.relative * np.abs(answers) + EVALUATION * np.abs(answers).sum(axis=0)
+    if (np.abs(answers[width]) > within[width]).any():
+        raise NotInFamilyError(
+            f"The target has a constant b: the zero token was answered with up to {np.abs(answers[width]).max():.6g}, beyond the "
+            f"tolerance ±{learner.tolerance:.3g}. Certified intervals cover heads without biases; leave `tolerance` out to get "
+            "estimated ones.",
+            evidence={"found": "a constant b"},
+        )
+    best = int(np.argmax(np.linalg.norm(answers[:width], axis=0)))
+    learned = learner.run(Mixture(oracle, np.eye(answers.shape[1])[best]), rng=rng)
+    assert isinstance(learned.model, Attention)
+    assert learned.bounds is not None
+    lengths = tokens[:width].diagonal()[:, None]
+    V, half = answers[:width] / lengths, within[:width] / lengths * (1 + 2.0**-40)
+    return Learned(
+        model=Attention(learned.model.W, V[None]),
+        ambiguity=learned.ambiguity,
+        bounds=Bounds(kind="certified", W=learned.bounds.W, V=half[None]),
+        notes=(*learned.notes, f"W was certified through output {best}, which has the largest values."),
+        evidence=learned.evidence,
+    )

@@ -90,16 +90,19 @@ def sizes(quick: bool, seed: int) -> int:
     return failures
 
 
-def special(quick: bool, seed: int, outputs: int | None = None) -> int:
+def special(quick: bool, seed: int, outputs: int | None = None, chosen: slice = slice(None)) -> int:
     """Bar 6: special heads, more heads than the width, heads almost alike."""
     print(f"\n{'scalar answers' if outputs is None else f'answers of {outputs} numbers'}")
     print("\n| case | width, heads | right | refused | wrong | largest distance | queries median | refusals |")
     print("|---|---|---|---|---|---|---|---|")
     rows = [(case, 6, 3, c) for case in CASES for c in (False, True)]
-    rows += [("generic", width, heads, False) for width, heads in ((4, 5), (3, 4), (3, 5), (2, 3), (2, 4), (2, 5))]
-    rows += [(f"gap {gap}", 6, 3, False) for gap in ("1e-2", "1e-3", "1e-4", "1e-5", "1e-7", "1e-9")]
+    rows += [
+        ("generic", width, heads, c) for width, heads in ((4, 5), (3, 4), (3, 5), (2, 3), (2, 4), (2, 5)) for c in (False, True)
+    ]
+    rows += [(f"gap {gap}", 6, 3, c) for gap in ("1e-2", "1e-3", "1e-4", "1e-5", "1e-7", "1e-9") for c in (False, True)]
+    rows += [("V2 = -V1", 6, 2, c) for c in (False, True)]  # the sum of all values is zero
     failures = 0
-    for part, (case, width, heads, c) in enumerate(rows, start=100 if outputs is None else 200):
+    for part, (case, width, heads, c) in list(enumerate(rows, start=100 if outputs is None else 200))[chosen]:
         runs = 4 if quick else 20
         right, wrong, asked, largest = 0, 0, [], 0.0
         refusals: Counter[str] = Counter()
@@ -171,15 +174,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, help="number of the first small run, to split the certified part")
     parser.add_argument("--seed", type=int, default=20_000, help="first seed of the targets of the parts sizes, special and vector")
+    parser.add_argument("--rows", type=int, nargs=2, metavar=("FIRST", "END"), help="only these rows of special and vector")
     options = parser.parse_args()
+    chosen = slice(*options.rows) if options.rows else slice(None)
     minutes = options.minutes if options.minutes is not None else (0.5 if options.quick else 8.0)
     failures = 0
     if options.part in (None, "sizes"):
         failures += sizes(options.quick, options.seed)
     if options.part in (None, "special"):
-        failures += special(options.quick, options.seed)
+        failures += special(options.quick, options.seed, chosen=chosen)
     if options.part in (None, "vector"):
-        failures += special(options.quick, options.seed, outputs=6)
+        failures += special(options.quick, options.seed, outputs=6, chosen=chosen)
     if options.part in (None, "certified"):
         failures += certified(minutes, options.runs, options.first)
     print(f"\nfailures: {failures}")

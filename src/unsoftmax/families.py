@@ -12,7 +12,7 @@ from unsoftmax.checks.first_look import FirstLook, first_look
 from unsoftmax.checks.held_out import fresh_sequences, predictor
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError
 from unsoftmax.learners.one_head import OneHeadLearner
-from unsoftmax.models import Model
+from unsoftmax.models import Attention, Model
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Floor, Learned
 
@@ -140,9 +140,13 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
         learner = OneHeadLearner(rank=options.rank, max_norm=options.max_norm, floor=floor, zero_answer=look.zero_answer)
         try:
             one_head = learner.run(oracle, rng=rng)
+            if floor.absolute:
+                one_head = _beyond_noise(oracle, one_head, options, found, rng)
             if options.heads == 1 or _explains(oracle, one_head.model, options, floor, rng):
                 return one_head
         except NotInFamilyError as refusal:
+            if floor.kind == "noisy" and not floor.given:  # long tokens beat the noise only without a query bias
+                return _noisy(oracle, options, found, rng)
             if found.calibration is None and np.isfinite(refusal.evidence.get("copies_deviation", 0.0)):
                 affine = _look_closer(oracle, options, found, rng)
                 if affine and (_clip_norm(found) is not None or _needs_statistics(options, found)):
@@ -261,6 +265,17 @@ def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Genera
         floor=found.floor,
     )
     return learner.run(_Scalar(oracle), rng=rng) if found.look.outputs == 1 else learn_vector(learner, oracle, rng)
+
+
+def _beyond_noise(oracle: Oracle, learned: Learned, options: Options, found: Found, rng: np.random.Generator) -> Learned:
+    """One head that long tokens gave exactly in spite of noise or rounding: all but its constant, and all but a query bias."""
+    from unsoftmax.learners.noisy import with_constant
+
+    model = learned.model
+    assert isinstance(model, Attention)
+    if model.has_c:  # long tokens saturate through it
+        return _noisy(oracle, options, found, rng)
+    return with_constant(oracle, learned, found.floor, rng) if model.has_b or found.floor.kind == "noisy" else learned
 
 
 def _clip_norm(found: Found) -> float | None:

@@ -34,6 +34,7 @@ MAX_SHORTENINGS = 30
 SEARCH_STEPS = 40
 SEARCH_PAIRS = 8
 MODERATE_SCORES = (0.7, 2.0)
+LEAST_SIGNAL = 4.0  # values of keys, in units of the noise
 LEAST_SCORE = 1.0  # scores may always be this large
 LOUD = 0.3  # noise in units of the largest answers, from which on a single answer shows no score
 
@@ -74,6 +75,8 @@ def find_norm(oracle: Oracle, copies: int, rng: np.random.Generator) -> float:
         direction = -1 if score > MODERATE_SCORES[1] else 1 if score < MODERATE_SCORES[0] else 0
         if direction == 0 or direction == -went:  # found, or stepped across
             break
+        if direction < 0 and float(key.mean()) < LEAST_SIGNAL * noise:
+            break  # shorter still, and noise would pass for scores
         went = direction
         norm *= 2.0**direction
     return norm

@@ -1,0 +1,42 @@
+"""The constant b of a head that long tokens gave exactly: no length makes it stand out of the noise, only many answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import stdtrit
+
+from unsoftmax.learners.noisy.design import frames
+from unsoftmax.models import Attention
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.results import Floor, Learned
+
+QUESTIONS = 32
+STANDS_OUT = 4.0  # standard errors
+CAUTION = 1.15  # the noise is measured by some thirty answers; the check on fresh ones must not mistake its luck for a misfit
+
+
+def with_constant(oracle: Oracle, learned: Learned, floor: Floor, rng: np.random.Generator) -> Learned:
+    """The same head with b as the mean of 32 one-token answers shows it, its error bar, and the noise; dropped where none shows.
+
+    Tokens are short and random, so that rounding errs at random too.
+    """
+    model, bounds = learned.model, learned.bounds
+    assert isinstance(model, Attention)
+    assert model.V is not None
+    phase(oracle, "constant")
+    tokens = frames(rng, QUESTIONS, model.width, 1.0)[:, None]
+    left = LastPosition(oracle)(tokens).reshape(QUESTIONS, -1) - Attention(model.W, model.V)(tokens).reshape(QUESTIONS, -1)
+    mean, noise = left.mean(axis=0), left.std(axis=0, ddof=1)
+    error = noise / np.sqrt(QUESTIONS)
+    shows = bool((np.abs(mean) > STANDS_OUT * error).any())
+    shape = model.V.shape[2:]
+    evidence = dict(learned.evidence)
+    if floor.kind == "noisy":
+        evidence["noise"] = CAUTION * float(np.sqrt(np.mean(noise**2)))
+    if bounds is not None:
+        bars = (float(stdtrit(QUESTIONS - 1, 0.975)) * error).reshape(shape)
+        bounds = replace(bounds, b=bars if shows else None)
+    found = Attention(model.W, model.V, model.c if model.has_c else None, mean.reshape(shape) if shows else None)
+    return replace(learned, model=found, bounds=bounds, evidence=evidence)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import one_head, seeds
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TargetError
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.linalg import relative_frobenius
 from unsoftmax.models import Attention
@@ -184,3 +184,66 @@ def test_several_heads_are_told_before_the_columns_are_asked():
     heads = Attention(rng.normal(size=(2, 12, 12)) / 3, rng.normal(size=(2, 12)))
     with pytest.raises(NotInFamilyError, match="Two copies of a key"):
         learn(heads)
+
+
+class Torch:
+    """A head in PyTorch, as a function of tensors."""
+
+    def __init__(self, head):
+        import torch
+
+        self.W, self.v, self.torch = torch.asarray(head.W[0]), torch.asarray(head.V[0]), torch
+
+    def __call__(self, X):
+        scores = self.torch.einsum("bnd,bd->bn", X, X[:, -1] @ self.W.T)
+        return (self.torch.softmax(scores, dim=1) * (X @ self.v)).sum(dim=1)
+
+
+@pytest.mark.parametrize(("width", "rank"), [(5, 5), (40, 3), (150, 150), (150, 149)])
+def test_probes_built_on_the_device_of_the_target_give_the_same_head(width, rank):
+    pytest.importorskip("torch")
+    from unsoftmax.oracles import TorchOracle
+
+    rng = np.random.default_rng(width)
+    head = Attention.single(rng.normal(size=(width, rank)) @ rng.normal(size=(rank, width)) / width, rng.normal(size=width))
+    oracle = Metered(TorchOracle(Torch(head), width=width, build_there=True))
+    found = OneHeadLearner().run(oracle, rng=np.random.default_rng(0))
+    assert found.evidence["rank"] == rank
+    assert distance(found.model, head) < 1e-11
+    assert oracle.spent <= 1.03 * (width + rank * (2 * width - rank)) + 64
+
+
+def test_answers_on_a_device_that_are_no_numbers_are_refused():
+    torch = pytest.importorskip("torch")
+    from unsoftmax.oracles import TorchOracle
+
+    head = Attention.single(np.eye(40) / 4, np.ones(40))
+    good = Torch(head)
+
+    def target(X):
+        return good(X) if X.shape[1] == 1 or len(X) < 20 else torch.full((len(X),), torch.nan)
+
+    with pytest.raises(TargetError, match="NaN"):
+        OneHeadLearner().run(TorchOracle(target, width=40, build_there=True), rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("rank", [20, 60, 100, 180])
+def test_a_rank_between_low_and_full_costs_little_more_than_told(rank):
+    rng = np.random.default_rng(rank)
+    head = Attention.single(gauss(rng, 200, rank), rng.normal(size=200))
+    found, oracle = learn(head)
+    assert found.evidence["rank"] == rank
+    assert oracle.spent <= 1.1 * (200 + rank * (400 - rank)) + 64
+    assert distance(found.model, head) < 1e-11
+
+
+def test_a_target_that_works_in_place_is_recovered_all_the_same():
+    head = Attention.single(np.random.default_rng(3).normal(size=(210, 210)) / 14, np.random.default_rng(4).normal(size=210))
+
+    def target(X):
+        answers = head(X)
+        X *= 2.0
+        return answers
+
+    found = OneHeadLearner().run(CallableOracle(target, width=210), rng=np.random.default_rng(0))
+    assert distance(found.model, head) < 1e-12

@@ -40,8 +40,6 @@ class CallableOracle:
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Ask the target and check shape and finiteness of what it says."""
-        if not sequences.flags.writeable and ("torch" in sys.modules or self._writes):
-            sequences = sequences.copy()  # torch warns of memory that it may not write to
         try:
             raw = self._ask(sequences)
         except RefusalError:
@@ -54,12 +52,19 @@ class CallableOracle:
         return checked_answers(raw, sequences.shape)
 
     def _ask(self, sequences: Floats) -> Any:
-        try:
+        """Ask with memory that the target cannot change; one that works in place gets a copy, from its first attempt on."""
+        if self._writes or ("torch" in sys.modules and not sequences.flags.writeable):  # torch warns of memory it may not write to
+            return self.target(sequences.copy())
+        if "torch" in sys.modules:
             return self.target(sequences)
+        frozen = sequences.view()
+        frozen.flags.writeable = False
+        try:
+            return self.target(frozen)
         except ValueError as error:
-            if sequences.flags.writeable or "read-only" not in str(error):
+            if "read-only" not in str(error):
                 raise
-            self._writes = True  # a target that works in place gets memory of its own
+            self._writes = True
             return self.target(sequences.copy())
 
 

@@ -29,7 +29,8 @@ class TorchOracle:
     ``nn.MultiheadAttention`` attends to itself; modules whose ``forward`` takes ``hidden_states`` or ``inputs_embeds`` (as in
     Hugging Face's libraries) are called that way; of a tuple, a dict or an output object the first tensor counts. Probes
     are rounded to the module's own dtype and moved to its device, answers come back as float64 arrays of NumPy. Questions that are
-    tensors on the device already are answered by a tensor there, which nobody has waited for or looked into yet.
+    tensors on the device already are answered by a tensor there, which nobody has waited for or looked into yet;
+    the memory of such questions is used again, so a module that stores them must copy them.
 
     Args:
         module: the module or function.

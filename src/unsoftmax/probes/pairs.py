@@ -40,17 +40,22 @@ def all_pairs(groups: Floats, tokens: Floats, copies: int, *, share: bool = Fals
     step = max(1, most // g)
     for first in range(0, g, most):
         some = groups[first : first + most]
-        buffer: Floats | None = None
+        buffer, untouched = None, False
         for at in range(0, len(tokens), step):
             last = tokens[at : at + step]
-            # the last buffer serves again if nobody kept it and its keys are as they were: a target may store or change questions
-            free = local and sys.getrefcount(buffer) <= UNSHARED  # devices have their own ways to use memory again
-            if buffer is None or not free or not np.array_equal(buffer[0, 0, :n], some[0]):
+            if not untouched:
                 shape = (min(step, len(tokens)), len(some), n + copies, width)
                 buffer = array_namespace(groups).empty(shape, dtype=groups.dtype, device=device(groups))
                 buffer[:, :, :n] = some
+            assert buffer is not None
             buffer[: len(last), :, n:] = last[:, None, None]
+            changes = getattr(buffer, "_version", 0)  # torch counts them
             yield slice(at, at + step), slice(first, first + most), buffer[: len(last)].reshape(-1, n + copies, width)
+            # a target may store or change its questions: memory serves again only if nobody has it and its keys are as they were
+            if local:
+                untouched = sys.getrefcount(buffer) <= UNSHARED and np.array_equal(buffer[0, 0, :n], some[0])
+            else:
+                untouched = getattr(buffer, "_version", None) == changes
 
 
 def _windows(keys: Floats, tokens: Floats) -> Iterator[tuple[Indices, Indices, Floats]]:

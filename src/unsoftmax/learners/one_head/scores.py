@@ -155,15 +155,19 @@ class ScoreReader:
         cheap = getattr(self.oracle, "cheap_calls", False)
         for which, some, sequences in all_pairs(sent, self.token_size * tokens, times, share=cheap):
             read = self.values.read(self.oracle(sequences))
+            del sequences  # so that their memory can serve again
             answers[which, some] = read if not isinstance(which, slice) else read.reshape(-1, *answers[0, some].shape)
-        if not bool(xp.all(xp.isfinite(answers))):  # of answers on a device nobody has looked at yet
-            raise TargetError(
-                "The target answered with NaN or infinity. If large inputs overflow inside it, limit them with `max_norm`."
-            )
         worth, bias = sent @ self.values.worth, sent @ self.c
         products = self._products(answers, tokens[:, None], worth[None], bias[None], times)
         factor = xp.ones((k, g), dtype=tokens.dtype, device=device(tokens))
-        for _ in range(retries):
+        usual = (
+            float(xp.max(xp.abs(products))) * self.gain <= SATURATED
+        )  # one look for all that may be wrong: a device waits for it
+        if not usual and not bool(xp.all(xp.isfinite(answers))):
+            raise TargetError(
+                "The target answered NaN or infinity. If large inputs overflow inside it, limit them with `max_norm`."
+            )
+        for _ in range(0 if usual else retries):
             scores = xp.max(xp.abs(products), axis=2) * factor * self.gain
             bad = xp.nonzero(scores > SATURATED)
             if not len(bad[0]):
@@ -178,7 +182,8 @@ class ScoreReader:
                 read = self.values.read(self.oracle(xp.concat([sent[group], last], axis=1)))
                 again = self._products(read[:, None], short[:, None], worth[group, None], bias[group, None], times)
                 products[token, group] = again[:, 0] / shrink
-        refuse_saturated(products, retries)
+        if not usual:
+            refuse_saturated(products, retries)
         ratios = xp.repeat(self.ratio * factor, n, axis=1)
         return products.reshape(k, g * n).T, ratios.T
 

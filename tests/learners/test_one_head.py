@@ -192,7 +192,7 @@ class Torch:
     def __init__(self, head):
         import torch
 
-        self.W, self.v, self.torch = torch.asarray(head.W[0]), torch.asarray(head.V[0]), torch
+        self.W, self.v, self.torch = torch.tensor(head.W[0]), torch.tensor(head.V[0]), torch
 
     def __call__(self, X):
         scores = self.torch.einsum("bnd,bd->bn", X, X[:, -1] @ self.W.T)

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError
-from unsoftmax.learners.from_examples import learn_from_examples, search
+from unsoftmax.learners.from_examples import errors, learn_from_examples, search
 from unsoftmax.learners.from_examples.data import Extras, frame_of, read_examples
 from unsoftmax.learners.from_examples.errors import normal_matrix
-from unsoftmax.learners.from_examples.fit import Effort, fit_from, random_theta
+from unsoftmax.learners.from_examples.fit import Effort, fit_from, fit_together, random_theta
 from unsoftmax.learners.from_examples.layer import Linearised, evaluate
 from unsoftmax.learners.from_examples.search import Candidate
 from unsoftmax.models import Attention, Floats
@@ -144,6 +144,45 @@ def test_noise_leaves_the_head_count_right_and_the_error_bars_honest(heads: int)
         [(np.abs(model.W - truth.W[order]) <= bounds.W).ravel(), (np.abs(model.V - truth.V[order]) <= bounds.V).ravel()]
     )
     assert 0.88 < inside.mean() <= 1.0
+
+
+def test_error_bars_from_draws_agree_with_those_of_the_normal_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(21)
+    truth, X = layer(rng, 2, 4), rng.normal(size=(60, 5, 4))
+    truth = Attention(truth.W, truth.V, rng.normal(size=(2, 4)), rng.normal(size=4))
+    Y = truth(X, "all") + 1e-3 * rng.normal(size=X.shape)
+    inverted = learn_from_examples(X, Y, heads=2).bounds
+    monkeypatch.setattr(errors, "LARGEST", 0)
+    drawn = learn_from_examples(X, Y, heads=2).bounds
+    assert inverted is not None
+    assert drawn is not None
+    for name in ("W", "V", "c", "b"):
+        ratio = getattr(drawn, name) / getattr(inverted, name)
+        assert 0.9 < ratio.mean() < 1.3  # sixteen draws: a fifth each way, and Student's t adds 8%
+
+
+def test_starts_side_by_side_end_where_each_alone_ends() -> None:
+    rng = np.random.default_rng(22)
+    truth, X = layer(rng, 1, 4), rng.normal(size=(30, 5, 4))
+    examples = read_examples(X, truth(X, "all") + 0.01 * rng.normal(size=X.shape))
+    problem = frame_of(examples).problem(examples, examples.counts, Extras())
+    starts = [random_theta(problem, 1, rng) for _ in range(3)]
+    together = fit_together(problem, starts, Effort(goal=0.0, stall=1e-6), rng)
+    alone = [fit_from(problem, theta, Effort(goal=0.0, stall=1e-6), rng) for theta in starts]
+    np.testing.assert_allclose([fit.error for fit in together], [fit.error for fit in alone], rtol=1e-3)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-2])
+def test_a_fit_with_too_many_heads_is_brought_down_to_the_right_number(noise: float) -> None:
+    rng = np.random.default_rng(23)
+    truth, X = layer(rng, 2, 4), rng.normal(size=(80, 6, 4))
+    examples = read_examples(X, truth(X, "all") + noise * rng.normal(size=X.shape))
+    looking = search.Search(
+        examples, frame_of(examples), examples.counts, rng, search.EXACT, exact=noise == 0.0, tell=lambda line: None
+    )
+    crowded = looking.start(5, search.PLAIN, 2)
+    assert crowded.fit.error < 0.03
+    assert search.simplify(looking, crowded).heads == 2
 
 
 @pytest.mark.parametrize("outside", ["relu", "causal"])

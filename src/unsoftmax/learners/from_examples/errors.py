@@ -1,4 +1,4 @@
-"""Standard errors of a fitted layer, from the full normal matrix of scores and values."""
+"""Standard errors of a fitted layer: from the full normal matrix of scores and values, or from draws where that is too large."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ import numpy as np
 import scipy.linalg
 
 from unsoftmax.learners.from_examples.data import Frame
+from unsoftmax.learners.from_examples.fit import damped_steps
+from unsoftmax.learners.from_examples.layer import Linearised
 from unsoftmax.learners.from_examples.search import Candidate
 from unsoftmax.models import Floats
 from unsoftmax.results import Bounds
 
 LARGEST = 3_000  # parameters whose normal matrix is inverted; its memory grows with the square, its time with the cube
 CONFIDENT = 1.959964  # half-width of a 95% interval in standard deviations
+DRAWS = 16
+DRAW_STEPS, DRAW_ACCURACY = 300, 1e-3  # per draw: conjugate gradients, and the share of the gradient at which they end
+CONFIDENT_FROM_DRAWS = 2.119905  # the same where the deviation is estimated from that many draws (Student's t)
 
 
-def error_bars(candidate: Candidate, frame: Frame, *, scalar: bool) -> Bounds | None:
-    """95% half-widths of W, V, c and b in the user's coordinates; None beyond ``LARGEST`` parameters.
+def error_bars(candidate: Candidate, frame: Frame, rng: np.random.Generator, *, scalar: bool) -> Bounds | None:
+    """95% half-widths of W, V, c and b in the user's coordinates; None where the parameters are not determined.
 
     The errors of the answers are taken as independent and of equal size, estimated with the degrees of freedom counted.
     """
     problem, heads = candidate.problem, candidate.heads
-    if candidate.unknowns > LARGEST:
-        return None
     spare = problem.equations - candidate.unknowns
     variance = candidate.fit.point.size**2 / max(spare, 1)
+    if candidate.unknowns > LARGEST:
+        return _bars_from_draws(candidate, frame, float(np.sqrt(variance)), rng, scalar=scalar)
     try:
         covariance = variance * scipy.linalg.inv(normal_matrix(candidate), check_finite=False)
     except scipy.linalg.LinAlgError:
@@ -48,6 +53,28 @@ def error_bars(candidate: Candidate, frame: Frame, *, scalar: bool) -> Bounds | 
     if scalar:
         V, b = V[:, :, 0], None if b is None else b[0]
     return Bounds(kind="estimated", W=W, V=V, c=c if candidate.extras.query_bias else None, b=b)
+
+
+def _bars_from_draws(candidate: Candidate, frame: Frame, noise: float, rng: np.random.Generator, *, scalar: bool) -> Bounds:
+    """Error bars from the spread of the fits to random errors of the answers: each draw is one linear least-squares problem."""
+    problem, point = candidate.problem, candidate.fit.point
+    linear = Linearised(problem, [point], np.float32)  # the bars themselves are known to a fifth only
+    total: list[Floats] = []
+    for draw in range(DRAWS):
+        errors = rng.normal(size=(1, *problem.answers.shape)).astype(np.float32)
+        if linear.kept is not None:
+            errors *= linear.kept
+        gradient = linear.adjoint(linear.project(errors))
+        theta, _ = damped_steps(linear, gradient, np.zeros(1), np.array([DRAW_ACCURACY]), DRAW_STEPS)
+        left = (errors - linear.with_fixed_values(theta))[0]
+        basis = linear.basis[0]
+        moved, _ = frame.to_model(theta[:, 0], point.inverse @ (basis.T @ left), candidate.extras, scalar=scalar)
+        blocks = [np.asarray(block) ** 2 for block in (moved.W, moved.V, moved.c, moved.b) if block is not None]
+        total = blocks if draw == 0 else [a + b for a, b in zip(total, blocks, strict=True)]
+    bars = iter(CONFIDENT_FROM_DRAWS * noise * np.sqrt(block / DRAWS) for block in total)
+    W, V = next(bars), next(bars)
+    c = next(bars) if candidate.extras.query_bias else None
+    return Bounds(kind="estimated", W=W, V=V, c=c, b=next(bars) if candidate.extras.constant else None)
 
 
 def normal_matrix(candidate: Candidate) -> Floats:

@@ -6,6 +6,7 @@ features is ever stored. References: Golub & Pereyra 1973 (variable projection),
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.learners.from_examples.layer import Linearised, Point, Problem, evaluate
+from unsoftmax.learners.from_examples.threads import one_thread
 from unsoftmax.models import Floats
 
-# From this many feature entries on, the inner steps run in single precision: they only propose, float64 disposes.
+# From this many feature entries on, the inner steps run in single precision (they only propose, float64 disposes) and on all
+# the threads that BLAS has.
 LARGE = 200_000
 
 
@@ -92,11 +95,17 @@ def fit_from(problem: Problem, theta: Floats, effort: Effort, rng: np.random.Gen
 
 def fit_together(problem: Problem, thetas: list[Floats], effort: Effort, rng: np.random.Generator) -> list[Fit]:
     """Descend from several starts side by side, which shares the cost of small steps; the first at the goal ends all."""
+    large = problem.answers.shape[0] * thetas[0].shape[1] > LARGE
+    with nullcontext() if large else one_thread():
+        return _fit(problem, thetas, effort, rng, np.float32 if large else np.float64)
+
+
+def _fit(
+    problem: Problem, thetas: list[Floats], effort: Effort, rng: np.random.Generator, precision: type[np.floating[Any]]
+) -> list[Fit]:
     size = float(np.linalg.norm(problem.answers)) or 1.0
     points = [evaluate(problem, theta) for theta in thetas]
     runs = [_Descent(point, effort.damping, [point.size]) for point in points]
-    large = problem.answers.shape[0] * thetas[0].shape[1] > LARGE
-    precision: type[np.floating[Any]] = np.float32 if large else np.float64
     linear: Linearised | None = None
     for _ in range(effort.steps):
         active = [run for run in runs if not run.ended]
@@ -109,7 +118,7 @@ def fit_together(problem: Problem, thetas: list[Floats], effort: Effort, rng: np
         floor = 1e-4 if precision is np.float32 else 0.0
         accuracy = np.array([max(min(0.1, run.point.size / size), floor) for run in active])
         shift = np.array([run.damping for run in active]) * scale
-        changes, used = _damped_steps(linear, gradient, shift, accuracy, effort.inner)
+        changes, used = damped_steps(linear, gradient, shift, accuracy, effort.inner)
         moved = False
         for i, run in enumerate(active):
             run.inner += int(used[i])
@@ -129,7 +138,7 @@ def _mean_diagonal(linear: Linearised, rng: np.random.Generator) -> Floats:
     return np.asarray(np.maximum(sizes, np.finfo(float).tiny))
 
 
-def _damped_steps(
+def damped_steps(
     linear: Linearised, gradient: NDArray[Any], shift: Floats, accuracy: Floats, limit: int
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Conjugate gradients on the damped normal equations of every point; returns the steps and the iterations used."""

@@ -191,12 +191,16 @@ class Linearised:
         return np.asarray(rows - self.basis @ (self.basis.transpose(0, 2, 1) @ rows))
 
     def forward(self, theta: NDArray[Any]) -> NDArray[Any]:
-        """Change of the fits, ``(points, rows, outputs)``."""
+        """Change of the fits, ``(points, rows, outputs)``, the values following."""
+        return self.project(self.with_fixed_values(theta))
+
+    def with_fixed_values(self, theta: NDArray[Any]) -> NDArray[Any]:
+        """Change of the fits as long as the values stay what they are."""
         examples, stacked, _ = self.patterns.shape
         moved = (self.queries @ theta.reshape(len(theta), -1)).reshape(examples, stacked, -1) @ self.keys_across
         self._through_softmax(moved)
         spoken = (moved @ self.tokens).reshape(self.rows, self.shape[1], -1)
-        return self.project(spoken.transpose(1, 0, 2) @ self.values)
+        return np.asarray(spoken.transpose(1, 0, 2) @ self.values)
 
     def adjoint(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Gradients in Theta of the inner products with ``rows`` (already projected)."""

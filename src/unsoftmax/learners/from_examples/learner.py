@@ -126,7 +126,7 @@ def _recovery(
     if verdict.candidate is None:
         raise too_few(examples, heads or 1)
     candidate = verdict.candidate
-    model, residual, bounds = _in_user_terms(candidate, frame, examples, with_bounds=verdict.accepted and not verdict.exact)
+    model, residual, bounds = _in_user_terms(candidate, frame, examples, rng if verdict.accepted and not verdict.exact else None)
     check, noise = _check(search, candidate, held)
     facts |= _describe(examples, candidate, model, residual, held)
     if not verdict.accepted:
@@ -182,14 +182,16 @@ def digits_hit(examples: Examples) -> float:
 
 
 def _in_user_terms(
-    candidate: Candidate, frame: Frame, examples: Examples, *, with_bounds: bool
+    candidate: Candidate, frame: Frame, examples: Examples, rng: np.random.Generator | None
 ) -> tuple[Attention, Floats | None, Bounds | None]:
-    """The canonical model, the residual and the error bars, heads in one order."""
+    """The canonical model, the residual and, with ``rng``, the error bars, heads in one order."""
     point = candidate.fit.point
     raw, residual = frame.to_model(point.theta, point.values, candidate.extras, scalar=examples.scalar)
     model = canonical(raw)
-    bounds = error_bars(candidate, frame, scalar=examples.scalar) if with_bounds and model.heads == raw.heads else None
-    if bounds is not None:
+    bounds = None
+    if rng is not None and model.heads == raw.heads:
+        bounds = error_bars(candidate, frame, rng, scalar=examples.scalar)
+    if bounds is not None:  # the canonical form has the heads in its own order
         order = [int(np.argmin([np.abs(W - other).max() for other in raw.W])) for W in model.W]
         bounds = replace(bounds, W=_take(bounds.W, order), V=_take(bounds.V, order), c=_take(bounds.c, order))
     return model, residual, bounds

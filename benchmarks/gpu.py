@@ -4,7 +4,7 @@
 
 The target is a PyTorch module in float64 with random weights. Its own time is that between CUDA events around every forward pass
 (on a CPU: processor time), the total is wall time of ``us.recover`` with everything in it: first look, learning, sentinels,
-the check on fresh sequences. A small recovery beforehand loads the libraries.
+the check on fresh sequences. A recovery of the smallest width beforehand loads the libraries.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def main():
     options = parser.parse_args()
     name = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor()
     print(f"{name}, torch {torch.__version__}, NumPy {np.__version__}, unsoftmax {us.__version__}\n")
-    measure(256, 0, options.device, False)
+    measure(min(options.widths), 0, options.device, False)
     rows = []
     for width in options.widths:
         for every in (False, True):

@@ -50,7 +50,7 @@ def _token_sizes(model: Model) -> Floats:
     if isinstance(model, FFN):
         return np.concatenate([[0.25, 1.0, 4.0], _bends(model)])
     head = model.attention if isinstance(model, Transformer) else model
-    bilinear = float(np.linalg.norm(head.W, axis=(1, 2)).max())
+    bilinear = float(np.sqrt(np.einsum("hij,hij->h", head.W, head.W).max()))  # one pass: wide heads are large
     linear = float(np.linalg.norm(head.c, axis=1).max())
     sizes = np.array([_size(score, bilinear, linear) for score in SCORES])
     return np.concatenate([sizes, _bends(model.ffn)]) if isinstance(model, Transformer) else sizes

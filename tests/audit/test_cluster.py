@@ -94,13 +94,17 @@ def test_a_killed_worker_costs_no_answer_and_the_table_is_the_same(cluster, tmp_
     alone = run_audit(partial(Logged, tmp_path / "other"), defences=TABLE, workers=1, budget=2000)
     for a, b in zip(found.cells, alone.cells, strict=True):
         assert (a.defence, a.status, a.honest_cost) == (b.defence, b.status, b.honest_cost)
-        assert (a.queries, a.total_queries, a.error, a.check_error) == (b.queries, b.total_queries, b.error, b.check_error)
+        assert (a.queries, a.total_queries) == (b.queries, b.total_queries)
+        # other processes may count on another number of threads, which changes the last bits of sums
+        for ours, theirs in ((a.error, b.error), (a.check_error, b.check_error)):
+            assert ours == theirs or ours == pytest.approx(theirs, rel=1e-6, abs=1e-10)
     lost = 0
     for journal in folder.glob("*.sqlite"):
         with sqlite3.connect(journal) as db:
             lost += db.execute("SELECT SUM(lost) FROM calls").fetchone()[0] or 0
         db.close()
-    honest = 2 * found.facts["honest_questions"]  # once as it stands, once behind the norm limit, which honest tokens exceed
+    # once as it stands, a few of them twice, and once behind the norm limit, which honest tokens exceed
+    honest = 2 * found.facts["honest_questions"] + found.facts["honest_asked_twice"]
     paid = honest + sum(cell.total_queries for cell in found.cells)
     assert sum(n for _, n in asked(log)) == paid + lost
 

@@ -21,6 +21,10 @@ from unsoftmax.results import Recovery
 
 LENGTHS = (1, 2, 4, 8, 16, 32)
 PER_LENGTH = 24
+AGAIN = 2  # the batch that is asked twice
+REPEATED_TO = 1e-6  # answers that come again within this are not noisy; float32 on another thread is
+HIDDEN = 6.0  # standard deviations of noise that the largest of some hundred answers may carry
+DRAWS = 8
 Opener = Callable[[], Oracle]  # opens the target anew: a cell may run in another process
 
 
@@ -30,6 +34,7 @@ class Sample:
 
     questions: list[Floats]
     answers: list[Floats]
+    noise: float = 0.0  # standard deviation of the target's own noise, from questions asked twice
 
     @property
     def spread(self) -> float:
@@ -49,6 +54,7 @@ class Cell:
         total_queries: the same with the held-out check; price and time count these.
         error: largest deviation of the extracted model from undefended answers to honest questions, over their spread; None
             where no model came out.
+        estimated: the target's own answers are noisy and hide the error, so it follows from the extraction's error bars.
         check_error: the recovery's own held-out relative error, against defended answers.
         values_known: whether the model can answer; False where only scores were extracted.
         honest_cost: root mean square error that the defence adds to honest answers.
@@ -64,6 +70,7 @@ class Cell:
     queries: int = 0
     total_queries: int = 0
     error: float | None = None
+    estimated: bool = False
     check_error: float | None = None
     values_known: bool = True
     honest_cost: float = 0.0
@@ -80,10 +87,13 @@ class Cell:
 
 
 def honest_sample(oracle: Oracle, seed: int, folder: Path | None) -> Sample:
-    """Ask the undefended target ``len(LENGTHS) * PER_LENGTH`` honest questions; with a folder, only once."""
+    """Ask the undefended target ``len(LENGTHS) * PER_LENGTH`` honest questions, a few of them twice; with a folder, only once."""
     rng = np.random.default_rng([seed, 0xA0D17])  # apart from the learners' own streams
     questions = [rng.normal(size=(PER_LENGTH, length, oracle.width)) for length in LENGTHS]
-    return Sample(questions, _told(oracle, questions, seed, folder, "honest"))
+    *answers, again = _told(oracle, [*questions, questions[AGAIN]], seed, folder, "honest")
+    twice = again - answers[AGAIN]
+    exact = np.abs(twice).max() <= REPEATED_TO * np.abs(again).max()
+    return Sample(questions, answers, 0.0 if exact else float(np.sqrt(np.mean(twice**2) / 2)))
 
 
 def _told(oracle: Oracle, questions: list[Floats], seed: int, folder: Path | None, name: str) -> list[Floats]:
@@ -130,13 +140,17 @@ def run_cell(opener: Opener, defence: Defence, sample: Sample, *, budget: int, s
             honest_cost=cost,
             seconds=time.perf_counter() - started,
         )
+    seen = model_error(found.model, sample)
+    hidden = found.status.success and seen is not None and 0 < seen * sample.spread <= HIDDEN * sample.noise
+    expected = expected_error(found, sample) if hidden else None
     return Cell(
         defence=defence,
         status=found.status.name,
         message=found.message,
         queries=found.queries,
         total_queries=found.facts["queries"]["total"],
-        error=model_error(found.model, sample),
+        error=seen if expected is None else expected,
+        estimated=expected is not None,
         check_error=None if found.check is None else found.check.relative_error,
         values_known=not (isinstance(found.model, Attention) and found.model.V is None),
         honest_cost=cost,
@@ -183,6 +197,24 @@ def model_error(model: Model | None, sample: Sample) -> float | None:
     if not np.isfinite(worst):
         return None
     return worst / sample.spread if sample.spread > 0 else (0.0 if worst == 0 else None)
+
+
+def expected_error(found: Recovery, sample: Sample) -> float | None:
+    """As ``model_error``, from the recovery's own error bars: how far models within them differ; None without such bars."""
+    model, bounds = found.model, found.bounds
+    if not isinstance(model, Attention) or model.V is None or bounds is None or bounds.W is None or sample.spread <= 0:
+        return None
+    rng = np.random.default_rng(0)
+    worst = []
+    for _ in range(DRAWS):
+        other = Attention(
+            *(
+                block if block is None or half is None else block + half / 1.96 * rng.normal(size=np.shape(block))
+                for block, half in ((model.W, bounds.W), (model.V, bounds.V), (model.c, bounds.c), (model.b, bounds.b))
+            )
+        )
+        worst.append(max(float(np.abs(other(batch) - model(batch)).max()) for batch in sample.questions))
+    return float(np.median(worst)) / sample.spread
 
 
 class _Known:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unsoftmax import __version__
-from unsoftmax.audit.cells import Cell, Opener, honest_sample, rate_limited, run_cell
+from unsoftmax.audit.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_limited, run_cell
 from unsoftmax.audit.defences import Defence, standard_defences
 from unsoftmax.audit.gate import Gate
 from unsoftmax.audit.verdict import Conclusion, conclude
@@ -110,6 +110,8 @@ def run_audit(
         "seed": seed,
         "version": __version__,
         "honest_questions": sum(len(batch) for batch in sample.questions),
+        "honest_asked_twice": PER_LENGTH,
+        "honest_noise": sample.noise,
         "seconds": time.perf_counter() - started,
     }
     conclusion = conclude(cells, gate_values(present, rate, price), gate)

@@ -16,8 +16,8 @@ from unsoftmax.report.told import Teller
 NOTES = (
     "Error: largest deviation of the extracted model from undefended answers to honest questions, over their spread. "
     "User error: root mean square error that the defence adds to those answers, over the same. Time: to ask all questions, at the "
-    "given rate or limit. *: computed from the first row, not run. A quota or rate limit holds for one client; several accounts "
-    "multiply it."
+    "given rate or limit. ~: from the extraction's own error bars, since the target's noise hides the error. *: computed from the "
+    "first row, not run. A quota or rate limit holds for one client; several accounts multiply it."
 )
 
 
@@ -79,7 +79,7 @@ def table(tell: Teller) -> Table:
                 cell["name"] + ("" if cell["measured"] else " *"),
                 cell["outcome"],
                 tell(f"{{{at}/queries:,}}"),
-                tell(f"{{{at}/error:.1e}}"),
+                tell(("~ " if cell["estimated"] else "") + f"{{{at}/error:.1e}}"),
                 "none" if cell["honest_cost"] == 0 else tell(f"{{{at}/honest_cost_relative:.1e}}"),
                 *([tell(f"{{{at}/price:.2f}}")] if priced else []),
                 tell(f"{{{at}/time_told}}"),

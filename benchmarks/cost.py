@@ -1,6 +1,6 @@
 """What the learner costs beside the target's own evaluation of the same calls, and how much memory the process takes.
 
-    python benchmarks/cost.py [--width 512] [--journal]
+    python benchmarks/cost.py [--width 512] [--targets 1 2 3] [--journal]
 
 One process, CPU time of both sides measured in the same run. Three ways to write the same head in NumPy, from the fastest that
 we know to the most common; the ratio depends on how fast the target is.
@@ -37,6 +37,7 @@ def targets(W, v):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--targets", type=int, nargs="+", default=[1, 2, 3], help="from the fastest to the most common")
     parser.add_argument("--journal", action="store_true")
     options = parser.parse_args()
     d = options.width
@@ -45,7 +46,7 @@ def main():
     us.recover(us.Attention.single(np.eye(3), np.ones(3)))  # imports are not part of the price
     print(f"d = {d}\n\n| target | queries beyond d^2 + d | error of W | total s | target s | ratio | peak MB |")
     print("|---|---|---|---|---|---|---|")
-    for name, function in targets(W, v).items():
+    for name, function in [list(targets(W, v).items())[number - 1] for number in options.targets]:
         spent = 0.0
 
         def target(X, function=function):

@@ -1,0 +1,60 @@
+"""Fresh sequences: sized so that what the model computes shows in the answers."""
+
+import numpy as np
+import pytest
+
+from unsoftmax.checks.held_out import fresh_sequences, held_out, predictor
+from unsoftmax.models import FFN, Attention, Transformer
+from unsoftmax.oracles import CallableOracle, Metered
+
+
+def attention(size, width=6, seed=0, c=None):
+    rng = np.random.default_rng(seed)
+    return Attention.single(size * rng.normal(size=(width, width)), rng.normal(size=width), c=c)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_scores_are_neither_silent_nor_saturated_at_any_size_of_w(size):
+    model = attention(size)
+    spreads = []
+    for batch in fresh_sequences(model, np.random.default_rng(1)):
+        if batch.shape[1] > 1:
+            scores = np.einsum("bnd,de,be->bn", batch, model.W[0], batch[:, -1])
+            spreads.append(np.median(np.ptp(scores, axis=1)))
+    assert 0.05 < np.median(spreads) < 50
+
+
+def test_without_scores_or_bends_tokens_have_size_one():
+    for model in (
+        attention(0.0),
+        Transformer(
+            Attention(np.zeros((1, 2, 2)), np.eye(2)[None]), FFN([np.zeros((1, 2)), np.ones((1, 1))], [np.ones(1), np.zeros(1)])
+        ),
+    ):
+        sizes = [float(np.sqrt(np.mean(batch**2))) for batch in fresh_sequences(model, np.random.default_rng(2))]
+        assert all(0.01 < size < 100 for size in sizes)
+
+
+def test_a_bias_alone_sets_the_size():
+    model = attention(0.0, c=1e4 * np.ones(6))
+    assert max(float(np.abs(batch).max()) for batch in fresh_sequences(model, np.random.default_rng(3))) < 1.0
+
+
+def test_a_small_difference_is_seen_and_every_sequence_is_counted():
+    model = attention(0.5)
+    wrong = Attention(model.W + 1e-5, model.V)
+    batches = fresh_sequences(model, np.random.default_rng(4))
+    oracle = Metered(CallableOracle(model))
+    assert held_out(oracle, predictor(model), batches).relative_error < 1e-12
+    check = held_out(oracle, predictor(wrong), batches)
+    assert 1e-8 < check.relative_error < 1e-2
+    assert oracle.spent == 2 * check.sequences == 2 * sum(len(batch) for batch in batches)
+
+
+def test_limits_and_vocabularies_are_kept_to():
+    model = attention(1e-6)
+    for batch in fresh_sequences(model, np.random.default_rng(5), max_norm=0.5):
+        assert np.linalg.norm(batch, axis=-1).max() <= 0.5
+    table = np.random.default_rng(6).normal(size=(7, 6))
+    for batch in fresh_sequences(model, np.random.default_rng(7), vocabulary=table):
+        assert all((table == token).all(axis=1).any() for token in batch.reshape(-1, 6))

@@ -25,6 +25,8 @@ FAMILIES = ("auto", "attention", "transformer", "ffn", "attention-behind-network
 NOISY_CHECK_RESERVE = 256  # queries that a budget leaves to the held-out check under noise; of large ones, a share
 CHECK_SHARE = 0.02
 ALMOST_ALIKE = 1e-3  # a misfit of merged heads below this tells heads almost alike, not a target of another kind
+WIDE = 96  # tokens longer than this are first asked whether one head can be
+PLAINLY = 1e-6  # distance from the line, relative, that no rounding explains
 NEARLY = 2.0**24  # what a fit of heads may miss by, in units of what rounding explains; other targets miss by 1e10 or so
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
 GENEROUS = 60  # queries per parameter that noisy answers are given of a large budget
@@ -136,7 +138,8 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
     if _needs_statistics(options, found):
         return _noisy(oracle, options, found, rng)
     one_head = None
-    if (options.heads is None and not look.cancelled) or options.heads == 1:
+    several = look.cancelled or _plainly_several(oracle, options, found, rng)
+    if (options.heads is None and not several) or options.heads == 1:
         learner = OneHeadLearner(rank=options.rank, max_norm=options.max_norm, floor=floor, zero_answer=look.zero_answer)
         try:
             one_head = learner.run(oracle, rng=rng)
@@ -164,6 +167,28 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
         if one_head is None or refusal.evidence.get("merged_within", 1.0) < ALMOST_ALIKE:
             raise
         return one_head  # neither fits; the held-out check tells by how much
+
+
+def _plainly_several(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> bool:
+    """Whether two tokens are answered off the line through their own answers, on which one head keeps them. 6 queries.
+
+    Only for wide layers with vector answers, where trying one head first would cost hundreds.
+    """
+    look = found.look
+    assert look is not None
+    if oracle.width <= WIDE or look.outputs == 1 or options.heads is not None or found.floor.kind != "exact":
+        return False
+    phase(oracle, "one head?")
+    length = 1.0 if options.max_norm is None else min(1.0, options.max_norm / 16.0)
+    tokens = length * rng.normal(size=(2, oracle.width)) / np.sqrt(oracle.width)
+    last, b = LastPosition(oracle), look.zero_answer.reshape(1, -1)
+    first, second = last(tokens[:, None]) - b
+    off = []
+    for size in 4.0 ** np.arange(-1.0, 3.0):
+        told = (last(size * tokens[None]) - b)[0] / size - second
+        line = (first - second) / np.linalg.norm(first - second)
+        off.append(float(np.linalg.norm(told - (told @ line) * line) / np.linalg.norm(first - second)))
+    return max(off) > PLAINLY
 
 
 def _explains(oracle: Oracle, model: Model, options: Options, floor: Floor, rng: np.random.Generator) -> bool:

@@ -16,6 +16,7 @@ from unsoftmax.oracles.base import phase
 
 MOST_ROUNDS = 40
 SLICES_PER_RANK = 5
+ILL = 1e-11  # relative error of values through projectors beyond which more slices are worth their price
 PROJECTOR_LOSS = 1e-7  # values through projectors lose the conditioning of the ranges; beyond this they are asked directly
 
 
@@ -95,6 +96,7 @@ def collect(answers: Answers, totals: Totals, mixture: Mixture, reach: float, as
     U, Y = [base], [told[0]]
     waiting = [(row, reach) for row in around[::-1]]
     goal = slices_for(totals.total.shape[1] // mixture.heads)  # enough if the ranks share the outputs equally
+    goals = (goal, wider(goal))
     count, worst = 3, float(defect[0])
     for _ in range(MOST_ROUNDS if worst < slack else 0):
         if not waiting or enough(answers, np.stack(Y, axis=1)):
@@ -116,8 +118,7 @@ def collect(answers: Answers, totals: Totals, mixture: Mixture, reach: float, as
         if min((abs(step) for _, step in waiting), default=reach) < reach / 2**12:
             break
         count = max(4, len(U)) if answers.bits > 24 else 64
-        if len(U) < goal < len(U) + count:
-            count = goal - len(U)
+        count = min([count, *(goal - len(U) for goal in goals if goal > len(U))])
     raise NotInFamilyError(
         f"Switched answers do not add up to the one-token answers (off by {worst:.2g}, allowed {slack:.2g}). "
         "The heads could not be switched one by one: some share their scores, or the target is no plain attention.",
@@ -128,10 +129,17 @@ def collect(answers: Answers, totals: Totals, mixture: Mixture, reach: float, as
 def enough(answers: Answers, Y: Floats) -> bool:
     """Whether the slices exceed every head's rank and the ranges are independent, well enough for projectors."""
     bases = [range_of(block, answers) for block in Y]
-    if slices_for(max(map(len, bases))) > Y.shape[1] or sum(map(len, bases)) > Y.shape[2]:
+    goal = slices_for(max(map(len, bases)))
+    if goal > Y.shape[1] or sum(map(len, bases)) > Y.shape[2]:
         return False
     spread = np.linalg.svd(np.concatenate(bases), compute_uv=False)
-    return bool(answers.floor.relative * spread[0] < PROJECTOR_LOSS * spread[-1])
+    loss = answers.floor.relative * float(spread[0] / spread[-1])
+    return loss < PROJECTOR_LOSS and (loss < ILL or Y.shape[1] >= wider(goal))
+
+
+def wider(goal: int) -> int:
+    """Slices where the ranges are badly conditioned: the weakest direction of each range shows some 3 times as well."""
+    return 8 * goal // 5
 
 
 def slices_for(rank: int) -> int:

@@ -149,7 +149,7 @@ def network(D: Draw, inputs: int, outputs: int | None, kind: str, depth: int = 1
     """``depth`` hidden layers of any width; works on the last axis."""
     sizes = [inputs] + [int(D.rng.integers(3, 2 * D.d + 8)) for _ in range(depth)] + [outputs or 1]
     W = [D.array(b, a, scale=1.3 / np.sqrt(a)) for a, b in pairwise(sizes)]
-    beta = [D.array(b, scale=0.7 * biases) for b in sizes[1:]]
+    beta = [D.dense(b, scale=0.7 * biases) for b in sizes[1:]]
     act = ACTIVATIONS[kind]
 
     def answer(x: Array) -> Array:

@@ -177,3 +177,46 @@ def test_bills_follow_the_counting_formulas():
     assert low == 3 * (64 + 16) + 1
     assert high >= 2 * low
     assert bill("transformer", 8, 1, None).low is None
+
+
+@pytest.mark.parametrize("keep", [12, 64, 200])
+def test_weights_of_the_largest_scores_alone_are_outside(keep):
+    head = one_head()
+
+    def target(X):
+        scores = (X @ (head.W[0] @ X[:, -1, :, None]))[..., 0]
+        least = np.sort(scores, axis=1)[:, -min(keep, X.shape[1])]
+        weights = np.where(scores >= least[:, None], np.exp(scores - scores.max(axis=1, keepdims=True)), 0.0)
+        return (weights * (X @ head.V[0])).sum(axis=1) / weights.sum(axis=1)
+
+    assert diagnosed(target, 6).family == "outside: weights depend on the number of tokens"
+
+
+def test_a_target_of_fixed_length_is_outside():
+    assert diagnosed(lambda X: np.maximum(X.reshape(len(X), 5 * 6), 0).sum(axis=1), 6).family == "outside: fixed length"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_maximum_over_tokens_is_no_pair_of_saturated_heads(seed):
+    A = np.random.default_rng(seed).normal(size=(5, 3)).astype(np.float32)
+    assert not diagnosed(lambda X: (X.astype(np.float32) @ A).max(axis=1).sum(axis=1), 5, seed).inside
+
+
+def test_a_norm_behind_the_attention_is_told_from_one_before_it():
+    layer = one_head(8, outputs=8, bias=True)
+
+    def norm(Z):
+        Z = Z - Z.mean(axis=-1, keepdims=True)
+        return Z / np.sqrt((Z**2).mean(axis=-1, keepdims=True) + 1e-5)
+
+    weights = np.random.default_rng(1).normal(size=8)
+    behind = diagnosed(lambda X: np.round(norm(layer(X)) @ weights, 6), 8)
+    before = diagnosed(lambda X: np.round(np.tanh(layer(norm(X))) @ weights, 6), 8)
+    assert behind.family == "attention-behind-network"
+    assert before.family == "outside: LayerNorm before attention"
+
+
+def test_large_float32_answers_are_not_called_rounded():
+    head = one_head()
+    assert diagnosed(lambda X: (1e4 * head(X)).astype(np.float32), 6).floor.kind == "float32"
+    assert diagnosed(lambda X: 1e6 * head(X), 6).floor.kind == "exact"

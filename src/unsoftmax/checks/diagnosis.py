@@ -10,10 +10,10 @@ from unsoftmax.checks.family_case import Case, DecidedError, Evidence, inconclus
 from unsoftmax.checks.family_floor import measure_floor
 from unsoftmax.checks.family_heads import several_heads
 from unsoftmax.checks.family_invariances import invariances
-from unsoftmax.checks.family_names import name_affine, name_bent, norm_before
+from unsoftmax.checks.family_names import name_affine, name_bent
 from unsoftmax.checks.family_one_head import one_head
 from unsoftmax.checks.family_one_token import Pilot, grows, ignores_length, one_token, pilot, sharp
-from unsoftmax.checks.family_piecewise import transformer
+from unsoftmax.checks.family_piecewise import chord_law, transformer
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
 
@@ -149,8 +149,13 @@ def _decide(case: Case, found: _Findings) -> tuple[str, str]:
     _extras(case, found, point.scale)
     if kind == "affine":
         return _attention(case, found, point)
-    if kind == "piecewise":
-        verdict = _relu(case, found, point, size)
+    if ignores_length(case, point.scale):
+        raise outside(
+            "LayerNorm before attention",
+            "An earlier token counts by its direction alone, not by its length: a LayerNorm or RMSNorm stands before the attention.",
+        )
+    if kind == "piecewise" or (kind == "unclear" and not point.flat):
+        verdict = _relu(case, found, point, kind, size)
         if verdict is not None:
             return verdict
     return _behind(case, found, point, kind, size)
@@ -225,7 +230,7 @@ def _attention(case: Case, found: _Findings, point: Pilot) -> tuple[str, str]:
     raise name_affine(case, point.scale, residual=heads.residual)
 
 
-def _relu(case: Case, found: _Findings, point: Pilot, size: float) -> tuple[str, str] | None:
+def _relu(case: Case, found: _Findings, point: Pilot, kind: str, size: float) -> tuple[str, str] | None:
     if point.flat:
         outcome = one_head(case, "piecewise", point.scale, flat=True)
         if outcome.passed and grows(case, size):
@@ -236,9 +241,16 @@ def _relu(case: Case, found: _Findings, point: Pilot, size: float) -> tuple[str,
     outcome, residual = transformer(case, scale)
     # a law that was broken once needs a clean second plane: one-token answers alone are too weak a witness then
     broken = any(item.test in ("bilinear scores", "sequences alike") and not item.passed for item in case.evidence)
-    if outcome.passed is None and (broken or residual is not False) and case.left() > 80:
-        outcome, residual = transformer(case, scale)  # another plane: the detour by one-token answers is closed
-    if outcome.passed and grows(case, size) and (not case.coarse or _kinks(case, size)):
+    for _ in range(1 if broken else 2):
+        if outcome.passed is None and (broken or residual is not False) and case.left() > 80:
+            outcome, residual = transformer(case, scale)  # another plane: the detour by one-token answers is closed
+    if outcome.passed and chord_law(case, size):
+        raise outside(
+            "network before attention", "Pairs are answered by mixing their one-token answers: a network works on each token."
+        )
+    # with a residual a smooth network would be outside: then kinks must be seen
+    look = _kinks_if_affordable if residual is False else lambda case, _, size: _kinks(case, size)
+    if outcome.passed and grows(case, size) and ((kind == "piecewise" and not case.coarse) or look(case, kind, size)):
         found.heads, found.residual = 1, residual
         extra = ", the last token added," if residual else ""
         return (
@@ -257,18 +269,26 @@ def _kinks(case: Case, scale: float) -> bool:
     return sharp(case, scale) or (case.left() >= 40 and sharp(case, scale))
 
 
+def _kinks_if_affordable(case: Case, kind: str, scale: float) -> bool:
+    """The same where the head is proven and only the name of the network is open: the first look decides if questions run out."""
+    try:
+        return _kinks(case, scale)
+    except DecidedError:
+        if kind != "piecewise":
+            raise
+        return True
+
+
 def _behind(case: Case, found: _Findings, point: Pilot, kind: str, size: float) -> tuple[str, str]:
     outcome = one_head(case, kind, point.scale, flat=point.flat)
     if outcome.passed:
-        if case.coarse and ignores_length(case, point.scale):
-            raise norm_before()
         found.heads = 1
         if kind == "smooth":
             return (
                 "attention-behind-network",
                 "One softmax head behind an unknown smooth network: a sequence is answered like its weighted mean.",
             )
-        if not grows(case, size) or not _kinks(case, size):
+        if not grows(case, size) or not _kinks_if_affordable(case, kind, size):
             raise inconclusive("kinks", "One head behind a network, but whether that is made of ReLU remains unclear.")
         found.residual = False
         return "transformer", "One softmax head and then a network with ReLU: a sequence is answered like its weighted mean."

@@ -17,6 +17,7 @@ COARSE = 61  # of the places for one more head
 BRANCHES = 8  # fits with one head less that are grown
 SPOTS = 6  # places for the new head, for each of them
 RANDOM = 40  # random starts per head
+STEEPEST = 60.0  # scores per step beyond which a head counts as hard
 LARGEST = 1.5  # largest factor of the steps, as a power of two
 
 
@@ -89,7 +90,7 @@ def several_heads(case: Case, scale: float) -> Heads:
         check = float((gap / allowed)[FIT:].max())
         excess = float(np.abs(A.sum(axis=0) - total).max() / (10 * noise + 5 * noise * blur_of_sum))
         loud = float(np.abs(Y).max() / allowed.max())
-        if check <= 1 and loud >= 20:
+        if check <= 1 and loud >= 20 and _soft(design.rows(slice(FIT)), height, pace, A, noise):
             count = len(height)
             case.record("heads fit", found.worst / (limit * noise), 1.0, True, f"{count} heads fit {FIT} answers.")
             case.record("heads check", check, 1.0, True, f"{count} heads foretell {CHECK + FAR} other answers.")
@@ -110,6 +111,13 @@ def several_heads(case: Case, scale: float) -> Heads:
         "No small number of heads explains the answers.",
     )
     return best
+
+
+def _soft(design: Design, height: Floats, pace: Floats, A: Floats, noise: float) -> bool:
+    """Whether every head's scores show in some answer; a saturated one might as well be a maximum over the tokens."""
+    _, by_height, _ = design.shares(height, pace)
+    seen = np.abs(by_height).max(axis=1) * np.abs(A).max(axis=1)
+    return bool(np.all(seen > 30 * noise) and max(np.abs(height).max(), np.abs(pace).max()) < STEEPEST)
 
 
 def _unsaturated(case: Case, scale: float) -> float:

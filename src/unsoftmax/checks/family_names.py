@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.checks.family_case import Case, DecidedError, outside
-from unsoftmax.checks.family_one_token import ignores_length
 from unsoftmax.errors import TargetError
 
 
@@ -81,20 +80,10 @@ def _many_copies(case: Case, p: np.ndarray, x: np.ndarray) -> float:
     return number
 
 
-def norm_before() -> DecidedError:
-    """The verdict on targets that do not hear how long an earlier token is."""
-    return outside(
-        "LayerNorm before attention",
-        "The length of an earlier token does not matter, only its direction: a LayerNorm or RMSNorm stands before the attention.",
-    )
-
-
 def name_bent(case: Case, scale: float, kind: str) -> DecidedError:
     """One-token answers are not affine, and no head before a network fits."""
     case.begin("naming")
     try:
-        if ignores_length(case, scale):
-            return norm_before()
         x = case.cap(1.0, 24.0) * case.draw()
         y = case.ask(np.stack([x, 2 * x, 4 * x, 8 * x, 16 * x, -x])[:, None])
         swing = max(float(np.abs(y[0] - y[5]).max()), 1e-300)

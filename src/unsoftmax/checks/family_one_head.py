@@ -12,6 +12,7 @@ from unsoftmax.checks.family_plane import Plane, random_coordinates
 from unsoftmax.models import Floats
 
 LENGTHS = (2, 2, 3, 3, 4, 6, 12, 40)
+STEEP_POWER = 0.001  # of a chord: how sharp the test of scores of 6 must be
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,9 @@ def one_head(case: Case, kind: str, scale: float, *, flat: bool = False) -> Outc
             continue
         outcome = _foretell(case, kind, plane)
         if outcome.passed:
-            return _steep(case, outcome) if kind == "affine" else outcome
+            if kind == "affine":
+                return _steep(case, outcome)
+            return _steep_behind(case, outcome) if case.coarse else outcome
         if outcome.passed is False and kind == "affine":
             return outcome
         if outcome.passed is None and kind == "affine":
@@ -70,13 +73,14 @@ def _read_plane(case: Case, kind: str, scale: float, reach: float) -> Plane | Ou
     candidates = reach * scale * case.draw(4 if kind == "affine" else 6)
     values = case.ask(np.vstack([origin, origin + candidates])[:, None])
     change = np.abs(values[1:] - values[0]).max(axis=1)
-    chosen = candidates[np.argsort(-change, kind="stable")[:axes]]
+    loudest = np.argsort(-change, kind="stable")[:axes]
+    chosen = candidates[loudest]
     bases = np.vstack([origin, origin + chosen])
     pairs = np.array([[[base + axis, base] for base in bases] for axis in chosen])  # (axes, bases, 2, width)
     answers = case.ask(pairs.reshape(-1, 2, case.width)).reshape(axes, 1 + axes, -1)
     if kind == "affine":
         single = values
-        start = np.broadcast_to(np.vstack([values[:1], values[1:][np.argsort(-change, kind="stable")[:axes]]]), answers.shape)
+        start = np.broadcast_to(np.vstack([values[:1], values[1:][loudest]]), answers.shape)
         end = start + (start[0, 1:] - start[0, 0])[:, None]
     else:
         ends = np.unique((bases[:, None] + chosen).reshape(-1, case.width), axis=0)
@@ -117,7 +121,7 @@ def _read_plane(case: Case, kind: str, scale: float, reach: float) -> Plane | Ou
     errors = level / (np.sqrt(length) * slope * t * (1 - t))
     if float(np.abs(z).max()) > 6 or float(errors.max()) > 0.1:
         return Outcome(None, "scores are too large or answers too coarse on this plane")
-    return Plane.measured(origin, chosen, z, errors)
+    return Plane.measured(origin, chosen, z, errors, np.vstack([values[:1], values[1:][loudest]]))
 
 
 def _invert(
@@ -195,8 +199,7 @@ def _foretell(case: Case, kind: str, plane: Plane, strong: bool = False) -> Outc
     draws = [random_coordinates(case.rng, len(plane.axes), n) for n in lengths]
     centres = np.array([plane.centre(c) for c in draws])
     lasts = np.array([c[-1] for c in draws])
-    corners = np.vstack([np.zeros((1, len(plane.axes))), np.eye(len(plane.axes))])
-    base = case.ask(plane.tokens(corners)[:, None])
+    base = _corners(case, plane)
     chords = np.abs(base[1:] - base[0]).max(axis=1)
     points = np.vstack([centres, lasts])
     singles = base[0] + points @ (base[1:] - base[0]) if kind == "affine" else case.ask(plane.tokens(points)[:, None])
@@ -226,14 +229,21 @@ def _foretell(case: Case, kind: str, plane: Plane, strong: bool = False) -> Outc
     return Outcome(True, "one head", plane)
 
 
+def _corners(case: Case, plane: Plane) -> Floats:
+    """One-token answers at the origin and at the ends of the axes."""
+    if plane.values is not None:
+        return plane.values
+    axes = len(plane.axes)
+    return case.ask(plane.tokens(np.vstack([np.zeros((1, axes)), np.eye(axes)]))[:, None])
+
+
 def _steep(case: Case, outcome: Outcome) -> Outcome:
     """Two tokens far above the last one's score, close to each other: soft-caps and norms show here (4 queries)."""
     plane = outcome.plane
     assert plane is not None
     axes = len(plane.axes)
     seen = 0
-    corners = np.vstack([np.zeros((1, axes)), np.eye(axes)])
-    base = case.ask(plane.tokens(corners)[:, None])
+    base = _corners(case, plane)
     chord = base[1:] - base[0]
     for height in (6.0, 6.0, 25.0, 25.0):
         last = case.rng.uniform(-1.0, 1.0, size=axes)
@@ -271,3 +281,43 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
     if seen < 2 and case.floor.relative > 2.0**-40:
         return Outcome(None, "large scores could not be tested", plane)
     return outcome
+
+
+def _steep_behind(case: Case, outcome: Outcome) -> Outcome:
+    """The same behind a network: two tokens with large scores against the one token at their weighted mean (4 queries each).
+
+    Coarse answers do not tell a soft-cap from none while scores are of order one.
+    """
+    plane = outcome.plane
+    assert plane is not None
+    axes = len(plane.axes)
+    for height in (12.0, 6.0, 20.0, 9.0):
+        if case.left() < 4:
+            break
+        last = case.rng.uniform(-0.5, 0.5, size=axes)
+        slope = plane.slope(last)
+        up = slope / max(float(slope @ slope), 1e-4)  # raises the score by one
+        side = np.array([-slope[1], slope[0]]) / max(float(np.linalg.norm(slope)), 1e-2) if axes == 2 else np.zeros(axes)
+        spread = case.rng.uniform(0.5, 1.0)
+        coordinates = np.array([last + height * up + 0.5 * side, last + (height - spread) * up - 0.5 * side, last])
+        tokens = plane.tokens(coordinates)
+        if np.sqrt((tokens**2).mean(axis=1)).max() > case.reach:
+            continue
+        ends = case.ask(tokens[:2, None])
+        chord = float(np.abs(ends[0] - ends[1]).max())
+        doubt = 3 * float(np.linalg.norm(plane.uncertainty(coordinates))) / float(np.linalg.norm(coordinates[0] - coordinates[1]))
+        tolerance = 12 * case.noise(ends) + doubt * chord
+        if tolerance > STEEP_POWER * (height / 6) ** 2 * chord:  # a cap of 50 bends scores of 6 by half a percent
+            continue
+        there = case.ask(plane.tokens(plane.centre(coordinates))[None, None])[0]
+        answer = case.ask(tokens[None])[0]
+        share = float(np.abs(answer - there).max()) / tolerance
+        passed = case.record(
+            "steep scores",
+            share,
+            1.0,
+            share <= 1,
+            f"Scores {height:g} above the last token's " + ("follow" if share <= 1 else "do not follow") + " the same law.",
+        )
+        return outcome if passed else Outcome(False, "scores bend when they are large", plane)
+    return Outcome(None, "large scores could not be tested", plane)

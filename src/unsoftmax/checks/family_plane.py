@@ -19,19 +19,21 @@ class Plane:
         axes: ``(2, width)``; ``(1, width)`` where the width is one.
         scores: ``(axes, 1 + axes)``; ``x + u @ axes`` scores ``u @ scores @ [1, p]`` more than the last token x at coordinates p.
         errors: of the differences that were measured at the origin and one axis further, ``(axes, 1 + axes)``.
+        values: one-token answers at the origin and at the end of each axis, ``(1 + axes, outputs)``, where they were asked.
     """
 
     origin: Floats
     axes: Floats
     scores: Floats
     errors: Floats
+    values: Floats | None = None
 
     @classmethod
-    def measured(cls, origin: Floats, axes: Floats, z: Floats, errors: Floats) -> Plane:
+    def measured(cls, origin: Floats, axes: Floats, z: Floats, errors: Floats, values: Floats) -> Plane:
         """From score differences ``z[j, i]`` of axis j, at the origin (i = 0) and at the end of axis i - 1."""
         scores = z.copy()
         scores[:, 1:] -= z[:, :1]
-        return cls(origin, axes, scores, errors)
+        return cls(origin, axes, scores, errors, values)
 
     def tokens(self, coordinates: Floats) -> Floats:
         """Tokens ``(…, width)`` at ``coordinates (…, axes)``."""

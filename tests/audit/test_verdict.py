@@ -37,7 +37,7 @@ def cells(draw, name="none"):
 
 def audit_of(table, gate, rate, price):
     conclusion = conclude(table, gate_values(table[0], rate, price), gate)
-    facts = {"width": 4, "budget": 100, "seed": 0, "version": "0", "honest_questions": 1, "seconds": 1.0}
+    facts = {"width": 4, "budget": 100, "max_norm": None, "seed": 0, "version": "0", "honest_questions": 1, "seconds": 1.0}
     return Audit(cells=tuple(table), conclusion=conclusion, spread=1.0, rate=rate, price=price, facts=facts)
 
 

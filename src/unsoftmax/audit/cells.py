@@ -109,8 +109,19 @@ def _told(oracle: Oracle, questions: list[Floats], seed: int, folder: Path | Non
         journal.close()
 
 
-def run_cell(opener: Opener, defence: Defence, sample: Sample, *, budget: int, seed: int, folder: Path | None) -> Cell:
+def run_cell(
+    opener: Opener,
+    defence: Defence,
+    sample: Sample,
+    *,
+    budget: int,
+    seed: int,
+    folder: Path | None,
+    max_norm: float | None = None,
+) -> Cell:
     """Extract through ``defence`` with at most ``budget`` queries; an unforeseen error spoils this cell alone.
+
+    No token longer than ``max_norm``, or than the defence's own limit, is sent.
 
     Raises:
         JournalError: the folder belongs to another run.
@@ -123,7 +134,7 @@ def run_cell(opener: Opener, defence: Defence, sample: Sample, *, budget: int, s
             cost = honest_cost(oracle, defence, sample, seed, folder)
             found = recover(
                 defence.wrap(oracle, seed),
-                max_norm=defence.max_norm,
+                max_norm=min((limit for limit in (max_norm, defence.max_norm) if limit is not None), default=None),
                 budget=min(budget, defence.quota or budget),
                 journal=None if folder is None else folder / f"{defence.slug}.sqlite",
                 seed=seed,

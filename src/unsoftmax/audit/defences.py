@@ -118,6 +118,7 @@ def standard_defences(width: int, spread: float) -> tuple[Defence, ...]:
         Defence(name=f"norm {limit:g}, {coarse} decimals", max_norm=limit, decimals=coarse),
         Defence(name=f"norm {limit:g}, {coarse + 2} decimals", max_norm=limit, decimals=coarse + 2),
         Defence(name=f"norm {limit:g}, noise {low:g}", max_norm=limit, noise=low),
+        Defence(name=f"norm {limit:g}, noise {high:g}", max_norm=limit, noise=high),
         Defence(name=f"quota {max(32, width * width // 2)}", quota=max(32, width * width // 2)),
         Defence(name="rate limit 1/s", rate=1.0),
     )

@@ -58,6 +58,7 @@ def run_audit(
     budget: int = 100_000,
     rate: float | None = None,
     price: float | None = None,
+    max_norm: float | None = None,
     seed: int = 0,
     folder: Path | None = None,
     scheduler: str | None = None,
@@ -73,7 +74,8 @@ def run_audit(
         budget: sequences that each extraction may ask.
         rate: sequences a second that the attacker may ask, for times.
         price: price of 1000 sequences, for bills.
-        seed: same seed, same questions.
+        max_norm: the target takes no longer tokens; none is sent.
+        seed: same seed, same table.
         folder: keeps a journal for each cell; the same call goes on from there. A cluster must share it.
         scheduler: address of a Dask scheduler.
         workers: processes on this machine; as many as it has cores if left out.
@@ -95,7 +97,7 @@ def run_audit(
         raise ValueError("The first defence must be none: the target as it stands.")
     if len({row.slug for row in rows}) < len(rows):
         raise ValueError("Two defences have the same name; each needs its own.")
-    work = partial(run_cell, opener, sample=sample, budget=budget, seed=seed, folder=folder)
+    work = partial(run_cell, opener, sample=sample, budget=budget, max_norm=max_norm, seed=seed, folder=folder)
     measured = [row for row in rows if row.rate is None]
     done: dict[str, Cell] = {}
     for cell in _run(work, measured, scheduler, workers):
@@ -107,6 +109,7 @@ def run_audit(
     facts = {
         "width": oracle.width,
         "budget": budget,
+        "max_norm": max_norm,
         "seed": seed,
         "version": __version__,
         "honest_questions": sum(len(batch) for batch in sample.questions),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Queries a second that an attacker may ask, for times.")
 @click.option("--price", type=click.FloatRange(min=0), help="Price of 1000 queries, for bills.")
+@click.option("--max-norm", type=click.FloatRange(min=0, min_open=True), help="The target takes no longer tokens; send none.")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler; it must share --out.")
 @click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same questions.")
@@ -41,6 +42,7 @@ def audit(
     budget: int,
     rate: float | None,
     price: float | None,
+    max_norm: float | None,
     scheduler: str | None,
     width: int | None,
     seed: int,
@@ -69,6 +71,7 @@ def audit(
             budget=budget,
             rate=rate,
             price=price,
+            max_norm=max_norm,
             seed=seed,
             folder=None if out is None else out.absolute() / "cells",
             scheduler=scheduler,

@@ -14,6 +14,7 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.option(
     "--noise", type=click.FloatRange(min=0, min_open=True), help="Defence: add Gaussian noise of this standard deviation."
 )
+@click.option("--max-norm", type=click.FloatRange(min=0, min_open=True), help="Defence: shorten longer tokens to this length.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Defence: let this many requests per second pass.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="HTTP port; 0 takes a free one.")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), default=0, help="gRPC port; 0, the default, takes a free one.")
@@ -23,6 +24,7 @@ def serve(
     width: int | None,
     decimals: int | None,
     noise: float | None,
+    max_norm: float | None,
     rate: float | None,
     port: int,
     grpc_port: int,
@@ -33,13 +35,15 @@ def serve(
     It listens on 127.0.0.1 alone, until Ctrl-C. Noise is added first, then answers are rounded.
     """
     from unsoftmax.oracles.base import Oracle
-    from unsoftmax.oracles.noise import Noisy, Rounded
+    from unsoftmax.oracles.noise import Clipped, Noisy, Rounded
     from unsoftmax.serving import free_port
     from unsoftmax.serving import serve as host
 
     if not name.isidentifier():
         raise click.UsageError(f"The name {name!r} must be letters, digits and underscores, since it becomes part of the address.")
     oracle: Oracle = open_target(target, width)
+    if max_norm is not None:
+        oracle = Clipped(oracle, max_norm)
     if noise is not None:
         oracle = Noisy(oracle, noise)
     if decimals is not None:

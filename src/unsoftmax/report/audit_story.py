@@ -63,6 +63,8 @@ def _target(tell: Teller) -> Chapter:
         ("honest questions", tell("{/honest_questions:,}, tokens of standard normal entries, 1 to 32 of them")),
         ("time of the audit", tell("{/seconds:.1f} s")),
     ]
+    if record["max_norm"] is not None:
+        facts.append(("longest token", tell("{/max_norm:g}")))
     if record["gate"] is not None:
         facts.append(("gate", f"{record['gate']['condition']}: {'failed' if record['gate']['failed'] else 'passed'}"))
     return Chapter("The target", facts)

@@ -152,7 +152,7 @@ def _decide(case: Case, found: _Findings) -> tuple[str, str]:
     if ignores_length(case, point.scale):
         raise outside(
             "LayerNorm before attention",
-            "An earlier token counts by its direction alone, not by its length: a LayerNorm or RMSNorm stands before the attention.",
+            "Earlier tokens count by their direction alone, not by their length: a LayerNorm or RMSNorm stands before attention.",
         )
     if kind == "piecewise" or (kind == "unclear" and not point.flat):
         verdict = _relu(case, found, point, kind, size)

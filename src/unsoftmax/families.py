@@ -157,7 +157,8 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
                 found.floor = floor
             if options.heads == 1:
                 raise
-            if options.family == "auto" and "copies_deviation" not in refusal.evidence:  # stranger than several heads
+            typical = {"copies_deviation", "saturated_keys"} & refusal.evidence.keys()  # what several heads look like to one
+            if options.family == "auto" and not typical:
                 told = _diagnosed(oracle, options, rng)
                 if told.family != "attention" and "inconclusive" not in told.family and not _nearly_heads(told):
                     return _as_told(oracle, told, options, found, refusal, rng)

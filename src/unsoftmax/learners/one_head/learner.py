@@ -178,7 +178,8 @@ class OneHeadLearner:
         else:
             raise NotInFamilyError(
                 f"Keys before a zero token saturate the softmax at every length down to {size:.1g}; no query bias does that. "
-                "The target is not a softmax head on its raw tokens (positions, or a norm before the scores)."
+                "The target is not a softmax head on its raw tokens (several heads, positions, or a norm before the scores).",
+                evidence={"saturated_keys": size},
             )
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
         zeros = np.zeros((d, 1))

@@ -135,11 +135,12 @@ def moved_inside(head: Head, probes: Probes, half: Floats) -> Head | None:
     excess = float(np.max(np.abs(probes.answers - predicted(head, probes)) - half))
     # little more than what is violated: the region may be a billion times smaller than a cell, and the way there is paid in steps
     slack = max(2 * excess, 0.0) + 8 * FINEST * float(np.abs(probes.answers).max())
-    pressure, inside = 0.0, 0
+    pressure, inside, least = 0.0, 0, 2.0**-60 * float(np.abs(probes.answers).max())
     for _ in range(MAX_CENTRING):
         answers, J = jacobian(head, probes)
         residual = probes.answers - answers
-        up, down = 1 / (half + slack - residual), 1 / (half + slack + residual)
+        # strictly inside, but for the rounding of these sums
+        up, down = (1 / np.maximum(half + slack + side, least) for side in (-residual, residual))
         pressure = pressure or 2 * float((up + down).sum())
         # the slack acts on both sides of a cell, the parameters on one against the other
         both, cross = up**2 + down**2, J.T @ (up**2 - down**2)

@@ -255,7 +255,7 @@ def _descend(design: Design, Y: Floats, starts: Floats, noise: float) -> Fit:
         if np.sqrt(cost.min() / Y.size) <= 0.1 * noise or damping.min() > 1e12:
             break
     theta = current[np.argmin(cost)][None]
-    for _ in range(4):  # a few plain Gauss-Newton steps through QR: normal equations stop early
+    for _ in range(12):  # a few plain Gauss-Newton steps through QR: normal equations stop early
         theta = _polish(design, Y, theta)
     A, rest, _ = _residual(design, Y, theta)
     return Fit(theta[0, :, 0], theta[0, :, 1], A[0], float(np.abs(rest).max()), _distinct(current[np.argsort(cost, kind="stable")]))
@@ -302,7 +302,7 @@ def _improve(design: Design, Y: Floats, theta: Floats, cost: Floats, damping: Fl
     step = np.linalg.solve(square, J.transpose(0, 2, 1) @ rest.reshape(len(theta), -1, 1))[..., 0]
     heads = theta.shape[1]
     moved = theta - np.clip(np.stack([step[:, :heads], step[:, heads:]], axis=-1), -2.0, 2.0)
-    moved = np.clip(moved, -40.0, 40.0)
+    moved = np.clip(moved, -STEEPEST, STEEPEST)
     there = _residual(design, Y, moved)[2]
     better = there < cost
     return (

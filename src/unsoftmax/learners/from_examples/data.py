@@ -104,7 +104,8 @@ def read_examples(X: ArrayLike, Y: ArrayLike, mask: ArrayLike | None = None, *, 
         if not np.isfinite(array).all():
             bad = np.argwhere(~np.isfinite(array))
             raise ValueError(
-                f"{name} holds {len(bad)} NaN or infinite numbers, the first at {tuple(map(int, bad[0]))}; remove those examples."
+                f"{name} holds {len(bad)} NaN or infinite numbers, the first at {tuple(map(int, bad[0]))}; remove those examples, "
+                "or mark padding by `mask`."
             )
         if array.any() and not 1.0 / MOST < np.abs(array).max() < MOST:
             raise ValueError(f"The largest number in {name} is {np.abs(array).max():.1e}; scale {name} to a size nearer to 1.")
@@ -236,10 +237,10 @@ def _padding(mask: ArrayLike | None, examples: int, length: int) -> NDArray[np.b
     if mask is None:
         return np.ones((examples, length), dtype=bool)
     given = np.asarray(mask)
-    if given.shape != (examples, length) or not np.isin(given, (0, 1)).all():
-        raise ValueError(
-            f"mask has shape {given.shape}; it must be ({examples}, {length}) of booleans, True where a token is real."
-        )
+    if given.shape != (examples, length):
+        raise ValueError(f"mask has shape {given.shape}; it must be ({examples}, {length}) as X is, True where a token is real.")
+    if not np.isin(given, (0, 1)).all():
+        raise ValueError("mask holds something else than True and False (or 1 and 0); it must be True where a token is real.")
     present = given.astype(bool)
     if not present.any(axis=1).all():
         raise ValueError(f"mask leaves sequence {int(np.argmin(present.any(axis=1)))} without any token; remove such sequences.")

@@ -183,7 +183,7 @@ class OneHeadLearner:
             )
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
         zeros = np.zeros((d, 1))
-        return reader.frame(rotation).refined(zeros, read / size, zeros)[:, 0], size * min(1.0, SCORE / rms)
+        return reader.frame(rotation).refined(zeros, read / size, zeros)[:, 0], min(size * SCORE / rms, self._longest_key())
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> ScoreReader | None:
         """A reader whose scores are of size ``SCORE``, or None if W is zero; then a test that one softmax answers."""

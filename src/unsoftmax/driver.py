@@ -158,6 +158,7 @@ class _Run:
         self.found = Found()
         self.learned: Learned | None = None
         self.check: Check | None = None
+        self.noise = 0.0  # what noise and rounding may add to the largest error on fresh sequences
         self.refusal: RefusalError | None = None
 
     def close(self) -> None:
@@ -215,6 +216,13 @@ class _Run:
         loosest = max(LOOSEST, 4 * relative if self.found.floor.kind in ("float16", "bfloat16") else 0.0)
         return float(min(loosest, max(EXACT_TOLERANCE, COARSE_FACTOR * relative)))
 
+    @property
+    def stated_tolerance(self) -> float:
+        """The relative error that fresh sequences may show, noise and rounding of the answers included."""
+        if self.check is None or not self.check.relative_error:
+            return self.tolerance
+        return self.tolerance + self.noise * self.check.relative_error / self.check.max_abs_error
+
     def _verify(self, learned: Learned) -> None:
         """Compare with fresh answers; a mismatch is a drifting target or one outside the family."""
         self.checked.begin_phase("held-out check")
@@ -234,6 +242,7 @@ class _Run:
         if self.found.floor.kind == "digits":  # each answer is off by up to this share of itself
             predict = predictor(learned.model)
             noise = BOUNDED_FACTOR * self.found.floor.relative * max(float(np.abs(predict(batch)).max()) for batch in batches)
+        self.noise = noise
         allowed = self.tolerance * spread + noise
         if check.max_abs_error <= allowed and noise <= HALF * spread:
             self._explain(learned, check)
@@ -274,6 +283,7 @@ class _Run:
 
         assert isinstance(learned.model, Attention)
         noise = learned.evidence["noise"]
+        self.noise = NOISE_FACTOR["noisy"] * noise
         spread = float(np.std(np.concatenate([learned.model(batch).ravel() for batch in batches])))
         if NOISE_FACTOR["noisy"] * noise > HALF * spread:
             limit = self.options.max_norm if self.options.max_norm is not None else self.found.max_norm
@@ -354,7 +364,7 @@ class _Run:
             "layout": None if found.look is None else found.look.layout,
             "outputs": None if found.look is None else found.look.outputs,
             "floor": {name: getattr(found.floor, name) for name in Floor.__slots__},
-            "tolerance": self.tolerance,
+            "tolerance": self.stated_tolerance,
             "queries": {
                 "learn": self.meter.spent,
                 "check": self.checked.spent,

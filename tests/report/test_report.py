@@ -6,6 +6,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.demo import demo_model
+from unsoftmax.oracles import CallableOracle, Noisy, Rounded
 from unsoftmax.report import figures, recovery_json, recovery_record
 from unsoftmax.report.page import page
 from unsoftmax.report.story import chapters, recovery_report, verdict
@@ -47,6 +48,13 @@ def test_one_verdict_feeds_every_view(recovered):
         assert chapter.title in text
     for identifier in ("AML.T0024.002", "AML.M0002", "AML.M0004", "ML05:2023", "NISTAML.031", "permission"):
         assert identifier in text
+
+
+@pytest.mark.parametrize("coarse", [lambda o: Noisy(o, 1e-3), lambda o: Rounded(o, decimals=3), lambda o: Rounded(o, digits=4)])
+def test_a_coarse_target_is_told_the_tolerance_that_it_was_held_to(coarse):
+    record = recovery_record(us.recover(coarse(CallableOracle(HEAD)), max_norm=3.0))
+    assert record["status"] == "WITHIN_TOLERANCE"
+    assert 1e-8 < record["check"]["relative_error"] <= record["tolerance"]
 
 
 def test_the_page_is_self_contained(recovered):

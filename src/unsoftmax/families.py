@@ -29,6 +29,7 @@ WIDE = 96  # tokens longer than this are first asked whether one head can be
 PLAINLY = 1e-6  # distance from the line, relative, that no rounding explains
 NEARLY = 2.0**24  # what a fit of heads may miss by, in units of what rounding explains; other targets miss by 1e10 or so
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
+ASKED_BEFORE = 40  # the first look, calibration and sentinels
 GENEROUS = 60  # queries per parameter that noisy answers are given of a large budget
 
 
@@ -157,10 +158,11 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
                 found.floor = floor
             if options.heads == 1:
                 raise
-            typical = {"copies_deviation", "saturated_keys"} & refusal.evidence.keys()  # what several heads look like to one
-            if options.family == "auto" and not typical:
+            if options.family == "auto" and "copies_deviation" not in refusal.evidence:  # stranger than several heads
                 told = _diagnosed(oracle, options, rng)
-                if told.family != "attention" and "inconclusive" not in told.family and not _nearly_heads(told):
+                if _stranger(told) and "saturated_keys" in refusal.evidence:  # several heads with biases do that too
+                    told = _diagnosed(oracle, options, rng)
+                if _stranger(told):
                     return _as_told(oracle, told, options, found, refusal, rng)
     try:
         return _many_heads(oracle, options, found, rng)
@@ -241,9 +243,14 @@ def _diagnosed(oracle: Oracle, options: Options, rng: np.random.Generator) -> Di
     return diagnose_oracle(oracle, rng=rng, max_norm=options.max_norm)
 
 
+def _stranger(told: Diagnosis) -> bool:
+    """Whether a target is told to be other than a layer of heads."""
+    return told.family != "attention" and "inconclusive" not in told.family and not _nearly_heads(told)
+
+
 def _nearly_heads(told: Diagnosis) -> bool:
-    """Whether a few heads explain the answers almost to rounding: the fit of heads almost alike ends there."""
-    return any(entry.test == "heads fit" and entry.number <= NEARLY for entry in told.evidence)
+    """Whether a few heads explain the answers almost, but not quite, to rounding: the fit of heads almost alike ends there."""
+    return any(entry.test == "heads fit" and not entry.passed and entry.number <= NEARLY for entry in told.evidence)
 
 
 def _as_told(
@@ -285,6 +292,7 @@ def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Genera
         max_norm=options.max_norm,
         queries=queries,
         most=None if options.accuracy is not None else most,
+        already=ASKED_BEFORE,
         beside=reserve,
         accuracy=options.accuracy,
         rank=options.rank,

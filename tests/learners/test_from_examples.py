@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError
-from unsoftmax.learners.from_examples import errors, learn_from_examples, search
-from unsoftmax.learners.from_examples.data import Extras, frame_of, read_examples
+from unsoftmax.learners.from_examples import errors, learn_from_examples, search, verdict
+from unsoftmax.learners.from_examples.data import Extras, frame_of, hold_out, read_examples
 from unsoftmax.learners.from_examples.errors import normal_matrix
 from unsoftmax.learners.from_examples.fit import Effort, fit_from, fit_together, random_theta
 from unsoftmax.learners.from_examples.layer import Linearised, evaluate
@@ -148,12 +148,12 @@ def test_noise_leaves_the_head_count_right_and_the_error_bars_honest(heads: int)
 
 def test_error_bars_from_draws_agree_with_those_of_the_normal_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(21)
-    truth, X = layer(rng, 2, 4), rng.normal(size=(60, 5, 4))
-    truth = Attention(truth.W, truth.V, rng.normal(size=(2, 4)), rng.normal(size=4))
+    truth, X = layer(rng, 1, 4), rng.normal(size=(40, 5, 4))
+    truth = Attention(truth.W, truth.V, rng.normal(size=(1, 4)), rng.normal(size=4))
     Y = truth(X, "all") + 1e-3 * rng.normal(size=X.shape)
-    inverted = learn_from_examples(X, Y, heads=2).bounds
+    inverted = learn_from_examples(X, Y, heads=1).bounds
     monkeypatch.setattr(errors, "LARGEST", 0)
-    drawn = learn_from_examples(X, Y, heads=2).bounds
+    drawn = learn_from_examples(X, Y, heads=1).bounds
     assert inverted is not None
     assert drawn is not None
     for name in ("W", "V", "c", "b"):
@@ -217,6 +217,24 @@ def test_large_noise_on_few_examples_is_not_told_from_a_missing_head_unless_the_
     assert learn_from_examples(X, Y, heads=1).status is Status.WITHIN_TOLERANCE
 
 
+def test_repeats_of_a_sequence_tell_nothing_new_and_are_held_out_together() -> None:
+    rng = np.random.default_rng(14)
+    truth, X = layer(rng, 2, 4), np.repeat(rng.normal(size=(3, 5, 4)), 30, axis=0)
+    with pytest.raises(NotIdentifiableError, match="too few"):
+        learn_from_examples(X, truth(X, "all"), heads=2)
+    X = np.repeat(rng.normal(size=(50, 5, 4)), 2, axis=0)
+    held = hold_out(read_examples(X, truth(X, "all")), rng)
+    assert held.any()
+    np.testing.assert_array_equal(held[::2], held[1::2])
+
+
+def test_width_one_leaves_no_head_count_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "ROUNDS", (1, 1, 1, 1, 1, 1))  # the last rounds leave counts out that the first did not reach
+    rng = np.random.default_rng(15)
+    X = rng.normal(size=(40, 5, 1))
+    assert not quietly(X, rng.normal(size=(40, 5, 1))).status.success
+
+
 def test_tokens_in_a_subspace_are_refused_with_the_reason() -> None:
     rng = np.random.default_rng(6)
     truth, X = layer(rng, 1, 5), rng.normal(size=(60, 5, 3)) @ rng.normal(size=(3, 5))
@@ -261,6 +279,8 @@ def test_the_same_seed_gives_the_same_bits() -> None:
         ({"X": np.array([["a"]])}, "real numbers"),
         ({"mask": np.ones((3, 3))}, "mask"),
         ({"mask": np.zeros((3, 4))}, "without any token"),
+        ({"X": np.full((3, 4, 3), 1e200)}, "scale X"),
+        ({"Y": np.full((3, 4, 3), 1e-300)}, "scale Y"),
         ({"heads": 0}, "heads"),
         ({"method": "guess"}, "method"),
         ({"on_failure": "cry"}, "on_failure"),

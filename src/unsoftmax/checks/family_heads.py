@@ -17,7 +17,7 @@ COARSE = 61  # of the places for one more head
 BRANCHES = 8  # fits with one head less that are grown
 SPOTS = 6  # places for the new head, for each of them
 RANDOM = 40  # random starts per head
-STEEPEST = 60.0  # scores per step beyond which a head counts as hard
+STEEPEST = 60.0  # scores per step that a search goes to; beyond four times that a head counts as hard
 LARGEST = 1.5  # largest factor of the steps, as a power of two
 
 
@@ -117,7 +117,7 @@ def _soft(design: Design, height: Floats, pace: Floats, A: Floats, noise: float)
     """Whether every head's scores show in some answer; a saturated one might as well be a maximum over the tokens."""
     _, by_height, _ = design.shares(height, pace)
     seen = np.abs(by_height).max(axis=1) * np.abs(A).max(axis=1)
-    return bool(np.all(seen > 30 * noise) and max(np.abs(height).max(), np.abs(pace).max()) < STEEPEST)
+    return bool(np.all(seen > 30 * noise) and max(np.abs(height).max(), np.abs(pace).max()) < 4 * STEEPEST)
 
 
 def _unsaturated(case: Case, scale: float) -> float:

@@ -85,6 +85,9 @@ def read_arrays(path: Path) -> dict[str, Any]:
         raise FileFormatError(f"There is no file {path}. Give a .npz file with the arrays X and Y (numpy.savez(path, X=X, Y=Y)).")
     try:
         with path.open("rb") as handle:  # our own handle: numpy leaves its own open when an archive is damaged
+            if handle.read(2) not in (b"PK", b"\x93N"):  # zip and npy; numpy takes all else for a pickle and says so
+                raise FileFormatError(f"{path} is not a .npz file; make one by numpy.savez(path, X=X, Y=Y).")
+            handle.seek(0)
             file = np.load(handle, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise FileFormatError(f"{path} holds one array; a .npz file with X and Y is needed (numpy.savez(path, X=X, Y=Y)).")

@@ -14,6 +14,7 @@ from unsoftmax.models import Attention, Floats
 from unsoftmax.results import Floor
 
 HELD_OUT = 0.08  # share of the answers kept for the check: enough to expose an overfit, little enough not to cause one
+MOST = 1e100  # sizes beyond this, or its inverse, leave the range of float64 on the way
 TOKEN_CUT = 1e-10  # token directions with less than this share of the largest spread count as absent
 
 
@@ -39,6 +40,7 @@ class Examples:
         scalar: whether an answer is a number instead of a vector.
         all_positions: whether there is an answer for every position, not just the last.
         floor: how coarse the recorded answers are, as far as their digits show.
+        kinds: ``(examples,)``: equal numbers for equal sequences, which tell the same and are held out together.
     """
 
     tokens: Floats
@@ -50,6 +52,12 @@ class Examples:
     scalar: bool
     all_positions: bool
     floor: Floor
+    kinds: NDArray[np.int64]
+
+    @property
+    def distinct(self) -> float:
+        """Share of the sequences that are not repeats of others."""
+        return len(np.unique(self.kinds)) / len(self.kinds)
 
     @property
     def rms(self) -> float:
@@ -96,11 +104,14 @@ def read_examples(X: ArrayLike, Y: ArrayLike, mask: ArrayLike | None = None, *, 
         if not np.isfinite(array).all():
             bad = np.argwhere(~np.isfinite(array))
             raise ValueError(
-                f"{name} holds {len(bad)} NaN or infinite numbers, the first at {tuple(map(int, bad[0]))}; remove those examples."
+                f"{name} holds {len(bad)} NaN or infinite numbers, the first at {tuple(map(int, bad[0]))}; remove those examples, "
+                "or mark padding by `mask`."
             )
+        if array.any() and not 1.0 / MOST < np.abs(array).max() < MOST:
+            raise ValueError(f"The largest number in {name} is {np.abs(array).max():.1e}; scale {name} to a size nearer to 1.")
     return Examples(
         tokens, asking, _blocked(present, causal and everywhere, everywhere), answers, counts, present, scalar, everywhere,
-        digits_floor(answers[counts], np.asarray(Y).dtype),
+        digits_floor(answers[counts], np.asarray(Y).dtype), _kinds(tokens),
     )  # fmt: skip
 
 
@@ -121,16 +132,22 @@ def digits_floor(answers: Floats, dtype: np.dtype[np.generic]) -> Floor:
 
 
 def hold_out(examples: Examples, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Choose the answers to keep for the check, ``(examples, queries)``: whole sequences if there are many, else single answers."""
+    """Choose the answers to keep for the check, ``(examples, queries)``: whole sequences if there are many, else single answers.
+
+    Repeats of a sequence are held out together: a fit has seen an answer that it has seen for an equal sequence.
+    """
     held = np.zeros_like(examples.counts)
-    number = len(examples.tokens)
+    number = int(examples.kinds.max()) + 1
     if number >= 40:
-        held[rng.permutation(number)[: ceil(HELD_OUT * number)]] = True
+        chosen = rng.permutation(number)[: ceil(HELD_OUT * number)]
+        held[np.isin(examples.kinds, chosen)] = True
         return held & examples.counts
-    rows = np.argwhere(examples.counts)
+    first = np.unique(examples.kinds, return_index=True)[1]
+    rows = np.argwhere(examples.counts[first])
     chosen = rows[rng.permutation(len(rows))[: max(1, ceil(HELD_OUT * len(rows)))]]
-    held[chosen[:, 0], chosen[:, 1]] = True
-    return held
+    for kind, position in chosen:
+        held[examples.kinds == kind, position] = True
+    return held & examples.counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,14 +237,20 @@ def _padding(mask: ArrayLike | None, examples: int, length: int) -> NDArray[np.b
     if mask is None:
         return np.ones((examples, length), dtype=bool)
     given = np.asarray(mask)
-    if given.shape != (examples, length) or not np.isin(given, (0, 1)).all():
-        raise ValueError(
-            f"mask has shape {given.shape}; it must be ({examples}, {length}) of booleans, True where a token is real."
-        )
+    if given.shape != (examples, length):
+        raise ValueError(f"mask has shape {given.shape}; it must be ({examples}, {length}) as X is, True where a token is real.")
+    if not np.isin(given, (0, 1)).all():
+        raise ValueError("mask holds something else than True and False (or 1 and 0); it must be True where a token is real.")
     present = given.astype(bool)
     if not present.any(axis=1).all():
         raise ValueError(f"mask leaves sequence {int(np.argmin(present.any(axis=1)))} without any token; remove such sequences.")
     return present
+
+
+def _kinds(tokens: Floats) -> NDArray[np.int64]:
+    """Equal numbers for equal sequences, counted from 0 in the order in which they first come."""
+    numbers: dict[int, int] = {}
+    return np.array([numbers.setdefault(hash(sequence.tobytes()), len(numbers)) for sequence in tokens])
 
 
 def _blocked(present: NDArray[np.bool_], causal: bool, everywhere: bool) -> NDArray[np.bool_] | None:

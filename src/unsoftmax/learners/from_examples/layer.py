@@ -152,7 +152,7 @@ def _triangular(columns: Floats) -> tuple[Floats, float]:
     spread = float(diagonal.min() / diagonal.max())
     if spread < TWO_ROUNDS:
         raise scipy.linalg.LinAlgError
-    return scipy.linalg.solve_triangular(triangle, np.eye(len(triangle)), check_finite=False), spread
+    return scipy.linalg.lapack.dtrtri(triangle)[0], spread
 
 
 class Linearised:

@@ -117,8 +117,8 @@ class Search:
         entries = problem.answers.shape[0] * columns
         self.starts += len(fits)
         self.largest = max(self.largest, entries)
-        # 5,000: what Python itself costs per inner step, in feature entries
-        self.work += sum(fit.inner for fit in fits) * (entries + 5_000.0)
+        # 5,000: what Python itself costs per inner step, in feature entries; an outer step costs as much as ten inner ones
+        self.work += sum(fit.inner + 10 * fit.steps for fit in fits) * (entries + 5_000.0)
         candidate = Candidate(columns // problem.keys.shape[2], extras, problem, best)
         known = self.best.get((candidate.heads, extras))
         if known is None or best.error < known.fit.error:
@@ -127,10 +127,9 @@ class Search:
 
     def enough(self, heads: int, extras: Extras, surplus: float = 1.15) -> bool:
         """Whether the examples hold more equations than a layer of this shape has unknowns, scores counted apart too."""
-        problem = self.problem(extras)
-        return problem.equations >= surplus * problem.unknowns(heads) and self.pattern_numbers(heads) >= heads * (
-            problem.queries.shape[2] * problem.keys.shape[2]
-        )
+        problem, told = self.problem(extras), self.examples.distinct
+        scores = heads * problem.queries.shape[2] * problem.keys.shape[2]
+        return told * problem.equations >= surplus * problem.unknowns(heads) and told * self.pattern_numbers(heads) >= scores
 
     def pattern_numbers(self, heads: int) -> int:
         """Numbers that tell about scores: per answer, no more than its outputs nor than the weights behind it."""
@@ -154,15 +153,15 @@ class Search:
                 yield count, first if turn <= 1 else first + rest
             if heads is not None:
                 return
-            large = min(self.best[count, extras].fit.error for extras in first) > LITTLE_NOISE
-            higher = min(2 * count, MOST_HEADS) if turn == 0 and large else count + 1
+            large = turn == 0 and min(self.best[count, extras].fit.error for extras in first) > LITTLE_NOISE
+            higher = min(2 * count, MOST_HEADS) if large else count + 1
             while higher > count + 1 and not self.enough(higher, PLAIN):
                 higher -= 1
             count = max(higher, count + 1)
 
     def spent(self) -> bool:
         """Whether the bound on the work is reached: some seconds, or a dozen full starts of the largest layer tried."""
-        return self.work > LEAST_WORK + 12 * 250 * self.largest
+        return self.work > LEAST_WORK + 12 * 400 * self.largest
 
     def leader(self) -> Candidate | None:
         """The candidate that explains most per parameter."""

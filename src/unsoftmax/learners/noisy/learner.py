@@ -50,6 +50,7 @@ from unsoftmax.results import Bounds, Floor, Learned
 
 AMBIGUITY = "The parameters are unique in this form and known to within the stated error bars."
 GENEROUS = 6  # queries per parameter unless told otherwise
+LEAST_GENEROUS = 5  # of these, whatever was asked before
 GENEROUS_LOW_RANK = 3
 PILOT = 2.5  # queries per parameter that are enough to place the others
 PILOT_SCORE = 0.3  # error of a score that the pilot may leave
@@ -80,6 +81,7 @@ class NoisyHeadLearner:
         max_norm: no token is longer than this; None finds a length at which scores are moderate (a few dozen queries more).
         queries: sequences to ask in all; with ``accuracy``, at most.
         most: where that leaves W unknown, up to this many; by default no more than ``queries``.
+        already: sequences that the caller has asked before; where ``queries`` is not given, so many fewer are asked.
         beside: sequences that the caller asks beside these; a refusal adds them to the budget that it names.
         accuracy: wanted rms error of W; asks as many queries as that takes, or refuses with their number.
         rank: rank of W; None finds out whether it is low.
@@ -90,6 +92,7 @@ class NoisyHeadLearner:
     max_norm: float | None = None
     queries: int | None = None
     most: int | None = None
+    already: int = 0
     beside: int = 0
     accuracy: float | None = None
     rank: int | None = None
@@ -143,7 +146,7 @@ class NoisyHeadLearner:
     def _total(self, width: int) -> int:
         parameters = width**2 + width
         least = FEWEST_PER_PARAMETER * parameters + 4
-        total = self.queries or GENEROUS * parameters
+        total = self.queries or max(GENEROUS * parameters - self.already, LEAST_GENEROUS * parameters)
         if total < least:
             raise BudgetExceededError(
                 f"{total} queries are too few to fit {parameters} parameters to coarse answers; {least} are the least. "
@@ -269,7 +272,7 @@ class _Run:
         """Rows and tangent questions at the rank found, one more if that does not fit."""
         rank = max(1, rank)
         dimension = self.width + rank * (2 * self.width - rank)
-        total = self.settings.queries or max(GENEROUS_LOW_RANK * dimension, self.spent + dimension)
+        total = self.settings.queries or max(GENEROUS_LOW_RANK * dimension - self.settings.already, self.spent + dimension)
         if total - self.spent < rank * self.width:
             raise BudgetExceededError(
                 f"W looks like rank {rank}, which takes about {GENEROUS_LOW_RANK * dimension} queries; {total} were allowed. "

@@ -94,7 +94,9 @@ def learn(oracle: Oracle, options: Options, found: Found, rng: np.random.Generat
     look = found.look = first_look(oracle, rng=rng, max_norm=options.max_norm)
     found.floor = look.floor
     on_floor(look.floor)
-    affine = look.floor.kind != "coarse"
+    # four answers, each within the tolerance that the caller vouches for
+    vouched = options.tolerance is not None and look.bend * look.size <= 4 * options.tolerance
+    affine = look.floor.kind != "coarse" or vouched
     if options.family in ("auto", "attention") and not affine:
         decimals = look.grid.step is not None and look.bend * look.size <= 2 * look.grid.step and look.repeats
         if decimals and options.max_norm is None:  # plainly rounded: long tokens beat that without further questions

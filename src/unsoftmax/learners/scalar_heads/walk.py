@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads.pairs import Pairs, Probe, Task, log_odds, run_together
 from unsoftmax.models import Floats
 
@@ -14,6 +15,7 @@ FAR = 2.0**40  # length of tokens that saturate whatever can be
 EXPONENTS = tuple(range(-12, 29, 4))
 ZOOM = 2.0**12  # the walk's step over the step that just saturates: transitions are narrow, yet bisected in a dozen questions
 ZOOM_LIMIT = 2.0**24  # closer heads than SATURATED / ZOOM_LIMIT cannot be measured to 1e-8 afterwards
+MOST_MOVING = 0.75  # of the cells of a walk; more heads than that would share cells, and the next walk is twice as fine
 SAME = 2.0**-38  # levels closer than this, relative to the largest, are one level
 
 
@@ -120,7 +122,13 @@ def walk(pairs: Pairs, line: Line, points: int, limit: float = ZOOM_LIMIT) -> tu
     heights = pairs.respond(steps, line.reach * (line.start + ticks[:, None] * line.along))[0] / ZOOM
     size = float(max(np.abs(heights).max(), pairs.size * line.step))
     cells = [((ticks[i], heights[i]), (ticks[i + 1], heights[i + 1])) for i in range(points + 1)]
-    tasks = [_isolate(line, left, right, size, limit) for left, right in cells if abs(left[1] - right[1]) > SAME * size]
+    moving = [cell for cell in cells if abs(cell[0][1] - cell[1][1]) > SAME * size]
+    if len(moving) > MOST_MOVING * len(cells):
+        raise NotIdentifiableError(
+            f"With a long step the answers move almost everywhere ({len(moving)} of {len(cells)} places), where each head jumps "
+            "once: more heads than places, or no heads with bilinear scores."
+        )
+    tasks = [_isolate(line, left, right, size, limit) for left, right in moving]
     found = [crossing for part in run_together(tasks, pairs.respond_to) for crossing in part]
     return sorted(found, key=lambda crossing: crossing.t), float(heights[0]), size
 

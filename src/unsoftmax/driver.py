@@ -40,6 +40,7 @@ MORE_THAN_ROUNDING = 0.31  # of the step: rounding alone errs by 0.29 (rms)
 HALF = 0.5  # of the answers' spread: noise beyond that hides any model
 ALMOST = 1e-5  # heads that explain fresh sequences this far, but not to rounding, are merged ones
 LOOSEST = 1e-2  # beyond this a match proves nothing
+LOOSEST_HALF = 2.0**-5  # 16 units of half precision, where the largest values are four times the answers' spread
 MOST_PUZZLING = 32  # early answers that a right model does not explain and that are asked again
 SENTINELS = 4  # questions asked again in an exact run, whatever its length
 Progress = Callable[[str, int], None]
@@ -214,6 +215,8 @@ class _Run:
         if self.found.floor.kind == "exact" and self.found.family != "attention-behind-network":
             return EXACT_TOLERANCE
         loosest = max(LOOSEST, 4 * relative if self.found.floor.kind in ("float16", "bfloat16") else 0.0)
+        if self.found.floor.kind == "float16":  # cast at the end or computed so throughout: the answers do not always tell
+            loosest = max(loosest, LOOSEST_HALF)
         return float(min(loosest, max(EXACT_TOLERANCE, COARSE_FACTOR * relative)))
 
     @property

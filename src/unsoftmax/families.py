@@ -26,7 +26,7 @@ NOISY_CHECK_RESERVE = 256  # queries that a budget leaves to the held-out check 
 CHECK_SHARE = 0.02
 ALMOST_ALIKE = 1e-3  # a misfit of merged heads below this tells heads almost alike, not a target of another kind
 WIDE = 96  # tokens longer than this are first asked whether one head can be
-PLAINLY = 1e-6  # distance from the line, relative, that no rounding explains
+PLAINLY, ROUGHLY = 1e-6, 2.0**13  # distance from the line that no rounding explains, relative; the same in units of the floor
 NEARLY = 2.0**24  # what a fit of heads may miss by, in units of what rounding explains; other targets miss by 1e10 or so
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
 ASKED_BEFORE = 40  # the first look, calibration and sentinels
@@ -181,7 +181,7 @@ def _plainly_several(oracle: Oracle, options: Options, found: Found, rng: np.ran
     """
     look = found.look
     assert look is not None
-    if oracle.width <= WIDE or look.outputs == 1 or options.heads is not None or found.floor.kind != "exact":
+    if oracle.width <= WIDE or look.outputs == 1 or options.heads is not None or found.floor.absolute:
         return False
     phase(oracle, "one head?")
     length = 1.0 if options.max_norm is None else min(1.0, options.max_norm / 16.0)
@@ -193,7 +193,7 @@ def _plainly_several(oracle: Oracle, options: Options, found: Found, rng: np.ran
         told = (last(size * tokens[None]) - b)[0] / size - second
         line = (first - second) / np.linalg.norm(first - second)
         off.append(float(np.linalg.norm(told - (told @ line) * line) / np.linalg.norm(first - second)))
-    return max(off) > PLAINLY
+    return max(off) > max(PLAINLY, ROUGHLY * found.floor.relative)
 
 
 def _explains(oracle: Oracle, model: Model, options: Options, floor: Floor, rng: np.random.Generator) -> bool:

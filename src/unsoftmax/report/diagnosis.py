@@ -92,11 +92,11 @@ def _evidence(tell: Teller) -> Chapter:
         at = f"/evidence/{i}"
         rows.append(
             [
-                "pass" if item["passed"] else "FAIL",
                 item["test"],
+                "pass" if item["passed"] else "FAIL",
                 item["sentence"],
                 tell(f"{{{at}/number:.2g}}"),
                 tell(f"{{{at}/threshold:.2g}}"),
             ]
         )
-    return Chapter("The evidence", table=Table(["Result", "Test", "What it says", "Measured", "Threshold"], rows, words=3))
+    return Chapter("The evidence", table=Table(["Test", "Result", "What it says", "Measured", "Threshold"], rows, words=3))

@@ -143,9 +143,9 @@ def test_answers_behind_a_failed_request_are_still_handed_out():
         parts = oracle.parts(X, before=lambda start, count: begun.append((start, count)))
         with pytest.raises(TargetError, match="odd"):
             kept.extend(parts)
-        assert begun == [(0, 1), (1, 1)]
-        assert len(kept) == 1
-        assert told.sizes == [1]
+        assert begun[:2] == [(0, 1), (1, 1)]
+        assert 1 <= len(kept) == len(begun) - 1  # a third may have left before the refusal came back
+        assert told.sizes == [1] * len(kept)
 
 
 def test_what_cannot_be_sent_asks_nothing():

@@ -19,7 +19,7 @@ from unsoftmax.oracles.http_address import Address
 from unsoftmax.oracles.http_codec import DATATYPES, ModelSpec, TensorSpec, from_bytes, shaped, to_datatype
 from unsoftmax.oracles.local import checked_answers
 from unsoftmax.oracles.retry import Patience, TransientError
-from unsoftmax.oracles.tensors import Plan, Wishes, plan_tensors
+from unsoftmax.oracles.tensors import Plan, Planned, Wishes, plan_tensors
 from unsoftmax.oracles.text import Secret, find_token, plain
 
 FORM = "grpc(s)://HOST:PORT/NAME"
@@ -27,7 +27,7 @@ PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "RESOURCE_EXHAUSTED")
 DOUBTFUL = ("UNKNOWN", "INTERNAL")
 
 
-class GrpcOracle:
+class GrpcOracle(Planned):
     """A model behind the gRPC service of the Open Inference Protocol, at ``grpc://HOST:PORT/NAME`` (``grpcs://`` with TLS).
 
     Args:
@@ -91,16 +91,6 @@ class GrpcOracle:
             spec = ModelSpec(name=reply.name, platform=reply.platform, inputs=_specs(reply.inputs), outputs=_specs(reply.outputs))
             self._plan = plan_tensors(spec, self._wishes)
         return self._plan
-
-    @property
-    def width(self) -> int:
-        """Length of a token vector."""
-        return self.plan.width
-
-    @property
-    def precision(self) -> str:
-        """Datatype in which probes reach the model, such as ``"FP64"``."""
-        return self.plan.datatype
 
     @property
     def identity(self) -> str:

@@ -28,7 +28,7 @@ from unsoftmax.oracles.http_codec import (
 from unsoftmax.oracles.http_transport import StatusError, Transport
 from unsoftmax.oracles.local import checked_answers
 from unsoftmax.oracles.retry import Patience
-from unsoftmax.oracles.tensors import Plan, Wishes, plan_tensors
+from unsoftmax.oracles.tensors import Plan, Planned, Wishes, plan_tensors
 from unsoftmax.oracles.text import Secret, find_token, plain
 
 REFUSED_BATCH = (400, 413)  # what servers say to a batch that is too large
@@ -36,7 +36,7 @@ WITHOUT_BINARY = ("mlserver",)  # a trial would only make it fail loudly
 NOT_BINARY = (400, 404, 415, 422, 500, 501)  # what servers say to binary tensors that they do not know
 
 
-class HttpOracle:
+class HttpOracle(Planned):
     """A model on a server that speaks the Open Inference Protocol, at ``http(s)://HOST/v2/models/NAME``.
 
     Metadata is read first, on first use; it names tensors, datatypes and shapes. Numbers go as binary tensors where the server
@@ -108,16 +108,6 @@ class HttpOracle:
             self._model = self._transport.get(self.address.model_path, read_model)
             self._plan = plan_tensors(self._model, self._wishes)
         return self._plan
-
-    @property
-    def width(self) -> int:
-        """Length of a token vector."""
-        return self.plan.width
-
-    @property
-    def precision(self) -> str:
-        """Datatype in which probes reach the model, such as ``"FP64"``: probes are rounded to it, nothing else is ever cast."""
-        return self.plan.datatype
 
     @property
     def requests(self) -> int:

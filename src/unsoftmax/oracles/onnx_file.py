@@ -12,7 +12,7 @@ from unsoftmax.errors import FileFormatError, MissingExtraError, TargetError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.http_codec import ModelSpec, TensorSpec, to_datatype
 from unsoftmax.oracles.local import checked_answers
-from unsoftmax.oracles.tensors import Plan, Wishes, plan_tensors
+from unsoftmax.oracles.tensors import Plan, Planned, Wishes, plan_tensors
 from unsoftmax.oracles.text import plain
 
 DATATYPES = {
@@ -24,7 +24,7 @@ DATATYPES = {
 }
 
 
-class OnnxOracle:
+class OnnxOracle(Planned):
     """A model in an ONNX file; probes are rounded to the datatype of its input, nothing else is cast.
 
     Args:
@@ -44,7 +44,7 @@ class OnnxOracle:
         if not self.path.is_file():
             raise FileNotFoundError(f"There is no file {path}.")
         self._session = _open(self.path)
-        self.plan: Plan = plan_tensors(
+        self._plan = plan_tensors(
             ModelSpec(
                 name=self.path.name,
                 inputs=[_spec(tensor) for tensor in self._session.get_inputs()],
@@ -54,14 +54,9 @@ class OnnxOracle:
         )
 
     @property
-    def width(self) -> int:
-        """Length of a token vector."""
-        return self.plan.width
-
-    @property
-    def precision(self) -> str:
-        """Datatype that probes are rounded to, such as ``"FP32"``."""
-        return self.plan.datatype
+    def plan(self) -> Plan:
+        """Names, datatypes and shapes, from the file."""
+        return self._plan
 
     @property
     def identity(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,25 @@ class Plan:
                 "Export it with a free length (-1), since lengths 1 and 2 are needed at least."
             )
         return sequences[:, 0] if self.axes == 2 else sequences
+
+
+class Planned(ABC):
+    """An oracle that reads off a model's metadata which tensors it takes."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Names, datatypes and shapes."""
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+        return self.plan.width
+
+    @property
+    def precision(self) -> str:
+        """Datatype in which probes reach the model, such as ``"FP64"``: probes are rounded to it, nothing else is ever cast."""
+        return self.plan.datatype
 
 
 @dataclass(frozen=True, slots=True)

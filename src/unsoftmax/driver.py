@@ -294,7 +294,8 @@ class _Run:
             if self.options.budget is not None:
                 count = min(count, self.options.budget - self.meter.spent)
             batches = loud_batches(learned.model, self.fresh, count=count, max_norm=limit)
-        found = noisy_held_out(self.checked, learned.model, learned.bounds, batches, noise, self.fresh)
+        known = learned.evidence["noise_freedom"]
+        found = noisy_held_out(self.checked, learned.model, learned.bounds, batches, noise, self.fresh, freedom=known)
         self.check = found.check
         if not found.agrees:
             raise NotInFamilyError(

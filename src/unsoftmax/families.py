@@ -30,6 +30,7 @@ PLAINLY, ROUGHLY = 1e-6, 2.0**13  # distance from the line that no rounding expl
 NEARLY = 2.0**24  # what a fit of heads may miss by, in units of what rounding explains; other targets miss by 1e10 or so
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
 ASKED_BEFORE = 40  # the first look, calibration and sentinels
+PLENTY = 1000  # queries that a narrow target is given in any case
 GENEROUS = 60  # queries per parameter that noisy answers are given of a large budget
 
 
@@ -285,7 +286,7 @@ def _noisy(oracle: Oracle, options: Options, found: Found, rng: np.random.Genera
     from unsoftmax.learners.noisy import NoisyHeadLearner, learn_vector
 
     assert found.look is not None
-    plenty = GENEROUS * (oracle.width**2 + oracle.width)
+    plenty = max(GENEROUS * (oracle.width**2 + oracle.width), PLENTY)
     most, reserve = plenty, NOISY_CHECK_RESERVE + FIRST_QUESTIONS
     if options.budget is not None:
         most = max(1, min(options.budget - reserve, int((options.budget - FIRST_QUESTIONS) / (1 + CHECK_SHARE))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtri
+from scipy.special import fdtri
 
 from unsoftmax.checks.held_out import LENGTHS, _token_sizes
 from unsoftmax.models import Attention, Floats
@@ -60,9 +60,19 @@ def loud_batches(model: Attention, rng: np.random.Generator, *, count: int, max_
 
 
 def noisy_held_out(
-    oracle: Oracle, model: Attention, bounds: Bounds | None, batches: list[Floats], noise: float, rng: np.random.Generator
+    oracle: Oracle,
+    model: Attention,
+    bounds: Bounds | None,
+    batches: list[Floats],
+    noise: float,
+    rng: np.random.Generator,
+    *,
+    freedom: int = 10**9,
 ) -> NoisyCheck:
-    """Ask every batch and compare with the predictions, in units of the noise and of the doubt that the error bars leave."""
+    """Ask every batch and compare with the predictions, in units of the noise and of the doubt that the error bars leave.
+
+    The noise itself is known from ``freedom`` answers.
+    """
     last = LastPosition(oracle)
     asked = [last(batch).reshape(len(batch), -1) for batch in batches]
     told = [model(batch).reshape(len(batch), -1) for batch in batches]
@@ -72,8 +82,8 @@ def noisy_held_out(
     signal = predictions - predictions.mean(axis=0)
     weight = float(np.sum(signal**2 / variance))
     standardised = left / np.sqrt(variance)
-    excess = float(np.sum(standardised**2)) / float(chdtri(left.size, FALSE_ALARM))
-    outlier = float(np.abs(standardised).max()) / SINGLE_OUTLIER
+    excess = float(np.mean(standardised**2)) / float(fdtri(left.size, freedom, 1 - FALSE_ALARM))
+    outlier = float(np.abs(standardised).max()) / (SINGLE_OUTLIER * (1 + 3 / np.sqrt(freedom)))
     spread = float(np.sqrt(np.mean(np.var(answers, axis=0))))
     worst = float(np.abs(left).max())
     check = Check(

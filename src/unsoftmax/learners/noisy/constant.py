@@ -14,7 +14,6 @@ from unsoftmax.results import Floor, Learned
 
 QUESTIONS = 32
 STANDS_OUT = 4.0  # standard errors
-CAUTION = 1.15  # the noise is measured by some thirty answers; the check on fresh ones must not mistake its luck for a misfit
 
 
 def with_constant(oracle: Oracle, learned: Learned, floor: Floor, rng: np.random.Generator) -> Learned:
@@ -34,7 +33,7 @@ def with_constant(oracle: Oracle, learned: Learned, floor: Floor, rng: np.random
     shape = model.V.shape[2:]
     evidence = dict(learned.evidence)
     if floor.kind == "noisy":
-        evidence["noise"] = CAUTION * float(np.sqrt(np.mean(noise**2)))
+        evidence |= {"noise": float(np.sqrt(np.mean(noise**2))), "noise_freedom": left.size - len(mean)}
     if bounds is not None:
         bars = (float(stdtrit(QUESTIONS - 1, 0.975)) * error).reshape(shape)
         bounds = replace(bounds, b=bars if shows else None)

@@ -212,6 +212,7 @@ class Errors:
         b: of the constant.
         noise: root mean square residual, corrected for the parameters fitted.
         reach: standard errors on either side of a 95% interval (Student's t).
+        freedom: answers beyond the parameters fitted.
     """
 
     W: Floats
@@ -220,6 +221,7 @@ class Errors:
     b: float
     noise: float
     reach: float
+    freedom: int
 
 
 def standard_errors(head: Head, probes: Probes, weight: Floats | None = None) -> Errors:
@@ -244,7 +246,7 @@ def standard_errors(head: Head, probes: Probes, weight: Floats | None = None) ->
     least = max(squares / freedom, rounding**2) * np.diag(inverse)
     short = np.diag(covariance) < least
     covariance[short, short] = least[short]
-    return unpacked(head, covariance, np.sqrt(squares / freedom / weight.mean()), float(stdtrit(freedom, 0.975)))
+    return unpacked(head, covariance, np.sqrt(squares / freedom / weight.mean()), float(stdtrit(freedom, 0.975)), freedom)
 
 
 def entry_variance(head: Head, errors: Errors, ridge: float = 0.0) -> float:
@@ -265,7 +267,7 @@ def _inverse(head: Head, matrix: Floats) -> Floats:
     return result
 
 
-def unpacked(head: Head, covariance: Floats, noise: float, reach: float) -> Errors:
+def unpacked(head: Head, covariance: Floats, noise: float, reach: float, freedom: int) -> Errors:
     """Standard errors of the parameters from the covariance of a head's coordinates."""
     width = head.width
     variance = np.diag(covariance)
@@ -285,7 +287,7 @@ def unpacked(head: Head, covariance: Floats, noise: float, reach: float) -> Erro
     used += width
     c = variance[used : used + width] if head.with_c else np.zeros(width)
     b = float(np.sqrt(variance[-1])) if head.with_b else 0.0
-    return Errors(np.sqrt(np.maximum(by_entry, 0.0)), np.sqrt(v), np.sqrt(c), b, float(noise), reach)
+    return Errors(np.sqrt(np.maximum(by_entry, 0.0)), np.sqrt(v), np.sqrt(c), b, float(noise), reach, freedom)
 
 
 def linear_start(head: Head, probes: Probes) -> Head:

@@ -51,6 +51,7 @@ from unsoftmax.results import Bounds, Floor, Learned
 AMBIGUITY = "The parameters are unique in this form and known to within the stated error bars."
 GENEROUS = 6  # queries per parameter unless told otherwise
 LEAST_GENEROUS = 5  # of these, whatever was asked before
+FEW = 48  # error bars from fewer answers would be guesses
 GENEROUS_LOW_RANK = 3
 PILOT = 2.5  # queries per parameter that are enough to place the others
 PILOT_SCORE = 0.3  # error of a score that the pilot may leave
@@ -146,7 +147,7 @@ class NoisyHeadLearner:
     def _total(self, width: int) -> int:
         parameters = width**2 + width
         least = FEWEST_PER_PARAMETER * parameters + 4
-        total = self.queries or max(GENEROUS * parameters - self.already, LEAST_GENEROUS * parameters)
+        total = self.queries or max(GENEROUS * parameters - self.already, LEAST_GENEROUS * parameters, FEW)
         if total < least:
             raise BudgetExceededError(
                 f"{total} queries are too few to fit {parameters} parameters to coarse answers; {least} are the least. "
@@ -509,7 +510,7 @@ class _Run:
         self.asked = [found.probes]
         if found.head is None:
             return None
-        errors = unpacked(found.head, np.diag(found.spread**2), step / np.sqrt(12), REACH)
+        errors = unpacked(found.head, np.diag(found.spread**2), step / np.sqrt(12), REACH, max(1, self.spent - found.head.free))
         rms = float(np.sqrt(np.mean(errors.W**2)))
         refuse_saturated(found.head, errors, len(found.probes), self.norm)
         known = resolution(found.head, errors, self.norm, self.settings.accuracy)
@@ -535,5 +536,10 @@ def packed(head: Head, errors: Errors, notes: tuple[str, ...] = (), rank: int | 
         ambiguity=AMBIGUITY,
         bounds=bounds,
         notes=(note, *notes),
-        evidence={"noise": errors.noise, "standard_error_W": rms, "rank": head.width if rank is None else rank},
+        evidence={
+            "noise": errors.noise,
+            "noise_freedom": errors.freedom,
+            "standard_error_W": rms,
+            "rank": head.width if rank is None else rank,
+        },
     )

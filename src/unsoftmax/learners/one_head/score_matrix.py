@@ -20,6 +20,7 @@ GAP = 30.0  # the rank is low only if the singular values drop by this much; a s
 FAINTLY = 16.0  # products read with scores this many times too small are read again
 TYPICAL = 32  # tokens that tell the size of scores for all
 PILOT = 8  # products or rows that are read ahead of the others, because the size of scores is known only roughly
+SIGNS = 8  # choices of signs for the keys that read rows
 WASTE = 0.02  # share of the bill that finding a low rank may cost
 WASTE_MORE = 6.0  # growth of that share up to full rank: few heads have a rank of half their width, and steps take time
 WASTED = 16  # queries that it may cost besides
@@ -51,7 +52,7 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     phase(reader.oracle, "rows")
     if 0 < found < d:
         basis = xp.linalg.qr(vectors[:, :found])[0]
-        keys = reader.keys(basis.T)
+        keys = _sound_keys(reader, basis, rng)
         inside = Frame(keys @ basis)
         at = found
         while at < d:
@@ -172,6 +173,15 @@ def _next_size(table: _Table, size: int) -> int:
     while larger < d and (larger + 1 - size) * price(larger + 2, 1) <= allowed:
         larger += 1
     return larger
+
+
+def _sound_keys(reader: ScoreReader, basis: Floats, rng: np.random.Generator) -> Floats:
+    """Keys that tell the vectors of ``basis`` apart: of several choices of signs, the one whose products are best conditioned."""
+    keys = reader.keys(basis.T)
+    if reader.values.usable == 1:
+        return keys  # one tilt for all cannot spoil them
+    signs = rng.choice([-1.0, 1.0], size=(SIGNS, basis.shape[1]))
+    return min([keys, *(reader.keys((basis * s).T) for s in signs)], key=lambda some: float(np.linalg.cond(some @ basis)))
 
 
 def _resized(reader: ScoreReader, products: Floats, score: float = SCORE) -> ScoreReader:

@@ -236,7 +236,7 @@ def _spare_heads(candidate: Candidate, *, at_rounding: bool) -> list[list[int]]:
         if any(np.linalg.norm(theta[:, i] - theta[:, j]) < 1e-3 * max(norms[i], norms[j]) for j in range(i) if j not in idle)
     ]
     spare = sorted({*idle, *copies})
-    sets = [spare, spare[:1]] if len(spare) > 1 else [spare] if spare else []
+    sets = [spare, [min(spare, key=lambda h: sizes[h])]] if len(spare) > 1 else [spare] if spare else []
     weakest = int(np.argmin(costs))
     left = np.hypot(candidate.fit.error, np.sqrt(costs[weakest]))
     # A fit to rounding shows its spare heads; a noisy one does not, and each head must earn its parameters.

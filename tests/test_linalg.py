@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unsoftmax.linalg import log_odds, orthonormal, relative_frobenius, without
+from unsoftmax.linalg import log_odds, orthonormal, relative_frobenius
 
 
 @given(size=st.sampled_from([1, 2, 7, 128, 129, 200]), seed=st.integers(0, 999))
@@ -22,18 +22,6 @@ def test_some_rows_of_a_rotation(size, seed):
     rows = orthonormal(size, np.random.default_rng(seed), rows=2)
     assert rows.shape == (2, size)
     assert np.allclose(rows @ rows.T, np.eye(2), atol=1e-12)
-
-
-@given(size=st.integers(2, 12), seed=st.integers(0, 999))
-def test_a_direction_is_taken_out_of_a_basis(size, seed):
-    rng = np.random.default_rng(seed)
-    basis = np.linalg.qr(rng.normal(size=(size + 3, size)))[0]
-    direction = basis @ rng.normal(size=size)
-    direction /= np.linalg.norm(direction)
-    rest = without(basis, direction)
-    assert np.allclose(rest.T @ rest, np.eye(size - 1), atol=1e-12)
-    assert np.abs(direction @ rest).max() < 1e-12
-    assert np.allclose(basis @ (basis.T @ rest), rest, atol=1e-12)
 
 
 @given(score=st.floats(-30, 30), low=st.floats(-10, 10), span=st.floats(0.1, 10), flip=st.booleans())

@@ -7,7 +7,6 @@ from unsoftmax.cli import COMMANDS, cli, run
 from unsoftmax.cli.outcome import CODES, code_of
 from unsoftmax.results import Status
 
-
 REFUSALS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RefusalError)]
 
 

@@ -15,6 +15,7 @@ from unsoftmax.oracles.base import phase
 
 SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in small weights
 COARSE_SCORE = 0.5  # with coarse answers the signal matters more, but a strong head must not saturate
+GENTLE = 0.45  # typical score of the strongest head with coarse answers, measured for all heads
 CLIFF = 1e-6  # a drop of the spectrum counts as its end only below this part of the largest value
 
 
@@ -159,6 +160,8 @@ def read_matrices(
         length, c = read_biases(answers, totals, keys, length)
     score, spare = (COARSE_SCORE, 2.0) if answers.coarse else (SCORE, 1.25)
     x_length = moderate_length(answers, totals, keys, length, score / (length * strength), rng)
+    if answers.coarse:
+        x_length *= gentler(answers, totals, keys, length, x_length, c, rng)
     x = np.round(orthonormal(rng, width, width) * x_length / (step := grain(answers, length, x_length))) * step
     columns, noise, residual, wanted = np.zeros((heads, width, 0)), np.zeros(heads), 0.0, columns_for(rank, answers)
     ranges: list[Floats] = []
@@ -201,6 +204,23 @@ def moderate_length(answers: Answers, totals: Totals, keys: Keys, length: float,
             break
         guess /= 4
     return guess
+
+
+def gentler(
+    answers: Answers, totals: Totals, keys: Keys, length: float, x_length: float, c: Floats, rng: np.random.Generator
+) -> float:
+    """Factor, at most 1, that makes last tokens short enough for the strongest head: 6 queries.
+
+    Its largest scores are some five times the typical one, and coarse answers lose a small weight altogether; weaker heads have
+    digits to spare.
+    """
+    one = Keys(U=keys.U[:1], solvers=keys.solvers[:1], mixers=keys.mixers[:1])
+    told = read_scores(answers, totals, one, length, unit(rng, 6, keys.U.shape[2]) * x_length)
+    if told is None:
+        return 0.25
+    moved = (told.z - (c @ one.U[0].T)[:, :, None]) * length
+    typical = float(np.sqrt(np.mean(moved**2, axis=(1, 2))).max())
+    return min(1.0, GENTLE / typical)
 
 
 def columns_for(rank: int, answers: Answers) -> int:

@@ -34,7 +34,7 @@ FEWEST_TIMES = 4
 ONE_HEAD = 16000.0
 NO_NOISE = 1e-4
 FALSE_ALARM = 1e-6
-SUSPICIOUS = 2e-3  # deviations that chance explains less often than that ask for a closer look
+SUSPICIOUS = 1e-3  # deviations that chance explains less often than that ask for a closer look
 CLOSER = 3  # times the queries
 DRAWS = 200  # heads within the error bars
 JITTER = 1e-3  # repeated questions differ by this, relatively, so that errors fixed by the question average out as well
@@ -140,8 +140,11 @@ class PureNoise:
         total = self.freedom + freedom
         return PureNoise(math.sqrt((self.size**2 * self.freedom + squares) / max(1, total)), total)
 
-    def judge(self, statistic: float, dimensions: int, what: str, head: Head, closer: int) -> None:
-        """Refuse a sum of squares, in units of this noise, that chance does not explain; ``what`` says in words what it means."""
+    def judge(self, statistic: float, dimensions: int, what: str, head: Head, closer: int | None) -> None:
+        """Refuse a sum of squares, in units of this noise, that chance does not explain; ``what`` says in words what it means.
+
+        With a budget ``closer`` that would tell, also one that chance explains but rarely.
+        """
         sure, maybe = (dimensions * float(fdtri(dimensions, max(1, self.freedom), 1 - at)) for at in (FALSE_ALARM, SUSPICIOUS))
         evidence = {"deviation": statistic, "dimensions": dimensions, "queries": closer}
         if statistic > sure:
@@ -151,7 +154,7 @@ class PureNoise:
                 evidence=evidence,
                 model=head.model(),
             )
-        if statistic > maybe:
+        if closer is not None and statistic > maybe:
             raise TooNoisyError(
                 f"{what[0].upper()}{what[1:]} further than noise usually lets it, so that it may not be one head. A budget of "
                 f"about {closer} queries would tell; raise `budget` or allow longer tokens (`max_norm`).",
@@ -160,7 +163,7 @@ class PureNoise:
             )
 
 
-def check_values(head: Head, singles: Probes, noise: PureNoise, closer: int) -> None:
+def check_values(head: Head, singles: Probes, noise: PureNoise, closer: int | None) -> None:
     """Refuse a fit whose v is not the one that one-token answers give by themselves, and one-token answers that bend.
 
     Several heads pull v away from their sum, which is what one token shows; a network behind bends the answers. Asks nothing.

@@ -242,9 +242,19 @@ def _relu(case: Case, found: _Findings, point: Pilot, kind: str, size: float) ->
     # a law that was broken once needs a clean second plane: one-token answers alone are too weak a witness then
     broken = any(item.test in ("bilinear scores", "sequences alike") and not item.passed for item in case.evidence)
     for _ in range(1 if broken else 2):
-        if outcome.passed is None and (broken or residual is not False) and case.left() > 80:
-            outcome, residual = transformer(case, scale)  # another plane: the detour by one-token answers is closed
-    if outcome.passed and chord_law(case, size):
+        if outcome.passed is None and (broken or residual is not False) and case.left() > 75:
+            # another plane: the detour by one-token answers is closed; shorter tokens, as scores may have been too large to read
+            scale *= 1.0 if case.coarse else 0.5
+            outcome, residual = transformer(case, scale)
+    mixed = None
+    if outcome.passed and residual is False:
+        for length in (size, point.scale, size):
+            mixed = chord_law(case, length) if mixed is None else mixed
+        if mixed is None:
+            raise inconclusive(
+                "power", "It looks like one head before a network, but the network may as well stand before the head."
+            )
+    if mixed:
         raise outside(
             "network before attention", "Pairs are answered by mixing their one-token answers: a network works on each token."
         )

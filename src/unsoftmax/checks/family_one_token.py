@@ -154,10 +154,10 @@ def grows(case: Case, scale: float) -> bool:
 def ignores_length(case: Case, scale: float) -> bool:
     """Whether an earlier token counts the same at thrice and at an eighth of its length, though its opposite does not.
 
-    Then a norm stands before the attention; one behind it would not hide the change of the weights. 4 queries, or 12: more looks
+    Then a norm stands before the attention; one behind it would not hide the change of the weights. 4 queries, or 28: more looks
     before this is said, as a saturated network can hide a change.
     """
-    for looks in (1, 2):
+    for looks in (1, 2, 4):
         p, q, x = case.cap(max(scale, 0.25), 4.5) * case.draw(3, looks)  # the small constant of a norm must not show
         y = case.ask(np.concatenate([np.stack([f * p, q, x], axis=1) for f in (1, 3, 1 / 8, -1)])).reshape(4, looks, -1)
         swing = float(np.abs(y[0] - y[3]).max())

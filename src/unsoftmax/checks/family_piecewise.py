@@ -235,11 +235,13 @@ def _stand_in(height: float) -> float | None:
     return None
 
 
-def chord_law(case: Case, scale: float) -> bool:
+def chord_law(case: Case, scale: float) -> bool | None:
     """Whether pairs are answered by mixing their one-token answers, though one token between them is not (9 or 12 queries).
 
-    Then the network stands before the attention: within one of its linear cells it looks like one behind.
+    Then the network stands before the attention: within one of its linear cells it looks like one behind. None where the pairs
+    show no bend or their weights hardly move.
     """
+    obeyed = None
     pairs = case.cap(scale, 3.0) * np.stack([case.draw(2), 2 * case.draw(2)], axis=1)
     ends = case.ask(pairs.reshape(4, 1, -1)).reshape(2, 2, -1)
     middle = case.ask(pairs.mean(axis=1)[:, None])
@@ -250,12 +252,14 @@ def chord_law(case: Case, scale: float) -> bool:
         answers = case.ask(np.array([[p] * many + [x] * few for many, few in COPIES]))
         start, chord = ends[best, 1], ends[best, 0] - ends[best, 1]
         share = (answers - start) @ chord / max(float(chord @ chord), 1e-300)
-        if bend[best] < 3 * level or not 0 < share[0] < share[1] - 0.2 < 0.8:
-            return False  # nothing to see: no bend between these two, or weights that hardly move
-        decay = 4 * (1 - share[1]) / share[1]  # exp(-z), from share = 4 / (4 + decay)
-        foretold = start + np.array([1 / (1 + 4 * decay), share[1], 2 / (2 + 3 * decay)])[:, None] * chord
+        weight = float(np.clip(share[1], 1e-6, 1 - 1e-6))  # mixtures lie between the two
+        decay = 4 * (1 - weight) / weight  # exp(-z), from share = 4 / (4 + decay)
+        foretold = start + np.array([1 / (1 + 4 * decay), weight, 2 / (2 + 3 * decay)])[:, None] * chord
         off = float(np.abs(answers - foretold).max()) / level
         sentence = "Pairs are " + ("not " if off > 1 else "") + "answered by mixing their one-token answers."
         if case.record("between one-token answers", off, 1.0, off > 1, sentence):
             return False
-    return True
+        if bend[best] < 3 * level or not 0 < share[0] < share[1] - 0.2 < 0.8:
+            continue
+        obeyed = True
+    return obeyed

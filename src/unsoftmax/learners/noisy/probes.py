@@ -20,8 +20,8 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 
 CHUNK_BYTES = 32 * 2**20
-# a token computed as R times a unit vector may exceed R by a few rounding errors
-SHRINK = 1.0 - 2.0**-48
+# a token computed as R times a unit vector may exceed R by a few rounding errors, and watchers nudge one by a few more
+SHRINK = 1.0 - 2.0**-44
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -101,8 +101,8 @@ def sharp(case: Case, scale: float) -> bool:
 
     A jump does not shrink with the interval.
     """
-    for _ in range(4):
-        a, b = case.cap(scale, 1.5) * case.draw(2)
+    for longer in (1, 2, 4, 8):
+        a, b = case.cap(longer * scale, 1.5) * case.draw(2)
         low, high, value = case.ask(np.stack([a, b, (a + b) / 2])[:, None])
         first = float(np.abs(low + high - 2 * value).max())
         level = case.noise(low, high, value)
@@ -119,7 +119,7 @@ def sharp(case: Case, scale: float) -> bool:
             b, high, middle, value = middle, value, left, at_left
         else:
             a, low, middle, value = middle, value, right, at_right
-        if len(lone) >= 5 and all(lone[-3:]):
+        if len(lone) >= 5 and all(lone[-3:]) and max(bends) < 0.1 * first:
             break
     last = float(np.abs(low + high - 2 * value).max())
     jump = last > 0.3 * max(first, 10 * level)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
-from unsoftmax.learners.scalar_heads.polish import LARGEST_POLISH, polished, sequences_for
+from unsoftmax.learners.scalar_heads.polish import LARGEST_POLISH, polished, rounding_error, sequences_for
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.models import Attention, Floats, softmax
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 
 WIDEST = 24  # beyond this the scalar learner's heads * width**2 questions are no fallback any more
 POLISH_STEPS = 3
+WORST = 1e-7  # parameters that rounding moves further than this are not known
 
 
 class Mixed(Wrapper):
@@ -56,4 +57,15 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
     if np.abs(b).max() > answers.floor.absolute:
         optional["b"] = b
     model = Attention(W=found.W, V=V.reshape(found.heads, width, len(b)), **optional)
-    return polished(model, X, told, steps=POLISH_STEPS) if polish else model
+    if not polish:
+        return model
+    model = polished(model, X, told, steps=POLISH_STEPS)
+    error = rounding_error(model, X, told, 2.0**-51)  # twice the rounding: it is one draw
+    if error > WORST:
+        raise NotIdentifiableError(
+            f"Two heads lie too close together to be told apart by float64 answers: with {model.heads} heads some parameters are "
+            f"known only to {error:.1g}.",
+            model=model,
+            evidence={"merged_within": error},
+        )
+    return model

@@ -27,7 +27,7 @@ from unsoftmax.learners.noisy.judgement import (
     score_size,
 )
 from unsoftmax.learners.noisy.low_rank import Columns, ask_columns, ask_tangent, fit_low_rank, more_columns
-from unsoftmax.learners.noisy.plan import FEWEST_PER_PARAMETER, Forecast, queries_for
+from unsoftmax.learners.noisy.plan import FEWEST_PER_PARAMETER, MOST_QUERIES, Forecast, queries_for
 from unsoftmax.learners.noisy.probes import Probes, ask_pairs, ask_tokens, joined
 from unsoftmax.learners.noisy.rounding import REACH, cut
 from unsoftmax.learners.noisy.stages import (
@@ -63,6 +63,7 @@ CUT_UP_TO = 24
 MAX_ROUNDS = 12  # of further questions while W is not known; each may ask three times what was asked before
 GROWTH = 4
 CLOSE_CALL = 0.7  # of the queries that the limit must hold for a further round
+CLOSE_ENOUGH = 1.2  # times the accuracy asked for: a forecast is no better than that
 ROOM = 0.7  # of the questions that tell one head from several there must be room for
 SHORT = 0.3  # of the longest tokens
 UNSURE = 1.5  # more queries are named where not even the values are known
@@ -210,6 +211,8 @@ class _Run:
 
     def most(self, total: int) -> int:
         """The most queries that may be asked; one length search is not counted."""
+        if self.settings.accuracy is not None:  # as many as that takes, up to ``queries``
+            return MOST_QUERIES if self.settings.queries is None else max(total, self.settings.queries)
         return total if self.settings.most is None else max(total, self.settings.most)
 
     def ask_values(self, count: int) -> None:
@@ -432,10 +435,12 @@ class _Run:
         probes = joined(self.asked)
         head, errors = simplest(self.refitted(head), probes)
         forecast = Forecast(head, probes, errors.noise, self.norm, self.copies, self.rng)
-        needed = forecast.queries(accuracy)
-        limit = self.settings.queries
+        needed, test = forecast.queries(accuracy), one_head_price(self.drowned)
+        limit = None if self.settings.queries is None else self.settings.queries - test
+        if limit is not None and needed > limit and forecast.error(limit) <= CLOSE_ENOUGH * accuracy:
+            needed = max(limit, self.spent + 1)
         if limit is not None and needed > limit:
-            budget = budget_for(needed, self.settings.beside)
+            budget = budget_for(needed + test, self.settings.beside)
             raise TooNoisyError(
                 f"Noise of {errors.noise:.3g} lets {limit} queries find W to {forecast.error(limit):.3g} (rms), not "
                 f"{accuracy:.3g}. A budget of {budget} queries would do; raise `budget` or allow longer tokens (`max_norm`).",

@@ -112,7 +112,7 @@ def confusion(which: str, answers: str, options: argparse.Namespace) -> int:
             prices.append(result.queries - 4 * shown.width)
             part.dear += result.queries > 200 + 4 * shown.width
             if options.recover and not shown.inside:
-                recovered += succeeds(shown, seed, options.recover, part)
+                recovered += succeeds(show(which, name, seed, answers), seed, options.recover, part)
             if options.bill and fits and shown.inside:
                 compare_bill(shown, seed, result)
         words = ", ".join(f"{verdict} {n}" for verdict, n in verdicts.most_common())

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
+
+from threadpoolctl import ThreadpoolController
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """Keep BLAS to one thread within this context, where the package threadpoolctl is there to tell it so."""
-    controller = _controller()
-    return nullcontext() if controller is None else controller.limit(limits=1)
+    """Keep BLAS to one thread within this context."""
+    limited: AbstractContextManager[Any] = _controller().limit(limits=1)
+    return limited
 
 
 @cache
-def _controller() -> Any:
+def _controller() -> ThreadpoolController:
     """Looks the loaded libraries up once: that takes milliseconds, to switch them microseconds."""
-    return import_module("threadpoolctl").ThreadpoolController() if find_spec("threadpoolctl") else None
+    return ThreadpoolController()

@@ -98,7 +98,8 @@ def post_mortem(oracle: Oracle, sample: Sequence[Remembered], floor: Precision, 
 def touchiness(oracle: Oracle, question: Floats, floor: Precision) -> float:
     """How much the answer to ``question (length, width)`` moves when its numbers move by their rounding; one call of ``NUDGES``."""
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(NUDGES, *question.shape))  # fixed: a verdict must be repeatable
-    answers = np.asarray(oracle(question * (1.0 + NUDGE * max(floor.relative, np.finfo(np.float64).eps) * signs)))
+    nudge = NUDGE * max(floor.relative, np.finfo(np.float64).eps)
+    answers = np.asarray(oracle(question * ((1.0 + nudge * signs) / (1.0 + nudge))))  # never outwards: tokens may have a limit
     return float(np.ptp(answers, axis=0).max())
 
 

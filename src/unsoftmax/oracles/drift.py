@@ -19,7 +19,8 @@ __all__ = ["Sizes", "Watched", "post_mortem", "replicas", "tolerance"]
 SIZED = 4  # questions of a batch whose size is measured
 UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: no finer than float32
 SENTINELS = "sentinels"  # the phase that meters book them under
-FIRST = 16  # questions kept for ever: a target that changed early shows it on them alone
+FIRST = 64  # questions kept for ever: a target that changed early shows it on them alone
+ASKED_AGAIN = 64  # questions at most that a look back repeats
 SIZED_CALLS = 16  # large calls of a phase whose sizes are measured one by one; later every so manieth, since they are of one kind
 SMALL = 64  # sequences of a call that is not large
 
@@ -85,7 +86,7 @@ class Watched(Wrapper):
         cap: int | None = None,
         expected: int | None = None,
         floor: Precision | None = None,
-        memory: int = 64,
+        memory: int = 128,
     ) -> None:
         super().__init__(inner)
         self.floor = floor
@@ -153,7 +154,7 @@ class Watched(Wrapper):
     def look_for_replicas(self, times: int = 12) -> None:
         """Where repeated questions get different answers: tell replicas, or weights that just changed, from noise.
 
-        Price: ``times`` queries, and one for each question asked so far (at most ``memory``).
+        Price: ``times`` queries, and one for each question asked so far (at most ``ASKED_AGAIN``).
 
         Raises:
             DriftingError: the same few answers come in turn, or answers differ from earlier ones far more than from each other.
@@ -170,7 +171,7 @@ class Watched(Wrapper):
                 )
             known = self.floor or _Spread(0.0, UNKNOWN_RELATIVE)
             floor = _Spread(max(spread, known.absolute), known.relative, known.step)
-            post_mortem(self.inner, self.sample(self._memory, self._rng), floor, calls=1)
+            post_mortem(self.inner, self.sample(ASKED_AGAIN, self._rng), floor, calls=1)
         finally:
             phase(self.inner, self._phase)
 

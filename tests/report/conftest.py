@@ -54,7 +54,7 @@ def folders(tmp_path_factory):
     return {name: root / name for name in calls}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     """A Chromium without network; ``make test`` installs one where it may."""
     found = os.environ.get("UNSOFTMAX_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)

@@ -49,11 +49,11 @@ class Teller:
         record: the part of the JSON document that pointers start from.
         root: where that part stands in the whole document.
 
-    >>> tell = Teller({"check": {"error": 1.25e-9}})
+    >>> tell = Teller({"check": {"error": 1.26e-9}})
     >>> str(tell("largest error {/check/error:.1e}"))
-    'largest error 1.2e-09'
+    'largest error 1.3e-09'
     >>> str(tell("{/check/error:.1e}").__html__())
-    '<data value="1.25e-09" data-json="/check/error">1.2e-09</data>'
+    '<data value="1.26e-09" data-json="/check/error">1.3e-09</data>'
     """
 
     record: dict[str, Any]

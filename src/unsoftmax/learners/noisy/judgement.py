@@ -31,7 +31,7 @@ FEWEST_CHECKS = 256
 # (noise / (norm |v|))^2 questions; without noise to speak of the fit and the held-out check see what is not one head
 FRESH_LENGTHS = (2, 2, 3, 3, 4, 4, 6, 8, 16, 64, -1, -2, -4, -8)  # negative: of random tokens
 FEWEST_TIMES = 4
-ONE_HEAD = 16000.0
+ONE_HEAD = 32000.0
 NO_NOISE = 1e-4
 FALSE_ALARM = 1e-6
 SUSPICIOUS = 1e-3  # deviations that chance explains less often than that ask for a closer look

@@ -229,7 +229,7 @@ def expected_error(heads: Heads, head: int, taken: Readings, rounding: float, *,
     """Error of ``[W | c]`` to expect from answers with relative ``rounding``, by one simulated draw."""
     u, x, _ = taken.flat()
     on = heads.sigmoids(u, x)
-    own = np.abs(u @ heads.values[head]) * (on * (1.0 - on))[:, head]
+    own = np.maximum(np.abs(u @ heads.values[head]) * (on * (1.0 - on))[:, head], 2.0**-500)  # saturated: known to no digit
     answers = np.abs(u @ heads.values.T).sum(axis=1) + np.abs(x @ heads.values.T).sum(axis=1)
     terms = (np.linalg.norm(u, axis=1) + np.linalg.norm(x, axis=1)) * np.linalg.norm(
         np.column_stack([x, np.ones(len(x))]) @ heads.scores[head].T, axis=1

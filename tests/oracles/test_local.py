@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -85,3 +87,30 @@ def test_identity_tells_models_wrappers_and_functions_apart():
     assert identity_of(CallableOracle(HEAD)) == identity_of(HEAD) != identity_of(other)
     assert identity_of(NormGuard(CallableOracle(HEAD), 1.0)) != identity_of(NormGuard(CallableOracle(HEAD), 2.0))
     assert "test_local" in identity_of(test_the_last_position_alone)
+
+
+def test_a_target_that_works_in_place_cannot_change_the_questions(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # with torch loaded, targets get memory that they may write to
+    asked = []
+
+    def target(X):
+        asked.append(X)
+        X *= 2.0
+        return X.sum(axis=(1, 2))
+
+    X = np.ones((3, 2, 4))
+    oracle = CallableOracle(target, width=4)
+    for _ in range(2):
+        assert np.array_equal(oracle(X), np.full(3, 16.0))
+        assert np.array_equal(X, np.ones((3, 2, 4)))
+    assert len(asked) == 3  # the first attempt, and a copy each time
+
+
+def test_an_error_of_the_target_is_not_taken_for_an_attempt_to_write(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+    def target(X):
+        raise ValueError("no such thing")
+
+    with pytest.raises(TargetError, match="no such thing"):
+        CallableOracle(target, width=2)(np.ones((1, 1, 2)))

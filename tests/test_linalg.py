@@ -1,11 +1,10 @@
 """Numerical primitives."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unsoftmax.linalg import log_odds, orthonormal, relative_frobenius
+from unsoftmax.linalg import log_odds, orthonormal
 
 
 @given(size=st.sampled_from([1, 2, 7, 128, 129, 200]), seed=st.integers(0, 999))
@@ -35,8 +34,3 @@ def test_log_odds_invert_the_sigmoid_on_either_side(score, low, span, flip):
 
 def test_answers_at_an_end_are_infinite_scores():
     assert log_odds(np.array([0.0, 1.0, -1.0, 2.0]), np.array(0.0), np.array(1.0)).tolist() == [-np.inf, np.inf, -np.inf, np.inf]
-
-
-def test_errors_are_relative_unless_there_is_nothing_to_relate_to():
-    assert relative_frobenius(np.array([1.1]), np.array([1.0])) == pytest.approx(0.1)
-    assert relative_frobenius(np.array([3.0, 4.0]), np.zeros(2)) == 5.0

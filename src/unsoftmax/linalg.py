@@ -59,9 +59,3 @@ def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # one logarithm: two of large numbers would cancel
         odds: Floats = xp.where(up <= 0, -np.inf, xp.where(down <= 0, np.inf, xp.log(up / down)))
     return odds
-
-
-def relative_frobenius(found: Floats, true: Floats) -> float:
-    """``|found - true| / |true|``; the absolute error where ``true`` is zero."""
-    size = float(np.linalg.norm(true))
-    return float(np.linalg.norm(found - true)) / (size if size > 0 else 1.0)

@@ -126,8 +126,7 @@ class _Asked:
 
 
 def _ask(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> _Asked:
-    """Four calls: a token twice alone; combinations, powers and the token again in one batch; six points where answers are near "
-    "0."""
+    """Four calls: a token twice alone; combinations, powers and the token again in one batch; six points with answers near 0."""
     one, other, powers = _tokens(oracle.width, rng, max_norm)
 
     def ask(tokens: Floats) -> Floats:

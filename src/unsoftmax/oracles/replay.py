@@ -39,7 +39,7 @@ class Recorded(Wrapper):
         """Write the transcript as ``X0, Y0, X1, Y1, …`` to an ``.npz`` file that only its owner can read."""
         arrays = {f"{letter}{i}": array for i, pair in enumerate(self.transcript) for letter, array in zip("XY", pair, strict=True)}
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub knows no arrays by keyword
 
 
 class ReplayOracle:

@@ -114,7 +114,7 @@ class TorchOracle:
             ) from error
         if there:
             check_shape(raw.shape, sequences.shape)
-            return raw  # type: ignore[no-any-return]
+            return raw  # type: ignore[no-any-return]  # a tensor stands for an array here
         return checked_answers(raw, sequences.shape)
 
 

@@ -185,7 +185,7 @@ def _label(x: float, y: float, power: int, anchor: str) -> Markup:
 
 
 def _joined(form: str, rows: object) -> Markup:
-    return Markup("").join(Markup(form).format(*row) for row in rows)  # type: ignore[attr-defined]
+    return Markup("").join(Markup(form).format(*row) for row in rows)  # type: ignore[attr-defined]  # its stub forgets join
 
 
 def _svg(body: Markup, told: str, height: float = HEIGHT) -> Markup:

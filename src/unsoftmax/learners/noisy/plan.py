@@ -15,6 +15,12 @@ from unsoftmax.models import Floats
 # scores of standard deviation up to 2.5, see benchmarks/noise.py
 OVERHEAD = 1.5
 FEWEST_PER_PARAMETER = 2
+GENEROUS = 6  # queries per parameter unless told otherwise
+LEAST_GENEROUS = 5  # of these, whatever was asked before
+FEW = 48  # error bars from fewer answers would be guesses
+GENEROUS_LOW_RANK = 3
+PILOT = 2.5  # queries per parameter that are enough to place the others
+BIAS_PROBES = 8
 MOST_QUERIES = 10**12
 
 
@@ -78,3 +84,10 @@ class Forecast:
             middle = (low + high) // 2
             low, high = (middle, high) if self.error(middle) > accuracy else (low, middle)
         return high
+
+
+def shares(total: int, width: int) -> tuple[int, int, int]:
+    """One-token questions, pilot, recentred ones."""
+    values = max(total // 7, width + 2)
+    pilot = min(total // 3, int(PILOT * (width**2 + width)))
+    return values, pilot, total - values - pilot

@@ -72,7 +72,7 @@ def _merged(normals: Floats, offsets: Floats) -> tuple[Floats, Floats]:
     groups: list[list[int]] = []
     for i, row in enumerate(rows):
         near = [group for group in groups if np.linalg.norm(row - rows[group[0]]) < 0.05 * np.linalg.norm(row)]
-        (near[0] if near else groups).append(i if near else [i])  # type: ignore[arg-type]
+        (near[0] if near else groups).append(i if near else [i])  # type: ignore[arg-type]  # a group takes a number, the groups a group
     means = np.array([rows[group].mean(axis=0) for group in groups])
     return means[:, :-1], means[:, -1]
 

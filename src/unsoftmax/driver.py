@@ -277,7 +277,8 @@ class _Run:
         """Whether the answers carry random noise, measured by a fit; rounded ones may hide more of it than the rounding's own."""
         floor, noise = self.found.floor, learned.evidence.get("noise", 0.0)
         if floor.kind == "rounded" and floor.step is not None:
-            return bool(noise > MORE_THAN_ROUNDING * floor.step)
+            hidden = floor.fresh or noise <= floor.step  # more of it would show when a question is repeated: then it is a misfit
+            return bool(noise > MORE_THAN_ROUNDING * floor.step and hidden)
         return bool(floor.kind == "noisy" and not floor.given and noise > 0)
 
     def _verify_through_noise(self, learned: Learned, batches: list[Floats]) -> None:

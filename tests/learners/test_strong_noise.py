@@ -158,3 +158,12 @@ def test_noise_with_rounding_or_half_precision(wrap, norm):
         found = us.recover(wrap(CallableOracle(head)), max_norm=norm, seed=seed)
         assert found.status is Status.WITHIN_TOLERANCE
         assert us.distance(found.model, head) < 0.1
+
+
+def test_a_misfit_of_rounded_answers_is_not_taken_for_noise():
+    rng = np.random.default_rng(990037)
+    width = int(rng.integers(3, 9))
+    two = us.Attention(W=rng.normal(size=(2, width, width)) / np.sqrt(width), V=rng.normal(size=(2, width)))
+    target = Rounded(CallableOracle(two), decimals=3)
+    found = us.recover(target, max_norm=4.0, budget=20_000, seed=990037, on_failure="return")
+    assert not found.status.success

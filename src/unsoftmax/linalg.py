@@ -41,12 +41,6 @@ def on_host(array: Floats) -> Floats:
     return np.asarray(array if isinstance(array, np.ndarray) else to_device(array, "cpu"))
 
 
-def copied(array: Floats) -> Floats:
-    """A copy of the same kind."""
-    copy: Floats = array_namespace(array).asarray(array, copy=True)
-    return copy
-
-
 def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
     """``log((answer - low) / (high - answer))``: the score whose sigmoid lies between ``low`` and ``high``.
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+from array_api_compat import array_namespace
 
 from unsoftmax.errors import BudgetExceededError, DriftingError
-from unsoftmax.linalg import copied, on_host
+from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 from unsoftmax.oracles.contradiction import RELATIVE_SLACK, Precision, Remembered, deviation_of, post_mortem, replicas, tolerance
@@ -18,6 +18,7 @@ __all__ = ["Sizes", "Watched", "post_mortem", "replicas", "tolerance"]
 
 SIZED = 4  # questions of a batch whose size is measured
 UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: no finer than float32
+UNSEEN = 256  # batches whose sizes may wait to be looked at
 SENTINELS = "sentinels"  # the phase that meters book them under
 FIRST = 64  # questions kept for ever: a target that changed early shows it on them alone
 ASKED_AGAIN = 64  # questions at most that a look back repeats
@@ -33,19 +34,35 @@ class Sizes:
     """
 
     largest: dict[int, float] = field(default_factory=dict)
+    _seen: list[tuple[Floats, Floats]] = field(default_factory=list)  # sizes of questions and answers, where those were left
 
     def learn(self, questions: Floats, answers: Floats) -> None:
-        """Take in a batch of questions and answers; a sample of a large one tells as much, at a fraction of the time."""
-        step = max(1, -(-len(questions) // SIZED))
-        questions, answers = on_host(questions[::step]), on_host(answers[::step])
-        reach = _exponents(questions)
-        values = np.abs(answers.reshape(len(answers), -1)).max(axis=1)
-        for exponent in np.unique(reach):
-            self.largest[int(exponent)] = max(self.largest.get(int(exponent), 0.0), float(values[reach == exponent].max()))
+        """Take in questions and answers. Nobody waits for a device here: what lies on one is looked at when it is needed."""
+        self._seen.append((_largest(questions), _largest(answers)))
+        if len(self._seen) >= UNSEEN:
+            self._look()
 
     def of(self, questions: Floats) -> list[float]:
         """For each question the size of the values that may enter its answer."""
-        return [max((size for reach, size in self.largest.items() if reach <= e), default=0.0) for e in _exponents(questions)]
+        self._look()
+        exponents = np.frexp(_largest(questions))[1]
+        return [max((size for reach, size in self.largest.items() if reach <= e), default=0.0) for e in exponents]
+
+    def _look(self) -> None:
+        for kind in {type(sizes) for sizes, _ in self._seen}:
+            same = [pair for pair in self._seen if type(pair[0]) is kind]
+            asked, told = (on_host(array_namespace(parts[0]).concat(parts)) for parts in zip(*same, strict=True))
+            reach = np.frexp(asked)[1]
+            for exponent in np.unique(reach):
+                self.largest[int(exponent)] = max(self.largest.get(int(exponent), 0.0), float(told[reach == exponent].max()))
+        self._seen.clear()
+
+
+def _largest(batch: Floats) -> Floats:
+    """The largest number of each item of a batch, sign aside."""
+    xp = array_namespace(batch)
+    largest: Floats = xp.max(xp.abs(batch).reshape(len(batch), -1), axis=1)
+    return largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +144,19 @@ class Watched(Wrapper):
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Remembered]:
         """Up to ``count`` different questions asked so far, with their answers; a quarter of them from the very first."""
-        self._sample = [(on_host(question), on_host(answer)) for question, answer in self._sample]
-        for question, answer in self._sample:
-            self._sizes.learn(question[None], answer)
+        alike: dict[object, list[int]] = {}
+        for place, (question, answer) in enumerate(self._sample):
+            alike.setdefault((type(question), question.shape, answer.shape), []).append(place)
+        for places in alike.values():  # all of one kind at once
+            stack = array_namespace(self._sample[places[0]][0]).stack
+            questions, answers = (on_host(stack(parts)) for parts in zip(*(self._sample[i] for i in places), strict=True))
+            self._sizes.learn(questions, answers)
+            for place, question, answer in zip(places, questions, answers, strict=True):
+                self._sample[place] = question, answer
         early = min(FIRST, count // 4, len(self._sample))
         others = early + rng.permutation(len(self._sample) - early)[: count - early]
         picked = self._sample[:early] + [self._sample[i] for i in others]
-        return [Remembered(question, answer[0], self._sizes.of(question[None])[0]) for question, answer in picked]
+        return [Remembered(question, answer, self._sizes.of(question[None])[0]) for question, answer in picked]
 
     def unexplained(self, predict: Callable[[Floats], Floats], error: float) -> list[Remembered]:
         """Earlier questions whose answers a model does not explain, although it is right on fresh ones up to ``error`` (relative).
@@ -195,26 +218,23 @@ class Watched(Wrapper):
     def _remember(self, sequences: Floats, answers: Floats) -> None:
         """Keep the first questions for ever, and of the others a fair sample (a reservoir that skips what it passes over)."""
         if len(sequences) < SMALL or self._calls < SIZED_CALLS or self._calls % SIZED_CALLS == 0:
-            self._sizes.learn(sequences, answers)
+            step = max(1, -(-len(sequences) // SIZED))  # of a large batch a few tell as much
+            self._sizes.learn(sequences[::step], answers[::step])
         self._calls += 1
-        kept = []  # place in the sample and number in this call
+        kept: dict[int, int] = {}  # place in the sample: number in this call
         while self._next_kept < self.asked + len(sequences):
             filling = self._filled < self._memory
-            kept.append((self._filled if filling else int(self._rng.integers(self._memory)), self._next_kept - self.asked))
+            place = self._filled if filling else int(self._rng.integers(self._memory))
+            if filling or place >= FIRST:  # the first stay
+                kept[place] = self._next_kept - self.asked
             self._filled += filling
             self._next_kept += 1
             if self._filled == self._memory:
                 self._share_kept *= self._rng.random() ** (1.0 / self._memory)
                 self._next_kept += int(np.log(self._rng.random()) / np.log1p(-self._share_kept))
-        for place, number in kept:
-            if place < FIRST and place < len(self._sample):
-                continue  # the first stay
-            pair = copied(sequences[number]), copied(answers[number : number + 1])  # nobody waits for a device here
-            self._sample[place : place + 1] = [pair]
+        if kept:
+            numbers = list(kept.values())
+            for place, question, answer in zip(kept, sequences[numbers], answers[numbers], strict=True):  # copies: one for all
+                self._sample[place : place + 1] = [(question, answer)]
         self.asked += len(sequences)
 
-
-def _exponents(questions: Floats) -> NDArray[np.int_]:
-    """The binary exponent of each question's largest number."""
-    exponents: NDArray[np.int_] = np.frexp(np.abs(questions).reshape(len(questions), -1).max(axis=1))[1].astype(np.int_)
-    return exponents

@@ -36,14 +36,10 @@ class Metered(Wrapper):
     def __init__(self, inner: Oracle, budget: int | None = None, on_count: Callable[[str, int], None] | None = None) -> None:
         super().__init__(inner)
         self.budget = budget
+        self.spent = 0
         self.phases: dict[str, Count] = {}
         self._phase = "asked"
         self._on_count = on_count
-
-    @property
-    def spent(self) -> int:
-        """Sequences asked so far."""
-        return sum(count.queries for count in self.phases.values())
 
     @property
     def tokens(self) -> int:
@@ -64,6 +60,7 @@ class Metered(Wrapper):
                 evidence={"wanted": wanted, "budget": self.budget, "spent": self.spent},
             )
         answers = self.inner(sequences)
+        self.spent = wanted
         self.phases.setdefault(self._phase, Count()).add(sequences)
         if self._on_count is not None:
             self._on_count(self._phase, sequences.shape[0])

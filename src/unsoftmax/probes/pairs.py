@@ -66,17 +66,18 @@ def _windows(keys: Floats, tokens: Floats) -> Iterator[tuple[Indices, Indices, F
     n, k, width = len(keys), len(tokens), keys.shape[1]
     long, short = (keys, tokens) if n >= k else (tokens, keys)
     period = len(short)
-    repeated = short[np.arange(len(long) + period - 1) % period]
+    turns = np.arange(len(long) + period - 1) % period
+    repeated = short[turns]
     memory = np.concatenate([long, repeated] if n >= k else [repeated, long])
     memory.flags.writeable = False
     row, number = memory.strides
     step = max(1, BATCH_NUMBERS // (2 * width))
     places = np.arange(len(long))
     for shift in range(period):
-        other = (places + shift) % period
+        other = turns[shift : shift + len(long)]
         for at in range(0, len(long), step):
             here = slice(at, min(at + step, len(long)))
             start, apart = (at, n + shift) if n >= k else (at + shift, len(repeated) - shift)
             shape = (here.stop - at, 2, width)
-            view = np.lib.stride_tricks.as_strided(memory[start:], shape, (row, apart * row, number), writeable=False)
+            view = np.ndarray(shape, memory.dtype, memory, start * row, (row, apart * row, number))
             yield (other[here], places[here], view) if n >= k else (places[here], other[here], view)

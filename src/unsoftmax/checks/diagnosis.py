@@ -10,10 +10,11 @@ from unsoftmax.checks.family_case import Case, DecidedError, Evidence, inconclus
 from unsoftmax.checks.family_floor import measure_floor
 from unsoftmax.checks.family_heads import several_heads
 from unsoftmax.checks.family_invariances import invariances
+from unsoftmax.checks.family_line import behind_network
 from unsoftmax.checks.family_names import name_affine, name_bent
 from unsoftmax.checks.family_one_head import one_head
 from unsoftmax.checks.family_one_token import Pilot, grows, ignores_length, one_token, pilot, sharp
-from unsoftmax.checks.family_piecewise import chord_law, transformer
+from unsoftmax.checks.family_piecewise import ENOUGH, chord_law, transformer
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
 
@@ -212,7 +213,7 @@ def _extras(case: Case, found: _Findings, scale: float) -> None:
 
 
 def _attention(case: Case, found: _Findings, point: Pilot) -> tuple[str, str]:
-    outcome = one_head(case, "affine", point.scale, flat=point.flat)
+    outcome = one_head(case, point.scale, flat=point.flat)
     if outcome.passed:
         found.heads = 1
         return (
@@ -232,7 +233,7 @@ def _attention(case: Case, found: _Findings, point: Pilot) -> tuple[str, str]:
 
 def _relu(case: Case, found: _Findings, point: Pilot, kind: str, size: float) -> tuple[str, str] | None:
     if point.flat:
-        outcome = one_head(case, "piecewise", point.scale, flat=True)
+        outcome = one_head(case, point.scale, flat=True)
         if outcome.passed and grows(case, size):
             found.heads, found.residual = 1, False
             return "transformer", "The mean of the tokens (scores are zero), then a network with ReLU."
@@ -242,7 +243,7 @@ def _relu(case: Case, found: _Findings, point: Pilot, kind: str, size: float) ->
     # a law that was broken once needs a clean second plane: one-token answers alone are too weak a witness then
     broken = any(item.test in ("bilinear scores", "sequences alike") and not item.passed for item in case.evidence)
     for _ in range(1 if broken else 2):
-        if outcome.passed is None and (broken or residual is not False) and case.left() > 75:
+        if outcome.passed is None and (broken or residual is not False) and case.left() > ENOUGH:
             # another plane: the detour by one-token answers is closed; shorter tokens, as scores may have been too large to read
             scale *= 1.0 if case.coarse else 0.5
             outcome, residual = transformer(case, scale)
@@ -290,7 +291,7 @@ def _kinks_if_affordable(case: Case, kind: str, scale: float) -> bool:
 
 
 def _behind(case: Case, found: _Findings, point: Pilot, kind: str, size: float) -> tuple[str, str]:
-    outcome = one_head(case, kind, point.scale, flat=point.flat)
+    outcome = one_head(case, point.scale, flat=True) if point.flat else behind_network(case, kind, point.scale)
     if outcome.passed:
         found.heads = 1
         if kind == "smooth":

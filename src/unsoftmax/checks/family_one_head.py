@@ -1,4 +1,4 @@
-"""Diagnosis: one head with any network behind it and no residual, ``f(X) = f([sum_i a_i x_i])`` exactly."""
+"""Diagnosis: one head where one-token answers are affine, ``f(X) = f([sum_i a_i x_i])`` exactly; large scores; the plain mean."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unsoftmax.checks.family_plane import Plane, random_coordinates
 from unsoftmax.models import Floats
 
 LENGTHS = (2, 2, 3, 3, 4, 6, 12, 40)
-FEWER_LENGTHS = (2, 3, 4, 6, 12, 40)  # behind a network each costs three questions
+FEWER_LENGTHS = (2, 3, 4, 6, 12, 40)  # where each costs three questions
 STEEP_POWER = 0.001  # of a chord: how sharp the test of scores of 6 must be
 
 
@@ -25,35 +25,34 @@ class Outcome:
     plane: Plane | None = None
 
 
-def one_head(case: Case, kind: str, scale: float, *, flat: bool = False) -> Outcome:
-    """Measure the six numbers of the scores on a random plane, then foretell eight sequences: 30 queries if affine, else 70."""
+def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
+    """Where one-token answers are affine: measure the six numbers of the scores on a random plane, then foretell eight sequences.
+
+    30 queries. ``flat``: scores seem to be zero, whatever network stands behind; the plain mean is foretold.
+    """
     case.begin("one head")
     if flat:
         return _plain_mean(case, scale)
-    reaches = (1.0, 0.3, 0.1) if kind == "affine" else ((0.7, 0.35, 0.2) if case.coarse else (0.5, 0.15, 0.05))
     outcome = Outcome(None, "no plane was found on which the head can be read")
     larger = 1.0
-    for reach in reaches:
+    for reach in (1.0, 0.3, 0.1):
         try:
-            plane = _read_plane(case, kind, case.cap(scale * larger, 4.0), reach if larger == 1.0 else reaches[0])
+            plane = _read_plane(case, case.cap(scale * larger, 4.0), reach if larger == 1.0 else 1.0)
         except DecidedError:
             if outcome.passed is None:
                 raise
             return outcome
         if isinstance(plane, Outcome):
             outcome = plane
-            if plane.passed is False and kind == "affine":
+            if plane.passed is False:
                 return outcome
             continue
-        outcome = _foretell(case, kind, plane)
+        outcome = _foretell(case, plane)
         if outcome.passed:
-            if kind == "affine":
-                return _steep(case, outcome)
-            return _steep_behind(case, outcome) if case.coarse else outcome
-        if outcome.passed is False and kind == "affine":
+            return _steep(case, outcome)
+        if outcome.passed is False:
             return outcome
-        if outcome.passed is None and kind == "affine":
-            larger *= 2.0  # the law holds, but scores were too small to tell it from others
+        larger *= 2.0  # the law holds, but scores were too small to tell it from others
     return outcome
 
 
@@ -65,13 +64,13 @@ def _plain_mean(case: Case, scale: float) -> Outcome:
         np.zeros((axes, 1 + axes)),
         np.zeros((axes, 1 + axes)),
     )
-    return _foretell(case, "any", plane, strong=True)
+    return _foretell(case, plane, flat=True)
 
 
-def _read_plane(case: Case, kind: str, scale: float, reach: float) -> Plane | Outcome:
+def _read_plane(case: Case, scale: float, reach: float) -> Plane | Outcome:
     axes = min(2, case.width)
     origin = scale * case.draw()
-    candidates = reach * scale * case.draw(4 if kind == "affine" else 6)
+    candidates = reach * scale * case.draw(4)
     values = case.ask(np.vstack([origin, origin + candidates])[:, None])
     change = np.abs(values[1:] - values[0]).max(axis=1)
     loudest = np.argsort(-change, kind="stable")[:axes]
@@ -79,131 +78,48 @@ def _read_plane(case: Case, kind: str, scale: float, reach: float) -> Plane | Ou
     bases = np.vstack([origin, origin + chosen])
     pairs = np.array([[[base + axis, base] for base in bases] for axis in chosen])  # (axes, bases, 2, width)
     answers = case.ask(pairs.reshape(-1, 2, case.width)).reshape(axes, 1 + axes, -1)
-    if kind == "affine":
-        single = values
-        start = np.broadcast_to(np.vstack([values[:1], values[1:][loudest]]), answers.shape)
-        end = start + (start[0, 1:] - start[0, 0])[:, None]
-    else:
-        ends = np.unique((bases[:, None] + chosen).reshape(-1, case.width), axis=0)
-        single = np.vstack([values, case.ask(ends[:, None])])
-        known = np.vstack([origin, origin + candidates, ends])
-        table = {token.tobytes(): value for token, value in zip(known, single, strict=True)}
-        start = np.array([[table[p[1].tobytes()] for p in row] for row in pairs])
-        end = np.array([[table[p[0].tobytes()] for p in row] for row in pairs])
-    level = case.noise(single, answers)
-    chord = end - start
+    start = np.broadcast_to(np.vstack([values[:1], values[1:][loudest]]), answers.shape)
+    chord = np.broadcast_to((start[0, 1:] - start[0, 0])[:, None], answers.shape)
+    level = case.noise(values, answers)
     length = (chord**2).sum(axis=-1)
     if float(np.sqrt(length).min()) <= 20 * level:
         return Outcome(None, "a chord is too short to be read")
     share = ((answers - start) * chord).sum(axis=-1) / length
-    if kind == "affine":
-        t, slope = share, np.ones_like(share)
-        off = float(np.abs(answers - start - t[..., None] * chord).max()) / case.tolerance(single, answers)
-    else:
-        found = _invert(case, pairs.reshape(-1, 2, case.width), start, end, answers, level)
-        if isinstance(found, Outcome):
-            return found
-        t, slope, off = found[0].reshape(share.shape), found[1].reshape(share.shape), found[2]
+    off = float(np.abs(answers - start - share[..., None] * chord).max()) / case.tolerance(values, answers)
     blur = SAFETY * level / np.sqrt(length)
-    if np.any(np.minimum(np.abs(t), np.abs(1 - t)) <= blur):
+    if np.any(np.minimum(np.abs(share), np.abs(1 - share)) <= blur):
         return Outcome(None, "scores are saturated on this plane")
-    inner = bool(np.all((t > 0) & (t < 1)))
-    on_line = off <= 1
-    if not inner or not on_line:
+    inner = bool(np.all((share > 0) & (share < 1)))
+    if not inner or off > 1:
         case.record(
             "between the tokens",
-            off if inner else float(np.abs(t - 0.5).max()),
+            off if inner else float(np.abs(share - 0.5).max()),
             1.0 if inner else 0.5,
             False,
             "A pair of tokens is not answered like a point between them.",
         )
         return Outcome(False, "a pair of tokens is not answered like a point between them")
-    z = np.log(t / (1 - t))
-    errors = level / (np.sqrt(length) * slope * t * (1 - t))
+    z = np.log(share / (1 - share))
+    errors = level / (np.sqrt(length) * share * (1 - share))
     if float(np.abs(z).max()) > 6 or float(errors.max()) > 0.1:
         return Outcome(None, "scores are too large or answers too coarse on this plane")
     return Plane.measured(origin, chosen, z, errors, np.vstack([values[:1], values[1:][loudest]]))
 
 
-def _invert(
-    case: Case, pairs: Floats, start: Floats, end: Floats, answers: Floats, level: float
-) -> tuple[Floats, Floats, float] | Outcome:
-    """Solve ``f([x + t u]) = f([x + u; x])`` for all pairs at once: bracketed inverse interpolation, about 5 queries each."""
-    x, u = pairs[:, 1], pairs[:, 0] - pairs[:, 1]
-    start, end, answers = (a.reshape(len(x), -1) for a in (start, end, answers))
-    chord = end - start
-    length = (chord**2).sum(axis=1)
-    goal = ((answers - start) * chord).sum(axis=1) / length
-    known_t = [[0.0, 1.0] for _ in x]
-    known_h = [[0.0, 1.0] for _ in x]
-    t = np.full(len(x), 0.5)
-    best = np.full(len(x), np.inf)
-    root, miss = t.copy(), np.full(len(x), np.inf)
-    for step in range(9):
-        open_roots = np.flatnonzero(best > 2 * level / np.sqrt(length))
-        if not len(open_roots):
-            break
-        values = case.ask((x + t[:, None] * u)[open_roots, None])
-        for row, b in enumerate(open_roots):
-            h = float((values[row] - start[b]) @ chord[b] / length[b])
-            if step == 0 and not 0 < h < 1:
-                return Outcome(None, "one-token answers are not monotone along a line")
-            known_t[b].append(float(t[b]))
-            known_h[b].append(h)
-            if abs(h - goal[b]) < best[b]:
-                best[b], root[b] = abs(h - goal[b]), t[b]
-                miss[b] = float(np.abs(values[row] - answers[b]).max())
-            t[b] = _next_point(np.array(known_t[b]), np.array(known_h[b]), float(goal[b]))
-    if not np.all((goal > 0) & (goal < 1)):
-        case.record(
-            "between the tokens",
-            float(np.abs(goal - 0.5).max()),
-            0.5,
-            False,
-            "A pair of tokens is answered beyond both of its tokens.",
-        )
-        return Outcome(False, "a pair of tokens is answered beyond both of its tokens")
-    slope = np.array([_slope(np.array(a), np.array(b), r) for a, b, r in zip(known_t, known_h, root, strict=True)])
-    tolerance = SAFETY * level + np.sqrt(length) * best
-    return root, np.maximum(slope, 0.05), float((miss / tolerance).max())
+def _foretell(case: Case, plane: Plane, flat: bool = False) -> Outcome:
+    """Ask sequences in the plane; they must be answered as one-token sequences at the centres that the scores foretell.
 
-
-def _next_point(t: Floats, h: Floats, goal: float) -> float:
-    """Inverse interpolation through the nearest points, kept inside the bracket."""
-    low, high = t[h <= goal], t[h >= goal]
-    if not len(low) or not len(high):
-        return 0.5
-    a, b = float(low[np.argmax(h[h <= goal])]), float(high[np.argmin(h[h >= goal])])
-    near = np.argsort(np.abs(h - goal), kind="stable")[:5]
-    guess = 0.0
-    for i in near:
-        others = near[near != i]
-        if np.any(h[others] == h[i]):
-            return 0.5 * (a + b)
-        guess += t[i] * float(np.prod((goal - h[others]) / (h[i] - h[others])))
-    a, b = min(a, b), max(a, b)
-    return guess if a < guess < b else 0.5 * (a + b)
-
-
-def _slope(t: Floats, h: Floats, root: float) -> float:
-    order = np.argsort(np.abs(t - root), kind="stable")
-    for other in order[1:]:
-        if abs(t[other] - t[order[0]]) > 1e-3:
-            return abs(float((h[other] - h[order[0]]) / (t[other] - t[order[0]])))
-    return 1.0
-
-
-def _foretell(case: Case, kind: str, plane: Plane, strong: bool = False) -> Outcome:
-    """Ask sequences in the plane and one-token sequences at the centres that the scores foretell; they must agree."""
+    Those are asked as well where ``flat``, since a network may stand behind, and computed where they are affine.
+    """
     worst, effects, sizes = 0.0, [], []
-    lengths = [n for n in (LENGTHS if kind == "affine" else FEWER_LENGTHS) if n <= case.longest]
+    lengths = [n for n in (FEWER_LENGTHS if flat else LENGTHS) if n <= case.longest]
     draws = [random_coordinates(case.rng, len(plane.axes), n) for n in lengths]
     centres = np.array([plane.centre(c) for c in draws])
     lasts = np.array([c[-1] for c in draws])
     base = _corners(case, plane)
     chords = np.abs(base[1:] - base[0]).max(axis=1)
     points = np.vstack([centres, lasts])
-    singles = base[0] + points @ (base[1:] - base[0]) if kind == "affine" else case.ask(plane.tokens(points)[:, None])
+    singles = case.ask(plane.tokens(points)[:, None]) if flat else base[0] + points @ (base[1:] - base[0])
     foretold, alone = singles[: len(draws)], singles[len(draws) :]
     for coordinates, there, last in zip(draws, foretold, alone, strict=True):
         answer = case.ask(plane.tokens(coordinates)[None])[0]
@@ -225,7 +141,7 @@ def _foretell(case: Case, kind: str, plane: Plane, strong: bool = False) -> Outc
     )
     if not passed:
         return Outcome(False, "answers differ from what one head foretells", plane)
-    if power < 20 or (size < needed and not strong):
+    if power < 20 or (size < needed and not flat):
         return Outcome(None, "too little power", plane)
     return Outcome(True, "one head", plane)
 
@@ -284,7 +200,7 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _steep_behind(case: Case, outcome: Outcome) -> Outcome:
+def steep_behind(case: Case, outcome: Outcome) -> Outcome:
     """The same behind a network: two tokens with large scores against the one token at their weighted mean (4 queries each).
 
     Coarse answers do not tell a soft-cap from none while scores are of order one.

@@ -10,12 +10,15 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.answers import Answers, orthonormal, unit
 from unsoftmax.learners.vector_heads.demixing import Totals
+from unsoftmax.learners.vector_heads.weighted import Sheet, weighted_columns
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in small weights
-COARSE_SCORE = 0.5  # with coarse answers the signal matters more, but a strong head must not saturate
-GENTLE = 0.45  # typical score of the strongest head with coarse answers, measured for all heads
+MOST_BIAS = 4.0  # largest c·u of a key step
+COARSE_SCORE = 0.7  # with coarse answers the signal matters more, but a strong head must not saturate
+SAMPLED = 12  # groups of keys that tell it; a strong head is often strong in few directions
+COARSE_BIAS = 0.8  # its typical c·u: what c takes of its room is lost to W, but shorter steps lose digits in all heads
 CLIFF = 1e-6  # a drop of the spectrum counts as its end only below this part of the largest value
 
 
@@ -71,9 +74,10 @@ def best_keys(V: Floats, count: int, size: int, rng: np.random.Generator, tries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """Scores ``z (heads, keys, last tokens)`` per unit step, their error ``noise (heads,)``, and what they leave unexplained."""
+    """Scores ``z (heads, keys, last tokens)`` per unit step, their ``errors``, those of a whole head, and what is unexplained."""
 
     z: Floats
+    errors: Floats
     noise: Floats
     residual: float
 
@@ -103,8 +107,17 @@ def read_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: 
     if (p <= 0).any() or (rest <= 0).any():
         return None
     z = (np.log(p / rest) + np.log(copies)).transpose(2, 0, 3, 1).reshape(heads, groups * size, len(x))
-    noise = answers.floor.of(magnitude) / length * keys.amplification * 2 * float(np.median(1 / p))
-    return Scores(z=z / length, noise=noise / length, residual=float(np.abs(unexplained).max() * length / magnitude))
+    error = answers.floor.of(magnitude) / length
+    alone = np.linalg.norm(keys.solvers, axis=2).reshape(groups, 1, heads, size) / p
+    together = np.linalg.norm(keys.solvers.reshape(groups, heads, size, -1).sum(axis=2), axis=2)[:, None, :, None] / rest
+    errors = error * np.sqrt(alone**2 + together**2).transpose(2, 0, 3, 1).reshape(heads, groups * size, len(x))
+    noise = error * keys.amplification * 2 * float(np.median(1 / p))
+    return Scores(
+        z=z / length,
+        errors=errors / length,
+        noise=noise / length,
+        residual=float(np.abs(unexplained).max() * length / magnitude),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,17 +171,21 @@ def read_matrices(
     c = np.zeros((heads, width))
     if offset is not None:
         length, c = read_biases(answers, totals, keys, length)
-    score, spare = (COARSE_SCORE, 2.0) if answers.coarse else (SCORE, 1.25)
-    x_length = moderate_length(answers, totals, keys, length, score / (length * strength), rng)
+    spare = 2.0 if answers.coarse else 1.25
     if answers.coarse:
-        x_length *= gentler(answers, totals, keys, length, x_length, c, rng)
+        x_length = strongest_length(answers, totals, keys, length, COARSE_SCORE / (length * strength), c, rng)
+    else:
+        x_length = moderate_length(answers, totals, keys, length, SCORE / (length * strength), rng)
     x = np.round(orthonormal(rng, width, width) * x_length / (step := grain(answers, length, x_length))) * step
     columns, noise, residual, wanted = np.zeros((heads, width, 0)), np.zeros(heads), 0.0, columns_for(rank, answers)
     ranges: list[Floats] = []
+    read: list[Scores] = []
+    part: Sheet | None = None
     while columns.shape[2] < width:
         if wanted + 1.3 * rank >= width:
             wanted = width
         told = demand(read_scores(answers, totals, keys, length, x[columns.shape[2] : wanted]))
+        read.append(told)
         columns = np.concatenate([columns, solve_columns(keys, told.z) - c[:, :, None]], axis=2)
         noise, residual = np.maximum(noise, told.noise), max(residual, told.residual)
         ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(columns, noise, strict=True)]
@@ -182,17 +199,23 @@ def read_matrices(
         row_keys = best_keys(V, count, size, rng, tries, ranges)
         told = demand(read_scores(answers, totals, row_keys, length, x[columns.shape[2] :]))
         residual = max(residual, told.residual)
-        flat = row_keys.U.reshape(-1, width)
-        rest = [
-            basis @ np.linalg.lstsq(flat @ basis, z - (flat @ bias)[:, None], rcond=None)[0]
-            for basis, z, bias in zip(ranges, told.z, c, strict=True)
-        ]
+        part = sheet(row_keys, c, [told])
+        rest = [basis @ np.linalg.lstsq(part.U @ basis, z, rcond=None)[0] for basis, z in zip(ranges, part.z, strict=True)]
         columns = np.concatenate([columns, np.stack(rest)], axis=2)
     columns = np.stack([basis @ (basis.T @ block) for basis, block in zip(ranges, columns, strict=True)])
+    if answers.coarse and part is not None:
+        columns = weighted_columns(sheet(keys, c, read), part, columns, ranges)
     solved = np.linalg.solve(x, columns.transpose(2, 0, 1).reshape(width, -1))
     W: Floats = solved.reshape(width, heads, width).transpose(1, 2, 0).astype(np.float64)
     ranks = tuple(basis.shape[1] for basis in ranges)
     return ScoreMatrices(W=W, c=None if offset is None else c, ranks=ranks, residual=residual)
+
+
+def sheet(keys: Keys, c: Floats, read: list[Scores]) -> Sheet:
+    """All scores of a set of keys, without their bias."""
+    U = keys.U.reshape(-1, keys.U.shape[2])
+    z, errors = (np.concatenate([getattr(scores, name) for scores in read], axis=2) for name in ("z", "errors"))
+    return Sheet(U=U, z=z - (c @ U.T)[:, :, None], errors=errors)
 
 
 def moderate_length(answers: Answers, totals: Totals, keys: Keys, length: float, guess: float, rng: np.random.Generator) -> float:
@@ -206,21 +229,32 @@ def moderate_length(answers: Answers, totals: Totals, keys: Keys, length: float,
     return guess
 
 
-def gentler(
-    answers: Answers, totals: Totals, keys: Keys, length: float, x_length: float, c: Floats, rng: np.random.Generator
+def strongest_length(
+    answers: Answers, totals: Totals, keys: Keys, length: float, guess: float, c: Floats, rng: np.random.Generator
 ) -> float:
-    """Factor, at most 1, that makes last tokens short enough for the strongest head: 6 queries.
+    """Length of last tokens at which the strongest head, without its bias, scores as coarse answers want: 24 queries a try.
 
-    Its largest scores are some five times the typical one, and coarse answers lose a small weight altogether; weaker heads have
-    digits to spare.
+    Its largest scores are some five times the typical one, and coarse answers lose a small weight altogether; in shorter tokens
+    all heads lose digits. The guess rests on one direction, in which the strongest head may not show.
     """
-    one = Keys(U=keys.U[:1], solvers=keys.solvers[:1], mixers=keys.mixers[:1])
-    told = read_scores(answers, totals, one, length, unit(rng, 6, keys.U.shape[2]) * x_length)
-    if told is None:
-        return 0.25
-    moved = (told.z - (c @ one.U[0].T)[:, :, None]) * length
-    typical = float(np.sqrt(np.mean(moved**2, axis=(1, 2))).max())
-    return min(1.0, GENTLE / typical)
+    heads, groups = len(c), range(min(len(keys.U), SAMPLED))
+    for _ in range(6):
+        moved = np.zeros((heads, 0))
+        for group in groups:
+            some = slice(group, group + 1)
+            one = Keys(U=keys.U[some], solvers=keys.solvers[some], mixers=keys.mixers[some])
+            told = read_scores(answers, totals, one, length, unit(rng, 2, keys.U.shape[2]) * guess)
+            if told is None:
+                break
+            moved = np.concatenate([moved, (told.z - (c @ one.U[0].T)[:, :, None]).reshape(heads, -1)], axis=1)
+        if told is None:
+            guess /= 4
+            continue
+        factor = COARSE_SCORE / (length * float(np.sqrt(np.mean(moved**2, axis=1)).max()) + 1e-300)
+        guess *= min(4.0, factor)
+        if 0.5 <= factor <= 2.0:
+            break
+    return guess
 
 
 def columns_for(rank: int, answers: Answers) -> int:
@@ -241,11 +275,20 @@ def grain(answers: Answers, length: float, x_length: float) -> float:
 
 def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> tuple[float, Floats]:
     """The step length at which ``c·u`` is moderate for all keys, and ``c (heads, width)``, from last tokens 0."""
+    longest = longest_step(answers, None)
     for _ in range(8):
         told = read_scores(answers, totals, keys, length, np.zeros((1, keys.U.shape[2])))
-        if told is not None and np.abs(told.z).max() * length < 4:
+        if told is None:
+            length /= 4
+            continue
+        if answers.coarse:
+            factor = COARSE_BIAS / (length * float(np.sqrt(np.mean(told.z**2, axis=(1, 2))).max()) + 1e-300)
+            fine = factor > 0.8 and min(length * factor, longest) < 1.2 * length
+        else:
+            factor, fine = 0.25, np.abs(told.z).max() * length < MOST_BIAS
+        if fine:
             return length, solve_columns(keys, told.z)[:, :, 0]
-        length /= 4
+        length = min(length * factor, longest)
     demand(None)
     raise AssertionError
 

@@ -16,6 +16,7 @@ from unsoftmax.oracles.base import phase
 
 MOST_ROUNDS = 40
 SLICES_PER_RANK = 5
+MIXTURES = 3  # drawn before a whole round is asked again
 ILL = 1e-11  # relative error of values through projectors beyond which more slices are worth their price
 PROJECTOR_LOSS = 1e-7  # values through projectors lose the conditioning of the ranges; beyond this they are asked directly
 
@@ -106,10 +107,13 @@ def collect(answers: Answers, totals: Totals, mixture: Mixture, reach: float, as
         told, defect = ask(base + steps)
         good = defect < slack
         if good.any():
-            signs = rng.choice([-1.0, 1.0], size=int(good.sum())) / np.sqrt(good.sum())
-            mixed, _ = ask((base + signs @ steps[good])[None])
-            error = np.abs(Y[0] + np.tensordot(signs, told[good] - Y[0], axes=1) - mixed[0]).max()
-            worst = max(worst, float(error))
+            for _ in range(MIXTURES):
+                signs = rng.choice([-1.0, 1.0], size=int(good.sum())) / np.sqrt(good.sum())
+                mixed, own = ask((base + signs @ steps[good])[None])
+                error = float(np.abs(Y[0] + np.tensordot(signs, told[good] - Y[0], axes=1) - mixed[0]).max())
+                if own[0] < slack:  # else a head changes sides at the mixture, which says nothing about its parts
+                    break
+            worst = max(worst, error)
             good &= error < slack * (1 + np.abs(signs).sum())
         U.extend((base + steps)[good])
         Y.extend(told[good])

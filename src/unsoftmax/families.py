@@ -26,7 +26,7 @@ NOISY_CHECK_RESERVE = 256  # queries that a budget leaves to the held-out check 
 CHECK_SHARE = 0.02
 ALMOST_ALIKE = 1e-3  # a misfit of merged heads below this tells heads almost alike, not a target of another kind
 WIDE = 96  # tokens longer than this are first asked whether one head can be
-PLAINLY, ROUGHLY = 1e-6, 2.0**13  # distance from the line that no rounding explains, relative; the same in units of the floor
+PLAINLY, ROUGHLY = 1e-6, 2.0**13  # distance from the line that no rounding explains: of the line, and of the rounding
 NEARLY = 2.0**24  # what a fit of heads may miss by, in units of what rounding explains; other targets miss by 1e10 or so
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
 ASKED_BEFORE = 40  # the first look, calibration and sentinels
@@ -142,7 +142,7 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
     if _needs_statistics(options, found):
         return _noisy(oracle, options, found, rng)
     one_head = None
-    several = look.cancelled or _plainly_several(oracle, options, found, rng)
+    several = look.cancelled or _plainly_several(oracle, options, found)
     if (options.heads is None and not several) or options.heads == 1:
         learner = OneHeadLearner(rank=options.rank, max_norm=options.max_norm, floor=floor, zero_answer=look.zero_answer)
         try:
@@ -173,28 +173,42 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
         if one_head is None or refusal.evidence.get("merged_within", 1.0) < ALMOST_ALIKE:
             raise
         return one_head  # neither fits; the held-out check tells by how much
+    except NotInFamilyError:
+        if not several or found.calibration is not None or options.heads is not None:
+            raise
+        affine = _look_closer(oracle, options, found, rng)  # as after one head that does not fit
+        if not affine or (_clip_norm(found) is None and not _needs_statistics(options, found)):
+            found.floor = floor
+            raise
+    return _attention(oracle, options, found, rng)
 
 
-def _plainly_several(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> bool:
-    """Whether two tokens are answered off the line through their own answers, on which one head keeps them. 6 queries.
+def _plainly_several(oracle: Oracle, options: Options, found: Found) -> bool:
+    """Whether two tokens are answered off the line through their own answers, on which one head keeps them.
 
-    Only for wide layers with vector answers, where trying one head first would cost hundreds.
+    One query, of the two tokens that the first look asked one by one; wide layers, where trying one head first would cost
+    hundreds, are asked for up to four lengths of them.
     """
     look = found.look
     assert look is not None
-    if oracle.width <= WIDE or look.outputs == 1 or options.heads is not None or found.floor.absolute:
+    if look.outputs == 1 or options.heads is not None or found.floor.absolute:
         return False
     phase(oracle, "one head?")
-    length = 1.0 if options.max_norm is None else min(1.0, options.max_norm / 16.0)
-    tokens = length * rng.normal(size=(2, oracle.width)) / np.sqrt(oracle.width)
-    last, b = LastPosition(oracle), look.zero_answer.reshape(1, -1)
-    first, second = last(tokens[:, None]) - b
-    off = []
-    for size in 4.0 ** np.arange(-1.0, 3.0):
-        told = (last(size * tokens[None]) - b)[0] / size - second
-        line = (first - second) / np.linalg.norm(first - second)
-        off.append(float(np.linalg.norm(told - (told @ line) * line) / np.linalg.norm(first - second)))
-    return max(off) > max(PLAINLY, ROUGHLY * found.floor.relative)
+    b = look.zero_answer.reshape(-1)
+    first, second = look.pair_answers - b
+    apart = float(np.linalg.norm(first - second))
+    if apart == 0.0:
+        return False
+    line = (first - second) / apart
+    for size in (1.0, 0.25, 4.0, 16.0) if oracle.width > WIDE else (1.0,):
+        if options.max_norm is not None and size > 1.0:  # the first look chose tokens that fit
+            break
+        told = LastPosition(oracle)(size * look.pair[None])[0].reshape(-1)
+        off = (told - b) / size - second
+        rounding = found.floor.relative * max(float(np.abs(told).max()) / size, float(np.abs(look.pair_answers).max()))
+        if np.linalg.norm(off - (off @ line) * line) > max(PLAINLY * apart, ROUGHLY * rounding):
+            return True
+    return False
 
 
 def _explains(oracle: Oracle, model: Model, options: Options, floor: Floor, rng: np.random.Generator) -> bool:

@@ -29,6 +29,8 @@ class FirstLook:
         layout: "scalar", "vector" or "all positions".
         outputs: length of an answer (1 for scalar).
         zero_answer: the answer to the zero token, as it came.
+        pair: two of the tokens asked, ``(2, width)``.
+        pair_answers: what they were answered, one at a time, ``(2, outputs)``.
         floor: precision of the answers as far as seen; ``kind`` is "exact", "float32" or "coarse".
         grid: precision of the numbers alone: float32 or rounded to decimals if they look so, whatever the function does.
         bend: deviation of one-token answers from an affine function, relative to their size.
@@ -42,6 +44,8 @@ class FirstLook:
     layout: str
     outputs: int
     zero_answer: Floats
+    pair: Floats
+    pair_answers: Floats
     floor: Floor
     grid: Floor
     bend: float
@@ -93,6 +97,8 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         layout=layout,
         outputs=flat.shape[1],
         zero_answer=answers[0:1],
+        pair=batch[1:3, 0],
+        pair_answers=flat[1:3],
         floor=floor,
         grid=_grid(flat),
         bend=bend,

@@ -8,7 +8,9 @@ from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.vector_heads import VectorHeadsLearner, price
-from unsoftmax.learners.vector_heads.demixing import binary_patterns
+from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, binary_patterns
+from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
+from unsoftmax.learners.vector_heads.weighted import weighted_solve
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.results import Floor
@@ -112,6 +114,35 @@ def test_a_float32_target_is_recovered_within_its_precision():
     found = learner.run(CallableOracle(target, width=24), rng=np.random.default_rng(4)).model
     X = np.random.default_rng(9).normal(size=(50, 8, 24))
     assert np.abs(found(X) - truth(X)).max() < 1e-3 * truth(X).std()
+
+
+def test_one_strong_head_with_a_large_bias_does_not_spoil_a_float32_layer():
+    truth = layer(np.random.default_rng(12), 32, 32, 4, 8, biases=True)
+    scale = np.array([4.0, 1.0, 1.0, 1.0])
+    W, V, c, b = (x.astype(np.float32) for x in (truth.W * scale[:, None, None], truth.V, truth.c * 2 * scale[:, None], truth.b))
+
+    def target(X):
+        X = X.astype(np.float32)
+        scores = np.einsum("nid,hde,ne->nhi", X, W, X[:, -1]) + np.einsum("nid,hd->nhi", X, c)
+        p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return b + np.einsum("nhi,nid,hdm->nm", p / p.sum(axis=-1, keepdims=True), X, V)
+
+    learner = VectorHeadsLearner(floor=Floor(kind="float32", relative=2.0**-22))
+    for seed in range(3):
+        found = learner.run(CallableOracle(target, width=32), rng=np.random.default_rng(seed)).model
+        assert errors(found, Attention(W=W, V=V, c=c, b=b))["W"] < 1e-4
+
+
+@given(st.integers(1, 5), st.integers(1, 12), st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None)
+def test_weighted_equations_count_as_their_errors_tell(unknowns, n, seed):
+    rng = np.random.default_rng(seed)
+    A, truth, errors_ = rng.normal(size=(20, unknowns)), rng.normal(size=(unknowns, n)), 10.0 ** rng.uniform(-3, 0, size=(20, n))
+    told = A @ truth + errors_ * rng.normal(size=(20, n))
+    found = weighted_solve(A, told, errors_)
+    for i in range(n):
+        weight = 1 / errors_[:, i]
+        assert np.allclose(found[:, i], np.linalg.lstsq(A * weight[:, None], told[:, i] * weight, rcond=None)[0], rtol=1e-6)
 
 
 def special(case, rng):
@@ -241,3 +272,34 @@ def test_patterns_come_back_from_their_sums(heads, seed):
     found = binary_patterns(patterns @ rng.normal(size=(heads, heads + 2)), 2.0**-50)
     if np.linalg.matrix_rank(patterns) == heads and found is not None:
         assert {tuple(column) for column in found.T} == {tuple(column) for column in patterns.T}
+
+
+@given(st.integers(2, 40), st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None)
+def test_half_a_circle_tells_any_number_of_heads_apart(heads, seed):
+    rng = np.random.default_rng(seed)
+    normals, parts = rng.normal(size=(heads, 12)), rng.normal(size=(heads, heads + 3))
+
+    def ask(x):
+        return (x @ normals.T > 0) @ parts
+
+    random = rng.normal(size=(2 * heads + 8, 12))
+    sums = np.concatenate([parts.sum(axis=0)[None], ask(random)])
+    found = patterns_on_half_circle(ask, sums, heads, 1e-15, 12, rng)
+    truth = np.concatenate([np.ones((1, heads)), random @ normals.T > 0])
+    assert sorted(map(tuple, found.T)) == sorted(map(tuple, truth.T))
+    assert patterns_on_half_circle(ask, sums + 0.01 * rng.normal(size=sums.shape), heads, 1e-15, 12, rng) is None
+
+
+@pytest.mark.parametrize("positions", ["last", "all"])
+def test_more_heads_than_a_search_over_subsets_could_tell_apart(positions):
+    truth = layer(np.random.default_rng(8), 32, 32, MOST_SEARCHED + 4, 1, biases=True)
+    oracle = CallableOracle(lambda X: truth(X, positions), width=32)
+    found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(9)).model
+    assert max(errors(found, truth).values()) < 1e-8
+
+
+def test_more_heads_than_outputs_are_named_as_such():
+    truth = layer(np.random.default_rng(8), 32, 24, 30)
+    with pytest.raises(NotInFamilyError, match="more heads than outputs"):
+        VectorHeadsLearner().run(CallableOracle(truth), rng=np.random.default_rng(9))

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.addressing import Steering, checked_steering
 from unsoftmax.learners.vector_heads.answers import Answers, orthonormal, unit
-from unsoftmax.learners.vector_heads.demixing import Mixture, binary_patterns
+from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, binary_patterns, sums_rank
+from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
 from unsoftmax.learners.vector_heads.values import AskSlices, Slices, Values, range_of
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
@@ -22,6 +23,7 @@ from unsoftmax.oracles.base import phase
 LONG = 2.0**80  # a long token: ordinary ones of 2**20 are below its rounding
 ORDINARY = 2.0**20  # an ordinary token: long enough that c does not matter beside W
 KEYS_AT_ONCE = 48
+DIRECTIONS = 64  # of the last token, in which heads are switched; more heads than that are switched at the last position
 TAG = 2.0**-16  # a token's factor names it: 1 + TAG * (number + 1)
 
 
@@ -37,19 +39,30 @@ def looks_back_only(answers: Answers, b: Floats, rng: np.random.Generator) -> bo
 
 
 def demix_everywhere(answers: Answers, rng: np.random.Generator, *, heads: int | None = None) -> tuple[Mixture, Steering]:
-    """The heads, what each adds for one direction, and how to switch them: one query of about a thousand tokens."""
+    """The heads, what each adds for one direction, and how to switch them: one query of about a thousand tokens.
+
+    Some ten more beyond ``MOST_SEARCHED`` heads.
+    """
     phase(answers.oracle, "heads")
     width = answers.width
     u = unit(rng, 1, width)[0]
-    D = orthonormal(rng, min(width, 64), width)
+    D = orthonormal(rng, min(width, DIRECTIONS), width)
     half = int(np.clip(40 * len(D), 300, 800))
     coordinates = rng.normal(size=(half, len(D)))
-    x = np.concatenate([coordinates, -coordinates]) @ D * ORDINARY
-    told = answers.everywhere(np.concatenate([u[None] * LONG, x])[None])[0, 1:] / LONG
+
+    def ask(x: Floats) -> Floats:
+        told: Floats = answers.everywhere(np.concatenate([u[None] * LONG, x * ORDINARY])[None])[0, 1:] / LONG
+        return told
+
+    told = ask(np.concatenate([coordinates, -coordinates]) @ D)
     whole = told[:half] + told[half:]  # x and -x turn complementary sets of heads on
     size, eps = float(np.abs(told).max()), answers.eps(1.0)
     found = None
-    if np.abs(whole - whole[0]).max() <= 64 * eps * size:
+    adds_up = bool(np.abs(whole - whole[0]).max() <= 64 * eps * size)
+    if adds_up and (rank := sums_rank(told[:half], eps)) > MOST_SEARCHED:
+        sums = np.concatenate([whole.mean(axis=0)[None], told[:half]])
+        found = patterns_on_half_circle(ask, sums, rank, eps, width, rng) if rank <= len(D) else None
+    elif adds_up:
         for count in (24, 48, 96, half):
             sums = np.concatenate([whole.mean(axis=0)[None], told[:count]])
             found = binary_patterns(sums, eps)

@@ -9,11 +9,12 @@ import scipy.linalg
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.answers import Answers, unit
+from unsoftmax.learners.vector_heads.half_circle import BINARY_SLACK, AskSums, patterns_on_half_circle
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
-MOST_HEADS = 20  # the search visits 2**heads patterns
-BINARY_SLACK = 1e-3  # exact patterns are rational with small denominators; anything further off is no pattern
+MOST_SEARCHED = 20  # heads up to which 2**heads patterns are searched; more are told apart by further questions
+MARGIN = 6  # sums beyond their rank, without which the rank is not trusted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,34 +75,50 @@ class Mixture:
 def demix(answers: Answers, totals: Totals, rng: np.random.Generator, *, heads: int | None = None) -> Mixture:
     """Find the heads from saturated pairs ``[x + u; x]``: every head looks fully at one of the two tokens.
 
-    Answers minus ``f([x])`` are sums of ``V_h^T u`` over the heads that look at ``x + u``. About ``24 + 2 * heads`` queries.
+    Answers minus ``f([x])`` are sums of ``V_h^T u`` over the heads that look at ``x + u``. About ``24 + 2 * heads`` queries;
+    about ``12 * heads`` beyond ``MOST_SEARCHED`` heads.
     """
     phase(answers.oracle, "heads")
     width, length = answers.width, answers.reach
     u = answers.grid(unit(rng, 1, width)[0] * length, length)
-    rows = [u @ totals.total]
-    size = np.linalg.norm(rows[0])
+
+    def ask(directions: Floats) -> Floats:
+        x = answers.grid(directions * length * answers.contrast, length)
+        return answers.last(np.stack([x + u, x], axis=1)) - totals.of(x)
+
+    sums, patterns = (u @ totals.total)[None], None
     for count in (24, *(8 for _ in range(12))):
-        x = answers.grid(unit(rng, count, width) * length * answers.contrast, length)
-        told = answers.last(np.stack([x + u, x], axis=1)) - totals.of(x)
-        rows.extend(told)
-        sums = np.stack(rows)
-        size = max(size, np.abs(told).max())
-        patterns = binary_patterns(sums, answers.eps(float(size)))
-        if patterns is not None:
+        sums = np.concatenate([sums, ask(unit(rng, count, width))])
+        size = float(np.abs(sums).max())
+        many = sums_rank(sums, answers.eps(size)) > MOST_SEARCHED
+        if many:
+            sums, patterns = demix_many(ask, sums, answers.eps(size), width, rng)
+        else:
+            patterns = binary_patterns(sums, answers.eps(size))
+        if patterns is not None and heads in (None, patterns.shape[1]):
             parts: Floats = np.linalg.lstsq(patterns, sums, rcond=None)[0].astype(np.float64)
-            if heads is not None and len(parts) != heads:
-                break
             return Mixture(u=u, parts=parts)
+        if many or patterns is not None:
+            break
     found = "no consistent number of" if patterns is None else str(patterns.shape[1])
-    rank = sums_rank(sums, answers.eps(float(size)))
+    rank = sums_rank(sums, answers.eps(size))
+    full = "These are all that so many outputs can tell apart: probably more heads than outputs. " if rank == sums.shape[1] else ""
     raise NotInFamilyError(
         f"Saturated pairs show {found} heads{'' if heads is None else f', not {heads}'} "
-        f"(rank {rank} of {sums.shape[1]} outputs over {len(sums) - 1} answers). "
+        f"(rank {rank} of {sums.shape[1]} outputs over {len(sums) - 1} answers). {full}"
         "Either there are more heads than outputs, heads with dependent values, heads that do not depend on the last token, "
         "or tokens too short to saturate the softmax; the scalar learner can still tell some of these apart.",
         evidence={"answers": len(sums) - 1, "rank": rank, "outputs": sums.shape[1]},
     )
+
+
+def demix_many(ask: AskSums, sums: Floats, eps: float, width: int, rng: np.random.Generator) -> tuple[Floats, Floats | None]:
+    """All sums, asked until their rank is below their number, and the patterns behind them, or None."""
+    while (rank := sums_rank(sums, eps)) > len(sums) - MARGIN and len(sums) <= sums.shape[1] + MARGIN:
+        sums = np.concatenate([sums, ask(unit(rng, max(8, len(sums) // 2), width))])
+    if rank > len(sums) - MARGIN:
+        return sums, None
+    return sums, patterns_on_half_circle(ask, sums, rank, eps, width, rng)
 
 
 def sums_rank(sums: Floats, eps: float) -> int:
@@ -117,7 +134,7 @@ def binary_patterns(sums: Floats, eps: float) -> Floats | None:
     all ``2**heads`` pivot parts are tried. Returns None unless exactly ``heads`` columns fit, which more answers bring about.
     """
     rank = sums_rank(sums, eps)
-    if not 0 < rank <= min(MOST_HEADS, len(sums) - 6):
+    if not 0 < rank <= min(MOST_SEARCHED, len(sums) - MARGIN):
         return None
     order = scipy.linalg.qr(sums.T, mode="r", pivoting=True)[1]
     pivots, rest = order[:rank], order[rank:]

@@ -4,7 +4,7 @@
 
 The target is a PyTorch module in float64 with random weights. Its own time is that between CUDA events around every forward pass
 (on a CPU: processor time), the total is wall time of ``us.recover`` with everything in it: first look, learning, sentinels,
-the check on fresh sequences. A recovery of the smallest width beforehand loads the libraries.
+the check on fresh sequences. A recovery of each width beforehand loads the libraries, which choose kernels by size.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def main():
     options = parser.parse_args()
     name = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor()
     print(f"{name}, torch {torch.__version__}, NumPy {np.__version__}, unsoftmax {us.__version__}\n")
-    measure(min(options.widths), 0, options.device, False)
     rows = []
     for width in options.widths:
+        measure(width, 0, options.device, False)
         for every in (False, True):
             for seed in range(1, options.repeat + 1):
                 rows.append(measure(width, seed, options.device, every))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from unsoftmax import oracles
+    from unsoftmax import errors, oracles
     from unsoftmax.diagnosing import diagnose
     from unsoftmax.driver import recover
     from unsoftmax.learners.from_examples import learn_from_examples
@@ -26,6 +26,7 @@ __all__ = [
     "canonical",
     "diagnose",
     "distance",
+    "errors",
     "identifiability",
     "learn_from_examples",
     "load",
@@ -49,8 +50,8 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "oracles":
-        return importlib.import_module("unsoftmax.oracles")
+    if name in ("errors", "oracles"):
+        return importlib.import_module(f"unsoftmax.{name}")
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module 'unsoftmax' has no attribute {name!r}")

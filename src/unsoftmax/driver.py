@@ -159,6 +159,7 @@ class _Run:
         self.found = Found()
         self.learned: Learned | None = None
         self.check: Check | None = None
+        self.predict: Callable[[Floats], Floats] | None = None  # the model that was found, once it is being checked
         self.noise = 0.0  # what noise and rounding may add to the largest error on fresh sequences
         self.refusal: RefusalError | None = None
 
@@ -238,13 +239,13 @@ class _Run:
 
             check = join_checks([behind_network_check(self.checked, learned, batch) for batch in batches])
         else:
-            check = held_out(self.checked, predictor(learned.model), batches)
+            self.predict = self.found.predict or predictor(learned.model, self._like(learned))
+            check = held_out(self.checked, self.predict, batches)
         self.check = check
         spread = check.max_abs_error / check.relative_error if check.relative_error else np.inf
         noise = NOISE_FACTOR.get(self.found.floor.kind, BOUNDED_FACTOR) * self.found.floor.absolute
-        if self.found.floor.kind == "digits":  # each answer is off by up to this share of itself
-            predict = predictor(learned.model)
-            noise = BOUNDED_FACTOR * self.found.floor.relative * max(float(np.abs(predict(batch)).max()) for batch in batches)
+        if self.found.floor.kind == "digits" and self.predict is not None:  # each answer is off by up to this share of itself
+            noise = BOUNDED_FACTOR * self.found.floor.relative * max(float(np.abs(self.predict(batch)).max()) for batch in batches)
         self.noise = noise
         allowed = self.tolerance * spread + noise
         if check.max_abs_error <= allowed and noise <= HALF * spread:
@@ -321,7 +322,7 @@ class _Run:
         if self.found.family == "attention-behind-network":
             return  # its model cannot answer by itself
         error = max(check.relative_error, self.found.floor.relative)
-        puzzling = self.oracle.unexplained(predictor(learned.model), error)
+        puzzling = self.oracle.unexplained(self.predict or predictor(learned.model), error)
         left = MOST_PUZZLING
         if self.options.budget is not None:
             left = min(left, max(0, self.options.budget - self.meter.spent - self.checked.spent))
@@ -343,7 +344,8 @@ class _Run:
         """Fresh sequences, as many as the budget allows; nothing is announced unchecked."""
         embeddings = getattr(self.oracle, "embeddings", None)
         limit = self.options.max_norm if self.options.max_norm is not None else self.found.max_norm
-        batches = fresh_sequences(learned.model, self.fresh, max_norm=limit, vocabulary=embeddings)
+        like = self._like(learned)
+        batches = fresh_sequences(learned.model, self.fresh, max_norm=limit, vocabulary=embeddings, like=like)
         price = 1
         if self.found.family == "attention-behind-network":  # the target's own one-token answers are the prediction
             price, batches = 2, [batch[: len(batch) // 2] for batch in batches]
@@ -358,6 +360,11 @@ class _Run:
                 model=learned.model,
             )
         return [batch[:per_length] for batch in batches]
+
+    def _like(self, learned: Learned) -> Floats | None:
+        """The kind of array in which fresh sequences are best drawn and predicted: of the target's device, where it can be."""
+        there = self.found.floor.kind == "exact" and isinstance(learned.model, Attention) and self.found.family == "attention"
+        return getattr(self.checked, "like", None) if there else None
 
     def _pack(self, status: Status, message: str) -> Recovery:
         learned, found = self.learned, self.found

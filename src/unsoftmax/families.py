@@ -12,7 +12,7 @@ from unsoftmax.checks.first_look import FirstLook, first_look
 from unsoftmax.checks.held_out import fresh_sequences, predictor
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError
 from unsoftmax.learners.one_head import OneHeadLearner
-from unsoftmax.models import Attention, Model
+from unsoftmax.models import Attention, Floats, Model
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Floor, Learned
 
@@ -77,6 +77,7 @@ class Found:
     look: FirstLook | None = None
     calibration: Calibration | None = None
     max_norm: float | None = None  # a limit on tokens that the target itself imposes
+    predict: Callable[[Floats], Floats] | None = None  # the model that was learned, where it had to predict already
     notes: list[str] = field(default_factory=list)
 
 
@@ -149,7 +150,7 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
             one_head = learner.run(oracle, rng=rng)
             if floor.absolute:
                 one_head = _beyond_noise(oracle, one_head, options, found, rng)
-            if options.heads == 1 or _explains(oracle, one_head.model, options, floor, rng):
+            if options.heads == 1 or _explains(oracle, one_head.model, options, found, rng):
                 return one_head
         except NotInFamilyError as refusal:
             if floor.kind == "noisy" and not floor.given:  # long tokens beat the noise only without a query bias
@@ -211,14 +212,18 @@ def _plainly_several(oracle: Oracle, options: Options, found: Found) -> bool:
     return False
 
 
-def _explains(oracle: Oracle, model: Model, options: Options, floor: Floor, rng: np.random.Generator) -> bool:
+def _explains(oracle: Oracle, model: Model, options: Options, found: Found, rng: np.random.Generator) -> bool:
     """Whether one head also explains two sequences of four tokens, which several heads that pass for one do not. 2 queries."""
-    if floor.kind != "exact" or options.rank is not None:
+    if found.floor.kind != "exact" or options.rank is not None:
         return True  # left to the held-out check
     phase(oracle, "one head?")
     (batch,) = fresh_sequences(model, rng, per_length=2, lengths=(4,), max_norm=options.max_norm)
     told = LastPosition(oracle)(batch)
-    return bool(np.abs(predictor(model)(batch) - told).max() <= 1e-8 * np.abs(told).max())
+    predict = predictor(model, getattr(oracle, "like", None))
+    if not np.abs(predict(batch) - told).max() <= 1e-8 * np.abs(told).max():
+        return False
+    found.predict = predict
+    return True
 
 
 def _many_heads(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> Learned:

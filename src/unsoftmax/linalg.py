@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import numpy as np
 from array_api_compat import array_namespace, device, to_device
+from numpy.typing import NDArray
 
 from unsoftmax.models import Floats
 
@@ -28,11 +32,15 @@ def _hartley(columns: Floats) -> Floats:
     return spectrum.real - spectrum.imag
 
 
-def alike(array: Floats, like: Floats | None) -> Floats:
-    """A host array as one of the kind of ``like``, on its device."""
+def alike(array: NDArray[Any], like: Floats | None) -> Floats:
+    """A host array as one of the kind of ``like``, on its device, or as floats of NumPy."""
     if like is None or isinstance(like, np.ndarray):
-        return np.asarray(array)
-    moved: Floats = array_namespace(like).asarray(array, dtype=like.dtype, device=device(like))
+        return np.asarray(array, dtype=np.float64)
+    xp = array_namespace(like)
+    with warnings.catch_warnings():  # that nothing may write to memory of ours, which nothing does
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        there = xp.asarray(array, device=device(like))
+    moved: Floats = xp.astype(there, like.dtype, copy=False)  # converted there: small numbers travel
     return moved
 
 

@@ -101,3 +101,25 @@ def test_parameters_cannot_be_changed():
     head = Attention.single(np.eye(2), [1.0, 2.0])
     with pytest.raises(ValueError, match="read-only"):
         head.W[0, 0, 0] = 3.0
+
+
+def test_parameters_are_copied_unless_nobody_can_change_them():
+    W = np.ones((1, 2, 2))
+    view = W.view()
+    view.flags.writeable = False
+    assert not np.shares_memory(Attention(view, np.ones((1, 2))).W, W)
+    W.flags.writeable = False
+    assert Attention(W, np.ones((1, 2))).W is W
+
+
+def test_infinite_parameters_are_refused_and_large_ones_are_not():
+    assert Attention(np.full((1, 2, 2), 1e308), np.ones((1, 2))).width == 2
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="finite"):
+            Attention(np.array([[[bad, 1.0], [-bad, 1.0]]]), np.ones((1, 2)))
+
+
+def test_no_sequences_get_no_answers():
+    head = Attention.single(np.eye(2), [1.0, 2.0])
+    assert head(np.zeros((0, 3, 2))).shape == (0,)
+    assert head(np.zeros((0, 3, 2)), "all").shape == (0, 3, 1)

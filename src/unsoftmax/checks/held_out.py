@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.linalg import alike, on_host
+from unsoftmax.models import FFN, Floats, Model, Transformer
+from unsoftmax.models.attention import attend
 from unsoftmax.oracles.base import LastPosition, Oracle
+from unsoftmax.oracles.local import checked_answers
 from unsoftmax.results import Check
 
 LENGTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -24,30 +28,35 @@ def fresh_sequences(
     lengths: tuple[int, ...] = LENGTHS,
     max_norm: float | None = None,
     vocabulary: Floats | None = None,
+    like: Floats | None = None,
 ) -> list[Floats]:
     """Random sequences ``(per_length, length, width)`` for each length, sized so that the model's scores matter.
 
-    With a ``vocabulary (tokens, width)`` they are made of its rows.
+    With a ``vocabulary (tokens, width)`` they are made of its rows; with ``like`` they are arrays of that kind, on its device.
     """
     if vocabulary is not None:
         return [vocabulary[rng.integers(0, len(vocabulary), size=(per_length, length))] for length in lengths]
     if isinstance(model, FFN):
         return [_draw(_token_sizes(model), (per_length * len(lengths), 1, model.width), rng, max_norm)]
     sizes = _token_sizes(model)
-    return [_draw(sizes, (per_length, length, model.width), rng, max_norm) for length in lengths]
+    return [_draw(sizes, (per_length, length, model.width), rng, max_norm, like) for length in lengths]
 
 
-def _draw(sizes: Floats, shape: tuple[int, int, int], rng: np.random.Generator, max_norm: float | None) -> Floats:
-    if np.prod(shape) < LARGE:
-        tokens = rng.normal(size=shape)
+def _draw(
+    sizes: Floats, shape: tuple[int, int, int], rng: np.random.Generator, max_norm: float | None, like: Floats | None = None
+) -> Floats:
+    count = int(np.prod(shape))
+    if count < LARGE:
+        tokens = alike(rng.normal(size=shape), like)
     else:  # evenly spread numbers of 16 bits are as fresh, and drawn at memory speed
-        steps = np.frombuffer(rng.bytes(2 * int(np.prod(shape))), dtype=np.int16).reshape(shape)
-        tokens = steps * (np.sqrt(3.0) / 2**15)
-    tokens *= np.resize(sizes, len(tokens))[:, None, None]
+        steps = np.asarray(rng.bit_generator.random_raw(-(-count // 4))).view(np.int16)[:count].reshape(shape)
+        tokens = alike(steps, like) * float(np.sqrt(3.0) / 2**15)
+    tokens *= alike(np.resize(sizes, len(tokens))[:, None, None], like)
     if max_norm is not None:
-        norms = np.linalg.norm(tokens, axis=2, keepdims=True)
-        tokens *= np.minimum(1.0, max_norm * (1 - 2.0**-30) / norms)
-    return np.asarray(tokens)
+        xp = array_namespace(tokens)
+        norms = xp.linalg.vector_norm(tokens, axis=2, keepdims=True)
+        tokens *= xp.clip(max_norm * (1 - 2.0**-30) / norms, max=1.0)
+    return tokens
 
 
 def _token_sizes(model: Model) -> Floats:
@@ -55,7 +64,7 @@ def _token_sizes(model: Model) -> Floats:
     if isinstance(model, FFN):
         return np.concatenate([[0.25, 1.0, 4.0], _bends(model)])
     head = model.attention if isinstance(model, Transformer) else model
-    bilinear = float(np.sqrt(np.einsum("hij,hij->h", head.W, head.W).max()))  # one pass: wide heads are large
+    bilinear = max(float(np.sqrt(np.vdot(W, W))) for W in head.W)  # one pass: wide heads are large
     linear = float(np.linalg.norm(head.c, axis=1).max())
     sizes = np.array([_size(score, bilinear, linear) for score in SCORES])
     return np.concatenate([sizes, _bends(model.ffn)]) if isinstance(model, Transformer) else sizes
@@ -85,8 +94,9 @@ def held_out(oracle: Oracle, predict: Callable[[Floats], Floats], batches: list[
     outputs), so that a constant in the answers cannot hide an error.
     """
     last = LastPosition(oracle)
-    asked = [last(batch).reshape(len(batch), -1) for batch in batches]
-    told = [np.asarray(predict(batch)).reshape(len(batch), -1) for batch in batches]
+    raw = [last(batch) for batch in batches]  # all of them before the first is looked at: a device answers meanwhile
+    told = [predict(batch).reshape(len(batch), -1) for batch in batches]
+    asked = [checked_answers(on_host(a), batch.shape).reshape(len(batch), -1) for a, batch in zip(raw, batches, strict=True)]
     answers = np.concatenate(asked)
     spread = float(np.sqrt(np.mean(np.var(answers, axis=0))))
     errors = [float(np.abs(a - t).max()) for a, t in zip(asked, told, strict=True)]
@@ -110,9 +120,17 @@ def join_checks(checks: list[Check]) -> Check:
     )
 
 
-def predictor(model: Model) -> Callable[[Floats], Floats]:
-    """The model as a function of sequences; a network sees the last token."""
+def predictor(model: Model, like: Floats | None = None) -> Callable[[Floats], Floats]:
+    """The model as a function of sequences; a network sees the last token. With ``like``, attention is computed on its device."""
     if isinstance(model, FFN):
         return lambda sequences: model(sequences[:, -1])
-    assert isinstance(model, Attention | Transformer)
-    return lambda sequences: model(sequences)
+    if like is None or isinstance(model, Transformer):
+        return lambda sequences: model(sequences)
+    assert model.V is not None
+    W, V, c, b = (alike(parameter, like) for parameter in (model.W, model.V, model.c, model.b))
+
+    def predict(sequences: Floats) -> Floats:
+        there = alike(sequences, like) if isinstance(sequences, np.ndarray) else sequences
+        return on_host(attend(there, W, V, c, b))
+
+    return predict

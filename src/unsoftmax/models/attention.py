@@ -7,28 +7,64 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
 
 def frozen_array(value: ArrayLike, name: str, ndim: tuple[int, ...]) -> Floats:
-    """Copy ``value`` to a read-only float64 array and check its number of axes and that it is finite."""
-    array = np.array(value, dtype=np.float64)
+    """``value`` as a read-only float64 array, its number of axes and finiteness checked; copied unless it is read-only already."""
+    array = value if _is_frozen(value) else np.array(value, dtype=np.float64)
+    assert isinstance(array, np.ndarray)
     if array.ndim not in ndim:
         raise ValueError(f"{name} has {array.ndim} axes (shape {array.shape}); it needs {' or '.join(map(str, ndim))}.")
-    if not np.isfinite(array).all():
+    if not all_finite(array):
         raise ValueError(f"{name} holds NaN or infinite numbers; parameters must be finite.")
     array.setflags(write=False)
     return array
 
 
+def _is_frozen(value: ArrayLike) -> bool:
+    """Whether nobody can write to these numbers, neither through ``value`` nor through an array that it is a view of."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+        return False
+    holder: Any = value
+    while isinstance(holder, np.ndarray) and not holder.flags.writeable:
+        holder = holder.base
+    return not isinstance(holder, np.ndarray)
+
+
+def all_finite(array: Floats) -> bool:
+    """Whether no number is NaN or infinite; one fast pass in the usual case."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
+
+
 def softmax(scores: Floats) -> Floats:
     """Normalised exponentials along the last axis; rows of ``-inf`` beyond the first entry are masked out."""
-    weights = scores - scores.max(axis=-1, keepdims=True)
-    np.exp(weights, out=weights)
-    weights /= weights.sum(axis=-1, keepdims=True)
-    return np.asarray(weights)
+    xp = array_namespace(scores)
+    weights: Floats = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+    weights /= xp.sum(weights, axis=-1, keepdims=True)
+    return weights
+
+
+def attend(X: Floats, W: Floats, V: Floats, c: Floats, b: Floats, *, everywhere: bool = False, causal: bool = False) -> Floats:
+    """The answers of an ``Attention`` with these parameters to ``X (batch, length, width)``; arrays of any one kind."""
+    batch, length, width = X.shape
+    queries = X if everywhere else X[:, -1:]
+    values = V if V.ndim == 3 else V[:, :, None]
+    answers = b
+    for h in range(len(W)):
+        asked = queries.reshape(-1, width) @ W[h].T + c[h]  # one product for the batch: a stack of small ones is far slower
+        scores = asked.reshape(queries.shape) @ X.swapaxes(1, 2)
+        if causal and everywhere:
+            scores[:, ~np.tri(length, dtype=bool)] = -np.inf
+        mixed = (softmax(scores) @ X).reshape(-1, width)
+        answers = answers + (mixed @ values[h]).reshape(batch, queries.shape[1], values.shape[2])
+    if everywhere:
+        return answers
+    return answers[:, 0, 0] if V.ndim == 2 else answers[:, 0]
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -130,19 +166,7 @@ class Attention:
             raise ValueError("This model holds W and c only (V is None): the values were not learned, so it cannot answer.")
         if positions not in ("last", "all"):
             raise ValueError(f"positions is {positions!r}; it must be 'last' or 'all'.")
-        V = self.V if self.V.ndim == 3 else self.V[:, :, None]
-        queries = X[:, -1:] if positions == "last" else X
-        answers = np.zeros((*queries.shape[:2], V.shape[2])) + self.b
-        for W, values, c in zip(self.W, V, self.c, strict=True):
-            asked = queries.reshape(-1, self.width) @ W.T + c  # one product for the batch: a stack of small ones is far slower
-            scores = asked.reshape(queries.shape) @ X.transpose(0, 2, 1)
-            if causal and positions == "all":
-                scores[:, ~np.tri(X.shape[1], dtype=bool)] = -np.inf
-            mixed = softmax(scores) @ X
-            answers += (mixed.reshape(-1, self.width) @ values).reshape(answers.shape)
-        if positions == "all":
-            return answers
-        return answers[:, 0, 0] if self.V.ndim == 2 else answers[:, 0]
+        return attend(X, self.W, self.V, self.c, self.b, everywhere=positions == "all", causal=causal)
 
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""

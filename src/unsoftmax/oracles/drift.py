@@ -233,8 +233,9 @@ class Watched(Wrapper):
                 self._share_kept *= self._rng.random() ** (1.0 / self._memory)
                 self._next_kept += int(np.log(self._rng.random()) / np.log1p(-self._share_kept))
         if kept:
-            numbers = list(kept.values())
-            for place, question, answer in zip(kept, sequences[numbers], answers[numbers], strict=True):  # copies: one for all
+            stack = array_namespace(sequences).stack  # one copy for all, and no device is waited for, as an index would
+            copies = (stack([batch[number] for number in kept.values()]) for batch in (sequences, answers))
+            for place, question, answer in zip(kept, *copies, strict=True):
                 self._sample[place : place + 1] = [(question, answer)]
         self.asked += len(sequences)
 

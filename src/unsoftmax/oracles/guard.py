@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
+from array_api_compat import array_namespace
 
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, in_parts
@@ -28,6 +28,6 @@ class NormGuard(Wrapper):
         yield from in_parts(self.inner, sequences, before)
 
     def _check(self, sequences: Floats) -> None:
-        if self.max_norm is not None:
-            longest = float(np.sqrt(np.einsum("bld,bld->bl", sequences, sequences).max(initial=0.0)))
+        if self.max_norm is not None and len(sequences):
+            longest = float(array_namespace(sequences).vecdot(sequences, sequences).max()) ** 0.5
             assert longest <= self.max_norm, f"a learner built a token of length {longest!r}, beyond max_norm {self.max_norm!r}"

@@ -9,14 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from array_api_compat import array_namespace, device
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.one_head.positions import PositionReader, is_causal, loud_values, read_pairs
 from unsoftmax.learners.one_head.score_matrix import read_score_matrix
 from unsoftmax.learners.one_head.scores import SATURATED, ScoreReader, Values, copies
-from unsoftmax.linalg import orthonormal
+from unsoftmax.linalg import on_host, orthonormal
 from unsoftmax.models import Attention, Floats
+from unsoftmax.models.attention import all_finite
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.oracles.local import checked_answers
 from unsoftmax.probes.pairs import BATCH_NUMBERS
 from unsoftmax.results import Bounds, Floor, Learned
 
@@ -80,7 +83,8 @@ class OneHeadLearner:
                 reader = reader.moved(like)
             told = d if everywhere and free else self.rank
             W, rank, noise = (np.zeros((d, d)), 0, 0.0) if reader is None else read_score_matrix(reader, self.floor, told, rng)
-        if not np.isfinite(W).all():
+        W.setflags(write=False)  # no copy of it is needed
+        if not all_finite(W):
             raise NotInFamilyError(
                 "The answers to two tokens are no mean of the answers to one: several heads whose values cancel, or no head.",
                 evidence={"copies_deviation": float("inf")},
@@ -105,7 +109,7 @@ class OneHeadLearner:
         assert model.V is not None
         return Bounds(
             kind="estimated",
-            W=np.full(model.W.shape, 2 * noise * (1.0 if rank in (0, model.width) else LOW_RANK_GROWTH)),
+            W=np.broadcast_to(2 * noise * (1.0 if rank in (0, model.width) else LOW_RANK_GROWTH), model.W.shape),
             V=np.full(model.V.shape, precision * float(np.abs(model.V).max())),
             c=np.full(model.c.shape, 16 * precision * float(np.abs(model.c).max())),
             b=np.full(model.b.shape, precision * float(np.abs(model.b).max())),
@@ -121,18 +125,25 @@ class OneHeadLearner:
         if everywhere and self.max_norm is None and self.floor.kind == "exact":
             V = loud_values(oracle, b, rng)
         else:
-            V = np.empty((d, len(b)))
-            step = max(1, BATCH_NUMBERS // d)
-            for at in range(0, d, step):
-                tokens = np.eye(min(step, d - at), d, at) * size
-                V[at : at + step] = oracle(tokens[:, None]).reshape(len(tokens), -1)
-            V = (V - b) / size
+            V = (self._axes(oracle, size).reshape(d, -1) - b) / size
         if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
             raise NotIdentifiableError(
                 f"Every one-token answer equals {b[0]:.6g}: the value vector v is zero, so the attention weights never show and "
                 "W (and c) cannot be identified. Ask a target whose answers depend on its tokens."
             )
         return Values.of(V, b, self.floor)
+
+    def _axes(self, oracle: Oracle, size: float) -> Floats:
+        """The answers to each axis as the only token, of length ``size``."""
+        like = getattr(oracle, "like", None)
+        like = np.empty(0) if like is None else like
+        xp, d = array_namespace(like), oracle.width
+        step = max(1, BATCH_NUMBERS // d)
+        answers = []
+        for at in range(0, d, step):
+            tokens = xp.eye(min(step, d - at), d, k=at, dtype=like.dtype, device=device(like))
+            answers.append(oracle(size * tokens[:, None]))
+        return np.concatenate([checked_answers(on_host(part), (len(part), 1, d)) for part in answers])
 
     def _noise(self, values: Values, key_size: float) -> float:
         """Size of a score that is nothing but rounding, for keys of this size."""

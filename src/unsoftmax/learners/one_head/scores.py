@@ -44,9 +44,9 @@ class Values:
     @classmethod
     def of(cls, V: Floats, b: Floats, floor: Floor) -> Values:
         """Decompose V; directions that are weaker than the cutoff cannot carry a score through the rounding."""
-        U, sizes, Vt = np.linalg.svd(V, full_matrices=False)
         if V.shape[1] == 1:  # no rotation, so that a scalar answer is used as it is
-            return cls(V, b, U[:, :1] * np.sign(Vt[0, 0]), V, np.ones((1, 1)))
+            return cls(V, b, V / np.linalg.norm(V), V, np.ones((1, 1)))
+        U, sizes, Vt = np.linalg.svd(V, full_matrices=False)
         usable = max(1, int(np.sum(sizes > max(1e-6, 256 * floor.relative) * sizes[0])))
         return cls(V, b, U[:, :usable], U[:, :usable] * sizes[:usable], Vt[:usable].T)
 
@@ -61,7 +61,7 @@ class Values:
 
     def read(self, answers: Floats) -> Floats:
         """Answers ``(batch, …)`` without the constant, along the readout: ``(batch, usable)``."""
-        return (alike(answers.reshape(len(answers), -1), self.b) - self.b) @ self.readout
+        return (answers.reshape(len(answers), -1) - self.b) @ self.readout
 
 
 @dataclass(frozen=True, eq=False)

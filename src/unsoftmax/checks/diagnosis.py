@@ -155,11 +155,12 @@ def _decide(case: Case, found: _Findings) -> tuple[str, str]:
             "LayerNorm before attention",
             "Earlier tokens count by their direction alone, not by their length: a LayerNorm or RMSNorm stands before attention.",
         )
-    if kind == "piecewise" or (kind == "unclear" and not point.flat):
+    growing = kind != "smooth" and grows(case, size)
+    if growing and (kind == "piecewise" or not point.flat):
         verdict = _relu(case, found, point, kind, size)
         if verdict is not None:
             return verdict
-    return _behind(case, found, point, kind, size)
+    return _behind(case, found, point, kind, size, growing)
 
 
 def _network(case: Case, kind: str, scale: float, why: str) -> tuple[str, str]:
@@ -234,7 +235,7 @@ def _attention(case: Case, found: _Findings, point: Pilot) -> tuple[str, str]:
 def _relu(case: Case, found: _Findings, point: Pilot, kind: str, size: float) -> tuple[str, str] | None:
     if point.flat:
         outcome = one_head(case, point.scale, flat=True)
-        if outcome.passed and grows(case, size):
+        if outcome.passed:
             found.heads, found.residual = 1, False
             return "transformer", "The mean of the tokens (scores are zero), then a network with ReLU."
         raise name_bent(case, point.scale, "piecewise")
@@ -247,32 +248,35 @@ def _relu(case: Case, found: _Findings, point: Pilot, kind: str, size: float) ->
             # another plane: the detour by one-token answers is closed; shorter tokens, as scores may have been too large to read
             scale *= 1.0 if case.coarse else 0.5
             outcome, residual = transformer(case, scale)
-    mixed = None
     if outcome.passed and residual is False:
-        for length in (size, point.scale, size):
-            mixed = chord_law(case, length) if mixed is None else mixed
-        if mixed is None:
-            raise inconclusive(
-                "power", "It looks like one head before a network, but the network may as well stand before the head."
-            )
-    if mixed:
-        raise outside(
-            "network before attention", "Pairs are answered by mixing their one-token answers: a network works on each token."
-        )
+        _network_comes_last(case, size, point.scale)
     # with a residual a smooth network would be outside: then kinks must be seen
     look = _kinks_if_affordable if residual is False else lambda case, _, size: _kinks(case, size)
-    if outcome.passed and grows(case, size) and ((kind == "piecewise" and not case.coarse) or look(case, kind, size)):
+    if outcome.passed and ((kind == "piecewise" and not case.coarse) or look(case, kind, size)):
         found.heads, found.residual = 1, residual
         extra = ", the last token added," if residual else ""
         return (
             "transformer",
             f"One softmax head{extra} and then a network with ReLU: sequences with the same weighted mean are answered alike.",
         )
-    if outcome.passed is False or (broken and not outcome.passed):
+    if kind == "piecewise" and (outcome.passed is False or (broken and not outcome.passed)):
         raise name_bent(case, point.scale, "piecewise")
     if residual:
         raise inconclusive("power", f"It looks like one head with a residual before a network, but {outcome.why}.")
     return None
+
+
+def _network_comes_last(case: Case, size: float, scale: float) -> None:
+    """Ends the diagnosis unless sequences are told from mixtures of one-token answers: a network on each token makes those."""
+    for length in (size, scale, size):
+        mixed = chord_law(case, length)
+        if mixed:
+            raise outside(
+                "network before attention", "Pairs are answered by mixing their one-token answers: a network works on each token."
+            )
+        if mixed is False:
+            return
+    raise inconclusive("power", "It looks like one head before a network, but the network may as well stand before the head.")
 
 
 def _kinks(case: Case, scale: float) -> bool:
@@ -290,21 +294,24 @@ def _kinks_if_affordable(case: Case, kind: str, scale: float) -> bool:
         return True
 
 
-def _behind(case: Case, found: _Findings, point: Pilot, kind: str, size: float) -> tuple[str, str]:
+def _behind(case: Case, found: _Findings, point: Pilot, kind: str, size: float, growing: bool) -> tuple[str, str]:
     outcome = one_head(case, point.scale, flat=True) if point.flat else behind_network(case, kind, point.scale)
     if outcome.passed:
         found.heads = 1
-        if kind == "smooth":
+        if not (outcome.behind or point.flat):
+            _network_comes_last(case, size, point.scale)
+        if not growing or not _kinks_if_affordable(case, kind, size):
+            smooth = "smooth " if kind == "smooth" else ""
             return (
                 "attention-behind-network",
-                "One softmax head behind an unknown smooth network: a sequence is answered like its weighted mean.",
+                f"One softmax head behind an unknown {smooth}network: a sequence is answered like its weighted mean.",
             )
-        if not grows(case, size) or not _kinks_if_affordable(case, kind, size):
-            raise inconclusive("kinks", "One head behind a network, but whether that is made of ReLU remains unclear.")
         found.residual = False
         return "transformer", "One softmax head and then a network with ReLU: a sequence is answered like its weighted mean."
     if outcome.passed is None:
         raise inconclusive("power", f"Neither proved nor excluded: {outcome.why}.")
+    if growing and case.coarse:  # a network with ReLU and a residual could not be excluded before
+        raise inconclusive("power", f"One head with a residual before a network is not excluded; without residual {outcome.why}.")
     raise name_bent(case, point.scale, kind)
 
 

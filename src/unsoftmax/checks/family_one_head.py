@@ -13,16 +13,19 @@ from unsoftmax.models import Floats
 
 LENGTHS = (2, 2, 3, 3, 4, 6, 12, 40)
 FEWER_LENGTHS = (2, 3, 4, 6, 12, 40)  # where each costs three questions
-STEEP_POWER = 0.001  # of a chord: how sharp the test of scores of 6 must be
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``passed`` is None where the test had too little power to say; ``plane`` where scores were measured."""
+    """``passed`` is None where the test had too little power to say; ``plane`` where scores were measured.
+
+    ``behind``: the answer at the mean of the tokens was told from the mean of their answers, so that a network stands behind.
+    """
 
     passed: bool | None
     why: str
     plane: Plane | None = None
+    behind: bool = False
 
 
 def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
@@ -198,43 +201,3 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
     if seen < 2 and case.floor.relative > 2.0**-40:
         return Outcome(None, "large scores could not be tested", plane)
     return outcome
-
-
-def steep_behind(case: Case, outcome: Outcome) -> Outcome:
-    """The same behind a network: two tokens with large scores against the one token at their weighted mean (4 queries each).
-
-    Coarse answers do not tell a soft-cap from none while scores are of order one.
-    """
-    plane = outcome.plane
-    assert plane is not None
-    axes = len(plane.axes)
-    for height in (12.0, 6.0, 20.0, 9.0):
-        if case.left() < 4:
-            break
-        last = case.rng.uniform(-0.5, 0.5, size=axes)
-        slope = plane.slope(last)
-        up = slope / max(float(slope @ slope), 1e-4)  # raises the score by one
-        side = np.array([-slope[1], slope[0]]) / max(float(np.linalg.norm(slope)), 1e-2) if axes == 2 else np.zeros(axes)
-        spread = case.rng.uniform(0.5, 1.0)
-        coordinates = np.array([last + height * up + 0.5 * side, last + (height - spread) * up - 0.5 * side, last])
-        tokens = plane.tokens(coordinates)
-        if np.sqrt((tokens**2).mean(axis=1)).max() > case.reach:
-            continue
-        ends = case.ask(tokens[:2, None])
-        chord = float(np.abs(ends[0] - ends[1]).max())
-        doubt = 3 * float(np.linalg.norm(plane.uncertainty(coordinates))) / float(np.linalg.norm(coordinates[0] - coordinates[1]))
-        tolerance = 12 * case.noise(ends) + doubt * chord
-        if tolerance > STEEP_POWER * (height / 6) ** 2 * chord:  # a cap of 50 bends scores of 6 by half a percent
-            continue
-        there = case.ask(plane.tokens(plane.centre(coordinates))[None, None])[0]
-        answer = case.ask(tokens[None])[0]
-        share = float(np.abs(answer - there).max()) / tolerance
-        passed = case.record(
-            "steep scores",
-            share,
-            1.0,
-            share <= 1,
-            f"Scores {height:g} above the last token's " + ("follow" if share <= 1 else "do not follow") + " the same law.",
-        )
-        return outcome if passed else Outcome(False, "scores bend when they are large", plane)
-    return Outcome(None, "large scores could not be tested", plane)

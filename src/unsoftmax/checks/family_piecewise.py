@@ -78,7 +78,9 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool | None]:
     if np.ptp(z[good]) < 10 * np.median(errors[good]):
         return Outcome(None, "scores are too small or answers too coarse"), None
     # a plane's errors belong to measured differences, these to their coefficients: the same up to a factor of two
-    return _alike(case, Plane(origin, directions, scores, 2 * spread), scale / large)
+    # scores may have turned out larger than thought: then they are of order one, and bend if they do, at shorter lengths
+    unit = min(scale / large, float(np.sqrt((scores[:, 1:] ** 2).mean())) ** -0.5)
+    return _alike(case, Plane(origin, directions, scores, 2 * spread), unit)
 
 
 def _affine(bases: Floats, z: Floats, errors: Floats, kept: Floats) -> tuple[Floats, Floats, float]:
@@ -340,7 +342,7 @@ def chord_law(case: Case, scale: float) -> bool | None:
         sentence = "Pairs are " + ("not " if off > 1 else "") + "answered by mixing their one-token answers."
         if case.record("between one-token answers", off, 1.0, off > 1, sentence):
             return False
-        if bend[best] < 3 * level or not 0 < share[0] < share[1] - 0.2 < 0.8:
+        if bend[best] < 10 * level or not 0 < share[0] < share[1] - 0.2 < 0.8:
             continue
         obeyed = True
     return obeyed

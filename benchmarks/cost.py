@@ -1,9 +1,10 @@
 """What the learner costs beside the target's own evaluation of the same calls, and how much memory the process takes.
 
-    python benchmarks/cost.py [--width 512] [--targets 1 2 3] [--journal]
+    python benchmarks/cost.py [--width 512] [--targets 1 2 3] [--large-calls] [--journal]
 
 One process, CPU time of both sides measured in the same run. Three ways to write the same head in NumPy, from the fastest that
-we know to the most common; the ratio depends on how fast the target is.
+we know to the most common; the ratio depends on how fast the target is. With a journal, questions go out in calls of up to 4,096
+sequences, each a transaction on disk; ``--large-calls`` asks in such calls without a journal: two runs show its price.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import unsoftmax as us
+from unsoftmax.oracles import CallableOracle
 
 
 def targets(W, v):
@@ -38,6 +40,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--targets", type=int, nargs="+", default=[1, 2, 3], help="from the fastest to the most common")
+    parser.add_argument("--large-calls", action="store_true", help="ask in calls as large as those of a journal")
     parser.add_argument("--journal", action="store_true")
     options = parser.parse_args()
     d = options.width
@@ -58,7 +61,9 @@ def main():
 
         with tempfile.TemporaryDirectory() as folder:
             started = time.process_time()
-            recovery = us.recover(target, width=d, journal=Path(folder) / "journal.sqlite" if options.journal else None)
+            oracle = CallableOracle(target, d)
+            oracle.cheap_calls = not options.large_calls
+            recovery = us.recover(oracle, journal=Path(folder) / "journal.sqlite" if options.journal else None)
             total = time.process_time() - started
         error = np.linalg.norm(recovery.model.W[0] - W) / np.linalg.norm(W)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

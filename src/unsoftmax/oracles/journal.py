@@ -218,9 +218,9 @@ def _digest(sequences: Floats) -> str:
     Of a large call every eighth sequence counts: other questions differ in all, and hashing must cost little beside the target.
     """
     step = 8 if len(sequences) >= 256 else 1
-    bits = np.ascontiguousarray(sequences[::step]).view(np.uint64)
+    bits = sequences[::step].view(np.uint64)
     state = hashlib.blake2b(repr(sequences.shape).encode(), digest_size=16)
     state.update(np.bitwise_xor.reduce(bits, axis=0).tobytes())
     state.update(bits[:1].tobytes())
-    state.update(np.ascontiguousarray(sequences[-1:]).tobytes())
+    state.update(sequences[-1:].tobytes())
     return state.hexdigest()

@@ -238,7 +238,8 @@ def _many_heads(oracle: Oracle, options: Options, found: Found, rng: np.random.G
             return ScalarHeadsLearner(heads=options.heads, max_norm=limit, floor=floor).run(_Scalar(oracle), rng=rng)
         return VectorHeadsLearner(floor=floor, heads=options.heads, rank=options.rank, max_norm=limit).run(oracle, rng=rng)
     except (NotInFamilyError, NotIdentifiableError) as refusal:
-        if options.family != "auto" or refusal.evidence.get("merged_within", 1.0) < ALMOST_ALIKE:
+        known = {"estimated_error", "too_many"} & set(refusal.evidence)  # the heads are, but not all of them well, or they are more
+        if options.family != "auto" or known or refusal.evidence.get("merged_within", 1.0) < ALMOST_ALIKE:
             raise
         told = _diagnosed(oracle, options, rng)
         if told.family == "attention" or _nearly_heads(told):

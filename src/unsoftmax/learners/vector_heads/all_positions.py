@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.addressing import Steering, checked_steering
 from unsoftmax.learners.vector_heads.answers import Answers, orthonormal, unit
-from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, binary_patterns, sums_rank
+from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, binary_patterns, sums_rank, too_many
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
 from unsoftmax.learners.vector_heads.values import AskSlices, Slices, Values, range_of
 from unsoftmax.models import Floats
@@ -68,10 +68,11 @@ def demix_everywhere(answers: Answers, rng: np.random.Generator, *, heads: int |
             found = binary_patterns(sums, eps)
             if found is not None:
                 break
-    if found is None or (heads is not None and found.shape[1] != heads):
+    if found is not None and heads is not None and found.shape[1] > heads:
+        raise too_many(found.shape[1], heads)
+    if found is None:
         raise NotInFamilyError(
-            f"One long token beside {2 * half} ordinary ones shows "
-            f"{'no consistent number of' if found is None else found.shape[1]} heads{'' if heads is None else f', not {heads}'}. "
+            f"One long token beside {2 * half} ordinary ones shows no consistent number of heads. "
             "Either there are more heads than outputs, heads with dependent values, or heads that do not depend on the last token; "
             "the scalar learner can still tell some of these apart.",
             evidence={"outputs": told.shape[1]},
@@ -157,11 +158,15 @@ def tags(count: int) -> Floats:
 
 
 def chosen(local: Floats, count: int, slack: float) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Which of ``count`` long tokens a head chose at each position, if any; ``local (2, positions, rank)`` is plain and tagged."""
+    """Which of ``count`` long tokens a head chose at each position, if any; ``local (2, positions, rank)`` is plain and tagged.
+
+    Where it chose none its answer is rounding, which bears no tag.
+    """
     plain, tagged = local
     norms = np.maximum((plain**2).sum(axis=1), 1e-300)
+    allowed = slack * np.sqrt(np.median(norms))
     number = np.round(((plain * tagged).sum(axis=1) / norms - 1) / TAG) - 1
-    valid = (number >= 0) & (number < count)
+    valid = (number >= 0) & (number < count) & (np.sqrt(norms) * TAG > 4 * allowed)
     index = np.where(valid, number, 0).astype(np.intp)
     off = np.abs(tagged - plain * tags(count)[index][:, None]).max(axis=1)
-    return index, valid & (off < slack * np.sqrt(np.median(norms)))
+    return index, valid & (off < allowed)

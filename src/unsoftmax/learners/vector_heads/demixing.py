@@ -95,20 +95,28 @@ def demix(answers: Answers, totals: Totals, rng: np.random.Generator, *, heads: 
             sums, patterns = demix_many(ask, sums, answers.eps(size), width, rng)
         else:
             patterns = binary_patterns(sums, answers.eps(size))
-        if patterns is not None and heads in (None, patterns.shape[1]):
+        if patterns is not None and (heads is None or patterns.shape[1] <= heads):
             parts: Floats = np.linalg.lstsq(patterns, sums, rcond=None)[0].astype(np.float64)
             return Mixture(u=u, parts=parts)
         if many or patterns is not None:
             break
-    found = "no consistent number of" if patterns is None else str(patterns.shape[1])
+    if patterns is not None:
+        raise too_many(patterns.shape[1], heads)
     rank = sums_rank(sums, answers.eps(size))
-    full = "These are all that so many outputs can tell apart: probably more heads than outputs. " if rank == sums.shape[1] else ""
+    full = "So many outputs tell no more apart: probably more heads than outputs. " if rank == sums.shape[1] else ""
     raise NotInFamilyError(
-        f"Saturated pairs show {found} heads{'' if heads is None else f', not {heads}'} "
-        f"(rank {rank} of {sums.shape[1]} outputs over {len(sums) - 1} answers). {full}"
+        f"Saturated pairs show no consistent number of heads (rank {rank} of {sums.shape[1]} outputs over "
+        f"{len(sums) - 1} answers). {full}"
         "Either there are more heads than outputs, heads with dependent values, heads that do not depend on the last token, "
         "or tokens too short to saturate the softmax; the scalar learner can still tell some of these apart.",
         evidence={"answers": len(sums) - 1, "rank": rank, "outputs": sums.shape[1]},
+    )
+
+
+def too_many(found: int, heads: int | None) -> NotInFamilyError:
+    """More heads than were asked for."""
+    return NotInFamilyError(
+        f"Found {found} heads, but heads={heads} was asked for. Leave `heads` out, or raise it.", evidence={"too_many": found}
     )
 
 

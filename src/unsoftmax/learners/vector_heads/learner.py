@@ -29,6 +29,8 @@ from unsoftmax.symmetry import canonical
 ATTEMPTS = 2  # a base direction may be unlucky for one head; the second try is always at the last position
 COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
 SELF_CHECKS = 6
+WORST = 3e-8  # expected relative error of W beyond which a head is not known; the estimate may be a few times too small
+WORST_COARSE = 1e-2  # the same for float32 and the like
 ALMOST = 1e-3  # a model that misses by less is one of heads almost alike, read as one
 
 
@@ -48,7 +50,7 @@ class VectorHeadsLearner:
 
     Args:
         floor: how coarse the answers are; every threshold follows from it.
-        heads: the number of heads if it is known; else it is found.
+        heads: how many heads there are at most; None finds the number (always done).
         rank: an upper bound on the rank of W, if one is known.
         max_norm: no token longer than this; saturation needs long tokens, so a small bound is refused.
     """
@@ -82,11 +84,16 @@ class VectorHeadsLearner:
                 return self._last(answers, totals, rng)
             except NotInFamilyError as error:
                 refusal = error
+                if "too_many" in error.evidence:
+                    raise
         assert refusal is not None
         if self.floor.kind != "exact":
             message = f"{refusal} The answers are {self.floor.kind}; exact ones may do."
             raise TooNoisyError(message, evidence=refusal.evidence, model=refusal.model) from refusal
-        if oracle.width > WIDEST or self.max_norm is not None or len(b) < 2:
+        if self.max_norm is not None:
+            message = f"{refusal} No token may be longer than {self.max_norm:g}, and heads show one by one to long tokens only."
+            raise NotInFamilyError(message, evidence=refusal.evidence, model=refusal.model) from refusal
+        if oracle.width > WIDEST or len(b) < 2:
             raise refusal
         return self._projected(answers, b, refusal, rng)
 
@@ -106,11 +113,9 @@ class VectorHeadsLearner:
             message = f"{error} (Read from one mixture of the outputs, since switching the heads one by one failed: {refusal})"
             evidence = {**refusal.evidence, **error.evidence}
             raise type(error)(message, evidence=evidence, model=_without_mixed(error.model)) from error
-        if self.heads not in (None, model.heads):
-            raise refusal
         ranks = tuple(int(np.linalg.matrix_rank(W, tol=1e-9 * float(np.linalg.norm(W, 2)))) for W in model.W)
         value_ranks = tuple(int(np.linalg.matrix_rank(V, tol=1e-9 * float(np.linalg.norm(V, 2)))) for V in _values(model))
-        return package(model, ranks, value_ranks, 0.0, misfit)
+        return package(model, ranks, value_ranks, 0.0, misfit, 0.0)
 
     def _everywhere(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         causal = looks_back_only(answers, totals.b, rng)
@@ -124,7 +129,7 @@ class VectorHeadsLearner:
         )
         model = assemble(answers, totals.b, values.V, scores.W, scores.c)
         misfit = self_check(answers, model, rng)
-        return package(model, scores.ranks, values.ranks, scores.residual, misfit)
+        return package(model, scores.ranks, values.ranks, scores.residual, misfit, known(answers, model, scores.errors))
 
     def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         mixture = demix(answers, totals, rng, heads=self.heads)
@@ -138,7 +143,7 @@ class VectorHeadsLearner:
         )
         model = assemble(answers, totals.b, values.V, scores.W, scores.c)
         misfit = self_check(answers, model, rng)
-        return package(model, scores.ranks, values.ranks, scores.residual, misfit)
+        return package(model, scores.ranks, values.ranks, scores.residual, misfit, known(answers, model, scores.errors))
 
 
 def keys_per_question(answers: Answers, values: Values) -> int:
@@ -154,8 +159,28 @@ def assemble(answers: Answers, b: Floats, V: Floats, W: Floats, c: Floats | None
     return Attention(W=W, V=V, **optional)
 
 
-def package(model: Attention, ranks: tuple[int, ...], value_ranks: tuple[int, ...], residual: float, misfit: float) -> Learned:
-    """The heads in canonical order with the words that the report needs; ``misfit`` is the error of the learner's own check."""
+def known(answers: Answers, model: Attention, errors: Floats) -> float:
+    """The largest expected relative error of a head's W; refuses where that is no knowledge of it."""
+    worst, head = float(errors.max()), int(errors.argmax())
+    if worst > (WORST_COARSE if answers.coarse else WORST):
+        W, V = (np.linalg.norm(blocks, axis=(1, 2)) for blocks in (model.W, _values(model)))
+        raise NotIdentifiableError(
+            f"The answers tell the W of one head only to about {worst:.1g}: its values are {V[head] / V.max():.1g} and its scores "
+            f"{W[head] / W.max():.1g} of the largest among the {model.heads} heads, and the rounding of answers hides it. "
+            "The model explains fresh sequences all the same; answers of higher precision would tell more.",
+            model=canonical(model),
+            evidence={"estimated_error": worst},
+        )
+    return worst
+
+
+def package(
+    model: Attention, ranks: tuple[int, ...], value_ranks: tuple[int, ...], residual: float, misfit: float, error: float
+) -> Learned:
+    """The heads in canonical order with the words that the report needs.
+
+    ``misfit`` is the error of the learner's own check, ``error`` what it expects of W, or zero where others judge that.
+    """
     form = canonical(model)
     order = [next((i for i, W in enumerate(model.W) if np.array_equal(W, kept)), 0) for kept in form.W]
     ranks, value_ranks = tuple(ranks[i] for i in order), tuple(value_ranks[i] for i in order)
@@ -176,6 +201,7 @@ def package(model: Attention, ranks: tuple[int, ...], value_ranks: tuple[int, ..
             "value_ranks": list(value_ranks),
             "residual": residual,
             "own_check": misfit,
+            **({"estimated_error": error} if error else {}),
             "merged_below": interval,
         },
     )

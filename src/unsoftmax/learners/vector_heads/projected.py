@@ -53,6 +53,11 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
         raise NotInFamilyError(
             f"The values of the {found.heads} heads found cannot be told apart: {rank} of {size} directions show."
         )
+    independent = max(1, int(np.linalg.matrix_rank(V, tol=1e-9 * float(np.linalg.norm(V)))))
+    missing = int(1.5 * parameters / independent) + 8 - count
+    if polish and missing > 0:  # outputs that repeat each other tell less
+        more = sequences_for(found, missing, rng)
+        X, told = np.concatenate([X, more]), np.concatenate([told, answers.last(more)])
     optional: dict[str, Floats] = {name: getattr(found, name) for name in ("c",) if found.has_c}
     if np.abs(b).max() > answers.floor.absolute:
         optional["b"] = b

@@ -19,6 +19,7 @@ MOST_BIAS = 4.0  # largest c·u of a key step
 COARSE_SCORE = 0.7  # with coarse answers the signal matters more, but a strong head must not saturate
 SAMPLED = 12  # groups of keys that tell it; a strong head is often strong in few directions
 COARSE_BIAS = 0.8  # its typical c·u: what c takes of its room is lost to W, but shorter steps lose digits in all heads
+LONGEST_KEY = 2.0**6  # length of keys, in float32, against that of keys and last tokens of one length
 CLIFF = 1e-6  # a drop of the spectrum counts as its end only below this part of the largest value
 
 
@@ -122,12 +123,22 @@ def read_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreMatrices:
-    """``W (heads, width, width)``, ``c (heads, width)`` or None, the rank of each W, and how well the answers were explained."""
+    """``W (heads, width, width)``, ``c (heads, width)`` or None, the rank of each W, and how well the answers were explained.
+
+    ``noise (heads,)`` is the error of the entries of each W that the rounding of the answers leads to.
+    """
 
     W: Floats
     c: Floats | None
     ranks: tuple[int, ...]
     residual: float
+    noise: Floats
+
+    @property
+    def errors(self) -> Floats:
+        """Relative error of each W, ``(heads,)``, that rounding alone leads to: an estimate; errors of V add to it."""
+        size = np.maximum(np.linalg.norm(self.W, axis=(1, 2)), 1e-300)
+        return np.asarray(self.noise * self.W.shape[1] / size)
 
 
 def group_size(outputs: int, heads: int, rank: int, *, coarse: bool = False) -> int:
@@ -167,6 +178,8 @@ def read_matrices(
     tries = 200 if width <= 16 else 20 if width <= 64 else 3
     keys = best_keys(V, width, size, rng, tries)
     length = longest_step(answers, offset)
+    if answers.bits <= 24:  # last tokens must not vanish beside the keys
+        length = min(length, LONGEST_KEY * float(np.sqrt(COARSE_SCORE / strength)))
     phase(answers.oracle, "columns")
     c = np.zeros((heads, width))
     if offset is not None:
@@ -208,7 +221,7 @@ def read_matrices(
     solved = np.linalg.solve(x, columns.transpose(2, 0, 1).reshape(width, -1))
     W: Floats = solved.reshape(width, heads, width).transpose(1, 2, 0).astype(np.float64)
     ranks = tuple(basis.shape[1] for basis in ranges)
-    return ScoreMatrices(W=W, c=None if offset is None else c, ranks=ranks, residual=residual)
+    return ScoreMatrices(W=W, c=None if offset is None else c, ranks=ranks, residual=residual, noise=noise / x_length)
 
 
 def sheet(keys: Keys, c: Floats, read: list[Scores]) -> Sheet:

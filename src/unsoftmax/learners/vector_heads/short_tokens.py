@@ -75,7 +75,8 @@ def read_matrices_everywhere(
     W, noise, residual = settle(answers, layer, sheets)
     ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(W, noise, strict=True)]
     W = np.stack([basis @ (basis.T @ block) for basis, block in zip(ranges, W, strict=True)])
-    return ScoreMatrices(W=W, c=None if offset is None else c, ranks=tuple(b.shape[1] for b in ranges), residual=residual)
+    ranks = tuple(basis.shape[1] for basis in ranges)
+    return ScoreMatrices(W=W, c=None if offset is None else c, ranks=ranks, residual=residual, noise=noise)
 
 
 def settle(answers: Answers, layer: Layer, sheets: list[Sheet]) -> tuple[Floats, Floats, float]:

@@ -262,17 +262,33 @@ class _Run:
         if heads > 1 and self.found.floor.kind == "exact" and check.relative_error <= ALMOST:
             raise NotIdentifiableError(
                 f"{heads} heads explain fresh sequences to {check.relative_error:.1g} of their spread, where "
-                f"{allowed / spread:.1g} is allowed: two heads lie too close together, and are known only merged, within that.",
+                f"{allowed / spread:.1g} is allowed: two heads lie too close together, and are known only merged, within that, "
+                "or one is too faint beside the others.",
                 model=learned.model,
                 evidence={"merged_within": check.relative_error, "by_length": check.by_length},
             )
+        if heads > 1 and self.found.floor.kind != "exact" and check.relative_error <= LOOSEST:
+            raise TooNoisyError(
+                f"{heads} heads explain fresh sequences to {check.relative_error:.1g} of their spread, where "
+                f"{allowed / spread:.1g} is allowed: the answers ({self.found.floor.kind}) are too coarse to tell these heads. "
+                "Ask for answers in float64.",
+                model=learned.model,
+            )
         raise NotInFamilyError(
             f"The model that fits all {self.meter.spent} answers fails on fresh sequences: relative error "
-            f"{check.relative_error:.2g}, where {allowed / spread:.1g} is allowed. The target is not a model of this family. "
+            f"{check.relative_error:.2g}, where {allowed / spread:.1g} is allowed. {self._or_else(heads)} "
             "`unsoftmax diagnose` tells what it may be.",
             model=learned.model,
             evidence={"relative_error": check.relative_error, "by_length": check.by_length},
         )
+
+    def _or_else(self, heads: int) -> str:
+        """What explains a misfit: a target of another family, and what else may."""
+        if self.options.rank is not None:
+            return f"Either rank={self.options.rank} is too small (leave it out), or the target is not a model of this family."
+        if heads == 1 and self.found.floor.kind != "exact":
+            return "Either there are several heads (ask for float64 answers), or the target is not a model of this family."
+        return "The target is not a model of this family."
 
     def _carries_noise(self, learned: Learned) -> bool:
         """Whether the answers carry random noise, measured by a fit; rounded ones may hide more of it than the rounding's own."""
@@ -335,7 +351,9 @@ class _Run:
             return
         from unsoftmax.checks.certificate import certificate
 
-        found = certificate(model, held_out=check.relative_error, tolerance=self.tolerance, rounding=self.found.floor.relative)
+        coarse = self.stated_tolerance - self.tolerance  # what rounding adds, relative to the spread of the answers
+        rounding = max(self.found.floor.relative, coarse)
+        found = certificate(model, held_out=check.relative_error, tolerance=self.stated_tolerance, rounding=rounding)
         if not found.holds:
             raise NotIdentifiableError(" ".join(found.reasons), model=model, evidence={"condition": found.condition})
         self.found.notes.extend(found.reasons)

@@ -37,11 +37,53 @@ def test_float32_is_not_accused_and_a_float32_change_is_noticed():
     assert not us.verify(single, other, width=6).matches
 
 
+def four_digits(X):
+    return np.array([float(f"{answer:.4g}") for answer in HEAD(X)])
+
+
+CHANGED = us.Attention.single(HEAD.W[0] * 1.05, HEAD.V[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "coarse"),
+    [
+        ("rounded", us.oracles.Rounded(us.oracles.CallableOracle(HEAD), decimals=2)),
+        ("digits", us.oracles.CallableOracle(four_digits, 6)),
+        ("float16", us.oracles.CallableOracle(lambda X: HEAD(X).astype(np.float16), 6)),
+        ("float32", us.oracles.CallableOracle(lambda X: HEAD(X).astype(np.float32), 6)),
+        ("float16", us.oracles.LowPrecision(HEAD, "float16")),
+        ("noisy", us.oracles.Noisy(us.oracles.CallableOracle(HEAD), 0.005, seed=1)),
+        ("noisy", us.oracles.Rounded(us.oracles.Noisy(us.oracles.CallableOracle(HEAD), 0.01, seed=2), decimals=2)),
+    ],
+)
+def test_coarse_answers_are_not_accused_and_other_weights_are_noticed_behind_them(kind, coarse):
+    same = us.verify(coarse, HEAD)
+    assert same.matches
+    assert same.relative_deviation <= same.threshold
+    assert same.floor.kind == kind
+    assert same.queries <= 182 + 30 + 64
+    other = us.verify(coarse, CHANGED)
+    assert not other.matches
+    assert other.relative_deviation > other.threshold
+
+
+def test_answers_cast_to_half_precision_show_small_changes():
+    target = us.oracles.CallableOracle(lambda X: HEAD(X).astype(np.float16), 6)
+    assert not us.verify(target, us.Attention.single(HEAD.W[0] * 1.002, HEAD.V[0])).matches
+
+
+@given(model=transformer())
+def test_a_transformer_in_single_precision_matches_itself(model):
+    assert us.verify(us.oracles.CallableOracle(lambda X: model(X).astype(np.float32), model.width), model).matches
+
+
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(ValueError, match="values were not learned"):
         us.verify(HEAD, us.Attention(HEAD.W, None))
     with pytest.raises(ValueError, match="width 6, the weights are for width 2"):
         us.verify(HEAD, us.Attention.single(np.eye(2), [1.0, 1.0]))
+    with pytest.raises(ValueError, match="answers with 1 numbers, a model of these weights with 2"):
+        us.verify(HEAD, us.Attention.single(HEAD.W[0], np.ones((6, 2))))
 
 
 def test_a_network_is_compared_on_single_tokens():

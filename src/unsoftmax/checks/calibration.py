@@ -6,6 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unsoftmax.checks.number_format import (
+    MANTISSA,
+    MOST_DECIMALS,
+    MOST_DIGITS,
+    MOST_DIGITS_FLOAT32,
+    SHARE_FULL,
+    decimal_form,
+    to_bits,
+)
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor
@@ -19,10 +28,6 @@ POWERS = 2.0 ** np.array([-6, -3, 3, 6, 9, 12])
 MODEST = 3  # of them are asked at once; the others would overflow a half-precision target and are left out for one
 NULL_STEPS = 2.0**-8 * np.arange(-3, 3)
 CLIP_RATIO = 0.03  # how far the last two powers may miss their ratio of 8
-MOST_DECIMALS, MOST_DIGITS, MOST_DIGITS_FLOAT32 = 11, 12, 6
-FEWEST_FORMS = 10  # answers other than 0 that it takes to see a pattern
-SHARE_FULL = 0.6  # answers that must use all decimals, or else the answers merely happen to be short
-MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24}
 EXACT = 1e-13
 SMOOTH = 0.05  # residuals near a zero of the answers, against those far off: noise does not shrink, curvature does
 
@@ -77,7 +82,7 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
     if asked.first != asked.second:
         noise = asked.spread if asked.affine else asked.null_spread
         # a short number format limits how large answers may get, whatever the noise
-        formats = [2.0**-bits for bits in MANTISSA.values() if (asked.all == _to_bits(asked.all, bits)).all()]
+        formats = [2.0**-bits for bits in MANTISSA.values() if (asked.all == to_bits(asked.all, bits)).all()]
         return Calibration(
             Floor("noisy", absolute=noise, relative=max([2.0**-50, *formats]), fresh=True),
             affine=asked.affine,
@@ -145,7 +150,7 @@ def _ask(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> _A
     fitted = np.asarray(np.linalg.lstsq(system, combined, rcond=None)[0], dtype=np.float64)
     spread = float(np.sqrt(np.sum((combined - system @ fitted) ** 2) / (len(system) - 3)))
     steps = _near_zero(fitted)
-    large = powers[MODEST:, None] * one if not (answers == _to_bits(answers, MANTISSA["float16"])).all() else one[None][:0]
+    large = powers[MODEST:, None] * one if not (answers == to_bits(answers, MANTISSA["float16"])).all() else one[None][:0]
     last = ask(np.concatenate([steps @ np.stack([one, other]), large]))
     null, scaled = last[: len(steps)], np.concatenate([scaled, last[len(steps) :]])
     line = np.stack([NULL_STEPS, np.ones(len(NULL_STEPS))], axis=1)
@@ -209,7 +214,7 @@ def _clip_norm(asked: _Asked) -> float | None:
 def _rounded(asked: _Asked, dependent: bool) -> Calibration | None:
     """Decimals or significant digits, read off the shortest decimal forms."""
     single = bool((asked.all == asked.all.astype(np.float32).astype(np.float64)).all())
-    forms = [_decimal(value, single) for value in asked.all if value != 0]
+    forms = [decimal_form(value, single) for value in asked.all if value != 0]
     if not forms:
         return None
     decimals = [max(0, -exponent) for _, exponent in forms]
@@ -236,21 +241,13 @@ def _rounded(asked: _Asked, dependent: bool) -> Calibration | None:
 
 def _decimals(values: Floats) -> list[int]:
     """Number of decimals of each value that is not 0."""
-    return [max(0, -_decimal(value, False)[1]) for value in values if value != 0] or [0]
-
-
-def _decimal(value: float, single: bool) -> tuple[int, int]:
-    """Number of significant digits of the shortest decimal form, and the power of ten of the last one."""
-    text = np.format_float_scientific(np.float32(value) if single else np.float64(value), unique=True, trim="-")
-    mantissa, exponent = text.split("e")
-    digits = mantissa.lstrip("-").replace(".", "")
-    return len(digits), int(exponent) - (len(digits) - 1)
+    return [max(0, -decimal_form(value, False)[1]) for value in values if value != 0] or [0]
 
 
 def _low_precision(asked: _Asked, largest: float, dependent: bool) -> Calibration | None:
     """The coarsest number format that holds all answers, and whether only the answers were put into it."""
     for name, bits in MANTISSA.items():
-        if not (asked.all == _to_bits(asked.all, bits)).all():
+        if not (asked.all == to_bits(asked.all, bits)).all():
             continue
         null_size = float(np.sqrt(np.mean(asked.null**2)))
         cast = asked.null_spread < asked.spread * np.sqrt(null_size / largest) if largest > 0 else False
@@ -259,9 +256,3 @@ def _low_precision(asked: _Asked, largest: float, dependent: bool) -> Calibratio
         how = f"answers are cast to {name}" if cast else f"the target computes in {name}"
         return Calibration(floor, cast=bool(cast), batch_size=asked.batch_size, summary=how)
     return None
-
-
-def _to_bits(values: Floats, bits: int) -> Floats:
-    """Numbers with ``bits`` significant bits; half precision's limited range is left aside."""
-    mantissa, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits), dtype=np.float64)

@@ -88,15 +88,25 @@ def _size(score: float, bilinear: float, linear: float) -> float:
 
 
 def held_out(oracle: Oracle, predict: Callable[[Floats], Floats], batches: list[Floats]) -> Check:
-    """Ask every batch and compare with the prediction.
+    """Ask every batch and compare with the prediction."""
+    return summed_up(*compared(oracle, predict, batches), batches)
 
-    The relative error is the largest deviation over the standard deviation of the answers themselves (root mean square over
-    outputs), so that a constant in the answers cannot hide an error.
-    """
+
+def compared(oracle: Oracle, predict: Callable[[Floats], Floats], batches: list[Floats]) -> tuple[list[Floats], list[Floats]]:
+    """Answers and predictions ``(batch, outputs)`` for every batch."""
     last = LastPosition(oracle)
     raw = [last(batch) for batch in batches]  # all of them before the first is looked at: a device answers meanwhile
     told = [predict(batch).reshape(len(batch), -1) for batch in batches]
     asked = [checked_answers(on_host(a), batch.shape).reshape(len(batch), -1) for a, batch in zip(raw, batches, strict=True)]
+    return asked, told
+
+
+def summed_up(asked: list[Floats], told: list[Floats], batches: list[Floats]) -> Check:
+    """How far answers and predictions lie apart.
+
+    The relative error is the largest deviation over the standard deviation of the answers themselves (root mean square over
+    outputs), so that a constant in the answers cannot hide an error.
+    """
     answers = np.concatenate(asked)
     spread = float(np.sqrt(np.mean(np.var(answers, axis=0))))
     errors = [float(np.abs(a - t).max()) for a, t in zip(asked, told, strict=True)]

@@ -170,7 +170,7 @@ class ScalarHeadsLearner:
 
 
 def unseen_gap(misfit: float) -> tuple[str, float]:
-    """In words and as a number, how close two heads may lie and still appear as one, where fresh answers agree to ``misfit``.
+    """In words and as a number, how close two heads may lie, or how faint one may be, where fresh answers agree to ``misfit``.
 
     Moving W and c of one head by a small part g of their size changes answers by about 0.1 g to g of their spread. Where the
     values of the two are parallel the merged head takes that up by a mean W, and only a change of about g**2 / 10 is left.
@@ -178,7 +178,8 @@ def unseen_gap(misfit: float) -> tuple[str, float]:
     interval = float(10.0 * max(misfit, 2.0**-52))
     return (
         "heads with equal W and c appear as one head with the sum of their V, and so would heads whose W and c differ by less than "
-        f"about {interval:.0e} of their size ({np.sqrt(interval):.0e} if their V are parallel)"
+        f"about {interval:.0e} of their size ({np.sqrt(interval):.0e} if their V are parallel); "
+        f"nor would a head show whose V is below about {interval:.0e} of the others'"
     ), interval
 
 

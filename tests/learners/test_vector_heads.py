@@ -6,6 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
+import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.vector_heads import VectorHeadsLearner, price
 from unsoftmax.learners.vector_heads.all_positions import chosen, tags
@@ -337,3 +338,34 @@ def test_a_head_that_rounding_hides_is_not_guessed(positions, faint, factor):
     with pytest.raises(NotIdentifiableError, match="the W of one head only to") as refused:
         VectorHeadsLearner().run(CallableOracle(lambda X: truth(X, positions), width=6), rng=np.random.default_rng(1))
     assert distance(refused.value.model, truth) < 100 * refused.value.evidence["estimated_error"]
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_all_positions_through_the_front_door_need_a_third_of_the_queries_at_low_rank(biases):
+    truth = layer(np.random.default_rng(5), 32, 32, 4, 8, biases=biases)
+    last, every = (us.recover(lambda X, p=p: truth(X, p), width=32, seed=6) for p in ("last", "all"))
+    assert us.distance(every.model, truth) < 1e-8
+    assert 3 * every.queries <= last.queries
+
+
+@pytest.mark.parametrize("b", [0.0, 1e12])
+def test_one_head_is_not_taken_for_several(b):
+    truth = Attention(
+        W=np.random.default_rng(1).normal(size=(1, 6, 6)), V=np.random.default_rng(2).normal(size=(1, 6, 4)), b=np.full(4, b)
+    )
+    recovery = us.recover(truth, seed=3)
+    assert recovery.model.heads == 1
+    assert recovery.queries <= 6 + 12 + 24
+
+
+def test_rounded_answers_of_several_heads_are_matched_or_called_coarse():
+    truth = layer(np.random.default_rng(11), 5, 5, 2)
+    recovery = us.recover(lambda X: np.round(truth(X), 6), width=5, seed=1, on_failure="return")
+    assert recovery.status in (us.Status.WITHIN_TOLERANCE, us.Status.TOO_NOISY)
+    if recovery.status.success:
+        assert us.distance(recovery.model, truth) < 1e-4
+
+
+def test_a_rank_given_too_small_is_named():
+    truth = Attention(W=np.random.default_rng(1).normal(size=(1, 5, 5)), V=np.random.default_rng(2).normal(size=(1, 5, 5)))
+    assert "rank=1 is too small" in us.recover(truth, rank=1, seed=3, on_failure="return").message

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.checks.calibration import examine
 from unsoftmax.checks.first_look import first_look
 from unsoftmax.checks.held_out import PER_LENGTH, compared, fresh_sequences, predictor, summed_up
-from unsoftmax.checks.number_format import format_floor
+from unsoftmax.checks.number_format import formats
 from unsoftmax.models import Attention, Floats, Model
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import LastPosition
@@ -56,7 +55,7 @@ class Verification:
 def verify(target: Any, model: Model, *, width: int | None = None, max_norm: float | None = None) -> Verification:
     """Compare a target with a model on fresh sequences, as far as rounding, a short number format or noise of its answers let it.
 
-    Price: 182 queries; 30 more for answers in a short binary format, and 64 more where only noise could explain a deviation.
+    Price: 182 queries, and 64 more where only noise could explain a deviation.
 
     Args:
         target: as for ``recover``.
@@ -83,16 +82,15 @@ def verify(target: Any, model: Model, *, width: int | None = None, max_norm: flo
     check = summed_up(asked, told, batches)
     answers, deviations = np.concatenate(asked), np.concatenate(asked) - np.concatenate(told)
     size = max(float(np.sqrt(np.mean(np.var(answers, axis=0)))), STEADY * float(np.abs(answers).max()), np.finfo(float).tiny)
-    floor, excess = Floor(), _excess(Floor(), answers, deviations, size)
-    if excess > 1.0 and not look.floor.fresh:
-        floor = format_floor(answers)
-        binary = floor.kind in SLACK and floor.kind != "exact" and isinstance(model, Attention)
-        cast = floor.kind == "digits" or (binary and examine(oracle, rng=rng, max_norm=max_norm).cast)
-        excess = _excess(floor, answers, deviations, size, cast=cast)
+    written = formats(answers)
+    floors = [Floor(), *([] if look.floor.fresh else written)]
+    ratios = [_excess(floor, answers, deviations, size) for floor in floors]
+    best = next((i for i, ratio in enumerate(ratios) if ratio <= 1.0), int(np.argmin(ratios)))
+    floor, excess = floors[best], ratios[best]
     if excess > 1.0:
         noise = _noise(oracle, asked, batches)
         if noise > DOUBLE * size:
-            floor = Floor("noisy", absolute=noise, step=format_floor(answers).step, fresh=True)
+            floor = Floor("noisy", absolute=noise, step=written[0].step if written else None, fresh=True)
             excess = _beyond_noise(deviations, floor, answers.shape[1])
     relative = check.max_abs_error / size
     return Verification(
@@ -121,8 +119,8 @@ def _beyond_noise(deviations: Floats, floor: Floor, outputs: int) -> float:
     return max(largest / (LARGEST * doubt * floor.absolute + step), typical / (doubt * float(np.hypot(floor.absolute, step))))
 
 
-def _excess(floor: Floor, answers: Floats, deviations: Floats, size: float, *, cast: bool = False) -> float:
-    """How many times deviations exceed what this precision explains; ``cast``: answers have it, all else is computed finely."""
-    coarse = floor.relative * (np.abs(answers) if cast else SLACK.get(floor.kind, 0.0) * size) + floor.absolute
+def _excess(floor: Floor, answers: Floats, deviations: Floats, size: float) -> float:
+    """How many times deviations exceed what this precision explains."""
+    coarse = floor.relative * (np.abs(answers) + SLACK.get(floor.kind, 0.0) * size) + floor.absolute
     explained = coarse * (1.0 + 2.0**-20) + SLACK["exact"] * DOUBLE * size
     return float((np.abs(deviations) / explained).max())

@@ -10,28 +10,29 @@ from unsoftmax.results import Floor
 MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24}
 MOST_DECIMALS, MOST_DIGITS, MOST_DIGITS_FLOAT32 = 11, 12, 6
 SHARE_FULL = 0.6  # answers that must use all decimals, or else the answers merely happen to be short
-FEWEST_FORMS = 10  # different numbers other than 0 that it takes to see a pattern of decimals
+FEW_DIGITS = 3  # whole numbers of half precision have more where its steps are of their size
+SUBNORMAL = 2.0**-25  # half a step of the smallest numbers in half precision
 MANY = 512  # numbers that show a format
 
 
-def format_floor(answers: Floats) -> Floor:
-    """The precision that the digits of many answers speak of: rounded, digits, a binary format, or exact."""
+def formats(answers: Floats) -> list[Floor]:
+    """The precisions that the digits of many answers speak of, the finest first: rounded, digits, a binary format; or none."""
     values = np.unique(answers[answers != 0].ravel()[:MANY])
     if not values.size:
-        return Floor()
-    single = bool((values == to_bits(values, MANTISSA["float32"])).all())
+        return []
+    fitting = [name for name, bits in MANTISSA.items() if (values == to_bits(values, bits)).all()]
+    single = bool(fitting)  # the coarser formats are part of float32
     digits, last = np.array([decimal_form(value, single) for value in values]).T
-    decimals = np.maximum(0, -last)
-    k, n = int(decimals.max()), int(digits.max())
-    several = len(values) >= FEWEST_FORMS
-    if several and k <= MOST_DECIMALS and np.mean(decimals == k) > SHARE_FULL:
-        return Floor("rounded", absolute=0.5 * 10.0**-k, step=10.0**-k)
-    if several and n <= (MOST_DIGITS_FLOAT32 if single else MOST_DIGITS) and np.mean(digits == n) > SHARE_FULL:
-        return Floor("digits", relative=0.5 * 10.0 ** (1 - n))
-    for name, bits in MANTISSA.items():
-        if (values == to_bits(values, bits)).all():
-            return Floor(name, relative=2.0**-bits)
-    return Floor()
+    k, n = max(0, -int(last.min())), int(digits.max())
+    found: list[Floor] = []
+    if n <= (MOST_DIGITS_FLOAT32 if single else MOST_DIGITS):
+        if k <= MOST_DECIMALS:
+            found.append(Floor("rounded", absolute=0.5 * 10.0**-k, step=10.0**-k))
+        found.append(Floor("digits", relative=0.5 * 10.0 ** (1 - n)))
+    if fitting and not (found and n <= FEW_DIGITS):  # short decimals fit any format
+        name = fitting[0]
+        found.append(Floor(name, relative=2.0 ** -MANTISSA[name], absolute=SUBNORMAL if name == "float16" else 0.0))
+    return found
 
 
 def decimal_form(value: float, single: bool) -> tuple[int, int]:

@@ -348,7 +348,7 @@ def test_all_positions_through_the_front_door_need_a_third_of_the_queries_at_low
     assert 3 * every.queries <= last.queries
 
 
-@pytest.mark.parametrize("b", [0.0, 1e12])
+@pytest.mark.parametrize("b", [0.0, 1e6])
 def test_one_head_is_not_taken_for_several(b):
     truth = Attention(
         W=np.random.default_rng(1).normal(size=(1, 6, 6)), V=np.random.default_rng(2).normal(size=(1, 6, 4)), b=np.full(4, b)

@@ -1,8 +1,8 @@
-"""Diagnose two zoos at random sizes: who is taken for what, which statements are wrong, at which price.
+"""Diagnose three zoos at random sizes: who is taken for what, which statements are wrong, at which price.
 
-The first zoo is tests/zoo.py, the second one benchmarks/second_zoo.py, drawn by other laws.
+The first zoo is tests/zoo.py, the others benchmarks/second_zoo.py and third_zoo.py, drawn by other laws.
 
-python benchmarks/diagnose.py                               # both zoos, three precisions, 10 per inside kind, 4 per outside kind
+python benchmarks/diagnose.py                               # all zoos, three precisions, 10 per inside kind, 4 per outside kind
 python benchmarks/diagnose.py --quick                       # 2 and 1, float64 only
 python benchmarks/diagnose.py --recover 3000 --inside 0     # also `recover` with that budget: it must not succeed on outsiders
 python benchmarks/diagnose.py --bill --zoo first            # what recovery costs against what the diagnosis foretold
@@ -24,11 +24,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import second_zoo
+import third_zoo
 from tests import zoo
 
 import unsoftmax as us
 from unsoftmax.checks.diagnosis import Diagnosis
 
+ZOOS: dict[str, Any] = {"first": zoo, "second": second_zoo, "third": third_zoo}
 KINDS = {"float64": "exact", "float32": "float32", "6 decimals": "rounded"}
 
 
@@ -51,7 +53,7 @@ class Tally:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--zoo", nargs="*", choices=["first", "second"], default=["first", "second"])
+    parser.add_argument("--zoo", nargs="*", choices=list(ZOOS), default=list(ZOOS))
     parser.add_argument("--inside", type=int, default=10, help="targets per inside kind")
     parser.add_argument("--outside", type=int, default=4, help="targets per outside kind")
     parser.add_argument("--seed", type=int, default=10_000, help="first seed")
@@ -72,12 +74,12 @@ def main() -> int:
 
 def show(which: str, name: str, seed: int, answers: str) -> Any:
     """The target ``name`` of a zoo."""
-    return zoo.exhibit(name, seed, answers=answers) if which == "first" else second_zoo.creature(name, seed, answers=answers)
+    return zoo.exhibit(name, seed, answers=answers) if which == "first" else ZOOS[which].creature(name, seed, answers=answers)
 
 
 def confusion(which: str, answers: str, options: argparse.Namespace) -> int:
     """Print one table; returns the number of outsiders called inside or recovered."""
-    inside, outside = (zoo.INSIDE, zoo.OUTSIDE) if which == "first" else (second_zoo.INSIDE, second_zoo.OUTSIDE)
+    inside, outside = ZOOS[which].INSIDE, ZOOS[which].OUTSIDE
     print(f"\n### {which} zoo, {answers}, seeds from {options.seed}\n")
     print("| kind | right | heads right | verdicts | queries - 4d | CPU s |\n|---|---|---|---|---|---|")
     tally, recovered = {True: Tally(), False: Tally()}, 0

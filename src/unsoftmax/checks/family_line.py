@@ -6,6 +6,7 @@ per unit. The network is there a curve g(t), read from nine one-token answers; e
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,10 +25,10 @@ UNEVEN = 12.0  # steepest over least steep part of a curve that can be inverted
 BEND = 0.01  # of the rise: what the last two orders may hold before the line is cut
 LARGEST = 6.0  # score difference that a pair shows well
 BEHIND = 5.0  # tolerances between the answer at a mean and the mean of the answers that tell one from the other
-SURE = 0.35  # of what is allowed: large scores that miss by more are looked at again, further out
-SHARP = 2e4  # a cap of 30 then misses by seven tolerances
-STEEP = 4.0  # score differences that show a cap of 30 or more at that power
-ENOUGH = 300.0  # effect of large scores over three times what they missed by
+SURE = 0.35  # of what is allowed for coarse answers: a line that misses by more proves nothing
+SHARP = 6e3  # a cap of 30 then misses by twice what was missed by
+SHARPER = 3e4  # the same for large scores, where a cap bends them by less than their square
+STEEP = 2.0  # score differences, at least, where large ones are looked at
 CONFIRM = 45  # questions for a second line
 RAY = np.array([1.0, 2.0, 4.0])  # lengths of a far last token
 
@@ -100,6 +101,8 @@ def _one_line(case: Case, size: float, reach: float, scale: float) -> Outcome:
     outcome, sharpness = _foretell(case, curve, read)
     if not outcome.passed or not case.coarse or sharpness >= SHARP:
         return outcome
+    if sharpness == 0.0:
+        return replace(outcome, passed=None, why="answers are nearly off")
     further = _far_last(case, curve, scale)
     return replace(further, behind=further.behind or outcome.behind)
 
@@ -213,7 +216,7 @@ def _foretell(case: Case, curve: Curve, line: Plane) -> tuple[Outcome, float]:
     parts = [softmax((t - t[-1]) @ line.slope(t[-1])) for t in draws]
     mixed = np.array([float(part @ curve.height(t[:, 0])) for part, t in zip(parts, draws, strict=True)])
     behind = bool(np.any(np.abs(mixed - foretold @ curve.rise) > BEHIND * tolerance))
-    return Outcome(True, "one head", line, behind), power * size**2 / _missed(worst)
+    return Outcome(True, "one head", line, behind), power * size**2 / _missed(worst) if worst <= SURE else 0.0
 
 
 def _missed(worst: float) -> float:
@@ -227,17 +230,20 @@ def _far_last(case: Case, curve: Curve, scale: float) -> Outcome:
     With a last token whose own weight is nil, tokens on the line weigh exp(sigma t): one number, affine in the last token along a
     ray. Soft-caps, norms and second heads show there even where answers are coarse. About 25 queries.
     """
-    lasts = 4.0 * scale * case.draw(3)
+    lasts, looked = 4.0 * scale * case.draw(3), 0
     for _ in range(5):
         lasts *= min(1.0, case.reach / (1.5 * RAY[2] * float(np.sqrt((lasts**2).mean(axis=1)).max())))
         silent = lasts[_silent(case, curve, lasts)]
         if not len(silent):
-            lasts = (16.0 if len(lasts) == 1 else 8.0) * scale * case.draw(3)
+            looked += 1
+            if looked == 3:  # a last token may always have weight, where scores of a token with itself are positive
+                break
+            lasts = 4.0 * 3.0**looked * scale * case.draw(3)
             continue
         outcome, steep = _ray(case, curve, silent[0], float(np.sqrt((silent[0] ** 2).mean())) / scale)
-        if outcome.passed is not None:
+        if outcome.passed is not None or steep == math.inf:
             return outcome
-        lasts = silent[:1] * float(np.clip(1.5 * STEEP / steep, 1.5, 32.0))  # scores grow with the last token
+        lasts = silent[:1] * float(np.clip(5.0 / max(steep, 1e-3), 1.5, 32.0))  # scores grow with the last token
     return Outcome(None, "large scores could not be tested")
 
 
@@ -250,7 +256,7 @@ def _silent(case: Case, curve: Curve, lasts: Floats) -> Floats:
     few, ends = min(4, case.longest - 1), np.stack([lasts, RAY[2] * lasts], axis=1).reshape(2 * len(lasts), -1)
     answers = case.ask(np.array([np.vstack([np.tile(curve.origin, (few, 1)), last]) for last in ends]))
     off = np.abs(answers - at_origin).max(axis=1).reshape(len(lasts), 2).max(axis=1)
-    return np.asarray(off <= 4 * case.noise(answers, at_origin))
+    return np.asarray(off <= 6 * case.noise(at_origin))
 
 
 def _ray(case: Case, curve: Curve, last: Floats, longer: float) -> tuple[Outcome, float]:
@@ -297,10 +303,14 @@ def _ray(case: Case, curve: Curve, last: Floats, longer: float) -> tuple[Outcome
     words = f"Scores {steep:.2g} apart " + ("follow" if worst <= 1 else "do not follow") + " the same law."
     if not case.record("large scores", worst, 1.0, worst <= 1, words):
         return Outcome(None if worst < 3 else False, "scores bend when they are large"), steep
-    enough = power / _missed(max(bent, worst)) >= ENOUGH and bent <= SURE and worst <= SURE
+    missed = max(bent, worst)
+    sharpness = power * steep**2 / _missed(missed)
+    enough = sharpness >= SHARPER and missed <= SURE
     case.record(
-        "power", power / _missed(max(bent, worst)), ENOUGH, enough, "Effect of unequal weights over what the answers were off by."
+        "sharpness", sharpness, SHARP, enough, "Effect of the weights, times squared scores, over what answers were off by."
     )
     mixed = np.array([float(part @ curve.height(t)) for part, t in zip(parts, draws, strict=True)])
     behind = bool(np.any(np.abs(mixed - foretold @ curve.rise) > BEHIND * tolerance))
-    return Outcome(True if enough else None, "one head" if enough else "too little power", behind=behind), steep
+    return Outcome(
+        True if enough else None, "one head" if enough else "too little power", behind=behind
+    ), steep if missed <= SURE else math.inf

@@ -246,8 +246,8 @@ def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool | None]
         up = slope / float(slope @ slope)
         side = np.array([-slope[1], slope[0]]) / np.linalg.norm(slope) if axes == 2 else np.zeros(axes)
         doubt = float(plane.errors.sum(axis=1).max())
-        # far tokens with equal scores, as far as the scores are known: well enough for power, not at all beyond 0.15
-        wide = min(0.5, 0.15 / max(doubt, 1e-12), max(1.5 * unit, (0.03 if case.coarse else 1e-4) / max(doubt, 1e-12)))
+        # far tokens with equal scores, as far as the scores are known: well enough for power, not at all beyond 0.4
+        wide = min(0.5, 0.4 / max(doubt, 1e-12), max(1.5 * unit, (0.03 if case.coarse else 1e-4) / max(doubt, 1e-12)))
         if wide < 0.7 * unit:  # shorter ones would not show scores that bend with the earlier token
             return Outcome(None, "answers are too coarse to test scores of distant tokens"), None
         heights = case.rng.uniform(-1.5, 2.0, size=3)

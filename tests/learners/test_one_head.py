@@ -213,7 +213,7 @@ def test_probes_built_on_the_device_of_the_target_give_the_same_head(width, rank
     found = OneHeadLearner().run(oracle, rng=np.random.default_rng(0))
     assert found.evidence["rank"] == rank
     assert distance(found.model, head) < 1e-11
-    assert oracle.spent <= min(width * (width + 1) + 32, 1.1 * (width + rank * (2 * width - rank)) + 4096 + 64)
+    assert oracle.spent <= min(width * (width + 1) + 32, 1.1 * (width + rank * (2 * width - rank)) + width**2 // 16 + 64)
 
 
 def test_answers_on_a_device_that_are_no_numbers_are_refused():

@@ -247,4 +247,3 @@ class Watched(Wrapper):
                 self._sample[place : place + 1] = [(question, answer)]
             self._unseen |= kept.keys()
         self.asked += len(sequences)
-

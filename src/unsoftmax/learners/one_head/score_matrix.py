@@ -25,14 +25,15 @@ WASTE = 0.02  # share of the bill that finding a low rank may cost
 WASTE_MORE = 6.0  # growth of that share up to full rank: few heads have a rank of half their width, and steps take time
 WASTED = 16  # queries that it may cost besides
 HASTE = 5.0  # growth of that share on a device, where a step takes as long as many thousand queries
-HASTED = 4096  # and queries that it may cost besides there
+HASTED = 4096  # and queries that it may cost besides there, or 1/16 of all
 
 
 def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: np.random.Generator) -> tuple[Floats, int, float]:
     """Read W ``(width, width)``, its rank and the error of one product.
 
     Price: ``r * ceil(d/u) + (d - r) * ceil(r/u)`` queries with u usable outputs. A low rank that must be found adds 16 and 2% at
-    most, a rank of half the width up to 8%. On a device those are 4,096, 10% and 40%: steps take longer than queries there.
+    most, a rank of half the width up to 8%. On a device those are 4,096 or d^2/16, 10% and
+    40%: steps take longer than queries there.
 
     The last tokens are the rows of a random rotation. A column ``W x`` costs d products; once the columns span the range of W
     (orthonormal basis Q), every other column lies in it and costs the r products ``Q^T W x``.
@@ -170,7 +171,7 @@ class _RankTest:
 def _next_size(table: _Table, size: int) -> int:
     """The largest block after one of this size whose reading wastes little if the rank is just ``size``."""
     d, price = len(table.all_keys), table.reader.price
-    share, besides = (WASTE, WASTED) if isinstance(table.all_keys, np.ndarray) else (HASTE * WASTE, HASTED)
+    share, besides = (WASTE, WASTED) if isinstance(table.all_keys, np.ndarray) else (HASTE * WASTE, min(HASTED, d * d // 16))
     allowed = share * (1 + WASTE_MORE * size / d) * (price(d, size) + price(size, d - size)) + besides
     larger = size + 1
     while larger < d and (larger + 1 - size) * price(larger + 2, 1) <= allowed:

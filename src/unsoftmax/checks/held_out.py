@@ -17,7 +17,7 @@ from unsoftmax.results import Check
 LENGTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 SCORES = (0.5, 1.0, 2.0, 4.0)  # standard deviations of scores among the fresh sequences: even, typical and peaked attention
 PER_LENGTH = 16
-LARGE = 2**17  # numbers of a batch from which on drawing them takes longer than asking
+LARGE = 2**20  # numbers in all from which on drawing them takes longer than asking
 
 
 def fresh_sequences(
@@ -37,24 +37,26 @@ def fresh_sequences(
     if vocabulary is not None:
         return [vocabulary[rng.integers(0, len(vocabulary), size=(per_length, length))] for length in lengths]
     if isinstance(model, FFN):
-        return [_draw(_token_sizes(model), (per_length * len(lengths), 1, model.width), rng, max_norm)]
-    sizes = _token_sizes(model)
-    return [_draw(sizes, (per_length, length, model.width), rng, max_norm, like) for length in lengths]
+        per_length, lengths = per_length * len(lengths), (1,)
+    each = np.resize(_token_sizes(model), per_length)
+    pool = _draw(np.concatenate([np.repeat(each, length) for length in lengths]), model.width, rng, max_norm, like)
+    ends = per_length * np.cumsum(lengths)
+    return [pool[end - per_length * n : end].reshape(per_length, n, -1) for n, end in zip(lengths, ends.tolist(), strict=True)]
 
 
-def _draw(
-    sizes: Floats, shape: tuple[int, int, int], rng: np.random.Generator, max_norm: float | None, like: Floats | None = None
-) -> Floats:
-    count = int(np.prod(shape))
+def _draw(sizes: Floats, width: int, rng: np.random.Generator, max_norm: float | None, like: Floats | None) -> Floats:
+    """Tokens ``(len(sizes), width)`` with entries of these sizes."""
+    count = len(sizes) * width
     if count < LARGE:
-        tokens = alike(rng.normal(size=shape), like)
+        tokens = alike(rng.normal(size=(len(sizes), width)), like)
     else:  # evenly spread numbers of 16 bits are as fresh, and drawn at memory speed
-        steps = np.asarray(rng.bit_generator.random_raw(-(-count // 4))).view(np.int16)[:count].reshape(shape)
-        tokens = alike(steps, like) * float(np.sqrt(3.0) / 2**15)
-    tokens *= alike(np.resize(sizes, len(tokens))[:, None, None], like)
+        steps = np.asarray(rng.bit_generator.random_raw(-(-count // 4))).view(np.int16)[:count]
+        tokens = alike(steps.reshape(-1, width), like)
+        sizes = sizes * float(np.sqrt(3.0) / 2**15)
+    tokens *= alike(sizes[:, None], like)
     if max_norm is not None:
         xp = array_namespace(tokens)
-        norms = xp.linalg.vector_norm(tokens, axis=2, keepdims=True)
+        norms = xp.linalg.vector_norm(tokens, axis=1, keepdims=True)
         tokens *= xp.clip(max_norm * (1 - 2.0**-30) / norms, max=1.0)
     return tokens
 

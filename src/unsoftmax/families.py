@@ -172,7 +172,7 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
     try:
         return _many_heads(oracle, options, found, rng)
     except NotIdentifiableError as refusal:
-        if one_head is None or refusal.evidence.get("merged_within", 1.0) < ALMOST_ALIKE:
+        if one_head is None or _almost_alike(refusal):
             raise
         return one_head  # neither fits; the held-out check tells by how much
     except NotInFamilyError:
@@ -243,12 +243,17 @@ def _many_heads(oracle: Oracle, options: Options, found: Found, rng: np.random.G
         return VectorHeadsLearner(floor=floor, heads=options.heads, rank=options.rank, max_norm=limit).run(oracle, rng=rng)
     except (NotInFamilyError, NotIdentifiableError) as refusal:
         known = {"estimated_error", "too_many"} & set(refusal.evidence)  # the heads are, but not all of them well, or they are more
-        if options.family != "auto" or known or refusal.evidence.get("merged_within", 1.0) < ALMOST_ALIKE:
+        if options.family != "auto" or known or _almost_alike(refusal):
             raise
         told = _diagnosed(oracle, options, rng)
         if told.family == "attention" or _nearly_heads(told):
             raise
         return _as_told(oracle, told, options, found, refusal, rng)
+
+
+def _almost_alike(refusal: RefusalError) -> bool:
+    """Whether the heads found explain the answers so well that they are heads, two of them merged."""
+    return any(refusal.evidence.get(name, 1.0) < ALMOST_ALIKE for name in ("merged_within", "own_check"))
 
 
 def _refuse_order(oracle: Oracle, floor: Floor, max_norm: float | None, rng: np.random.Generator) -> None:

@@ -31,6 +31,7 @@ RELATED = 0.1  # a model that misses by less has the heads, or their sums, and i
 LARGEST_TOGETHER = 600  # parameters refined together: a quarter of a second a step
 TOGETHER_STEPS = 12
 CONSISTENT = 1e-3  # scores, of about 1, that readings of a head may differ by from what it says: saturated ones are off by far more
+ALMOST = 1e-3  # a model that misses by less is one of heads almost alike
 WITHIN = 1e-2  # relative error of V, shared out among heads almost alike, that measuring them apart can mend
 ALIKE = 0.05  # distance between the scores of two heads, relative, below which they are almost alike
 
@@ -80,7 +81,7 @@ class ScalarHeadsLearner:
             misfit, expected = evidence["own_check"], evidence["expected_error"]
             if _fits(misfit, expected):
                 return self._learned(model, {**evidence, "attempts": attempt + 1})
-            refusals.append(_mismatch(canonical(model), max(misfit, expected), evidence))
+            refusals.append(_mismatch(canonical(model), misfit, expected, evidence))
         merged = [refusal for refusal in refusals if "merged_within" in refusal.evidence]
         if not merged and any(refusal.model is None for refusal in refusals):
             merged = self._merged(pairs, shape, together, rng)
@@ -329,10 +330,10 @@ def _misfit(oracle: Oracle, model: Attention, rng: np.random.Generator) -> float
     return float(np.abs(model(sequences).reshape(-1) - answers).max() / spread)
 
 
-def _mismatch(model: Attention, misfit: float, evidence: dict[str, Any]) -> RefusalError:
-    """Why a model that explains all questions fails on fresh ones: heads almost alike, or no heads at all."""
-    if misfit < 1e-3:
-        return _too_close(model, misfit, evidence)
+def _mismatch(model: Attention, misfit: float, expected: float, evidence: dict[str, Any]) -> RefusalError:
+    """Why a model that explains all questions fails on fresh ones, or is not known: heads almost alike, or no heads at all."""
+    if misfit < ALMOST:
+        return _too_close(model, max(misfit, expected), evidence)
     return NotInFamilyError(
         f"{model.heads} heads explain the questions asked, but fresh sequences differ by {misfit:.1g} of their spread. "
         "The target is no sum of softmax heads. `unsoftmax diagnose` tells what it may be.",

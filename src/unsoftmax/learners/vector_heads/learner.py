@@ -16,7 +16,7 @@ from unsoftmax.learners.vector_heads.all_positions import (
     switched_everywhere,
 )
 from unsoftmax.learners.vector_heads.answers import Answers, unit
-from unsoftmax.learners.vector_heads.demixing import Totals, demix, one_token
+from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Totals, demix, one_token
 from unsoftmax.learners.vector_heads.projected import WIDEST, learn_projected
 from unsoftmax.learners.vector_heads.scores import group_size, read_matrices
 from unsoftmax.learners.vector_heads.short_tokens import read_matrices_everywhere
@@ -39,8 +39,8 @@ class VectorHeadsLearner:
     """Recover all heads of an attention layer with vector answers, ``heads <= min(width, outputs)``.
 
     Price for last-position answers, with ``g`` keys per question (``group_size``), ``k = rank + 2`` and ``rows`` about 1.25 rank:
-    ``width + 2`` one-token answers, about 32 saturated pairs, ``9 + min(width, 5 * heads + 4)`` for scales, about
-    ``heads * (1.25 * rank + 6)`` switched answers (``heads * width`` and a few at full rank),
+    ``width + 2`` one-token answers, about 32 saturated pairs (ten a head beyond 20 heads), ``9 + min(width, 5 * heads + 4)`` for
+    scales, about ``heads * (1.25 * rank + 6)`` switched answers (``heads * width`` and a few at full rank),
     ``k * ceil(width / g) + (width - k) * ceil(rows / g)`` for scores (``width * ceil(width / g)`` at full rank), and
     ``8 + ceil(width / g)`` more where there are biases c.
 
@@ -277,9 +277,10 @@ def price(
     column_queries = groups * (columns + (1 if biases else 0))
     row_groups = -(-rows // size)
     row_queries = row_groups * (width - columns)
+    told_apart = 32 if heads <= MOST_SEARCHED else 10 * heads
     bill = [
         ("values", width + 2, width + 2),
-        ("heads", 32, 64),
+        ("heads", told_apart, 2 * told_apart),
         ("scales", scales, 2 * scales),
         ("slices", heads * (slices + count), 2 * heads * (slices + count)),
         ("columns", column_queries + 2, (column_queries + 2) * per_column),

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import __version__
-from unsoftmax.driver import EXACT_TOLERANCE, model_sizes
+from unsoftmax.driver import model_sizes
 from unsoftmax.errors import FileFormatError, NotInFamilyError, RefusalError
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner, recorded_check
 from unsoftmax.probes.fixed import FixedProbes, load_answers
+from unsoftmax.proof import EXACT_TOLERANCE
 from unsoftmax.results import Check, Learned, Recovery, Status
 
 CHECKS = 64  # longer sequences that an exported plan holds beside its probes, for the held-out check

@@ -209,34 +209,8 @@ class Course:
 
     def learn_full(self) -> Learned:
         """Pilot, then recentred questions or edges."""
-        settings = self.settings
-        total, base = settings.total(self.width), self.settings.base(self.width)
-        values, pilot, _ = shares(base, self.width)
-        singles = sum(int(part.single.sum()) for part in self.asked)
-        if singles < values:
-            phase(self.oracle, "values")
-            self.asked.append(ask_tokens(self.oracle, frames(self.rng, values - singles, self.width, self.norm)))
-            self.head, self.noise = fit_values(joined([part for part in self.asked if part.single.all()]))
-        phase(self.oracle, "pilot")
-        already = self.spent - max(values, singles)
-        base = min(base, max(self.most(total) - one_head_price(self.drowned), base // 2))
-        # strong noise takes a longer pilot: one that does not know the scores cannot place questions around them
-        most, spread = self.most(total), PILOT * (self.width**2 + self.width) + 4
-        rough, least = (self.formula(score) for score in (PILOT_SCORE, WORST_PILOT_SCORE))
-        if rough > spread:
-            pilot = max(pilot, min(base // 3, rough), min(most // 2, least))
-            base = min(most, max(base, 2 * pilot + values))
-        parts = ask_pilot(self.oracle, self.head, max(1, pilot - already), self.noise, self.norm, self.copies, self.rng)
-        steep = len(parts) > 2
-        self.asked += parts
-        probes = joined(self.asked)
-        if least > max(spread, most // 2):
-            self.refuse_blind(probes)
-        head = started(self.head, probes, self.noise)
-        if is_loud(self.head, probes, self.noise):  # a linear fit knows the size of W
-            at_rest = replace(head, W=np.zeros_like(head.W), c=np.zeros_like(head.c))
-            self.ridge = likely_ridge(head, standard_errors(at_rest, probes), self.noise, self.norm, 0.0)
-        head = fit(head, probes, ridge=self.ridge)
+        settings, total = self.settings, self.settings.total(self.width)
+        head, steep, base = self.pilot(total)
         phase(self.oracle, "scores")
         if settings.accuracy is not None and not settings.cuts(self.width):
             head, total = self.planned(head, settings.accuracy)
@@ -259,6 +233,35 @@ class Course:
         if rescued is not head:
             head, errors = simplest(rescued, joined(self.asked))
         return packed(*self.resolved(head, errors, total))
+
+    def pilot(self, total: int) -> tuple[Head, bool, int]:
+        """A first idea of W: the head, whether its scores are steep, and the queries to ask before it is judged."""
+        base = self.settings.base(self.width)
+        values, pilot, _ = shares(base, self.width)
+        singles = sum(int(part.single.sum()) for part in self.asked)
+        if singles < values:
+            phase(self.oracle, "values")
+            self.asked.append(ask_tokens(self.oracle, frames(self.rng, values - singles, self.width, self.norm)))
+            self.head, self.noise = fit_values(joined([part for part in self.asked if part.single.all()]))
+        phase(self.oracle, "pilot")
+        already = self.spent - max(values, singles)
+        base = min(base, max(self.most(total) - one_head_price(self.drowned), base // 2))
+        # strong noise takes a longer pilot: one that does not know the scores cannot place questions around them
+        most, spread = self.most(total), PILOT * (self.width**2 + self.width) + 4
+        rough, least = (self.formula(score) for score in (PILOT_SCORE, WORST_PILOT_SCORE))
+        if rough > spread:
+            pilot = max(pilot, min(base // 3, rough), min(most // 2, least))
+            base = min(most, max(base, 2 * pilot + values))
+        parts = ask_pilot(self.oracle, self.head, max(1, pilot - already), self.noise, self.norm, self.copies, self.rng)
+        self.asked += parts
+        probes = joined(self.asked)
+        if least > max(spread, most // 2):
+            self.refuse_blind(probes)
+        head = started(self.head, probes, self.noise)
+        if is_loud(self.head, probes, self.noise):  # a linear fit knows the size of W
+            at_rest = replace(head, W=np.zeros_like(head.W), c=np.zeros_like(head.c))
+            self.ridge = likely_ridge(head, standard_errors(at_rest, probes), self.noise, self.norm, 0.0)
+        return fit(head, probes, ridge=self.ridge), len(parts) > 2, base
 
     def rescued(self, head: Head, total: int) -> Head:
         """Where the fit got lost among steep scores and queries are left: one from short tokens, whose scores are small."""

@@ -52,7 +52,7 @@ class Limiter:
             return 0.0
 
 
-class HostedTarget(MLModel):  # type: ignore[misc]
+class HostedTarget(MLModel):  # type: ignore[misc]  # mlserver carries no types
     """Answers inference requests from the oracle registered under the model's name."""
 
     async def load(self) -> bool:

@@ -176,8 +176,9 @@ def _plenty(examples: Examples, learn: NDArray[np.bool_], rng: np.random.Generat
 
 def digits_hit(examples: Examples) -> float:
     """Relative training error that the digits of the answers alone explain."""
-    spread = examples.floor.of(np.abs(examples.answers[examples.counts])) / np.sqrt(3.0)  # type: ignore[arg-type]
-    slack = 8.0 if examples.floor.kind == "float32" else 2.0  # a layer that computes in float32 is off by several roundings
+    floor = examples.floor
+    spread = (floor.absolute + floor.relative * np.abs(examples.answers[examples.counts])) / np.sqrt(3.0)
+    slack = 8.0 if floor.kind == "float32" else 2.0  # a layer that computes in float32 is off by several roundings
     return min(slack * float(np.sqrt(np.mean(spread**2))) / examples.rms, 0.05)
 
 

@@ -38,7 +38,7 @@ ALMOST = 1e-3  # a model that misses by less is one of heads almost alike, read 
 class VectorHeadsLearner:
     """Recover all heads of an attention layer with vector answers, ``heads <= min(width, outputs)``.
 
-    Price for last-position answers, with ``g`` keys per question (``group_size``), ``k = rank + 2`` and ``rows`` about 1.25 rank:
+    Price for last-position answers, with ``g`` keys per question (``group_size``), ``k`` and ``rows`` about 1.25 rank:
     ``width + 2`` one-token answers, about 32 saturated pairs (ten a head beyond 20 heads), ``9 + min(width, 5 * heads + 4)`` for
     scales, about ``heads * (1.25 * rank + 6)`` switched answers (``heads * width`` and a few at full rank),
     ``k * ceil(width / g) + (width - k) * ceil(rows / g)`` for scores (``width * ceil(width / g)`` at full rank), and
@@ -269,7 +269,8 @@ def price(
         slices = min(width, slices + step)
     scales = 9 + (8 if biases else 0) + min(width, 5 * heads + 4)
     groups = -(-width // size)
-    columns = width if rank is None or rank + 2 + 1.3 * rank >= width else rank + 2
+    shown_by = width if rank is None else max(rank + 2, 5 * rank // 4)
+    columns = width if rank is None or shown_by + 1.3 * rank >= width else shown_by
     rows = 0
     if rank is not None and columns < width:
         rows = min(width, -(-max(rank + 2, 5 * rank // 4) // size) * size)

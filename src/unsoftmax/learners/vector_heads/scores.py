@@ -161,7 +161,7 @@ def read_matrices(
 ) -> ScoreMatrices:
     """Read W and c: columns ``W_h x + c_h`` until their rank is known, then only as many rows as that rank needs.
 
-    Price: ``k * ceil(width / g) + (width - k) * ceil(rows / g)`` with ``k`` about rank + 2 and ``rows`` about 1.25 rank
+    Price: ``k * ceil(width / g) + (width - k) * ceil(rows / g)`` with ``k`` and ``rows`` about 1.25 rank
     (``k = width`` at full rank), and ``ceil(width / g)`` more with c.
 
     Args:
@@ -271,8 +271,8 @@ def strongest_length(
 
 
 def columns_for(rank: int, answers: Answers) -> int:
-    """Columns that show a rank; twice as many where answers are coarse, so that the range is well determined."""
-    return max(rank + 2, 2 * rank if answers.coarse else 0)
+    """Columns that show a rank and give its range: barely more than the rank would be badly conditioned."""
+    return max(rank + 2, 2 * rank if answers.coarse else 5 * rank // 4)
 
 
 def longest_step(answers: Answers, offset: float | None) -> float:

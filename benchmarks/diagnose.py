@@ -48,6 +48,10 @@ class Tally:
     wrong: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
     misses: list[str] = field(default_factory=list)
+    bills: int = 0
+    wrong_bills: int = 0
+    shares: list[float] = field(default_factory=list)
+    unbilled: list[str] = field(default_factory=list)
 
 
 def main() -> int:
@@ -116,7 +120,7 @@ def confusion(which: str, answers: str, options: argparse.Namespace) -> int:
             if options.recover and not shown.inside:
                 recovered += succeeds(show(which, name, seed, answers), seed, options.recover, part)
             if options.bill and fits and shown.inside:
-                compare_bill(shown, seed, result)
+                compare_bill(shown, seed, result, part)
         words = ", ".join(f"{verdict} {n}" for verdict, n in verdicts.most_common())
         heads = f"{heads_right}/{heads_known}" if heads_known else ""
         seconds = np.mean(part.seconds[started:] or [0.0])
@@ -129,6 +133,11 @@ def confusion(which: str, answers: str, options: argparse.Namespace) -> int:
             print(f"crashes {part.crashes}, over 200 + 4d {part.dear}, CPU median {np.median(part.seconds):.2f} s, ", end="")
             print(f"95% {np.quantile(part.seconds, 0.95):.2f} s, largest {max(part.seconds):.2f} s; ", end="")
             print(f"{part.statements} statements, wrong: {dict(part.wrong) or 'none'}")
+            if part.bills:
+                print(f"bills: {part.bills - part.wrong_bills}/{part.bills} hold; asked over the most told: ", end="")
+                print(f"median {np.median(part.shares):.2f}, {min(part.shares):.2f} to {max(part.shares):.2f}")
+            if part.unbilled:
+                print("no bill or no success: " + "; ".join(part.unbilled))
             print("".join(f"\n- {miss}" for miss in part.misses))
     if options.recover:
         print(f"recover with a budget of {options.recover}: {recovered} successes on outsiders (must be 0)")
@@ -167,14 +176,19 @@ def succeeds(shown: Any, seed: int, budget: int, part: Tally) -> bool:
     return bool(recovery.status.success)
 
 
-def compare_bill(shown: Any, seed: int, result: Diagnosis) -> None:
-    """Print what recovery really asked beside what the bill says."""
+def compare_bill(shown: Any, seed: int, result: Diagnosis, part: Tally) -> None:
+    """Recover, and count whether the bill holds all that was asked; None says nothing and is not counted."""
     assert result.bill is not None
     recovery = us.recover(shown.target, width=shown.width, seed=seed, on_failure="return", budget=60_000)
-    low, high = result.bill.low, result.bill.high
-    fits = low is None or high is None or low <= recovery.queries <= high
-    asked = f"asked {recovery.queries}, {recovery.status.name}"
-    print(f"  bill {shown.name}, d {shown.width}: {low} to {high}, {asked} {'' if fits else 'OFF'}")
+    low, high, asked = result.bill.low, result.bill.high, recovery.facts["queries"]["total"]
+    if low is None or high is None or not recovery.status.success:
+        part.unbilled.append(f"{shown.name}, d {shown.width}: {asked} {recovery.status.name}")
+        return
+    part.bills += 1
+    part.shares.append(asked / high)
+    if not low <= asked <= high:
+        part.wrong_bills += 1
+        part.misses.append(f"bill of {shown.name}, seed {seed}, d {shown.width}: {low} to {high}, but {asked} were asked")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from unsoftmax.checks.diagnosis import Diagnosis, diagnose_oracle
+from unsoftmax.checks.diagnosis import Bill, Diagnosis, diagnose_oracle
 from unsoftmax.oracles.adapt import as_oracle
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.planning import CHECK, plan_attention
+
+SOME = 16  # questions more or less than planned, as the answers demand
 
 
 def diagnose(target: Any, *, width: int | None = None, max_norm: float | None = None, seed: int = 0) -> Diagnosis:
@@ -24,4 +29,20 @@ def diagnose(target: Any, *, width: int | None = None, max_norm: float | None = 
     >>> us.diagnose(head).family
     'attention'
     """
-    return diagnose_oracle(as_oracle(target, width), rng=np.random.default_rng(seed), max_norm=max_norm)
+    return diagnosed(as_oracle(target, width), max_norm=max_norm, seed=seed)
+
+
+def diagnosed(oracle: Oracle, *, max_norm: float | None, seed: int) -> Diagnosis:
+    """As ``diagnose``, for a target that is open already; heads are billed as ``unsoftmax plan`` does it."""
+    told = diagnose_oracle(oracle, rng=np.random.default_rng(seed), max_norm=max_norm)
+    if told.family != "attention" or told.bill is None:
+        return told
+    d, outputs = oracle.width, told.outputs or 1
+    several = told.heads != 1
+    most = plan_attention(d, outputs=outputs, heads=told.heads).queries_max + 2 * d * bool(told.bias)
+    most += SOME + several * most // 10
+    least = plan_attention(d, outputs=outputs, heads=told.heads, rank=None if several else 0).queries - SOME // 2
+    least -= several * least // 10
+    if told.answers == "all positions":  # each sequence then counts for as many as it has tokens
+        least = SOME + sum(queries for _, queries, _ in CHECK)
+    return replace(told, bill=Bill(least, max(least, most), told.bill.formula))

@@ -101,3 +101,13 @@ def test_no_token_is_longer_than_allowed(seed, width, limit):
 def test_half_precision_targets_are_not_driven_into_overflow():
     for seed in range(20):
         assert calibrate(LowPrecision(drawn_head(seed, 16), "float16"), rng=np.random.default_rng(seed)).kind == "float16"
+
+
+def test_decimals_are_seen_where_most_answers_happen_to_end_in_zeros():
+    v = np.array([0.361, 0.033, 0.2, 0.1])  # single entries on three decimals: so are the sums of their eighths, but for a few
+
+    def answer(X):
+        return np.round(np.round(X[:, -1] @ v, 1) + np.where(np.abs(X[:, -1]).max(axis=1) < 0.3, 0.0123, 0.0), 4)
+
+    floor = calibrate(CallableOracle(answer, 4), rng=np.random.default_rng(0), max_norm=2.0)
+    assert floor.kind != "exact"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.strategies import seeds
 from tests.zoo import INSIDE, OUTSIDE, exhibit
 
+import unsoftmax as us
 from unsoftmax.checks.diagnosis import bill, diagnose_oracle
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Attention
@@ -171,12 +172,35 @@ def test_misuse_is_a_value_error():
 
 
 def test_bills_follow_the_counting_formulas():
-    assert bill("attention", 16, 1, None).high == 16 * 17 + 16
-    assert bill("attention", 16, 1, 4).high == 16 + 16 * 4 + 16
+    assert bill("attention", 16, 1, None).high == 16 + 18 * 16 + 220
+    assert bill("attention", 16, 1, 4).high == 16 + 18 * 4 + 220
     low, high = bill("attention", 8, 3, None).low, bill("attention", 8, 3, None).high
     assert low == 3 * (64 + 16) + 1
     assert high >= 2 * low
     assert bill("transformer", 8, 1, None).low is None
+
+
+@pytest.mark.parametrize(("bias", "outputs"), [(False, None), (True, None), (True, 3)])
+def test_the_bill_holds_what_recovery_asks(bias, outputs):
+    head = one_head(7, 3, bias, outputs)
+    told = us.diagnose(head, width=7).bill
+    assert told.low <= us.recover(head, width=7).facts["queries"]["total"] <= told.high
+
+
+@pytest.mark.parametrize("activation", [np.tanh, lambda z: np.maximum(z, 0)])
+@pytest.mark.parametrize("width", [2, 3])
+def test_networks_of_small_width_are_told_within_the_budget(width, activation):
+    rng = np.random.default_rng(width)
+    W, A, r = rng.normal(size=(width, width)), rng.normal(size=(8, width)), rng.normal(size=8)
+
+    def answer(X):
+        weights = np.exp((s := (X @ (W @ X[:, -1, :, None]))[..., 0]) - s.max(axis=1, keepdims=True))
+        mean = ((weights / weights.sum(axis=1, keepdims=True))[..., None] * X).sum(axis=1)
+        return activation(mean @ A.T + np.arange(8) / 4) @ r
+
+    told = [us.diagnose(answer, width=width, seed=seed) for seed in range(3)]
+    assert {t.family for t in told} == {"attention-behind-network" if activation is np.tanh else "transformer"}
+    assert all(t.queries <= 200 + 4 * width for t in told)
 
 
 @pytest.mark.parametrize("keep", [12, 64, 200])

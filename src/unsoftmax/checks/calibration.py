@@ -29,6 +29,7 @@ MODEST = 3  # of them are asked at once; the others would overflow a half-precis
 NULL_STEPS = 2.0**-8 * np.arange(-3, 3)
 CLIP_RATIO = 0.03  # how far the last two powers may miss their ratio of 8
 EXACT = 1e-13
+DYADIC = 24  # places of two that products of tokens and round weights have
 SMOOTH = 0.05  # residuals near a zero of the answers, against those far off: noise does not shrink, curvature does
 
 
@@ -221,22 +222,24 @@ def _rounded(asked: _Asked, dependent: bool) -> Calibration | None:
     k = max(decimals)
     # multiples of a power of two have few decimals as well; only a rounding step explains how far the answers miss a straight line
     coarse = asked.spread if asked.affine else 0.0
-    if (
-        k <= MOST_DECIMALS
-        and coarse <= 10.0**-k
-        and np.mean(np.array(decimals) == k) > SHARE_FULL
-        and not (k == 0 and len(forms) < 20)
-    ):
-        step = 10.0**-k
-        floor = Floor("rounded", absolute=step / 2, step=step, batch=dependent)
-        return Calibration(floor, decimals=k, batch_size=asked.batch_size, summary=f"answers are rounded to {k} decimals")
+    fits = k <= MOST_DECIMALS and coarse <= 10.0**-k
+    by_decimals = Calibration(
+        Floor("rounded", absolute=10.0**-k / 2, step=10.0**-k, batch=dependent),
+        decimals=k,
+        batch_size=asked.batch_size,
+        summary=f"answers are rounded to {k} decimals",
+    )
+    if fits and np.mean(np.array(decimals) == k) > SHARE_FULL and not (k == 0 and len(forms) < 20):
+        return by_decimals
     lengths = [digits for digits, _ in forms]
     n = max(lengths)
     few = n <= (MOST_DIGITS_FLOAT32 if single else MOST_DIGITS) and coarse <= 10.0 ** (1 - n) * float(np.abs(asked.combined).max())
     if few and np.mean(np.array(lengths) == n) > SHARE_FULL:
         floor = Floor("digits", relative=0.5 * 10.0 ** (1 - n), batch=dependent)
         return Calibration(floor, cast=True, digits=n, batch_size=asked.batch_size, summary=f"answers are rounded to {n} digits")
-    return None
+    # sums of two answers that happen to end in zeros end in zeros as well, but are no multiples of a power of two
+    places = np.ldexp(asked.all, DYADIC)
+    return by_decimals if fits and not single and np.mean(places != np.rint(places)) > SHARE_FULL else None
 
 
 def _decimals(values: Floats) -> list[int]:

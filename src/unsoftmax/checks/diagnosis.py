@@ -336,22 +336,19 @@ def _sentinels(case: Case) -> float:
 
 
 def bill(family: str, width: int, heads: int | None, outputs: int | None) -> Bill:
-    """What recovery would cost, from the counting formulas of the learners."""
+    """What recovery would ask, its check on fresh sequences included, from the counting formulas of the learners."""
     d, m = width, outputs or 1
+    parameters = (heads or 1) * (d * d + 2 * d) + 1
     if family == "attention" and heads == 1:
-        if m == 1:
-            return Bill(d + 2 * d - 1 + 16, d * d + d + 16, "d + r (2d - r) + about 16 for rank r, at most d^2 + d + 16")
-        return Bill(
-            d + 2 * -(-d // m) + 16, d + d * -(-d // m) + 16, "d + r ceil((2d - r) / m) + about 16 for rank r and m outputs"
-        )
+        few = "d + r (2d - r)" if m == 1 else f"d + r ceil((2d - r) / {m})"
+        return Bill(d + 180, d + (d + 2) * -(-d // m) + 220, f"{few} for rank r, and about 200 to begin and to check")
     if family == "attention":
-        H = heads or 1
-        parameters = H * (d * d + 2 * d) + 1
+        share = -(-parameters // m)
         return Bill(
-            -(-parameters // m), 3 * -(-parameters // m) + 64, "1 to 3 times the parameters H (d^2 + 2d) + 1, over m outputs"
+            share, 3 * share + 240, f"1 to 3 times the parameters H (d^2 + 2d) + 1, over {m} outputs, and about 200 to check"
         )
     if family == "attention-behind-network":
-        return Bill(4 * (d * d + d), 10 * (d * d + d) + 64, "4 to 10 for each of the d^2 + d numbers of W and c")
+        return Bill(4 * (d * d + d), 10 * (d * d + d) + 240, "4 to 10 for each of the d^2 + d numbers of W and c")
     if family == "transformer":
         return Bill(None, None, "about 1.6 (2 with residual) times d^2 + n (d + 2) + 1 for n hidden units")
     return Bill(None, None, "about 1.5 times n (d + 2) + 1 for n hidden units")

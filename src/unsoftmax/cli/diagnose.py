@@ -27,9 +27,7 @@ def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, 
 
     Exit code 0 if it is inside a family that can be recovered, 1 if not, 5 if it changed while it was asked.
     """
-    import numpy as np
-
-    from unsoftmax.checks.diagnosis import diagnose_oracle
+    from unsoftmax.diagnosing import diagnosed
     from unsoftmax.report import save
     from unsoftmax.report.common import command_line, to_json
     from unsoftmax.report.diagnosis import diagnosis_record, diagnosis_report
@@ -37,7 +35,7 @@ def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, 
     if out is not None:
         make_folder(out)
     oracle = open_target(target, width)
-    result = diagnose_oracle(oracle, rng=np.random.default_rng(seed), max_norm=max_norm)
+    result = diagnosed(oracle, max_norm=max_norm, seed=seed)
     record = diagnosis_record(result, target=target, width=oracle.width, seed=seed, command=command_line())
     if out is not None:
         save(out, "diagnosis.json", record, diagnosis_report(record))

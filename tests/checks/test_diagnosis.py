@@ -244,3 +244,20 @@ def test_large_float32_answers_are_not_called_rounded():
     head = one_head()
     assert diagnosed(lambda X: (1e4 * head(X)).astype(np.float32), 6).floor.kind == "float32"
     assert diagnosed(lambda X: 1e6 * head(X), 6).floor.kind == "exact"
+
+
+@pytest.mark.parametrize("factor", [1e300, 1e-300])
+def test_answers_whose_squares_are_no_numbers_are_diagnosed_all_the_same(factor):
+    head = one_head()
+    assert us.diagnose(lambda X: factor * head(X), width=6).family == "attention"
+
+
+def test_a_target_of_at_most_three_tokens_is_named_so():
+    head = one_head()
+
+    def answer(X):
+        if X.shape[1] > 3:
+            raise ValueError("too long")
+        return head(X)
+
+    assert us.diagnose(answer, width=6).family == "outside: inconclusive (length)"

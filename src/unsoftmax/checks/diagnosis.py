@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -122,10 +122,17 @@ def diagnose_oracle(oracle: Oracle, *, rng: np.random.Generator, max_norm: float
         constant=found.constant,
         bias=found.bias,
         residual=found.residual if inside else None,
-        floor=case.floor,
+        floor=_in_units(case.floor, case.unit),
         scale=found.scale,
         bill=bill(family, case.width, found.heads, case.outputs) if inside else None,
     )
+
+
+def _in_units(floor: Floor, unit: float) -> Floor:
+    """The floor in the target's own units."""
+    if unit == 1.0:
+        return floor
+    return replace(floor, absolute=floor.absolute / unit, step=None if floor.step is None else floor.step / unit)
 
 
 def _decide(case: Case, found: _Findings) -> tuple[str, str]:
@@ -207,7 +214,7 @@ def _extras(case: Case, found: _Findings, scale: float) -> None:
         X = case.cap(scale, 1.5) * case.draw(2, 3)
         X[1, :2] = X[0, :2]
         case.asked += 2
-        everywhere = case.oracle(X)
+        everywhere = case.oracle(X) * case.unit
         gap = float(np.abs(everywhere[0, :2] - everywhere[1, :2]).max()) / case.tolerance(everywhere)
         found.causal = gap <= 1
         case.record("causal", gap, 1.0, found.causal, f"Earlier positions {'ignore' if found.causal else 'see'} later tokens.")
@@ -229,6 +236,8 @@ def _attention(case: Case, found: _Findings, point: Pilot) -> tuple[str, str]:
     if heads.heads is not None and not heads.residual:
         found.heads = heads.heads
         return "attention", f"{heads.heads} softmax heads: they explain all answers along a line and foretell others."
+    if outcome.passed is None and case.coarse and not heads.residual:
+        raise inconclusive("power", f"Neither proved nor excluded: {outcome.why}, and no small number of heads fits.")
     raise name_affine(case, point.scale, residual=heads.residual)
 
 

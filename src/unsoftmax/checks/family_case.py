@@ -12,6 +12,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor
 
+HUGE = 1e100  # beyond this, answers are rescaled
 SAFETY = 50.0  # a test fails beyond this many floors: the floor was measured at two places only, others are up to ten times coarser
 
 
@@ -55,6 +56,7 @@ class Case:
         everywhere: the target answers at every position; the last answer is used.
         longest: longest sequence that the target takes, as far as tried.
         recent: the latest answers, for their size.
+        unit: what answers are multiplied by, a power of two, where they are so large or small that their squares are no numbers.
         reach: largest token scale (root mean square entry) to use; shrinks when the target overflows.
     """
 
@@ -71,6 +73,7 @@ class Case:
         self.everywhere = False
         self.outputs: int | None = None
         self.longest = 256
+        self.unit = 1.0
         self.reach = math.inf if max_norm is None else max_norm / (math.sqrt(self.width) + 3)
         self.recent: tuple[Floats, ...] = ()
         self.sentinels: list[tuple[Floats, Floats]] = []
@@ -99,8 +102,16 @@ class Case:
         self.recent = (answers,)
         return answers
 
+    def measure(self, answers: Floats) -> Floats:
+        """Choose ``unit`` by the first answers; returns them in it."""
+        size = float(np.abs(answers).max())
+        if size > HUGE or 0 < size < 1 / HUGE:
+            self.unit = 2.0 ** -math.frexp(size)[1] if size > HUGE else 2.0 ** min(1000, -math.frexp(size)[1])
+        return answers * self.unit
+
     def last(self, answers: Floats, length: int) -> Floats:
         """The answers at the last position, as ``(batch, outputs)``."""
+        answers = answers * self.unit
         if answers.ndim == 3:
             return answers[:, -1]
         if answers.ndim == 1:

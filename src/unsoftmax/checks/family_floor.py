@@ -69,12 +69,18 @@ def _shapes(case: Case) -> Floats:
         single = case.oracle(tokens[:, :1].copy())
     except TargetError as error:
         raise _other_length(case, scale, error) from error
+    single = case.measure(single)
     answers = [single[:, -1] if single.ndim == 3 else single.reshape(2, -1)]
     try:
         four = case.oracle(tokens[:1].copy())
         three = case.oracle(tokens[:1, :3].copy())
     except TargetError:
         case.asked += 1
+        for length in (3, 2):
+            if case.attempt(tokens[:1, :length]) is not None:
+                raise inconclusive(
+                    "length", f"The target takes {length} tokens but no more; longer sequences are needed."
+                ) from None
         case.longest = 1
         case.everywhere = False
         case.outputs = None if single.ndim == 1 else answers[0].shape[1]

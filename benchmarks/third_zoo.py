@@ -111,7 +111,8 @@ def public_model(D: Dice) -> Any:
 
     d = D.d
     W = D.rng.normal(size=(d, d)) * D.gain / d
-    return us.Attention.single(W=W, v=D.rng.normal(size=d), c=D.rng.normal(size=d) if D.coin() else None), 1
+    model = us.Attention.single(W=W, v=D.rng.normal(size=d), c=D.rng.normal(size=d) if D.coin() else None)
+    return model if D.dtype == torch.float64 else (lambda X: model(X).astype(np.float32)), 1
 
 
 def every_position(D: Dice) -> Any:

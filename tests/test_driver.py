@@ -270,3 +270,28 @@ def test_every_refusal_carries_its_recovery():
         us.recover(OUTSIDE["soft-cap"], width=D, family="attention")
     assert caught.value.recovery.status is us.Status.NOT_IN_FAMILY
     assert DriftingError.status_name in us.Status.__members__
+
+
+def test_a_constant_does_not_pass_a_wrong_head_for_a_right_one():
+    rng = np.random.default_rng([102125, 15])  # one head fits the first questions, and tokens of its size get the constant alone
+    W, V, c = rng.normal(size=(4, 2, 2)) / np.sqrt(2), rng.normal(size=(4, 2)), rng.normal(size=(4, 2))
+    layer = us.Attention(W, V, c, rng.normal())
+    found = us.recover(layer, seed=15)
+    assert us.distance(found.model, layer) < 1e-9
+
+
+def test_a_head_that_drowns_in_a_constant_is_refused_for_that_reason():
+    rng = np.random.default_rng(31777 + 31)
+    head = us.Attention.single(rng.normal(size=(4, 4)), 0.01 * rng.normal(size=4), c=3 * rng.normal(size=4), b=1e6)
+    found = us.recover(head, on_failure="return")
+    assert found.status is us.Status.TOO_NOISY
+    assert "rounding hides the head" in found.message
+
+
+def test_a_score_matrix_too_small_to_show_has_error_bars():
+    rng = np.random.default_rng(5)
+    head = us.Attention.single(1e-13 * rng.normal(size=(4, 4)), rng.normal(size=4), c=3 * rng.normal(size=4))
+    found = us.recover(head)
+    assert not found.model.W.any()
+    assert np.abs(head.W).max() <= found.bounds.W.max() < 1e-9
+    assert "does not show" in found.facts["notes"][0]

@@ -27,6 +27,7 @@ CHECK_SHARE = 0.02
 ALMOST_ALIKE = 1e-3  # a misfit of merged heads below this tells heads almost alike, not a target of another kind
 WIDE = 96  # layers wider than this are asked at several token lengths whether one head can be
 PLAINLY, ROUGHLY = 1e-9, 2.0**13  # distance from the line that no rounding explains: of the line, and of the rounding
+ROUNDED = 64.0  # units of the floor, of answers themselves, that no model explains
 COARSELY = 2.0**11  # misfit of one right head on a few float32 answers, in units of the floor
 NEARLY = 2.0**24  # what a fit of heads may miss by, in units of what rounding explains; other targets miss by 1e10 or so
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
@@ -216,14 +217,17 @@ def _plainly_several(oracle: Oracle, options: Options, found: Found) -> bool:
 def _explains(oracle: Oracle, model: Model, options: Options, found: Found, rng: np.random.Generator) -> bool:
     """Whether one head also explains two sequences of four tokens, which several heads that pass for one do not. 2 queries."""
     floor, look = found.floor, found.look
-    coarse = floor.kind == "float32" and look is not None and look.outputs > 1  # several heads can still be read then
+    assert look is not None
+    coarse = floor.kind == "float32" and look.outputs > 1  # several heads can still be read then
     if not (floor.kind == "exact" or coarse) or options.rank is not None:
         return True  # left to the held-out check
     phase(oracle, "one head?")
     (batch,) = fresh_sequences(model, rng, per_length=2, lengths=(4,), max_norm=options.max_norm)
     told = LastPosition(oracle)(batch)
     predict = predictor(model, getattr(oracle, "like", None))
-    if not np.abs(predict(batch) - told).max() <= (COARSELY * floor.relative if coarse else 1e-8) * np.abs(told).max():
+    size = np.abs(told - look.zero_answer.reshape(-1)).max()  # without the constant, which every model gets right
+    rounding = ROUNDED * floor.relative * np.abs(told).max()
+    if not np.abs(predict(batch) - told).max() <= max((COARSELY * floor.relative if coarse else 1e-8) * size, rounding):
         return False
     if not coarse:
         found.predict = predict

@@ -16,6 +16,7 @@ from unsoftmax.results import Check, Floor, Learned
 
 EXACT_TOLERANCE = 1e-8  # relative error on fresh sequences up to which float64 answers count as matched
 COARSE_FACTOR = 2048.0  # the same in units of the answers' own relative precision, for coarser answers
+CONSTANT_FACTOR = 2.0**-38  # misfit of one head that the rounding of a large constant explains, relative to the largest answer
 NOISE_FACTOR = {"noisy": 8.0}  # noise that the largest of some hundred answers may carry, in standard deviations
 BOUNDED_FACTOR = 2.0  # the same for errors that are bounded, as those of rounding are
 MORE_THAN_ROUNDING = 0.31  # of the step: rounding alone errs by 0.29 (rms)
@@ -94,6 +95,7 @@ class Proof:
             self.noise = BOUNDED_FACTOR * self.found.floor.relative * largest
         allowed = self.tolerance * spread + self.noise
         if not check.max_abs_error <= allowed:
+            self._refuse_constant(learned, check, batches)
             raise self._mismatch(learned, check, allowed / spread)
         if self.noise > HALF * spread:
             raise TooNoisyError(
@@ -104,6 +106,26 @@ class Proof:
         self._explain(learned, check)
         self._certify(learned, check)
         return check
+
+    def _refuse_constant(self, learned: Learned, check: Check, batches: list[Floats]) -> None:
+        """One head beside a constant so large that its rounding explains the misfit: what is known is not known well enough."""
+        if (
+            self.found.floor.kind != "exact"
+            or not isinstance(learned.model, Attention)
+            or learned.model.heads > 1
+            or not self._predict
+        ):
+            return
+        largest = max(float(np.abs(self._predict(batch)).max()) for batch in batches)
+        if check.max_abs_error <= CONSTANT_FACTOR * largest:
+            spread = check.max_abs_error / check.relative_error
+            raise TooNoisyError(
+                f"Answers of about {largest:.3g} vary by {spread:.2g} only, so that their rounding hides the head: fresh sequences "
+                f"agree to {check.relative_error:.1g} of that, where {self.tolerance:.0e} is wanted. Take the constant off the "
+                "answers inside the target, where they are still precise.",
+                model=learned.model,
+                evidence={"relative_error": check.relative_error, "constant": largest},
+            )
 
     def _mismatch(self, learned: Learned, check: Check, allowed: float) -> RefusalError:
         """Why a model fails on fresh sequences that fits all answers before."""

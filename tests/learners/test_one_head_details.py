@@ -43,10 +43,10 @@ def test_every_block_has_error_bars_of_its_shape_that_hold_the_truth(width, seed
             assert np.mean(np.abs(got - true) <= bars) > 0.8
 
 
-def test_scores_that_are_zero_are_known_exactly():
+def test_scores_that_are_zero_are_known_to_be_tiny_at_most():
     found, _ = run(Attention.single(np.zeros((4, 4)), np.arange(1.0, 5.0)))
     assert not found.model.W.any()
-    assert not found.bounds.W.any()
+    assert 0.0 < found.bounds.W.max() < 1e-40
 
 
 @pytest.mark.parametrize("size", [1e-9, 1e-5, 1.0, 1e3, 1e6])

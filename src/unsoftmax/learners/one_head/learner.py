@@ -77,12 +77,12 @@ class OneHeadLearner:
             template = ScoreReader(last, values, key_size, 1.0, c)
             if everywhere and free:
                 template = PositionReader(oracle, values, key_size, 1.0, c, causal=causal)
-            reader = self._scale(template, free, rng)
+            reader, unseen = self._scale(template, free, rng)
             like = getattr(oracle, "like", None)
             if reader is not None and like is not None and zero.ndim < 3 and values.usable == 1:
                 reader = reader.moved(like)
             told = d if everywhere and free else self.rank
-            W, rank, noise = (np.zeros((d, d)), 0, 0.0) if reader is None else read_score_matrix(reader, self.floor, told, rng)
+            W, rank, noise = (np.zeros((d, d)), 0, unseen) if reader is None else read_score_matrix(reader, self.floor, told, rng)
         W.setflags(write=False)  # no copy of it is needed
         if not all_finite(W):
             raise NotInFamilyError(
@@ -99,11 +99,12 @@ class OneHeadLearner:
         return Learned(
             model=model,
             ambiguity=AMBIGUITY,
-            bounds=self._bounds(model, noise, rank),
+            bounds=self._bounds(model, noise, rank, values.blur(key_size)),
+            notes=() if rank else (f"W does not show in the answers; entries below about {noise:.1g} would not.",),
             evidence={"rank": rank, "causal": causal},
         )
 
-    def _bounds(self, model: Attention, noise: float, rank: int) -> Bounds:
+    def _bounds(self, model: Attention, noise: float, rank: int, blur: float) -> Bounds:
         """Error bars from the errors of the answers; in low rank they pass through a basis that has errors itself."""
         precision = 4 * self.floor.relative
         assert model.V is not None
@@ -111,7 +112,7 @@ class OneHeadLearner:
             kind="estimated",
             W=np.broadcast_to(2 * noise * (1.0 if rank in (0, model.width) else LOW_RANK_GROWTH), model.W.shape),
             V=np.full(model.V.shape, precision * float(np.abs(model.V).max())),
-            c=np.full(model.c.shape, 16 * precision * float(np.abs(model.c).max())),
+            c=np.full(model.c.shape, 16 * blur * precision * float(np.abs(model.c).max())),
             b=np.full(model.b.shape, precision * float(np.abs(model.b).max())),
         )
 
@@ -196,8 +197,11 @@ class OneHeadLearner:
         zeros = np.zeros((d, 1))
         return reader.frame(rotation).refined(zeros, read / size, zeros)[:, 0], min(size * SCORE / rms, self._longest_key())
 
-    def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> ScoreReader | None:
-        """A reader whose scores are of size ``SCORE``, or None if W is zero; then a test that one softmax answers."""
+    def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> tuple[ScoreReader | None, float]:
+        """A reader whose scores are of size ``SCORE``, then a test that one softmax answers; or None if W is zero.
+
+        The number beside it is the size of a product that would not show.
+        """
         phase(template.oracle, "scale")
         d = len(template.c)
         reader = self._at_gain(template, SCORE * np.sqrt(d), free)
@@ -217,11 +221,11 @@ class OneHeadLearner:
                 break
             if louder.gain <= reader.gain:
                 if size <= noise:
-                    return None
+                    return None, noise / reader.gain
                 break
             reader = louder
         self._one_softmax(reader, rng)
-        return reader
+        return reader, 0.0
 
     def _at_gain(self, template: ScoreReader, gain: float, free: bool) -> ScoreReader:
         """The reader whose keys and tokens multiply to ``gain``, or as near as the limits allow."""

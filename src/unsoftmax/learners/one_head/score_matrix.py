@@ -94,7 +94,7 @@ class _Table:
         self.reader = _resized(reader, self.products[here])
         if self.reader.gain > FAINTLY * reader.gain:  # they were all but lost in the rounding
             self.products[here], self.ratios[here] = self.reader.products(keys[: self.keys], tokens[: self.tokens])
-        self._precision = NOISE * floor.relative
+        self._precision = NOISE * floor.relative * reader.values.blur(reader.key_size)
         self.noise = self._precision / min(self.reader.gain, max(reader.gain, self.reader.gain / FAINTLY))
 
     def extend(self, keys: int, tokens: int) -> None:

@@ -55,6 +55,12 @@ class Values:
         """How many keys one answer can tell apart."""
         return int(self.worth.shape[1])
 
+    def blur(self, key_size: float) -> float:
+        """How many times worse scores are read for the constant that answers carry beside the values of keys of this size."""
+        xp = array_namespace(self.worth)
+        worth = key_size * float(xp.linalg.vector_norm(self.worth[:, -1])) / float(np.sqrt(len(self.worth)))
+        return 1.0 + float(xp.max(xp.abs(self.b))) / worth
+
     def moved(self, like: Floats) -> Values:
         """The same as arrays of the kind of ``like``, on its device."""
         return Values(*(alike(getattr(self, field.name), like) for field in fields(self)))

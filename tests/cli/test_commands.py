@@ -132,10 +132,12 @@ def test_every_outcome_has_its_exit_code_and_one_verdict(name, settings, code, s
 def test_python_targets_that_cannot_be_used(tmp_path, capsys):
     (tmp_path / "t.py").write_text(TARGETS)
     (tmp_path / "broken.py").write_text("this is not python")
+    (tmp_path / "ending.py").write_text("raise SystemExit(3)")
     for text, said in [
         ("t.py:absent", "has no 'absent'"),
         ("t.py", "names a file"),
         ("broken.py:f", "cannot be loaded"),
+        ("ending.py:f", "cannot be loaded: SystemExit"),
         ("t.py:not_callable", "cannot be called"),
     ]:
         code, _, err = call(capsys, "recover", f"{tmp_path}/{text}", "--width", 5)

@@ -26,6 +26,7 @@ ASK = np.ones((4, 2, 3))
         (lambda X: ["a"] * len(X), "no array of real numbers"),
         (lambda X: np.zeros(len(X), dtype=complex), "no array of real numbers"),
         (lambda X: 1 / 0, "raised ZeroDivisionError"),
+        (lambda X: sys.exit(3), "raised SystemExit"),
     ],
 )
 def test_nonsense_answers_say_what_came_and_what_to_do(target, words):

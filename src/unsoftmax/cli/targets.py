@@ -130,7 +130,7 @@ def _named_module(path: Path, name: str, text: str) -> ModuleType:
         raise click.UsageError(f"{text!r} names a file but nothing in it. Write {path}:NAME with the callable's or module's name.")
     try:
         module = _load_module(path)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise click.UsageError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")][:8]

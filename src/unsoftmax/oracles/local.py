@@ -44,7 +44,7 @@ class CallableOracle:
             raw = self._ask(sequences)
         except RefusalError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a target that ends the program fails
             raise TargetError(
                 f"The target raised {type(error).__name__} on sequences of shape {sequences.shape}: {error}. "
                 "Check that it takes arrays (batch, length, width) of this width; nothing that it answered before is lost."

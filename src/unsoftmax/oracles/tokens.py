@@ -76,7 +76,7 @@ class Tokens:
             raw = self.target(ids)
         except RefusalError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a target that ends the program fails
             raise TargetError(
                 f"The target raised {type(error).__name__} on token ids of shape {ids.shape}: {error}. "
                 "Check that it takes integer arrays (batch, length); nothing that it answered before is lost."

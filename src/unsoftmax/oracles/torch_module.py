@@ -107,7 +107,7 @@ class TorchOracle:
                 raw = answer if there else answer.to("cpu").numpy()
         except RefusalError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a target that ends the program fails
             raise TargetError(
                 f"The module raised {type(error).__name__} on sequences of shape {sequences.shape}: {error}. "
                 "Check that it takes tensors (batch, length, width) of this width; nothing that it answered before is lost."

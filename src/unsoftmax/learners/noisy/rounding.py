@@ -19,13 +19,13 @@ from unsoftmax.oracles.base import Oracle
 
 MAX_CENTRING = 200
 ROUND = 3  # rounds of questions per query and parameter: fewer waste cuts, more cost calls
-KEPT = 8  # tightest answers per parameter that are kept while cutting; the others lie far outside
+KEPT = 5  # tightest answers per parameter that are kept while cutting; the others lie far outside
 # half-width of a 95% interval in units of the root of the barrier's inverse Hessian; measured, see benchmarks/noise.py
 REACH = 2.4
 FINEST = 2.0**-44  # the region cannot shrink below the rounding of the answers themselves, relative to the largest
 MAX_SHORTER = 40
-STEPS_INSIDE = 3  # further steps once inside, away from the walls, where the barrier is too steep for float64
-CENTRED = 1e-3  # squared Newton decrement
+STEPS_INSIDE = 2  # further steps once inside, away from the walls, where the barrier is too steep for float64
+CENTRED = 0.1  # squared Newton decrement
 MAX_TURNS = 12
 LARGEST_TURN = 0.5  # radians; further away the edge would be another one
 

@@ -142,3 +142,11 @@ def test_rounded_answers_are_outweighed_by_long_tokens(seed):
     oracle = CallableOracle(lambda X: np.round(target(X), 8), width=6)
     learner = TransformerLearner(floor=Floor(kind="rounded", absolute=0.5e-8, step=1e-8), max_norm=1000.0)
     assert error(learner.run(oracle, rng=np.random.default_rng(seed)), target) < 1e-6
+
+
+def test_attention_that_looks_at_nothing_has_no_scores():
+    rng = np.random.default_rng(4)
+    network = FFN([rng.normal(size=(7, 5)), rng.normal(size=(1, 7))], [rng.normal(size=7), rng.normal(size=1)])
+    found = TransformerLearner().run(CallableOracle(lambda X: network(X.mean(axis=1)), 5), rng=np.random.default_rng(0))
+    assert not found.model.attention.W.any()
+    assert found.evidence["rank"] == 0

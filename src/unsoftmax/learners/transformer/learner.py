@@ -22,6 +22,7 @@ from unsoftmax.results import Floor, Learned
 CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
 ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
+NO_WORSE = 2.0  # misfit without scores against that with them, up to which answers do not show that there are any
 NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
 
 COARSE = 2.0  # more answers for the fit where they are rounded, per entry of W
@@ -77,6 +78,10 @@ class TransformerLearner:
         if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
             bias = False
             fitted = JointFit(questions, sequences, left, bias, residual).run(replace(fitted, c=np.zeros(width)))
+        flat = replace(fitted, W=np.zeros((width, width)))
+        if _misfit(questions, sequences, flat) <= NO_WORSE * max(_misfit(questions, sequences, fitted), 1.0):
+            left = np.zeros((width, 0))
+            fitted = JointFit(questions, sequences, left, bias, residual).run(flat)
         phase(oracle, "check")
         deviation = self._ask_random(sequences, fitted, found, rng, CHECKS // 4, keep=False)
         transformer, notes = canonical_transformer(fitted, found, residual, bias)
@@ -196,6 +201,12 @@ class TransformerLearner:
             X[:, :-1] *= stretch
             X[:, -1] /= stretch
             sequences.ask(sequences.shorten(X))
+
+
+def _misfit(questions: Questions, sequences: Sequences, model: Mixture) -> float:
+    """Root mean square of what a model leaves of the answers to sequences, in units of their rounding."""
+    gaps = [(y - model(X)) / questions.noise(model.parts(X)[2])[:, None] for X, y in sequences.kept]
+    return float(np.sqrt(np.mean(np.concatenate([gap.ravel() for gap in gaps]) ** 2)))
 
 
 def _added(queries: tuple[int, int], tokens: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -18,7 +18,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 
 MAX_CENTRING = 200
-ROUND = 3  # rounds of questions per query and parameter: fewer waste cuts, more cost calls
+ROUND = 2  # rounds of questions per query and parameter: fewer waste cuts, more cost calls
 KEPT = 5  # tightest answers per parameter that are kept while cutting; the others lie far outside
 # half-width of a 95% interval in units of the root of the barrier's inverse Hessian; measured, see benchmarks/noise.py
 REACH = 2.4

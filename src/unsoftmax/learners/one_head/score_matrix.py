@@ -23,7 +23,7 @@ PILOT = 8  # products or rows that are read ahead of the others, because the siz
 SIGNS = 8  # choices of signs for the keys that read rows
 WASTE = 0.02  # share of the bill that finding a low rank may cost
 WASTE_MORE = 6.0  # growth of that share up to full rank: few heads have a rank of half their width, and steps take time
-WASTED = 16  # queries that it may cost besides
+WASTED = 8  # queries that it may cost besides
 HASTE = 5.0  # growth of that share on a device, where a step takes as long as many thousand queries
 HASTED = 4096  # and queries that it may cost besides there, or 1/16 of all
 
@@ -31,7 +31,7 @@ HASTED = 4096  # and queries that it may cost besides there, or 1/16 of all
 def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: np.random.Generator) -> tuple[Floats, int, float]:
     """Read W ``(width, width)``, its rank and the error of one product.
 
-    Price: ``r * ceil(d/u) + (d - r) * ceil(r/u)`` queries with u usable outputs. A low rank that must be found adds 16 and 2% at
+    Price: ``r * ceil(d/u) + (d - r) * ceil(r/u)`` queries with u usable outputs. A low rank that must be found adds 8 and 2% at
     most, a rank of half the width up to 8%. On a device those are 4,096 or d^2/16, 10% and
     40%: steps take longer than queries there.
 

@@ -61,10 +61,24 @@ def test_coarse_answers_are_not_accused_and_other_weights_are_noticed_behind_the
     assert same.matches
     assert same.relative_deviation <= same.threshold
     assert same.floor.kind == kind
-    assert same.queries <= 182 + 64
+    assert same.queries <= 182 + 64 + 12
     other = us.verify(coarse, CHANGED)
     assert not other.matches
     assert other.relative_deviation > other.threshold
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_models_that_take_turns_are_not_taken_for_noise_around_one(seed):
+    rng = np.random.default_rng(seed)
+    one = us.Attention.single(rng.normal(size=(6, 6)) / 2, rng.normal(size=6))
+    other = us.Attention.single(-one.W[0], one.V[0])
+    calls = []
+
+    def turns(X):
+        calls.append(len(X))
+        return (one if len(calls) % 2 else other)(X)
+
+    assert not us.verify(turns, one, width=6).matches
 
 
 @given(model=transformer())

@@ -6,15 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.checks.number_format import (
-    MANTISSA,
-    MOST_DECIMALS,
-    MOST_DIGITS,
-    MOST_DIGITS_FLOAT32,
-    SHARE_FULL,
-    decimal_form,
-    to_bits,
-)
+from unsoftmax.checks.number_format import MANTISSA, MOST_DECIMALS, MOST_DIGITS, MOST_DIGITS_FLOAT32, decimal_form, to_bits
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor
@@ -28,6 +20,7 @@ POWERS = 2.0 ** np.array([-6, -3, 3, 6, 9, 12])
 MODEST = 3  # of them are asked at once; the others would overflow a half-precision target and are left out for one
 NULL_STEPS = 2.0**-8 * np.arange(-3, 3)
 CLIP_RATIO = 0.03  # how far the last two powers may miss their ratio of 8
+SHARE_FULL = 0.6  # answers that must use all decimals, or else the answers merely happen to be short
 EXACT = 1e-13
 DYADIC = 24  # places of two that products of tokens and round weights have
 SMOOTH = 0.05  # residuals near a zero of the answers, against those far off: noise does not shrink, curvature does

@@ -9,7 +9,6 @@ from unsoftmax.results import Floor
 
 MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24}
 MOST_DECIMALS, MOST_DIGITS, MOST_DIGITS_FLOAT32 = 11, 12, 6
-SHARE_FULL = 0.6  # answers that must use all decimals, or else the answers merely happen to be short
 FEW_DIGITS = 3  # whole numbers of half precision have more where its steps are of their size
 SUBNORMAL = 2.0**-25  # half a step of the smallest numbers in half precision
 MANY = 512  # numbers that show a format

@@ -19,7 +19,7 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for verification.json and the report.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def verify(target: str, weights: Path, width: int | None, max_norm: float | None, out: Path | None, as_json: bool) -> int:
-    """Tell whether TARGET runs exactly the WEIGHTS (a safetensors file); 182 to 246 queries. Exit code 1 if it does not."""
+    """Tell whether TARGET runs exactly the WEIGHTS (a safetensors file); 182 to 258 queries. Exit code 1 if it does not."""
     from unsoftmax.models import load
     from unsoftmax.report import save
     from unsoftmax.report.common import command_line, to_json

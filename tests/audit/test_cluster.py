@@ -53,28 +53,39 @@ def cluster(tmp_path_factory):
     """The address of a scheduler with two workers of one thread, and their processes."""
     places = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     note = tmp_path_factory.mktemp("dask") / "scheduler.json"
+    processes = []
 
     def start(*words):
-        command = [sys.executable, "-m", *words, "--scheduler-file", str(note), "--no-dashboard"]
-        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": places}, stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-m", *words, "--no-dashboard"]
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": places}, stderr=subprocess.DEVNULL)
+        processes.append(process)
+        return process
 
-    scheduler = start("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0")
-    workers = [start("distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny") for _ in range(2)]
     try:
-        wait_for(note.exists)
-        yield json.loads(note.read_text())["address"], workers
+        start("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(note))
+        wait_for(lambda: written(note))
+        address = written(note)["address"]
+        yield address, [start("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny") for _ in range(2)]
     finally:
-        for process in (*workers, scheduler):
+        for process in processes:
             process.kill()
             process.wait()
 
 
+def written(note):
+    """The JSON in a file that another process writes; None while it is missing, empty or half there."""
+    try:
+        return json.loads(note.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
 def wait_for(condition):
-    for _ in range(600):
+    for _ in range(1800):
         if condition():
             return
         time.sleep(0.05)
-    raise TimeoutError(str(condition))
+    raise TimeoutError("nothing came of it in 90 seconds")
 
 
 def test_a_killed_worker_costs_no_answer_and_the_table_is_the_same(cluster, tmp_path):

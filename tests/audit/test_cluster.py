@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from distributed import Client
 
 from unsoftmax.audit import Defence, run_audit, sweep
 from unsoftmax.cli import run
@@ -133,3 +134,31 @@ def test_no_scheduler_there(monkeypatch):
     monkeypatch.setattr(sweep, "PATIENCE", "1s")
     with pytest.raises(ValueError, match=r"no Dask scheduler at 'tcp://127.0.0.1:1'"):
         run_audit(partial(demo_oracle, "attention", width=2), defences=TABLE, scheduler="tcp://127.0.0.1:1")
+
+
+class Counting:
+    """A client that notes how many tasks were unfinished whenever one was sent."""
+
+    def __init__(self, client, threads):
+        self.client, self.threads, self.sent, self.unfinished = client, threads, [], []
+
+    def nthreads(self):
+        return self.threads
+
+    def submit(self, work, row, **settings):
+        self.unfinished.append(sum(not future.done() for future in self.sent))
+        self.sent.append(self.client.submit(work, row, **settings))
+        return self.sent[-1]
+
+
+def name_of(row):
+    return row.name
+
+
+@pytest.mark.parametrize(("threads", "most"), [({"a": 1, "b": 1}, 2), ({"a": 3}, 3), ({}, len(TABLE))])
+def test_rows_are_sent_when_a_thread_is_free(cluster, threads, most):
+    with Client(cluster[0]) as client:
+        counting = Counting(client, threads)
+        assert sorted(sweep._handed_out(counting, name_of, list(TABLE))) == sorted(row.name for row in TABLE)
+    assert len(counting.sent) == len(TABLE)
+    assert max(counting.unfinished) < most

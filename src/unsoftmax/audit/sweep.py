@@ -12,6 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,6 @@ def _on_worker(work: Work, row: Defence) -> Cell:
 def _on_cluster(work: Work, rows: list[Defence], scheduler: str) -> Iterator[Cell]:
     try:
         from distributed import Client
-        from distributed import as_completed as arriving
     except ImportError as error:
         raise MissingExtraError("distributed", "sweep") from error
     try:
@@ -218,6 +218,26 @@ def _on_cluster(work: Work, rows: list[Defence], scheduler: str) -> Iterator[Cel
     except (OSError, ValueError) as error:
         raise ValueError(f"There is no Dask scheduler at {scheduler!r} ({error}). Start one with `dask scheduler`.") from error
     with client:
-        futures = client.map(partial(_on_worker, work), _heaviest_first(rows), pure=False, retries=2)
-        for future in arriving(futures):
-            yield future.result()
+        yield from _handed_out(client, partial(_on_worker, work), _heaviest_first(rows))
+
+
+def _handed_out(client: Any, work: Work, rows: list[Defence]) -> Iterator[Cell]:
+    """Cells as they are finished, each row sent when a thread is free for it.
+
+    Sent all at once, rows would wait in the queues of workers: a long one behind another while elsewhere a worker runs out of work.
+    Without a worker, as on a cluster that grows with its tasks, all are sent, for it to see how many there are.
+    """
+    from distributed import as_completed as arriving
+
+    left = iter(rows)
+    running = arriving()
+
+    def send() -> None:
+        threads = sum(client.nthreads().values()) or len(rows)
+        for row in islice(left, max(0, threads - running.count())):
+            running.add(client.submit(work, row, pure=False, retries=2))
+
+    send()
+    for future in running:
+        send()
+        yield future.result()

@@ -49,10 +49,10 @@ def _draw(sizes: Floats, width: int, rng: np.random.Generator, max_norm: float |
     count = len(sizes) * width
     if count < LARGE:
         tokens = alike(rng.normal(size=(len(sizes), width)), like)
-    else:  # evenly spread numbers of 16 bits are as fresh, and drawn at memory speed
-        steps = np.asarray(rng.bit_generator.random_raw(-(-count // 4))).view(np.int16)[:count]
+    else:  # evenly spread numbers of 8 bits are as fresh, and drawn at memory speed
+        steps = np.asarray(rng.bit_generator.random_raw(-(-count // 8))).view(np.int8)[:count]
         tokens = alike(steps.reshape(-1, width), like)
-        sizes = sizes * float(np.sqrt(3.0) / 2**15)
+        sizes = sizes * float(np.sqrt(3.0) / 2**7)
     tokens *= alike(sizes[:, None], like)
     if max_norm is not None:
         xp = array_namespace(tokens)

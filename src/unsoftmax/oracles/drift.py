@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ __all__ = ["Sizes", "Watched", "post_mortem", "replicas", "tolerance"]
 
 SIZED = 4  # questions of a batch whose size is measured
 UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: no finer than float32
-UNSEEN = 256  # batches whose sizes may wait to be looked at
+UNSEEN = 256  # batches that may wait to be looked at
 SENTINELS = "sentinels"  # the phase that meters book them under
 FIRST = 64  # questions kept for ever: a target that changed early shows it on them alone
 ASKED_AGAIN = 64  # questions at most that a look back repeats
@@ -42,11 +42,12 @@ class Sizes:
         if len(self._seen) >= UNSEEN:
             self._look()
 
-    def of(self, questions: Floats) -> list[float]:
+    def of(self, questions: Iterable[Floats]) -> list[float]:
         """For each question the size of the values that may enter its answer."""
         self._look()
-        exponents = np.frexp(_largest(questions))[1]
-        return [max((size for reach, size in self.largest.items() if reach <= e), default=0.0) for e in exponents]
+        exponents = [int(np.frexp(np.abs(question).max())[1]) for question in questions]
+        known = {e: max((size for reach, size in self.largest.items() if reach <= e), default=0.0) for e in set(exponents)}
+        return [known[e] for e in exponents]
 
     def _look(self) -> None:
         for kind in {type(sizes) for sizes, _ in self._seen}:
@@ -115,14 +116,12 @@ class Watched(Wrapper):
         self._rng = rng
         self._memory = memory
         self._sample: list[tuple[Floats, Floats]] = []
-        self._unseen: set[int] = set()  # places of the sample that no one has looked at: they may lie on a device
+        # places in the sample that no one has looked at yet, and what belongs there, on a device perhaps
+        self._unseen: list[tuple[Sequence[int], Floats, Floats]] = []
         self._sizes = Sizes()
         self._phase = "asked"
         self._calls = 0
         self._next = self._gap()
-        self._filled = 0
-        self._share_kept = 1.0
-        self._next_kept = 0
 
     def begin_phase(self, name: str) -> None:
         """Pass the name on, and remember it for after the sentinels."""
@@ -149,14 +148,15 @@ class Watched(Wrapper):
         early = min(FIRST, count // 4, len(self._sample))
         others = early + rng.permutation(len(self._sample) - early)[: count - early]
         picked = self._sample[:early] + [self._sample[i] for i in others]
-        return [Remembered(question, answer, self._sizes.of(question[None])[0]) for question, answer in picked]
+        sizes = self._sizes.of(question for question, _ in picked)
+        return [Remembered(question, answer, size) for (question, answer), size in zip(picked, sizes, strict=True)]
 
     def unexplained(self, predict: Callable[[Floats], Floats], error: float) -> list[Remembered]:
         """Earlier questions whose answers a model does not explain, although it is right on fresh ones up to ``error`` (relative).
 
         Costs no query. A target that changed during the first questions shows here; asking them again (``post_mortem``) proves it.
         """
-        sample = self.sample(len(self._sample), self._rng)
+        sample = self.sample(self._memory, self._rng)
         allowed = RELATIVE_SLACK * max(error, np.finfo(np.float64).eps)
         puzzling = []
         for length in sorted({len(item.question) for item in sample}):
@@ -195,16 +195,19 @@ class Watched(Wrapper):
     def _fetch(self) -> None:
         """Bring what was kept since the last look to this machine, and learn its sizes."""
         alike: dict[object, list[int]] = {}
-        for place in sorted(self._unseen):
-            question, answer = self._sample[place]
-            alike.setdefault((type(question), question.shape, answer.shape), []).append(place)
-        self._unseen.clear()
-        for places in alike.values():  # all of one kind at once
-            stack = array_namespace(self._sample[places[0]][0]).stack
-            questions, answers = (on_host(stack(parts)) for parts in zip(*(self._sample[i] for i in places), strict=True))
+        for number, (_, questions, answers) in enumerate(self._unseen):
+            alike.setdefault((type(questions), questions.shape[1:], answers.shape[1:]), []).append(number)
+        fetched: dict[int, tuple[Floats, Floats]] = {}
+        for numbers in alike.values():  # all of one kind at once
+            concat = array_namespace(self._unseen[numbers[0]][1]).concat
+            questions, answers = (on_host(concat([self._unseen[i][part] for i in numbers])) for part in (1, 2))
             self._sizes.learn(questions, answers)
-            for place, question, answer in zip(places, questions, answers, strict=True):
-                self._sample[place] = question, answer
+            ends = np.cumsum([len(self._unseen[i][0]) for i in numbers])[:-1]
+            fetched |= zip(numbers, zip(np.split(questions, ends), np.split(answers, ends), strict=True), strict=True)
+        for number, (places, *_) in enumerate(self._unseen):  # in the order in which they were asked
+            for place, question, answer in zip(places, *fetched[number], strict=True):
+                self._sample[place : place + 1] = [(question, answer)]
+        self._unseen.clear()
 
     def _ask_again(self, count: int, floor: Precision) -> None:
         sample = self.sample(count, self._rng)
@@ -224,26 +227,28 @@ class Watched(Wrapper):
         return mean * self._rng.uniform(0.5, 1.5)
 
     def _remember(self, sequences: Floats, answers: Floats) -> None:
-        """Keep the first questions for ever, and of the others a fair sample (a reservoir that skips what it passes over)."""
+        """Keep the first questions for ever, and of the others a fair sample: as many of each call as a reservoir would."""
         if len(sequences) < SMALL or self._calls < SIZED_CALLS or self._calls % SIZED_CALLS == 0:
             step = max(1, -(-len(sequences) // SIZED))  # of a large batch a few tell as much
             self._sizes.learn(sequences[::step], answers[::step])
         self._calls += 1
-        kept: dict[int, int] = {}  # place in the sample: number in this call
-        while self._next_kept < self.asked + len(sequences):
-            filling = self._filled < self._memory
-            place = self._filled if filling else int(self._rng.integers(self._memory))
-            if filling or place >= FIRST:  # the first stay
-                kept[place] = self._next_kept - self.asked
-            self._filled += filling
-            self._next_kept += 1
-            if self._filled == self._memory:
-                self._share_kept *= self._rng.random() ** (1.0 / self._memory)
-                self._next_kept += int(np.log(self._rng.random()) / np.log1p(-self._share_kept))
-        if kept:
-            stack = array_namespace(sequences).stack  # one copy for all, and no device is waited for, as an index would
-            copies = (stack([batch[number] for number in kept.values()]) for batch in (sequences, answers))
-            for place, question, answer in zip(kept, *copies, strict=True):
-                self._sample[place : place + 1] = [(question, answer)]
-            self._unseen |= kept.keys()
+        first = max(0, min(len(sequences), self._memory - self.asked))
+        if first:
+            self._keep(range(self.asked, self.asked + first), sequences[:first], answers[:first])
+        others = self._memory - FIRST
+        if first < len(sequences) and others > 0:
+            expected = others * np.log((self.asked + len(sequences)) / (self.asked + first))  # replaced by a reservoir
+            count = min(int(self._rng.poisson(expected)), others, len(sequences) - first)
+            if count:
+                self._keep((FIRST + self._rng.permutation(others)[:count]).tolist(), sequences[first:], answers[first:])
         self.asked += len(sequences)
+
+    def _keep(self, places: Sequence[int], sequences: Floats, answers: Floats) -> None:
+        """Copy some questions for these places, at even distances: one copy for all, and no device is waited for."""
+        apart = len(sequences) // len(places)
+        start = int(self._rng.integers(len(sequences) - apart * (len(places) - 1)))
+        even = slice(start, start + apart * (len(places) - 1) + 1, apart)
+        copy = array_namespace(sequences).asarray
+        self._unseen.append((places, copy(sequences[even], copy=True), copy(answers[even], copy=True)))
+        if len(self._unseen) >= UNSEEN:
+            self._fetch()

@@ -80,8 +80,12 @@ class PositionReader(ScoreReader):
         scores = log_weights(worth, self.token_size * (tokens @ self.values.worth), answers) + np.log(counts)[:, None]
         return np.asarray(scores.T / self.gain)
 
-    def products(self, keys: Floats, tokens: Floats, retries: int = RETRIES) -> tuple[Floats, Floats]:
-        """Products ``(n, k)``: one query per group of keys, whatever the number of tokens; again if a score saturates."""
+    def all_products(self, pairs: list[tuple[Floats, Floats]], retries: int = RETRIES) -> list[tuple[Floats, Floats]]:
+        """Products ``(n, k)`` for each pair: one query per group of keys, whatever the number of tokens."""
+        return [self._read(keys, tokens, retries) for keys, tokens in pairs]
+
+    def _read(self, keys: Floats, tokens: Floats, retries: int) -> tuple[Floats, Floats]:
+        """Products of one pair, asked again if a score saturates."""
         usable = self.values.usable
         result = np.empty((len(keys), len(tokens)))
         ratios = np.empty_like(result)

@@ -20,6 +20,7 @@ GAP = 30.0  # the rank is low only if the singular values drop by this much; a s
 FAINTLY = 16.0  # products read with scores this many times too small are read again
 TYPICAL = 32  # tokens that tell the size of scores for all
 PILOT = 8  # products or rows that are read ahead of the others, because the size of scores is known only roughly
+DEVICE_PILOT = 64  # the same products on a device at most, where a step takes longer than many queries: the first block's side
 SIGNS = 8  # choices of signs for the keys that read rows
 WASTE = 0.02  # share of the bill that finding a low rank may cost
 WASTE_MORE = 6.0  # growth of that share up to full rank: few heads have a rank of half their width, and steps take time
@@ -87,7 +88,8 @@ class _Table:
         self.products, self.ratios = (xp.empty((d, d), dtype=tokens.dtype, device=device(tokens)) for _ in range(2))
         self.unit = reader.values.usable
         self.pure = reader.ratio <= floor.relative
-        self.keys = min(d, -(-PILOT // self.unit) * self.unit)
+        pilot = PILOT if isinstance(keys, np.ndarray) else max(PILOT, min(DEVICE_PILOT, d // 4))
+        self.keys = min(d, -(-pilot // self.unit) * self.unit)
         self.tokens = d if isinstance(reader, PositionReader) else 1
         here = slice(self.keys), slice(self.tokens)
         self.products[here], self.ratios[here] = reader.products(keys[: self.keys], tokens[: self.tokens])
@@ -100,16 +102,17 @@ class _Table:
     def extend(self, keys: int, tokens: int) -> None:
         """Read what is missing of the first ``keys`` keys with the first ``tokens`` tokens."""
         keys = min(len(self.all_keys), -(-max(keys, self.keys) // self.unit) * self.unit)
-        for rows, columns in (
+        parts = [
             (slice(self.keys, keys), slice(min(tokens, self.tokens))),
             (slice(keys), slice(self.tokens, max(tokens, self.tokens))),
-        ):
-            some, last = self.all_keys[rows], self.all_tokens[columns]
-            if len(some) and len(last):
-                if self.tokens < TYPICAL:
-                    self.reader = _resized(self.reader, self.products[: self.keys, : self.tokens])
-                    self.noise = max(self.noise, self._precision / self.reader.gain)
-                self.products[rows, columns], self.ratios[rows, columns] = self.reader.products(some, last)
+        ]
+        parts = [(rows, columns) for rows, columns in parts if len(self.all_keys[rows]) and len(self.all_tokens[columns])]
+        if parts and self.tokens < TYPICAL:
+            self.reader = _resized(self.reader, self.products[: self.keys, : self.tokens])
+            self.noise = max(self.noise, self._precision / self.reader.gain)
+        asked = [(self.all_keys[rows], self.all_tokens[columns]) for rows, columns in parts]
+        for part, read in zip(parts, self.reader.all_products(asked) if asked else (), strict=True):
+            self.products[part], self.ratios[part] = read
         self.keys, self.tokens = keys, max(tokens, self.tokens)
 
 
@@ -164,8 +167,8 @@ class _RankTest:
         upper = xp.concat([self._inverse + right @ (corner @ below), -right @ corner], axis=1)
         lower = xp.concat([-corner @ below, corner], axis=1)
         self._inverse = xp.concat([upper, lower], axis=0)
-        growth = (1.0 + float(xp.linalg.matrix_norm(right))) * (1.0 + float(xp.linalg.matrix_norm(below)))
-        return CERTAIN * self.noise * growth * float(xp.linalg.matrix_norm(corner)) < 1.0
+        sides = (1.0 + xp.linalg.matrix_norm(right)) * (1.0 + xp.linalg.matrix_norm(below))
+        return CERTAIN * self.noise * float(sides * xp.linalg.matrix_norm(corner)) < 1.0
 
 
 def _next_size(table: _Table, size: int) -> int:

@@ -71,6 +71,33 @@ class Values:
 
 
 @dataclass(frozen=True, eq=False)
+class _Asked:
+    """Answers ``(k, g, u)`` to groups of keys ``(g, n, width)`` before tokens ``(k, width)``, and what was read from them.
+
+    Attributes:
+        products: ``(k, g, n)``.
+        shrink: ``(k, g)``: factors by which tokens were shortened.
+    """
+
+    groups: Floats
+    tokens: Floats
+    answers: Floats
+    products: Floats
+    shrink: Floats
+
+    @property
+    def columns(self) -> Floats:
+        """The products ``(g * n, k)``."""
+        return self.products.reshape(len(self.tokens), -1).T
+
+    @property
+    def factors(self) -> Floats:
+        """The factors ``(g * n, k)`` by which tokens were shortened."""
+        factors: Floats = array_namespace(self.shrink).repeat(self.shrink, self.groups.shape[1], axis=1)
+        return factors.T
+
+
+@dataclass(frozen=True, eq=False)
 class ScoreReader:
     """Asks for products ``(p_i - ratio x_j)·W·x_j`` of unit-sized keys ``p_i`` and last tokens ``x_j``.
 
@@ -144,36 +171,58 @@ class ScoreReader:
 
         Scores that saturate are asked again with shorter tokens, ``retries`` times at most; without retries they are ``±inf``.
         """
-        n, usable = len(keys), self.values.usable
-        if n % usable == 0 or n < usable:
-            return self._all_pairs(keys.reshape(-1, min(n, usable), keys.shape[1]), tokens, retries)
-        full = n - n % usable
-        read = [self.products(part, tokens, retries) for part in (keys[:full], keys[full:])]
-        return np.concatenate([r[0] for r in read]), np.concatenate([r[1] for r in read])
+        return self.all_products([(keys, tokens)], retries)[0]
 
-    def _all_pairs(self, groups: Floats, tokens: Floats, retries: int) -> tuple[Floats, Floats]:
-        """Products of every key of every group ``(g, n, width)`` with every token: ``(g * n, k)``, and their ratios."""
+    def all_products(self, pairs: list[tuple[Floats, Floats]], retries: int = RETRIES) -> list[tuple[Floats, Floats]]:
+        """``products`` of several keys and tokens; a device is waited for once, when all of them are asked."""
+        asked = [[self._ask(groups, tokens) for groups in self._groups(keys)] for keys, tokens in pairs]
+        xp = array_namespace(pairs[0][1])
+        largest = xp.stack([xp.max(xp.abs(part.products)) for parts in asked for part in parts])
+        if not float(xp.max(largest)) * self.gain <= SATURATED:  # one look for all that may be wrong
+            for part in (part for parts in asked for part in parts):
+                self._ask_again(part, retries)
+        return [
+            (xp.concat([part.columns for part in parts]), xp.concat([self.ratio * part.factors for part in parts]))
+            if len(parts) > 1
+            else (parts[0].columns, self.ratio * parts[0].factors)
+            for parts in asked
+        ]
+
+    def _groups(self, keys: Floats) -> list[Floats]:
+        """Keys ``(n, width)`` in groups ``(g, u, width)`` that one query each can tell apart, and a smaller group of the rest."""
+        n, usable = len(keys), self.values.usable
+        full = n - n % usable
+        parts = (keys[:full].reshape(-1, usable, keys.shape[1]), keys[full:][None])
+        return [groups for groups in parts if groups.shape[0] * groups.shape[1]]
+
+    def _ask(self, groups: Floats, tokens: Floats) -> _Asked:
+        """Ask every key of every group ``(g, n, width)`` with every token ``(k, width)``, and take the products as they come."""
         xp = array_namespace(tokens)
         g, n, _ = groups.shape
-        k, times = len(tokens), copies(n)
+        times = copies(n)
         sent = self.key_size * groups
-        answers = xp.empty((k, g, self.values.usable), dtype=tokens.dtype, device=device(tokens))
+        answers = xp.empty((len(tokens), g, self.values.usable), dtype=tokens.dtype, device=device(tokens))
         cheap = getattr(self.oracle, "cheap_calls", False)
         for which, some, sequences in all_pairs(sent, self.token_size * tokens, times, share=cheap):
             read = self.values.read(self.oracle(sequences))
             del sequences  # so that their memory can serve again
             answers[which, some] = read if not isinstance(which, slice) else read.reshape(-1, *answers[0, some].shape)
-        worth, bias = sent @ self.values.worth, sent @ self.c
-        products = self._products(answers, tokens[:, None], worth[None], bias[None], times)
-        factor = xp.ones((k, g), dtype=tokens.dtype, device=device(tokens))
-        usual = (
-            float(xp.max(xp.abs(products))) * self.gain <= SATURATED
-        )  # one look for all that may be wrong: a device waits for it
-        if not usual and not bool(xp.all(xp.isfinite(answers))):
+        products = self._products(answers, tokens[:, None], (sent @ self.values.worth)[None], (sent @ self.c)[None], times)
+        return _Asked(groups, tokens, answers, products, shrink=xp.ones_like(products[:, :, 0]))
+
+    def _ask_again(self, asked: _Asked, retries: int) -> None:
+        """Replace the products that saturate."""
+        groups, tokens, products, factor = asked.groups, asked.tokens, asked.products, asked.shrink
+        xp = array_namespace(tokens)
+        if not bool(xp.all(xp.isfinite(asked.answers))):
             raise TargetError(
                 "The target answered NaN or infinity. If large inputs overflow inside it, limit them with `max_norm`."
             )
-        for _ in range(0 if usual else retries):
+        n = groups.shape[1]
+        times = copies(n)
+        sent = self.key_size * groups
+        worth, bias = sent @ self.values.worth, sent @ self.c
+        for _ in range(retries):
             scores = xp.max(xp.abs(products), axis=2) * factor * self.gain
             bad = xp.nonzero(scores > SATURATED)
             if not len(bad[0]):
@@ -188,10 +237,7 @@ class ScoreReader:
                 read = self.values.read(self.oracle(xp.concat([sent[group], last], axis=1)))
                 again = self._products(read[:, None], short[:, None], worth[group, None], bias[group, None], times)
                 products[token, group] = again[:, 0] / shrink
-        if not usual:
-            refuse_saturated(products, retries)
-        ratios = xp.repeat(self.ratio * factor, n, axis=1)
-        return products.reshape(k, g * n).T, ratios.T
+        refuse_saturated(products, retries)
 
     def _products(self, answers: Floats, tokens: Floats, worth: Floats, bias: Floats, times: int) -> Floats:
         """Products ``(k, g, n)`` from answers ``(k, g, u)`` to tokens ``(k, 1, width)`` after keys of this worth and bias."""

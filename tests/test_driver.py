@@ -168,7 +168,8 @@ def test_misuse_is_a_value_error(settings, words):
     [
         (lambda X: np.full(len(X), np.nan), "nan"),
         (lambda X: HEAD(X) if X.shape[1] == 1 else np.full(len(X), np.inf), "inf"),
-        (lambda X: np.zeros((len(X), 2)) if len(X) > 1 else np.zeros(1), "batch of 1"),
+        (lambda X: np.zeros((len(X), 2)) if len(X) > 1 else np.zeros(1), "keep their shape"),
+        (lambda X: np.zeros((len(X), 1)) if len(X) > 1 else np.zeros(1), "batch of 1"),
         (lambda X: {}["missing"], "KeyError"),
     ],
 )

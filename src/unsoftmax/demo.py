@@ -16,6 +16,8 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "ffn": {"width": 16, "hidden": 32, "outputs": 1, "seed": 0},
 }
 
+LARGEST = 2**31  # numbers in a matrix: 16 GiB
+
 
 def demo_model(family: str, **settings: int) -> Attention | FFN | Transformer:
     """A random model: scores and answers of size one at tokens of size one; ``rank=0`` is full, ``outputs=0`` is scalar."""
@@ -59,6 +61,16 @@ def _settings(family: str, given: dict[str, Any]) -> dict[str, int]:
     for name in ("width", "heads", "hidden"):
         if settings.get(name, 1) < 1:
             raise ValueError(f"demo:{family} has {name}={settings[name]}; it must be at least 1.")
+    for name in ("rank", "outputs", "seed"):
+        if settings.get(name, 0) < 0:
+            raise ValueError(f"demo:{family} has {name}={settings[name]}; it must not be negative.")
+    if (
+        settings["width"] * max(settings["width"], settings["outputs"], settings.get("hidden", 1)) * settings.get("heads", 1)
+        > LARGEST
+    ):
+        raise ValueError(
+            f"demo:{family} has width={settings['width']}; its matrices would not fit into memory. Choose a smaller one."
+        )
     if settings.get("rank", 0) > settings["width"]:
         raise ValueError(f"demo:{family} has rank={settings['rank']}, more than its width {settings['width']}.")
     return settings

@@ -92,3 +92,23 @@ class MissingExtraError(UnsoftmaxError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f'This needs the package `{package}`, which is not installed. Run: pip install "unsoftmax[{extra}]"')
+
+
+LENGTHS = (1e-100, 1e100)  # of tokens: their squares, and a learner's shares of them, are still float64 numbers
+
+
+def check_positive(**values: float | None) -> None:
+    """Raise a ``ValueError`` for the first value that is no positive number, or no length where it is a ``max_norm``; None passes.
+
+    >>> check_positive(max_norm=2.0, tolerance=None)
+    >>> check_positive(tolerance=-1.0)
+    Traceback (most recent call last):
+    ValueError: tolerance is -1.0; it must be a positive number.
+    """
+    for name, value in values.items():
+        if value is None:
+            continue
+        if not 0 < value < float("inf"):
+            raise ValueError(f"{name} is {value!r}; it must be a positive number.")
+        if name == "max_norm" and not LENGTHS[0] <= value <= LENGTHS[1]:
+            raise ValueError(f"max_norm is {value!r}; it must lie between {LENGTHS[0]:g} and {LENGTHS[1]:g}.")

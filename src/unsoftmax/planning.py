@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unsoftmax.checks.held_out import LENGTHS, PER_LENGTH
+from unsoftmax.errors import check_positive
 from unsoftmax.learners import scalar_heads, vector_heads
 from unsoftmax.learners.noisy import queries_for
 from unsoftmax.learners.non_adaptive import CHECK_LENGTH
@@ -128,9 +129,7 @@ def _projected(width: int, outputs: int, heads: int, end: int) -> Phases:
 
 def plan_noisy(width: int, *, accuracy: float, noise: float, max_norm: float) -> Plan:
     """How many queries an rms error of ``accuracy`` per entry of W takes, for this noise and norm limit."""
-    for name, value in (("accuracy", accuracy), ("noise", noise), ("max_norm", max_norm)):
-        if not 0 < value < float("inf"):
-            raise ValueError(f"{name} is {value!r}; it must be a positive number.")
+    check_positive(accuracy=accuracy, noise=noise, max_norm=max_norm)
     learning = queries_for(accuracy, noise=noise, max_norm=max_norm, width=width)
     phases = [*FIRST_LOOK, ("calibration", 30, 30), ("values and scores", learning, learning * 65), *CHECK]
     total = sum(queries for _, queries, _ in phases)

@@ -11,7 +11,7 @@ import numpy as np
 
 from unsoftmax import __version__
 from unsoftmax.driver import model_sizes
-from unsoftmax.errors import FileFormatError, NotInFamilyError, RefusalError
+from unsoftmax.errors import FileFormatError, NotInFamilyError, RefusalError, check_positive
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner, recorded_check
 from unsoftmax.probes.fixed import FixedProbes, load_answers
 from unsoftmax.proof import EXACT_TOLERANCE
@@ -24,6 +24,7 @@ def export_probes(
     path: str | Path, width: int, *, rank: int | None = None, seed: int = 0, max_norm: float | None = None
 ) -> FixedProbes:
     """Write all probes of a non-adaptive recovery, and sequences for its check, to ``path``; returns them."""
+    check_positive(max_norm=max_norm)
     learner = NonAdaptiveLearner(rank=rank, max_norm=max_norm)
     probes = learner.plan(width, np.random.default_rng(seed), checks=CHECKS)
     probes.save(path)

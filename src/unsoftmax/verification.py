@@ -11,6 +11,7 @@ import numpy as np
 from unsoftmax.checks.first_look import first_look
 from unsoftmax.checks.held_out import PER_LENGTH, compared, fresh_sequences, predictor, summed_up
 from unsoftmax.checks.number_format import formats
+from unsoftmax.errors import check_positive
 from unsoftmax.models import Attention, Floats, Model
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import LastPosition
@@ -71,6 +72,7 @@ def verify(target: Any, model: Model, *, width: int | None = None, max_norm: flo
     """
     if isinstance(model, Attention) and model.V is None:
         raise ValueError("This model holds W and c only (its values were not learned), so it predicts no answers to compare with.")
+    check_positive(max_norm=max_norm)
     oracle = Metered(as_oracle(target, width if width is not None or hasattr(target, "width") else model.width))
     if oracle.width != model.width:
         raise ValueError(f"The target takes tokens of width {oracle.width}, the weights are for width {model.width}.")

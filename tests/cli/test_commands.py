@@ -63,7 +63,7 @@ def test_no_target_means_the_demo(capsys):
         (["recover", "demo", "--budget", "0"], "budget"),
         (["recover", "demo", "--width", "0"], "width"),
         (["recover", "demo", "--rank", "99"], "width is only 64"),
-        (["recover", "demo", "--tolerance", "-1"], "tolerance is -1"),
+        (["recover", "demo", "--tolerance", "-1"], "no positive number"),
         (["recover", "demo", "--grid", "-1"], "positive number"),
         (["recover", "demo", "--embeddings", "x.npy"], "FILE.py:NAME"),
         (["recover", "--answers", "absent.npz"], "absent.npz"),

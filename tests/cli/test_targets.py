@@ -93,7 +93,9 @@ def test_what_cannot_be_opened(tmp_path):
 
 def test_demos_take_a_width_unless_they_have_one():
     assert open_target("demo", 5).width == 5
-    assert open_target("demo:attention,width=7", 5).width == 7
+    assert open_target("demo:attention,width=7", 7).width == 7
+    with pytest.raises(click.UsageError, match="its width is 7"):
+        open_target("demo:attention,width=7", 5)
     for settings in ({"width": 0}, {"heads": 0}, {"rank": 9, "width": 8}, {"colour": 3}):
         with pytest.raises(ValueError, match=r"demo:attention"):
             demo_oracle("attention", **settings)

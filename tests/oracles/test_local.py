@@ -1,3 +1,4 @@
+import asyncio
 import sys
 
 import numpy as np
@@ -15,6 +16,10 @@ HEAD = Attention.single(np.eye(3), [1.0, 2.0, 3.0])
 ASK = np.ones((4, 2, 3))
 
 
+def raised(error):
+    raise error
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [
@@ -27,6 +32,9 @@ ASK = np.ones((4, 2, 3))
         (lambda X: np.zeros(len(X), dtype=complex), "no array of real numbers"),
         (lambda X: 1 / 0, "raised ZeroDivisionError"),
         (lambda X: sys.exit(3), "raised SystemExit"),
+        (lambda X: raised(asyncio.CancelledError()), "raised CancelledError"),
+        (lambda X: raised(GeneratorExit()), "raised GeneratorExit"),
+        (lambda X: raised(RuntimeError("red\x1b[31m\nline.")), r"red \[31m line\. Check"),
     ],
 )
 def test_nonsense_answers_say_what_came_and_what_to_do(target, words):
@@ -34,7 +42,35 @@ def test_nonsense_answers_say_what_came_and_what_to_do(target, words):
         CallableOracle(target, width=3)(ASK)
 
 
-@pytest.mark.parametrize("width", [0, -1, 2.5, True])
+def test_an_interrupt_is_the_users_and_not_the_targets():
+    with pytest.raises(KeyboardInterrupt):
+        CallableOracle(lambda X: raised(KeyboardInterrupt()), width=3)(ASK)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "words"),
+    [
+        ((4,), (4, 2), "1 number a sequence at first, and now with 2 numbers a sequence"),
+        ((4, 2), (4, 2, 2), "2 numbers a sequence at first, and now with 2 numbers at every position"),
+        ((4, 2, 3), (4, 2, 1), "3 numbers at every position at first, and now with 1 number at every position"),
+    ],
+)
+def test_answers_keep_their_shape(first, then, words):
+    shapes = iter([first, first, then])
+    oracle = CallableOracle(lambda X: np.ones(next(shapes)), width=3)
+    oracle(ASK)
+    oracle(ASK)
+    with pytest.raises(TargetError, match=words):
+        oracle(ASK)
+
+
+def test_one_number_may_have_an_axis_or_none():
+    shapes = iter([(4,), (4, 1), (4,)])
+    oracle = CallableOracle(lambda X: np.ones(next(shapes)), width=3)
+    assert [oracle(ASK).shape for _ in range(3)] == [(4,), (4, 1), (4,)]
+
+
+@pytest.mark.parametrize("width", [0, -1, 2.5, True, "four", np.nan, np.inf])
 def test_a_width_that_is_none_is_refused(width):
     with pytest.raises(ValueError, match="width is"):
         CallableOracle(lambda X: X, width=width)
@@ -49,6 +85,8 @@ def test_the_width_comes_from_the_target_or_the_caller():
         as_oracle(HEAD, 4)
     with pytest.raises(ValueError, match="cannot be called"):
         as_oracle(3.0)
+    with pytest.raises(ValueError, match="answers nothing"):
+        as_oracle(Attention(np.eye(3)[None], None))
     assert as_oracle(Metered(CallableOracle(HEAD))).spent == 0
     with pytest.raises(ValueError, match="Leave `width` out"):
         as_oracle(CallableOracle(HEAD), 7)

@@ -207,7 +207,8 @@ def _clip_norm(asked: _Asked) -> float | None:
 
 def _rounded(asked: _Asked, dependent: bool) -> Calibration | None:
     """Decimals or significant digits, read off the shortest decimal forms."""
-    single = bool((asked.all == asked.all.astype(np.float32).astype(np.float64)).all())
+    with np.errstate(over="ignore"):  # too large for float32 is no float32 number
+        single = bool((asked.all == asked.all.astype(np.float32).astype(np.float64)).all())
     forms = [decimal_form(value, single) for value in asked.all if value != 0]
     if not forms:
         return None

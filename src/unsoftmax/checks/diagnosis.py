@@ -15,6 +15,7 @@ from unsoftmax.checks.family_names import name_affine, name_bent
 from unsoftmax.checks.family_one_head import one_head
 from unsoftmax.checks.family_one_token import Pilot, grows, ignores_length, one_token, pilot, sharp
 from unsoftmax.checks.family_piecewise import ENOUGH, chord_law, transformer
+from unsoftmax.errors import check_positive
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
 
@@ -95,8 +96,7 @@ def diagnose_oracle(oracle: Oracle, *, rng: np.random.Generator, max_norm: float
     Raises:
         TargetError: the target fails on a single token of moderate size.
     """
-    if max_norm is not None and not max_norm > 0:
-        raise ValueError(f"max_norm is {max_norm!r}; it must be a positive number.")
+    check_positive(max_norm=max_norm)
     case, found = Case(oracle, rng, max_norm), _Findings()
     try:
         family, reason = _decide(case, found)

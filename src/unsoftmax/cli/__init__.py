@@ -63,19 +63,24 @@ def run(argv: Sequence[str] | None = None) -> int:
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted. What was answered is kept in the journal; the same command goes on from there.", err=True)
+    except (click.Abort, KeyboardInterrupt) as stop:
+        if isinstance(stop.__cause__, EOFError):  # click takes the end of any file for the end of the terminal's input
+            click.echo(f"Error: a file ends too early ({stop.__cause__}).", err=True)
+            return 2
+        click.echo(
+            "Interrupted. With --out, what was answered is kept in its journal: the same command goes on from there.", err=True
+        )
         return 130
     except click.ClickException as error:
         error.show(sys.stderr)
         return 2
     except Exception as error:
-        from unsoftmax.cli.outcome import code_of
+        from unsoftmax.cli.outcome import code_of, words_of
 
         code = code_of(error)
         if code is None:
             raise
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {words_of(error)}", err=True)
         return code
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from unsoftmax.cli.numbers import Positive
+from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
 
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
 @click.option(
     "--budget", type=click.IntRange(min=1), default=100_000, show_default=True, help="Sequences that each extraction may ask."
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Queries a second that an attacker may ask, for times.")
-@click.option("--price", type=click.FloatRange(min=0), help="Price of 1000 queries, for bills.")
-@click.option("--max-norm", type=click.FloatRange(min=0, min_open=True), help="The target takes no longer tokens; send none.")
+@click.option("--rate", type=Positive(), help="Queries a second that an attacker may ask, for times.")
+@click.option("--price", type=Positive(zero=True), help="Price of 1000 queries, for bills.")
+@click.option("--max-norm", type=Positive(), help="The target takes no longer tokens; send none.")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler; it must share --out.")
 @click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same questions.")
@@ -55,16 +57,18 @@ def audit(
     Exit code 0 if the audit ran, 1 if the condition holds or cannot be decided, 3 if the target failed, 5 if it drifts.
     """
     from unsoftmax.audit import parse_gate, run_audit
+    from unsoftmax.errors import check_positive
     from unsoftmax.report import save
     from unsoftmax.report.audit_record import audit_record
     from unsoftmax.report.audit_screen import print_audit
     from unsoftmax.report.audit_story import audit_report
     from unsoftmax.report.common import command_line, to_json
 
+    check_positive(max_norm=max_norm)
     gate = None if condition is None else parse_gate(condition)
     if out is not None:
         make_folder(out)
-    with _progress(enabled=not as_json) as tell:
+    with stdout_kept(as_json), _progress(enabled=not as_json) as tell:
         result = run_audit(
             partial(open_target, target, width),
             gate=gate,

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from unsoftmax.cli.numbers import Positive
 from unsoftmax.cli.outcome import DRIFTING, NOT_RECOVERED, SUCCESS
+from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 @click.command(epilog=HELP)
 @click.argument("target")
 @click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
-@click.option("--max-norm", type=click.FloatRange(min=0, min_open=True), help="Send no token longer than this.")
+@click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random probes.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for diagnosis.json and the report.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
@@ -34,8 +36,9 @@ def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, 
 
     if out is not None:
         make_folder(out)
-    oracle = open_target(target, width)
-    result = diagnosed(oracle, max_norm=max_norm, seed=seed)
+    with stdout_kept(as_json):
+        oracle = open_target(target, width)
+        result = diagnosed(oracle, max_norm=max_norm, seed=seed)
     record = diagnosis_record(result, target=target, width=oracle.width, seed=seed, command=command_line())
     if out is not None:
         save(out, "diagnosis.json", record, diagnosis_report(record))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from unsoftmax.cli.numbers import Positive
+from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.targets import HELP, open_target
 
 
@@ -22,9 +24,11 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.option(
     "--export", type=click.Path(dir_okay=False, path_type=Path), help="With --non-adaptive: write the probes to this npz file."
 )
-@click.option("--max-norm", type=float, help="Send no token longer than this.")
-@click.option("--accuracy", type=float, help="Wanted rms error of W; with --noise and --max-norm tells the queries that takes.")
-@click.option("--noise", type=float, help="Standard deviation of an answer's error (0.29 steps for rounding).")
+@click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
+@click.option(
+    "--accuracy", type=Positive(), help="Wanted rms error of W; with --noise and --max-norm tells the queries that takes."
+)
+@click.option("--noise", type=Positive(), help="Standard deviation of an answer's error (0.29 steps for rounding).")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the exported probes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def plan(
@@ -44,7 +48,8 @@ def plan(
     """Tell what recovering TARGET will cost, by phase, in queries and tokens. Asks the target nothing but its metadata."""
     from unsoftmax.planning import plan_attention, plan_fixed, plan_noisy
 
-    oracle = open_target(target, width)
+    with stdout_kept(as_json):
+        oracle = open_target(target, width)
     if rank is not None and rank > oracle.width:
         raise click.UsageError(f"--rank is {rank}, but the width is only {oracle.width}.")
     told = getattr(oracle, "outputs", None)
@@ -65,9 +70,9 @@ def plan(
     if as_json:
         click.echo(json.dumps(made.record(), indent=2))
         return 0
-    click.echo(f"{'phase':<16}{'queries':>12}{'tokens':>14}")
+    click.echo(f"{'phase':<16} {'queries':>12} {'tokens':>14}")
     for name, queries, tokens in made.phases:
-        click.echo(f"{name:<16}{queries:>12,}{tokens:>14,}")
+        click.echo(f"{name:<16} {queries:>12,} {tokens:>14,}")
     total = f"{made.queries:,}" if made.queries == made.queries_max else f"{made.queries:,} to {made.queries_max:,}"
     click.echo(f"\nTotal: {total} queries.")
     for sentence in made.assumptions:

@@ -1,10 +1,11 @@
-"""A progress bar on a terminal, silence elsewhere."""
+"""What is shown while a target is asked: a progress bar on a terminal, silence elsewhere, and nothing beside a JSON document."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 
 @contextmanager
@@ -37,3 +38,20 @@ def progress_bar(enabled: bool = True) -> Iterator[Callable[[str, int], None] | 
             progress.update(task, advance=queries, description=phase)
 
         yield tell
+
+
+@contextmanager
+def stdout_kept(enabled: bool) -> Iterator[None]:
+    """Send what a target prints, in this process or in one that it starts, to stderr: stdout is for one JSON document alone."""
+    if not enabled:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -7,27 +7,10 @@ from typing import Any
 
 import click
 
+from unsoftmax.cli.numbers import Grid, Positive
 from unsoftmax.cli.outcome import CODES
-from unsoftmax.cli.progress import progress_bar
+from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.targets import HELP, open_target, open_token_target
-
-
-class Grid(click.ParamType[Any]):
-    """A positive step, or the word auto."""
-
-    name = "STEP"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        """The step as a number, or "auto"."""
-        if value == "auto":
-            return "auto"
-        try:
-            step = float(value)
-        except ValueError:
-            step = 0.0
-        if not 0 < step < float("inf"):
-            self.fail(f"{value!r} is neither a positive number nor 'auto'.", param, ctx)
-        return step
 
 
 @click.command(epilog=HELP)
@@ -45,10 +28,10 @@ class Grid(click.ParamType[Any]):
 )
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; found by itself if left out.")
 @click.option("--heads", type=click.IntRange(min=1), help="Number of heads; found by itself if left out.")
-@click.option("--tolerance", type=float, help="Every answer is within this of the truth; measured if left out.")
-@click.option("--max-norm", type=float, help="Send no token longer than this.")
+@click.option("--tolerance", type=Positive(), help="Every answer is within this of the truth; measured if left out.")
+@click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
 @click.option("--budget", type=click.IntRange(min=1), help="Ask no more sequences than this, the check included.")
-@click.option("--accuracy", type=float, help="Wanted rms error of W where answers are noisy or rounded.")
+@click.option("--accuracy", type=Positive(), help="Wanted rms error of W where answers are noisy or rounded.")
 @click.option("--digits", type=click.IntRange(1, 15), help="The same as --accuracy 1e-DIGITS.")
 @click.option("--grid", type=Grid(), help="Spacing of the weights where they lie on a grid, or 'auto' to look for one.")
 @click.option(
@@ -86,8 +69,8 @@ def recover(
     else:
         from unsoftmax.driver import recover as run
 
-        oracle = open_target(target, width) if embeddings is None else open_token_target(target, embeddings)
-        with progress_bar(enabled=not as_json) as tell:
+        with stdout_kept(as_json), progress_bar(enabled=not as_json) as tell:
+            oracle = open_target(target, width) if embeddings is None else open_token_target(target, embeddings)
             journal = None if out is None else out / "journal.sqlite"
             recovery = run(oracle, journal=journal, on_failure="return", on_progress=tell, **options)
         recovery.facts["target"] = target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from unsoftmax.cli.numbers import Positive
 from unsoftmax.cli.targets import HELP, open_target
 
 
@@ -11,11 +12,9 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.argument("target", default="demo")
 @click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
 @click.option("--round", "decimals", type=click.IntRange(min=0), help="Defence: round answers to this many decimals.")
-@click.option(
-    "--noise", type=click.FloatRange(min=0, min_open=True), help="Defence: add Gaussian noise of this standard deviation."
-)
-@click.option("--max-norm", type=click.FloatRange(min=0, min_open=True), help="Defence: shorten longer tokens to this length.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Defence: let this many requests per second pass.")
+@click.option("--noise", type=Positive(), help="Defence: add Gaussian noise of this standard deviation.")
+@click.option("--max-norm", type=Positive(), help="Defence: shorten longer tokens to this length.")
+@click.option("--rate", type=Positive(), help="Defence: let this many requests per second pass.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="HTTP port; 0 takes a free one.")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), default=0, help="gRPC port; 0, the default, takes a free one.")
 @click.option("--name", default="target", show_default=True, help="The model's name in its address.")

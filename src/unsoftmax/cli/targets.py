@@ -17,6 +17,7 @@ from unsoftmax.demo import demo_oracle
 from unsoftmax.models import load
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle, Wrapper
+from unsoftmax.oracles.text import plain
 
 HELP = "TARGET: demo, demo:FAMILY,key=value,…, FILE.safetensors, FILE.py:NAME, FILE.onnx, http(s)://HOST/v2/models/NAME, or grpc://HOST:PORT/NAME."
 
@@ -87,8 +88,9 @@ def _table(path: Path) -> Any:
         raise click.UsageError(f"There is no file {path}.")
     if path.suffix == ".npy":
         try:
-            return np.load(path, allow_pickle=False)
-        except ValueError as error:
+            with path.open("rb") as handle:
+                return np.lib.format.read_array(handle, allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:  # click would take EOFError for an interrupt
             raise click.UsageError(f"{path} is not a NumPy array ({error}).") from error
     try:
         with safe_open(str(path), framework="numpy") as file:
@@ -112,8 +114,8 @@ def _demo(text: str, width: int | None) -> Oracle:
             settings[name.strip()] = int(value)
         except ValueError:
             raise click.UsageError(f"In {text!r}, {pair!r} is not of the form key=whole number.") from None
-    if width is not None:
-        settings.setdefault("width", width)
+    if width is not None and settings.setdefault("width", width) != width:
+        raise click.UsageError(f"--width is {width}, but {text!r} says that its width is {settings['width']}.")
     return demo_oracle(family or "attention", **settings)
 
 
@@ -131,7 +133,7 @@ def _named_module(path: Path, name: str, text: str) -> ModuleType:
     try:
         module = _load_module(path)
     except (Exception, SystemExit) as error:
-        raise click.UsageError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise click.UsageError(f"{path} cannot be loaded: {type(error).__name__}: {plain(error)}") from error
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")][:8]
         raise click.UsageError(f"{path} has no {name!r}; it has {', '.join(public) or 'nothing public'}.")

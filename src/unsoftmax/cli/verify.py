@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
+from unsoftmax.cli.numbers import Positive
 from unsoftmax.cli.outcome import NOT_RECOVERED, SUCCESS
+from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
 
@@ -15,7 +17,7 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.argument("target")
 @click.argument("weights", type=click.Path(path_type=Path))
 @click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
-@click.option("--max-norm", type=float, help="Send no token longer than this.")
+@click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for verification.json and the report.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def verify(target: str, weights: Path, width: int | None, max_norm: float | None, out: Path | None, as_json: bool) -> int:
@@ -29,7 +31,8 @@ def verify(target: str, weights: Path, width: int | None, max_norm: float | None
     model = load(weights)
     if out is not None:
         make_folder(out)
-    result = run(open_target(target, width or model.width), model, max_norm=max_norm)
+    with stdout_kept(as_json):
+        result = run(open_target(target, width or model.width), model, max_norm=max_norm)
     record = verification_record(result, model, target=target, weights=str(weights), command=command_line())
     if out is not None:
         save(out, "verification.json", record, verification_report(record, model))

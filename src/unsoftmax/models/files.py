@@ -17,7 +17,11 @@ SCORE_FORM = "x_i.W[h].x_N + c[h].x_i"
 
 
 def save_model(model: Model, path: str | Path) -> None:
-    """Write ``model`` to ``path``; the metadata names its kind and the score form."""
+    """Write ``model`` to ``path``; the metadata names its kind and the score form.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     tensors: dict[str, Floats] = {}
     metadata = {"format": "unsoftmax", "kind": type(model).__name__.lower(), "score": SCORE_FORM}
     if isinstance(model, Transformer):
@@ -38,7 +42,10 @@ def save_model(model: Model, path: str | Path) -> None:
             tensors[f"ffn.biases.{i}"] = shift
         if network.skip is not None:
             tensors["ffn.skip"] = network.skip
-    save_file({name: np.array(value, order="C") for name, value in tensors.items()}, str(path), metadata=metadata)
+    try:
+        save_file({name: np.array(value, order="C") for name, value in tensors.items()}, str(path), metadata=metadata)
+    except SafetensorError as error:
+        raise OSError(f"{path} cannot be written ({error}).") from error
 
 
 def load(path: str | Path) -> Model:

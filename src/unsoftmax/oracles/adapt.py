@@ -26,9 +26,11 @@ def as_oracle(target: Any, width: int | None = None) -> Oracle:
     if isinstance(target, FFN):
         network = target
         return CallableOracle(lambda sequences: network(sequences[:, -1]), width=target.width if width is None else width)
+    if isinstance(target, Attention) and target.V is None:
+        raise ValueError("The target holds W and c only (its values were not learned), so it answers nothing.")
     if not callable(target):
         raise ValueError(
-            f"The target is a {type(target).__name__}, which cannot be called. Give a function of arrays (batch, length, width), "
+            f"The target, of type {type(target).__name__}, cannot be called. Give a function of arrays (batch, length, width), "
             "a torch module, or an oracle from unsoftmax.oracles."
         )
     torch = sys.modules.get("torch")

@@ -17,7 +17,7 @@ from unsoftmax.oracles.crew import Before
 from unsoftmax.oracles.grpc_messages import SERVICE, message
 from unsoftmax.oracles.http_address import Address
 from unsoftmax.oracles.http_codec import DATATYPES, ModelSpec, TensorSpec, from_bytes, shaped, to_datatype
-from unsoftmax.oracles.local import checked_answers
+from unsoftmax.oracles.local import Layout, checked_answers
 from unsoftmax.oracles.retry import Patience, TransientError
 from unsoftmax.oracles.tensors import Plan, Planned, Wishes, plan_tensors
 from unsoftmax.oracles.text import Secret, find_token, plain
@@ -78,6 +78,7 @@ class GrpcOracle(Planned):
         self._patience = patience or Patience()
         self._reply_cap = reply_cap
         self._plan: Plan | None = None
+        self._layout = Layout()
         self._channel: Any = None
         self.requests = 0
         self.repeated = 0
@@ -128,7 +129,7 @@ class GrpcOracle(Planned):
                 first, request, under_way, count = waiting[0]
                 try:
                     reply = self._answered("ModelInfer", request, "ModelInferResponse", under_way, count)
-                    answers = checked_answers(self._numbers(reply), (count, sequences.shape[1]))
+                    answers = checked_answers(self._numbers(reply), (count, sequences.shape[1]), self._layout)
                 except TargetError as error:
                     failure = failure or error
                 else:

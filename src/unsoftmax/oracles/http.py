@@ -26,7 +26,7 @@ from unsoftmax.oracles.http_codec import (
     read_server,
 )
 from unsoftmax.oracles.http_transport import StatusError, Transport
-from unsoftmax.oracles.local import checked_answers
+from unsoftmax.oracles.local import Layout, checked_answers
 from unsoftmax.oracles.retry import Patience
 from unsoftmax.oracles.tensors import Plan, Planned, Wishes, plan_tensors
 from unsoftmax.oracles.text import Secret, find_token, plain
@@ -96,6 +96,7 @@ class HttpOracle(Planned):
         self._binary: bool | None = {"auto": None, "binary": True, "json": False}[encoding]
         self._request_numbers = request_numbers
         self._in_flight = in_flight
+        self._layout = Layout()
         self._largest_batch: int | None = None
         self._plan: Plan | None = None
         self._model: ModelSpec | None = None
@@ -222,7 +223,8 @@ class HttpOracle(Planned):
             raise TargetError(str(error)) from error
 
         def read(reply: bytes, header_length: str | None) -> Floats:
-            return checked_answers(decode_reply(reply, header_length, plan.output, plan.promised), (len(piece), length))
+            raw = decode_reply(reply, header_length, plan.output, plan.promised)
+            return checked_answers(raw, (len(piece), length), self._layout)
 
         trial = binary and self._binary is None
         if trial:  # servers that stumble over binary tensors drop the connection, which must not cost the next request

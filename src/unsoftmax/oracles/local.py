@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from unsoftmax.errors import RefusalError, TargetError
 from unsoftmax.models import Floats
+from unsoftmax.oracles.text import plain
 
 
 class CallableOracle:
@@ -25,6 +27,7 @@ class CallableOracle:
     def __init__(self, target: Callable[[Floats], Any], width: int | None = None) -> None:
         self.target = target
         self._writes = False
+        self._layout = Layout()
         self._width = checked_width(target, width)
 
     @property
@@ -40,16 +43,9 @@ class CallableOracle:
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Ask the target and check shape and finiteness of what it says."""
-        try:
+        with blamed("target", f"sequences of shape {sequences.shape}", "arrays (batch, length, width) of this width"):
             raw = self._ask(sequences)
-        except RefusalError:
-            raise
-        except (Exception, SystemExit) as error:  # a target that ends the program fails
-            raise TargetError(
-                f"The target raised {type(error).__name__} on sequences of shape {sequences.shape}: {error}. "
-                "Check that it takes arrays (batch, length, width) of this width; nothing that it answered before is lost."
-            ) from error
-        return checked_answers(raw, sequences.shape)
+        return checked_answers(raw, sequences.shape, self._layout)
 
     def _ask(self, sequences: Floats) -> Any:
         """Ask with memory that the target cannot change; one that works in place gets a copy, from its first attempt on."""
@@ -68,21 +64,52 @@ class CallableOracle:
             return self.target(sequences.copy())
 
 
+@contextmanager
+def blamed(target: str, asked: str, takes: str) -> Iterator[None]:
+    """Turn whatever a target raises into a ``TargetError`` that says what it was asked and what it should take."""
+    try:
+        yield
+    except (RefusalError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a target that ends the program, or cancels its own task, fails
+        raise TargetError(
+            f"The {target} raised {type(error).__name__} on {asked}: {plain(error).rstrip('.')}. "
+            f"Check that it takes {takes}; nothing that it answered before is lost."
+        ) from error
+
+
 def checked_width(target: object, width: int | None) -> int:
     """The token length: as given, or as the target tells it."""
-    told = getattr(target, "width", None)
-    if width is None:
-        if told is None:
-            raise ValueError("The target does not tell its width (no `.width`). Pass `width=`, the length of a token vector.")
-        width = told
-    if isinstance(width, bool) or int(width) != width or width < 1:
-        raise ValueError(f"width is {width!r}; it must be a whole number of at least 1, the length of a token vector.")
-    if isinstance(told, int) and told != width:
-        raise ValueError(f"width={width} was given, but the target says that its width is {told}. Leave `width` out.")
-    return int(width)
+    told: Any = getattr(target, "width", None)
+    size = told if width is None else width
+    if size is None:
+        raise ValueError("The target does not tell its width (no `.width`). Pass `width=` (--width), the length of a token vector.")
+    if isinstance(size, bool) or not isinstance(size, int | float | np.integer) or not size >= 1 or size % 1 != 0:
+        raise ValueError(f"width is {size!r}; it must be a whole number of at least 1, the length of a token vector.")
+    if isinstance(told, int) and told != size:
+        raise ValueError(f"width={size} was given, but the target says that its width is {told}. Leave `width` out.")
+    return int(size)
 
 
-def checked_answers(raw: Any, asked: tuple[int, ...]) -> Floats:
+class Layout:
+    """How a target answered first: at the last position or at all, with how many numbers; it must stay so."""
+
+    def __init__(self) -> None:
+        self._first: tuple[bool, int] | None = None
+
+    def keep(self, told: tuple[int, ...]) -> None:
+        """Refuse answers of shape ``told`` that are of another kind than the first ones; one number may have an axis or none."""
+        now = len(told) == 3, 1 if len(told) == 1 else told[-1]
+        self._first = self._first or now
+        if now != self._first:
+            first, then = (
+                f"{n} number{'s' * (n != 1)} {'at every position' if everywhere else 'a sequence'}"
+                for everywhere, n in (self._first, now)
+            )
+            raise TargetError(f"The target answered with {first} at first, and now with {then}. Its answers must keep their shape.")
+
+
+def checked_answers(raw: Any, asked: tuple[int, ...], layout: Layout | None = None) -> Floats:
     """Answers as float64, of a legal shape for sequences of shape ``asked``, and finite; else a ``TargetError``."""
     try:
         answers = np.asarray(raw)
@@ -94,7 +121,7 @@ def checked_answers(raw: Any, asked: tuple[int, ...]) -> Floats:
             f"The target answered with {type(raw).__name__} that is no array of real numbers ({error}). "
             "It must return (batch,), (batch, outputs) or (batch, length, outputs)."
         ) from error
-    check_shape(answers.shape, asked)
+    check_shape(answers.shape, asked, layout)
     finite = np.isfinite(answers)
     if not finite.all():
         where = int(np.argwhere(~finite)[0][0])
@@ -105,8 +132,8 @@ def checked_answers(raw: Any, asked: tuple[int, ...]) -> Floats:
     return answers
 
 
-def check_shape(told: tuple[int, ...], asked: tuple[int, ...]) -> None:
-    """Refuse answers whose shape is none that sequences of shape ``asked`` may have."""
+def check_shape(told: tuple[int, ...], asked: tuple[int, ...], layout: Layout | None = None) -> None:
+    """Refuse answers whose shape is none that sequences of shape ``asked`` may have, or another than that of earlier answers."""
     batch, length = asked[0], asked[1]
     legal = len(told) in (1, 2, 3) and told[0] == batch and 0 not in told and (len(told) < 3 or told[1] == length)
     if batch and not legal:
@@ -114,3 +141,5 @@ def check_shape(told: tuple[int, ...], asked: tuple[int, ...]) -> None:
             f"The target answered sequences of shape {asked} with an array of shape {tuple(told)}. "
             f"It must return ({batch},), ({batch}, outputs) or ({batch}, {length}, outputs)."
         )
+    if batch and layout is not None:
+        layout.keep(tuple(told))

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unsoftmax.errors import RefusalError, TargetError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.local import checked_answers
+from unsoftmax.oracles.local import Layout, blamed, checked_answers
 
 Ids = NDArray[np.int64]
 
@@ -28,13 +27,19 @@ class Tokens:
     """
 
     def __init__(self, target: Callable[[Ids], Any], embeddings: ArrayLike) -> None:
-        table = np.array(embeddings, dtype=np.float64) + 0.0  # + 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes
+        if not callable(target):
+            raise ValueError(f"The target, {target!r}, cannot be called. Give a function of token ids (batch, length).")
+        given = np.asarray(embeddings)
+        if given.dtype.kind not in "fiub":
+            raise ValueError(f"embeddings hold {given.dtype} data; they must be real numbers (vocabulary, width).")
+        table = given.astype(np.float64) + 0.0  # + 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes
         if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
             raise ValueError(
                 f"embeddings have shape {table.shape}; they must be finite numbers (vocabulary, width), at least one row."
             )
         table.setflags(write=False)
         self.target = target
+        self._layout = Layout()
         self.embeddings: Floats = table
         self._id_of: dict[bytes, int] = {}
         for index, row in enumerate(table):
@@ -72,13 +77,6 @@ class Tokens:
     def __call__(self, sequences: Floats, /) -> Floats:
         """Translate to ids, ask, and check shape and finiteness of the answers."""
         ids = self.ids(sequences)
-        try:
+        with blamed("target", f"token ids of shape {ids.shape}", "integer arrays (batch, length)"):
             raw = self.target(ids)
-        except RefusalError:
-            raise
-        except (Exception, SystemExit) as error:  # a target that ends the program fails
-            raise TargetError(
-                f"The target raised {type(error).__name__} on token ids of shape {ids.shape}: {error}. "
-                "Check that it takes integer arrays (batch, length); nothing that it answered before is lost."
-            ) from error
-        return checked_answers(raw, sequences.shape)
+        return checked_answers(raw, sequences.shape, self._layout)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unsoftmax.errors import FileFormatError, MissingExtraError, RefusalError, TargetError
+from unsoftmax.errors import FileFormatError, MissingExtraError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.local import check_shape, checked_answers, checked_width
+from unsoftmax.oracles.local import Layout, blamed, check_shape, checked_answers, checked_width
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +61,7 @@ class TorchOracle:
         self.device = torch.device(device or ("cpu" if first is None else first.device))
         self._build_there = self.device.type != "cpu" if build_there is None else build_there
         self._width = checked_width(module, width if width is not None else _told_width(module, torch))
+        self._layout = Layout()
         self._call = _way_to_call(module, torch)
         if getattr(module, "training", False):
             warnings.warn(
@@ -98,24 +99,17 @@ class TorchOracle:
     def __call__(self, sequences: Floats, /) -> Floats:
         """Ask the module and check shape and finiteness of what it says."""
         torch = self._torch
-        try:
-            with torch.no_grad(), _evaluating(self.module):
-                there = isinstance(sequences, torch.Tensor)
-                given: Any = sequences if there else torch.as_tensor(np.ascontiguousarray(sequences))
-                tokens = given.to(device=self.device, dtype=self.dtype)
-                answer = _tensor(self._call(tokens), torch).detach().to(torch.float64)
-                raw = answer if there else answer.to("cpu").numpy()
-        except RefusalError:
-            raise
-        except (Exception, SystemExit) as error:  # a target that ends the program fails
-            raise TargetError(
-                f"The module raised {type(error).__name__} on sequences of shape {sequences.shape}: {error}. "
-                "Check that it takes tensors (batch, length, width) of this width; nothing that it answered before is lost."
-            ) from error
+        there = isinstance(sequences, torch.Tensor)
+        asked, takes = f"sequences of shape {tuple(sequences.shape)}", "tensors (batch, length, width) of this width"
+        with blamed("module", asked, takes), torch.no_grad(), _evaluating(self.module):
+            given: Any = sequences if there else torch.as_tensor(np.ascontiguousarray(sequences))
+            tokens = given.to(device=self.device, dtype=self.dtype)
+            answer = _tensor(self._call(tokens), torch).detach().to(torch.float64)
+            raw = answer if there else answer.to("cpu").numpy()
         if there:
-            check_shape(raw.shape, sequences.shape)
+            check_shape(raw.shape, sequences.shape, self._layout)
             return raw  # type: ignore[no-any-return]  # a tensor stands for an array here
-        return checked_answers(raw, sequences.shape)
+        return checked_answers(raw, sequences.shape, self._layout)
 
 
 def refuse_pickle(path: str | Path) -> None:

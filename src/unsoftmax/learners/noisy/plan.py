@@ -43,8 +43,9 @@ def queries_for(accuracy: float, *, noise: float, max_norm: float, width: int, v
     if not (accuracy > 0 and noise >= 0 and max_norm > 0 and width >= 1):
         raise ValueError(f"accuracy={accuracy}, noise={noise}, max_norm={max_norm}, width={width}: all must be positive.")
     size = math.sqrt(width) if value_norm is None else value_norm
-    wanted = (OVERHEAD * 2 * width * noise / (max_norm**3 * size * accuracy)) ** 2
-    return min(MOST_QUERIES, max(FEWEST_PER_PARAMETER * (width**2 + width) + 4, math.ceil(wanted)))
+    root = OVERHEAD * 2 * width / size * noise / accuracy / max_norm / max_norm / max_norm  # one by one: products may vanish
+    wanted = math.ceil(min(root, math.sqrt(MOST_QUERIES)) ** 2)
+    return min(MOST_QUERIES, max(FEWEST_PER_PARAMETER * (width**2 + width) + 4, wanted))
 
 
 def ideal_error(queries: int, *, noise: float, max_norm: float, width: int, value_norm: float) -> float:

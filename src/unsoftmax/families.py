@@ -10,8 +10,9 @@ import numpy as np
 
 from unsoftmax.checks.first_look import FirstLook, first_look
 from unsoftmax.checks.held_out import fresh_sequences, predictor
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, check_positive
 from unsoftmax.learners.one_head import OneHeadLearner
+from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats, Model
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Floor, Learned
@@ -58,10 +59,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or int(value) != value or value < lowest):
                 raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {lowest}.")
-        for name in ("tolerance", "max_norm", "accuracy"):
-            value = getattr(self, name)
-            if value is not None and not (np.isfinite(value) and value > 0):
-                raise ValueError(f"{name} is {value!r}; it must be a positive number.")
+        check_positive(tolerance=self.tolerance, max_norm=self.max_norm, accuracy=self.accuracy)
         if (
             self.grid is not None
             and self.grid != "auto"
@@ -227,7 +225,7 @@ def _explains(oracle: Oracle, model: Model, options: Options, found: Found, rng:
     predict = predictor(model, getattr(oracle, "like", None))
     size = np.abs(told - look.zero_answer.reshape(-1)).max()  # without the constant, which every model gets right
     rounding = ROUNDED * floor.relative * np.abs(told).max()
-    if not np.abs(predict(batch) - told).max() <= max((COARSELY * floor.relative if coarse else 1e-8) * size, rounding):
+    if not np.abs(on_host(predict(batch)) - told).max() <= max((COARSELY * floor.relative if coarse else 1e-8) * size, rounding):
         return False
     if not coarse:
         found.predict = predict

@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.checks.held_out import fresh_sequences, held_out, join_checks, predictor
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.families import Found, Options
+from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.drift import Watched, post_mortem
 from unsoftmax.oracles.meter import Metered
@@ -91,7 +92,7 @@ class Proof:
         spread = check.max_abs_error / check.relative_error if check.relative_error else np.inf
         self.noise = NOISE_FACTOR.get(self.found.floor.kind, BOUNDED_FACTOR) * self.found.floor.absolute
         if self.found.floor.kind == "digits" and self._predict is not None:  # each answer is off by up to this share of itself
-            largest = max(float(np.abs(self._predict(batch)).max()) for batch in batches)
+            largest = self._largest_answer(self._predict, batches)
             self.noise = BOUNDED_FACTOR * self.found.floor.relative * largest
         allowed = self.tolerance * spread + self.noise
         if not check.max_abs_error <= allowed:
@@ -116,7 +117,7 @@ class Proof:
             or not self._predict
         ):
             return
-        largest = max(float(np.abs(self._predict(batch)).max()) for batch in batches)
+        largest = self._largest_answer(self._predict, batches)
         if check.max_abs_error <= CONSTANT_FACTOR * largest:
             spread = check.max_abs_error / check.relative_error
             raise TooNoisyError(
@@ -126,6 +127,10 @@ class Proof:
                 model=learned.model,
                 evidence={"relative_error": check.relative_error, "constant": largest},
             )
+
+    @staticmethod
+    def _largest_answer(predict: Callable[[Floats], Floats], batches: list[Floats]) -> float:
+        return max(float(np.abs(on_host(predict(batch))).max()) for batch in batches)
 
     def _mismatch(self, learned: Learned, check: Check, allowed: float) -> RefusalError:
         """Why a model fails on fresh sequences that fits all answers before."""

@@ -66,7 +66,7 @@ def _token_sizes(model: Model) -> Floats:
     if isinstance(model, FFN):
         return np.concatenate([[0.25, 1.0, 4.0], _bends(model)])
     head = model.attention if isinstance(model, Transformer) else model
-    bilinear = max(float(np.sqrt(np.vdot(W, W))) for W in head.W)  # one pass: wide heads are large
+    bilinear = max(float(np.sqrt(np.einsum("ij,ij", W, W))) for W in head.W)  # one pass, and no threads to wake
     linear = float(np.linalg.norm(head.c, axis=1).max())
     sizes = np.array([_size(score, bilinear, linear) for score in SCORES])
     return np.concatenate([sizes, _bends(model.ffn)]) if isinstance(model, Transformer) else sizes
@@ -98,7 +98,8 @@ def compared(oracle: Oracle, predict: Callable[[Floats], Floats], batches: list[
     """Answers and predictions ``(batch, outputs)`` for every batch."""
     last = LastPosition(oracle)
     raw = [last(batch) for batch in batches]  # all of them before the first is looked at: a device answers meanwhile
-    told = [predict(batch).reshape(len(batch), -1) for batch in batches]
+    guessed = [predict(batch) for batch in batches]
+    told = [on_host(answers).reshape(len(answers), -1) for answers in guessed]
     asked = [checked_answers(on_host(a), batch.shape).reshape(len(batch), -1) for a, batch in zip(raw, batches, strict=True)]
     return asked, told
 
@@ -133,16 +134,18 @@ def join_checks(checks: list[Check]) -> Check:
 
 
 def predictor(model: Model, like: Floats | None = None) -> Callable[[Floats], Floats]:
-    """The model as a function of sequences; a network sees the last token. With ``like``, attention is computed on its device."""
+    """The model as a function of sequences; a network sees the last token.
+
+    With ``like``, attention is computed on its device and the answers stay there.
+    """
     if isinstance(model, FFN):
-        return lambda sequences: model(sequences[:, -1])
+        return lambda sequences: model(on_host(sequences)[:, -1])
     if like is None or isinstance(model, Transformer):
-        return lambda sequences: model(sequences)
+        return lambda sequences: model(on_host(sequences))
     assert model.V is not None
     W, V, c, b = (alike(parameter, like) for parameter in (model.W, model.V, model.c, model.b))
 
     def predict(sequences: Floats) -> Floats:
-        there = alike(sequences, like) if isinstance(sequences, np.ndarray) else sequences
-        return on_host(attend(there, W, V, c, b))
+        return attend(alike(sequences, like) if isinstance(sequences, np.ndarray) else sequences, W, V, c, b)
 
     return predict

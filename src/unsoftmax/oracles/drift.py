@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -42,10 +43,10 @@ class Sizes:
         if len(self._seen) >= UNSEEN:
             self._look()
 
-    def of(self, questions: Iterable[Floats]) -> list[float]:
+    def of(self, questions: Floats) -> list[float]:
         """For each question the size of the values that may enter its answer."""
         self._look()
-        exponents = [int(np.frexp(np.abs(question).max())[1]) for question in questions]
+        exponents = np.frexp(on_host(_largest(questions)))[1].tolist()
         known = {e: max((size for reach, size in self.largest.items() if reach <= e), default=0.0) for e in set(exponents)}
         return [known[e] for e in exponents]
 
@@ -73,6 +74,14 @@ class _Spread:
     absolute: float
     relative: float
     step: float | None = None
+
+
+class _Kept(NamedTuple):
+    """One of the questions that were copied together, and its answer; on a device perhaps, until someone looks at it."""
+
+    questions: Floats
+    answers: Floats
+    row: int
 
 
 class Watched(Wrapper):
@@ -115,9 +124,7 @@ class Watched(Wrapper):
         self.expected = expected
         self._rng = rng
         self._memory = memory
-        self._sample: list[tuple[Floats, Floats]] = []
-        # places in the sample that no one has looked at yet, and what belongs there, on a device perhaps
-        self._unseen: list[tuple[Sequence[int], Floats, Floats]] = []
+        self._sample: list[_Kept] = []
         self._sizes = Sizes()
         self._phase = "asked"
         self._calls = 0
@@ -144,27 +151,24 @@ class Watched(Wrapper):
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Remembered]:
         """Up to ``count`` different questions asked so far, with their answers; a quarter of them from the very first."""
-        self._fetch()
         early = min(FIRST, count // 4, len(self._sample))
         others = early + rng.permutation(len(self._sample) - early)[: count - early]
-        picked = self._sample[:early] + [self._sample[i] for i in others]
-        sizes = self._sizes.of(question for question, _ in picked)
-        return [Remembered(question, answer, size) for (question, answer), size in zip(picked, sizes, strict=True)]
+        pairs = self._brought(self._sample[:early] + [self._sample[i] for i in others])
+        return [Remembered(question, answer, self._sizes.of(question[None])[0]) for question, answer in pairs]
 
     def unexplained(self, predict: Callable[[Floats], Floats], error: float) -> list[Remembered]:
         """Earlier questions whose answers a model does not explain, although it is right on fresh ones up to ``error`` (relative).
 
         Costs no query. A target that changed during the first questions shows here; asking them again (``post_mortem``) proves it.
         """
-        sample = self.sample(self._memory, self._rng)
         allowed = RELATIVE_SLACK * max(error, np.finfo(np.float64).eps)
         puzzling = []
-        for length in sorted({len(item.question) for item in sample}):
-            items = [item for item in sample if len(item.question) == length]
-            predicted = predict(np.stack([item.question for item in items]))
-            for item, told in zip(items, predicted, strict=True):
-                if deviation_of(told, item.answer) > allowed * item.size:
-                    puzzling.append(item)
+        for _, questions, answers in self._stacked(self._sample):
+            predicted, told = on_host(predict(questions)), on_host(answers)
+            self._sizes.learn(questions, answers)
+            for row, size in enumerate(self._sizes.of(questions)):
+                if deviation_of(predicted[row], told[row]) > allowed * size:
+                    puzzling.append(Remembered(on_host(questions[row]), told[row], size))
         return puzzling
 
     def look_for_replicas(self, times: int = 12) -> None:
@@ -175,8 +179,7 @@ class Watched(Wrapper):
         Raises:
             DriftingError: the same few answers come in turn, or answers differ from earlier ones far more than from each other.
         """
-        self._fetch()
-        question, _ = max(self._sample, key=lambda pair: float(abs(pair[1]).max()))
+        question, _ = max(self._brought(self._sample), key=lambda pair: float(np.abs(pair[1]).max()))
         phase(self.inner, SENTINELS)
         try:
             count, spread = replicas(self.inner, question, times=times)
@@ -192,22 +195,25 @@ class Watched(Wrapper):
         finally:
             phase(self.inner, self._phase)
 
-    def _fetch(self) -> None:
-        """Bring what was kept since the last look to this machine, and learn its sizes."""
-        alike: dict[object, list[int]] = {}
-        for number, (_, questions, answers) in enumerate(self._unseen):
-            alike.setdefault((type(questions), questions.shape[1:], answers.shape[1:]), []).append(number)
-        fetched: dict[int, tuple[Floats, Floats]] = {}
-        for numbers in alike.values():  # all of one kind at once
-            concat = array_namespace(self._unseen[numbers[0]][1]).concat
-            questions, answers = (on_host(concat([self._unseen[i][part] for i in numbers])) for part in (1, 2))
+    def _brought(self, picked: list[_Kept]) -> list[tuple[Floats, Floats]]:
+        """Questions and answers on this machine; their sizes are learned."""
+        brought: dict[int, tuple[Floats, Floats]] = {}
+        for numbers, *stacked in self._stacked(picked):
+            questions, answers = map(on_host, stacked)
             self._sizes.learn(questions, answers)
-            ends = np.cumsum([len(self._unseen[i][0]) for i in numbers])[:-1]
-            fetched |= zip(numbers, zip(np.split(questions, ends), np.split(answers, ends), strict=True), strict=True)
-        for number, (places, *_) in enumerate(self._unseen):  # in the order in which they were asked
-            for place, question, answer in zip(places, *fetched[number], strict=True):
-                self._sample[place : place + 1] = [(question, answer)]
-        self._unseen.clear()
+            brought |= zip(numbers, zip(questions, answers, strict=True), strict=True)
+        return [brought[number] for number in range(len(picked))]
+
+    @staticmethod
+    def _stacked(picked: list[_Kept]) -> Iterator[tuple[list[int], Floats, Floats]]:
+        """Those of one kind together, where they lie: their numbers, questions and answers."""
+        alike: dict[object, list[int]] = {}
+        for number, kept in enumerate(picked):
+            alike.setdefault((type(kept.questions), kept.questions.shape[1:], kept.answers.shape[1:]), []).append(number)
+        for numbers in alike.values():
+            stack = array_namespace(picked[numbers[0]].questions).stack
+            questions = stack([picked[i].questions[picked[i].row] for i in numbers])
+            yield numbers, questions, stack([picked[i].answers[picked[i].row] for i in numbers])
 
     def _ask_again(self, count: int, floor: Precision) -> None:
         sample = self.sample(count, self._rng)
@@ -249,6 +255,6 @@ class Watched(Wrapper):
         start = int(self._rng.integers(len(sequences) - apart * (len(places) - 1)))
         even = slice(start, start + apart * (len(places) - 1) + 1, apart)
         copy = array_namespace(sequences).asarray
-        self._unseen.append((places, copy(sequences[even], copy=True), copy(answers[even], copy=True)))
-        if len(self._unseen) >= UNSEEN:
-            self._fetch()
+        questions, answers = copy(sequences[even], copy=True), copy(answers[even], copy=True)
+        for row, place in enumerate(places):
+            self._sample[place : place + 1] = [_Kept(questions, answers, row)]

@@ -20,12 +20,13 @@ GAP = 30.0  # the rank is low only if the singular values drop by this much; a s
 FAINTLY = 16.0  # products read with scores this many times too small are read again
 TYPICAL = 32  # tokens that tell the size of scores for all
 PILOT = 8  # products or rows that are read ahead of the others, because the size of scores is known only roughly
-DEVICE_PILOT = 64  # the same products on a device at most, where a step takes longer than many queries: the first block's side
+DEVICE_PILOT = 72  # the same products on a device at most, where a step takes longer than many queries: the first block's side
 SIGNS = 8  # choices of signs for the keys that read rows
 WASTE = 0.02  # share of the bill that finding a low rank may cost
 WASTE_MORE = 6.0  # growth of that share up to full rank: few heads have a rank of half their width, and steps take time
 WASTED = 8  # queries that it may cost besides
-HASTE = 5.0  # growth of that share on a device, where a step takes as long as many thousand queries
+NEARLY_ALL = 0.9  # of the width: a rank beyond this saves no more than 1% of the queries
+HASTE = 8.0  # growth of that share on a device, where a step takes as long as many thousand queries
 HASTED = 4096  # and queries that it may cost besides there, or 1/16 of all
 
 
@@ -33,7 +34,7 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     """Read W ``(width, width)``, its rank and the error of one product.
 
     Price: ``r * ceil(d/u) + (d - r) * ceil(r/u)`` queries with u usable outputs. A low rank that must be found adds 8 and 2% at
-    most, a rank of half the width up to 8%. On a device those are 4,096 or d^2/16, 10% and
+    most, a rank of half the width up to 8%. On a device those are 4,096 or d^2/16, 16% and
     40%: steps take longer than queries there.
 
     The last tokens are the rows of a random rotation. A column ``W x`` costs d products; once the columns span the range of W
@@ -133,7 +134,7 @@ def _leading_rank(table: _Table, test: _RankTest) -> int:
 class _RankTest:
     """The rank of a growing square matrix whose entries carry ``noise``, as far as the noise lets it show.
 
-    While the matrix is safely regular, inverses grow with it and tell so; from then on its singular values decide.
+    While the matrix is safely regular, its inverse tells so, and grows with it; from then on its singular values decide.
     """
 
     def __init__(self, noise: float) -> None:
@@ -153,22 +154,28 @@ class _RankTest:
 
     def _safely_regular(self, block: Floats) -> bool:
         xp = array_namespace(block)
-        known = 0 if self._inverse is None else len(self._inverse)
-        if known == len(block):
+        before = self._inverse
+        if before is not None and len(before) == len(block):
             return True
         try:
-            if self._inverse is None:
-                self._inverse = xp.linalg.inv(block)
-                return CERTAIN * self.noise * float(xp.linalg.matrix_norm(self._inverse)) < 1.0
-            right, below = self._inverse @ block[:known, known:], block[known:, :known] @ self._inverse
-            corner = xp.linalg.inv(block[known:, known:] - block[known:, :known] @ right)
+            if before is not None and self._grown(block, before):
+                return True
+            self._inverse = xp.linalg.inv(block)
         except (np.linalg.LinAlgError, RuntimeError):  # torch's LinAlgError is a RuntimeError
             return False
-        upper = xp.concat([self._inverse + right @ (corner @ below), -right @ corner], axis=1)
-        lower = xp.concat([-corner @ below, corner], axis=1)
-        self._inverse = xp.concat([upper, lower], axis=0)
+        return CERTAIN * self.noise * float(xp.linalg.matrix_norm(self._inverse)) < 1.0
+
+    def _grown(self, block: Floats, inverse: Floats) -> bool:
+        """Grow ``inverse``, that of the block before, to that of ``block``; whether it is safely bounded on the way."""
+        xp, known = array_namespace(block), len(inverse)
+        right, below = inverse @ block[:known, known:], block[known:, :known] @ inverse
+        corner = xp.linalg.inv(block[known:, known:] - block[known:, :known] @ right)
         sides = (1.0 + xp.linalg.matrix_norm(right)) * (1.0 + xp.linalg.matrix_norm(below))
-        return CERTAIN * self.noise * float(sides * xp.linalg.matrix_norm(corner)) < 1.0
+        if not CERTAIN * self.noise * float(sides * xp.linalg.matrix_norm(corner)) < 1.0:
+            return False
+        upper = xp.concat([inverse + right @ (corner @ below), -right @ corner], axis=1)
+        self._inverse = xp.concat([upper, xp.concat([-corner @ below, corner], axis=1)], axis=0)
+        return True
 
 
 def _next_size(table: _Table, size: int) -> int:
@@ -179,7 +186,7 @@ def _next_size(table: _Table, size: int) -> int:
     larger = size + 1
     while larger < d and (larger + 1 - size) * price(larger + 2, 1) <= allowed:
         larger += 1
-    return larger
+    return larger if larger < NEARLY_ALL * d else d
 
 
 def _sound_keys(reader: ScoreReader, basis: Floats, rng: np.random.Generator) -> Floats:

@@ -137,3 +137,38 @@ def test_wrappers_that_change_nothing_are_looked_through():
     metered = Metered(Parted(plain))  # counting changes something: it must not be passed by
     assert [start for start, _ in in_parts(metered, X, lambda start, count: None)] == [0]
     assert metered.spent == 5
+
+
+@pytest.mark.parametrize(("rank", "outputs"), [(24, 1), (4, 1), (24, 3), (5, 3), (7, 8)])
+def test_every_phase_asks_what_its_price_says(rank, outputs):
+    W, V = random_head(np.random.default_rng(rank), 24, rank, outputs)
+    _, oracle = run(Attention(W[None], V[None] if outputs > 1 else V[None, :, 0]), rank=rank)
+    told = {name: (queries, tokens) for name, queries, tokens in price(24, outputs=outputs, rank=rank)}
+    asked = {name: (count.queries, count.tokens) for name, count in oracle.phases.items()}
+    told["values"] = (25, 25)  # and the zero token
+    for name, (queries, tokens) in told.items():
+        assert isinstance(queries, int)
+        assert isinstance(tokens, int)
+        assert queries == asked.get(name, (0, 0))[0]
+        if outputs == 1 or name == "columns":
+            assert tokens == asked.get(name, (0, 0))[1]
+        elif name == "rows":
+            assert abs(tokens - asked.get(name, (0, 0))[1]) <= 0.25 * tokens  # the last keys of each may be fewer
+
+
+def test_scores_that_do_not_show_are_said_to_be_unseen():
+    found, _ = run(Attention.single(np.zeros((4, 4)), np.arange(1.0, 5.0)))
+    assert "W does not show" in " ".join(found.notes)
+    found, _ = run(Attention.single(np.eye(4), np.arange(1.0, 5.0)))
+    assert found.notes == ()
+
+
+def test_answers_at_all_positions_are_booked_as_pairs():
+    rng = np.random.default_rng(2)
+    W, V = random_head(rng, 6, outputs=6)
+    head = Attention(W[None], V[None])
+    oracle = Metered(CallableOracle(lambda X: head(X, "all"), width=6))
+    found = OneHeadLearner(max_norm=3.0).run(oracle, rng=rng)
+    assert distance(found.model, head) < 1e-9
+    assert oracle.phases["pairs"].queries >= 1
+    assert "columns" not in oracle.phases

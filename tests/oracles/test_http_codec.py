@@ -52,6 +52,15 @@ def test_numbers_arrive_to_the_last_bit(values, binary):
     assert back.tobytes() == np.array(values, dtype=float).tobytes()
 
 
+def test_binary_questions_ask_for_binary_answers():
+    for output, key, wanted in (
+        ("y", "outputs", [{"name": "y", "parameters": {"binary_data": True}}]),
+        (None, "parameters", {"binary_data_output": True}),
+    ):
+        body, headers = encode_request(np.ones((1, 1, 1)), Question("x", "FP64", output), binary=True)
+        assert json.loads(body[: int(headers[HEADER_LENGTH])])[key] == wanted
+
+
 @given(values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=8))
 def test_bfloat16_rounds_to_nearest_even(values):
     array = np.array(values)

@@ -174,3 +174,27 @@ def test_the_outputs_there_are_get_named():
     with pytest.raises(TargetError, match="middle"):
         decode_reply(body, None, "middle")
     assert decode_reply(body, None, "right").tolist() == [1.0]
+
+
+def test_a_report_is_told_where_and_how_the_answers_came():
+    server = OpenInference(total, 2)
+    with scripted(server) as root, HttpOracle(root + PATH, patience=HASTE) as oracle:
+        oracle(np.zeros((2, 1, 2)))
+        assert oracle.describe() == {
+            "address": root + PATH,
+            "server": "scripted 1",
+            "platform": "",
+            "input": "sequences",
+            "datatype": "FP64",
+            "encoding": "binary",
+            "requests": oracle.requests,
+            "repeated": 0,
+        }
+
+
+def test_a_reply_with_several_outputs_is_not_guessed_at():
+    output = {"datatype": "FP64", "shape": [1], "data": [1.0]}
+    both = json.dumps({"outputs": [output | {"name": "a"}, output | {"name": "b"}]}).encode()
+    assert decode_reply(both, None, "b", "FP64") == [1.0]
+    with pytest.raises(TargetError, match="exactly one output"):
+        decode_reply(both, None, None, "FP64")

@@ -2,18 +2,25 @@
 
 import copy
 import pickle
+import queue
 import threading
 
 import numpy as np
 import pytest
 
-from unsoftmax.errors import BudgetExceededError, JournalError, TargetError
-from unsoftmax.models import Attention
+from unsoftmax.errors import BudgetExceededError, DriftingError, JournalError, TargetError
+from unsoftmax.models import FFN, Attention
 from unsoftmax.oracles import CallableOracle, Metered, Noisy, Rounded, Tokens
-from unsoftmax.oracles.base import LastPosition
-from unsoftmax.oracles.crew import check_wanted
+from unsoftmax.oracles.adapt import as_oracle, identity_of
+from unsoftmax.oracles.base import LastPosition, Wrapper
+from unsoftmax.oracles.contradiction import Remembered
+from unsoftmax.oracles.crew import check_wanted, in_turn
+from unsoftmax.oracles.drift import Sizes, post_mortem
+from unsoftmax.oracles.guard import NormGuard
 from unsoftmax.oracles.journal import Journal, Journaled
-from unsoftmax.oracles.noise import LowPrecision
+from unsoftmax.oracles.noise import LowPrecision, cast
+from unsoftmax.oracles.text import plain
+from unsoftmax.results import Floor
 
 
 def total(X):
@@ -151,3 +158,128 @@ def test_sequences_whose_reply_was_lost_are_booked(tmp_path):
     oracle(np.ones((2, 1, 2)))
     assert (journal.answered, journal.repeated) == (5, 5)
     journal.close()
+
+
+def test_every_sequence_of_a_small_call_counts_in_a_journal(tmp_path):
+    X = np.arange(10.0).reshape(5, 1, 2)
+    journal = Journal(tmp_path / "journal.sqlite", {"target": "t"})
+    Journaled(CallableOracle(total, width=2), journal)(X)
+    journal.close()
+    for place in range(5):
+        other = X.copy()
+        other[place] += 1.0
+        again = Journal(tmp_path / "journal.sqlite", {"target": "t"})
+        with pytest.raises(JournalError, match="other questions"):
+            Journaled(CallableOracle(total, width=2), again)(other)
+        again.close()
+
+
+def test_questions_are_of_the_stream_of_learning_unless_said_otherwise(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite", {"target": "t"})
+    Journaled(CallableOracle(total, width=2), journal)(np.ones((3, 1, 2)))
+    meter = Metered(CallableOracle(total, width=2))
+    Journaled(meter, journal, "check")(np.ones((3, 1, 2)))
+    assert meter.spent == 3
+    Journaled(meter, journal, "learn")(np.ones((3, 1, 2)))
+    assert meter.spent == 3  # known from the first
+    journal.close()
+
+
+def test_requests_under_way_learn_that_their_caller_is_gone():
+    told: queue.Queue[bool] = queue.Queue()
+
+    def waits(given_up):
+        told.put(given_up.wait(300))
+
+    answers = in_turn(iter([(0, 1, lambda given_up: "first"), (1, 1, waits)]), room=lambda: 2)
+    assert next(answers) == (0, "first")
+    answers.close()  # as an interrupt does
+    assert told.get(timeout=300)
+
+
+def test_a_network_is_a_target_of_one_token():
+    rng = np.random.default_rng(3)
+    network = FFN([rng.normal(size=(4, 3)), rng.normal(size=(2, 4))], [rng.normal(size=4), rng.normal(size=2)])
+    X = rng.normal(size=(5, 2, 3))
+    assert np.array_equal(as_oracle(network)(X), network(X[:, -1]))
+
+
+def test_a_wrapper_that_names_itself_is_known_by_that_name():
+    class Known(Wrapper):
+        identity = "the target of 12 May"
+
+    plain_one = CallableOracle(total, width=2)
+    assert identity_of(Known(plain_one)) == "the target of 12 May"
+    assert identity_of(Wrapper(plain_one)) == f"Wrapper({identity_of(plain_one)}, )"
+
+
+def test_the_guard_lets_requests_through_one_by_one_and_none_that_is_too_long():
+    class InPairs(CallableOracle):
+        def parts(self, sequences, before):
+            for start in range(0, len(sequences), 2):
+                before(start, len(sequences[start : start + 2]))
+                yield start, self(sequences[start : start + 2])
+
+    begun = []
+    guard = NormGuard(InPairs(total, width=2), max_norm=2.0)
+    X = np.full((3, 1, 2), 0.5)
+    parts = list(guard.parts(X, lambda start, count: begun.append((start, count))))
+    assert begun == [(0, 2), (2, 1)]
+    assert [(start, answers.tolist()) for start, answers in parts] == [(0, [1.0, 1.0]), (2, [1.0])]
+    with pytest.raises(AssertionError, match="beyond max_norm"):
+        list(guard.parts(4 * X, lambda start, count: begun.append((start, count))))
+    assert len(begun) == 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_model_in_low_precision_answers_with_numbers_of_that_format(dtype):
+    rng = np.random.default_rng(1)
+    model = Attention.single(rng.normal(size=(3, 3)), rng.normal(size=3))
+    X = rng.normal(size=(20, 4, 3))
+    answers = LowPrecision(model, dtype)(X)
+    assert np.array_equal(cast(answers, dtype), answers)
+    assert not np.array_equal(answers, model(X))
+    assert np.allclose(answers, model(X), rtol=0, atol=0.2)
+
+
+def test_token_vectors_of_another_number_type_are_the_same_tokens():
+    oracle = Tokens(lambda ids: ids[:, -1].astype(float), np.eye(2))
+    for kind in (np.float64, np.float32, np.int64):
+        assert np.array_equal(oracle.ids(np.eye(2, dtype=kind)[None]), [[0, 1]])
+
+
+@pytest.mark.parametrize("target", [5, None, "words"])
+def test_what_cannot_be_called_answers_no_token_ids(target):
+    with pytest.raises(ValueError, match="cannot be called"):
+        Tokens(target, np.eye(2))
+    with pytest.raises(ValueError, match="real numbers"):
+        Tokens(total, [["a", "b"]])
+
+
+def test_a_line_that_just_fits_is_shown_whole():
+    assert plain("x" * 300) == "x" * 300
+    assert plain("x" * 301) == "x" * 299 + "…"
+
+
+def test_the_size_behind_an_answer_is_the_largest_seen_so_far():
+    sizes = Sizes()
+    ask = np.full((1, 1, 2), 1.0)
+    sizes.learn(ask, np.array([-5.0]))
+    assert sizes.of(ask) == [5.0]
+    sizes.learn(ask, np.array([2.0]))
+    assert sizes.of(ask) == [5.0]  # a smaller one later changes nothing
+    assert sizes.of(1e-3 * ask) == [0.0]  # nothing is known of tokens this small
+    assert sizes.of(1e3 * ask) == [5.0]
+
+
+def test_a_contradiction_is_shown_with_both_answers_and_the_bill():
+    rng = np.random.default_rng(4)
+    earlier = [Remembered(question, question[0], 2.0) for question in rng.normal(size=(3, 1, 2))]
+    changed = CallableOracle(lambda X: X[:, -1] * [1.0, 3.0], width=2)
+    with pytest.raises(DriftingError) as caught:
+        post_mortem(changed, earlier, Floor())
+    evidence = caught.value.evidence
+    before, after = np.array(evidence["before"]), np.array(evidence["after"])
+    assert np.array_equal(after, before * [1.0, 3.0])
+    assert evidence["deviation"] == np.abs(after - before).max() > evidence["allowed"]
+    assert evidence["asked_again"] > 3

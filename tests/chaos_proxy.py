@@ -19,7 +19,6 @@ FAULTS = {
     "reset before": 3,  # the question never arrives
     "reset after": 3,  # it is answered, and the answer is lost
     "truncated": 3,
-    "stall": 1,  # longer than the client's patience with silence
     "slow": 2,
     "429 seconds": 2,
     "503 date": 2,
@@ -31,6 +30,7 @@ FAULTS = {
     "garbage": 1,
     "gone": 1,  # everything fails for a while
 }
+# "stall" may be asked for, too: silence until the client hangs up
 DELIVERED = ("none", "slow")  # the answer reached the client
 UNASKED = ("reset before", "429 seconds", "503 date", "500", "502", "gone", "refused")  # the server did not answer it
 
@@ -112,7 +112,7 @@ class ChaosProxy:
         self._tasks.add(task)
         try:
             while (request := await _read_message(reader)) is not None:
-                if not await self._answer(*request, writer):
+                if not await self._answer(*request, reader, writer):
                     break
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
@@ -120,7 +120,7 @@ class ChaosProxy:
             self._tasks.discard(task)
             writer.close()
 
-    async def _answer(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, head: bytes, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; False when the connection is to end."""
         question = head.startswith(b"POST")
         count = _sequences(head, body) if question else 0
@@ -142,7 +142,7 @@ class ChaosProxy:
             await _write(writer, reply[: int(self._rng.integers(1, len(reply)))])
             return False
         if fault == "stall":
-            await asyncio.sleep(5.0)
+            await reader.read(1)
             return False
         if fault == "slow":
             middle = len(reply) // 2

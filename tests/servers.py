@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +24,7 @@ import numpy as np
 from unsoftmax.models import load
 from unsoftmax.oracles import CallableOracle
 from unsoftmax.oracles.http_codec import DATATYPES
-from unsoftmax.serving import free_port, serve
+from unsoftmax.serving import serve
 
 MODEL = "head"
 
@@ -36,10 +38,22 @@ class Hosted:
     process: subprocess.Popen[bytes]
 
 
+PORTS = itertools.count(10_000 + 7 * os.getpid() % 20_000)
+
+
+def own_port() -> int:
+    """A free port that no other process of the suite looks at, below those that the system gives away by itself."""
+    for port in PORTS:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("ports have no end")
+
+
 @contextlib.contextmanager
 def mlserver(weights: Path, *, precision: str = "FP64", rate: float | None = None, port: int | None = None) -> Iterator[Hosted]:
     """MLServer with the model saved at ``weights``, in a process of its own."""
-    http_port, grpc_port = port or free_port(), free_port()
+    http_port, grpc_port = port or own_port(), own_port()
     command = [sys.executable, __file__, str(weights), str(http_port), str(grpc_port), precision, str(rate or 0)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     root = f"http://127.0.0.1:{http_port}"
@@ -58,7 +72,7 @@ def mlserver(weights: Path, *, precision: str = "FP64", rate: float | None = Non
 @contextlib.contextmanager
 def peer(kind: str, interpreter: str, head: Path, library: str) -> Iterator[tuple[str, str]]:
     """Another server of the protocol, in another interpreter; yields its HTTP and gRPC addresses."""
-    http_port, grpc_port = free_port(), free_port()
+    http_port, grpc_port = own_port(), own_port()
     command = [interpreter, str(Path(__file__).parent / "peers" / f"{kind}_server.py"), str(head), str(http_port), str(grpc_port)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"LD_LIBRARY_PATH": library}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
@@ -78,12 +92,12 @@ def peer(kind: str, interpreter: str, head: Path, library: str) -> Iterator[tupl
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=2, trust_env=False).status_code == 200
+        return httpx.get(url, timeout=10, trust_env=False).status_code == 200
     except httpx.TransportError:
         return False
 
 
-def started(ready: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 60.0) -> bool:
+def started(ready: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 300.0) -> bool:
     deadline = time.monotonic() + seconds
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:

@@ -11,7 +11,7 @@ from servers import MODEL, OpenInference, scripted
 from unsoftmax.oracles.http import HttpOracle
 from unsoftmax.oracles.retry import Patience
 
-HASTE = Patience(attempts=5, total=20.0, first_pause=0.005, longest_pause=0.01, longest_wait=1.0)
+HASTE = Patience(attempts=5, total=300.0, first_pause=0.005, longest_pause=0.01, longest_wait=1.0)
 TRIES = 12  # of resuming
 
 
@@ -30,9 +30,9 @@ def behind_chaos(model, seed, **options):
             yield proxy, server, f"{address}/v2/models/{MODEL}"
 
 
-def attempt(url, journal, seed):
+def attempt(url, journal, seed, timeout=120.0):
     """One run of ``recover``, as the command line would make it."""
-    with HttpOracle(url, patience=HASTE, timeout=2.0, request_numbers=200) as oracle:
+    with HttpOracle(url, patience=HASTE, timeout=timeout, request_numbers=200) as oracle:
         return us.recover(oracle, journal=journal, seed=seed, on_failure="return")
 
 
@@ -59,3 +59,16 @@ def test_a_calm_proxy_changes_nothing(tmp_path):
     assert recovery.status is us.Status.EXACT
     assert server.asked == proxy.history.answered == recovery.facts["queries"]["total"]
     assert proxy.history.lost == 0
+
+
+def test_silence_ends_in_the_right_parameters_or_an_honest_refusal(tmp_path):
+    model = head(7)
+    with behind_chaos(model, 3, rate=0.08, faults={"stall": 1}) as (proxy, _, url):
+        for _ in range(TRIES):  # what is slow on a busy machine looks silent, too, so nothing is counted here
+            recovery = attempt(url, tmp_path / "journal.sqlite", 0, timeout=0.5)
+            if recovery.status is not us.Status.TARGET_FAILED:
+                break
+    assert recovery.status in (us.Status.EXACT, us.Status.TARGET_FAILED), recovery.message
+    assert proxy.history.requests["stall"] > 0
+    if recovery.status is us.Status.EXACT:
+        assert us.distance(recovery.model, model) < 1e-9

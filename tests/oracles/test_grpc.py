@@ -17,7 +17,7 @@ from unsoftmax.oracles.retry import Patience
 pytest.importorskip("mlserver")
 pytest.importorskip("grpc")
 
-HASTE = Patience(attempts=3, total=10.0, first_pause=0.01, longest_pause=0.02, longest_wait=3.0)
+HASTE = Patience(attempts=3, total=300.0, first_pause=0.01, longest_pause=0.02, longest_wait=3.0)
 
 
 @pytest.fixture(scope="module")

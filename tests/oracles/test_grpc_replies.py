@@ -14,7 +14,7 @@ from unsoftmax.oracles.retry import Patience
 from unsoftmax.oracles.text import Secret
 
 grpc = pytest.importorskip("grpc")
-HASTE = Patience(attempts=3, total=10.0, first_pause=0.01, longest_pause=0.02, longest_wait=3.0)
+HASTE = Patience(attempts=3, total=300.0, first_pause=0.01, longest_pause=0.02, longest_wait=3.0)
 X = np.arange(24.0).reshape(3, 2, 4)
 
 
@@ -72,7 +72,7 @@ def asked(*script, **options):
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        with GrpcOracle(f"grpc://127.0.0.1:{port}/m", patience=HASTE, timeout=5.0, **options) as oracle:
+        with GrpcOracle(f"grpc://127.0.0.1:{port}/m", patience=HASTE, timeout=60.0, **options) as oracle:
             yield oracle, told
     finally:
         server.stop(None)

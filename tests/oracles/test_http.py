@@ -4,6 +4,7 @@ import gzip
 import json
 import ssl
 import subprocess
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -20,7 +21,7 @@ from unsoftmax.oracles.http import HttpOracle
 from unsoftmax.oracles.http_address import read_address
 from unsoftmax.oracles.retry import Patience, wait_asked
 
-HASTE = Patience(attempts=5, total=20.0, first_pause=0.01, longest_pause=0.02, longest_wait=3.0)
+HASTE = Patience(attempts=5, total=300.0, first_pause=0.01, longest_pause=0.02, longest_wait=3.0)
 PATH = f"/v2/models/{MODEL}"
 
 
@@ -108,19 +109,23 @@ def test_passing_failures_pass(status):
 
 @pytest.mark.parametrize("as_date", [False, True])
 def test_retry_after_is_honoured(as_date):
-    later = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True) if as_date else "1"
-    server = OpenInference(head(), 3, fault=once((429, {"Retry-After": later}, b"")))
-    began = time.monotonic()
-    asked(server, sequences(2))
-    assert 0.5 < time.monotonic() - began < 5.0
+    came = []
+
+    def fault(number):
+        came.append(time.monotonic())
+        later = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True) if as_date else "1"
+        return (429, {"Retry-After": later}, b"") if number == 1 else None
+
+    asked(OpenInference(head(), 3, fault=fault), sequences(2))
+    assert len(came) == 2
+    assert came[1] - came[0] > 0.9  # a date has whole seconds, so two of them may be little more than one
 
 
 def test_a_wait_beyond_patience_ends_at_once_and_says_so():
     server = OpenInference(head(), 3, fault=lambda _: (503, {"Retry-After": "3600"}, b""))
-    began = time.monotonic()
     with pytest.raises(TargetError, match="3600 s"):
         asked(server, sequences(2))
-    assert time.monotonic() - began < 2.0
+    assert server.posts == 1
 
 
 def test_permanent_failures_end_after_few_attempts():
@@ -158,7 +163,7 @@ def test_a_truncated_reply_is_asked_for_again_and_counted():
     server = OpenInference(head(), 3, fault=once(cut))
     with (
         scripted(server) as root,
-        HttpOracle(root + PATH, patience=HASTE, timeout=1.0) as oracle,
+        HttpOracle(root + PATH, patience=HASTE) as oracle,
     ):
         assert np.allclose(oracle(sequences(3)), head()(sequences(3)))
         assert oracle.repeated == 3
@@ -187,17 +192,22 @@ def test_an_unreachable_server_is_a_target_error():
 
 
 def test_a_silent_server_is_given_up():
+    over = threading.Event()
+
     def silent(*_):
-        time.sleep(0.5)
+        over.wait(300)
         return 200, {}, b"{}"
 
     patience = Patience(attempts=2, first_pause=0.01)
-    with (
-        scripted(silent) as root,
-        HttpOracle(root + PATH, timeout=0.1, patience=patience) as oracle,
-        pytest.raises(TargetError, match="fell silent"),
-    ):
-        _ = oracle.width
+    try:
+        with (
+            scripted(silent) as root,
+            HttpOracle(root + PATH, timeout=0.5, patience=patience) as oracle,
+            pytest.raises(TargetError, match="fell silent"),
+        ):
+            _ = oracle.width
+    finally:
+        over.set()
 
 
 # ---- security

@@ -15,7 +15,7 @@ from unsoftmax.oracles.http_codec import MAX_AXES, Question, decode_reply, encod
 from unsoftmax.oracles.retry import Patience, wait_asked
 from unsoftmax.oracles.text import Secret, find_token
 
-HASTE = Patience(attempts=3, total=10.0, first_pause=0.01, longest_pause=0.02, longest_wait=1.0)
+HASTE = Patience(attempts=3, total=300.0, first_pause=0.01, longest_pause=0.02, longest_wait=1.0)
 PATH = f"/v2/models/{MODEL}"
 URL = f"http://127.0.0.1:9{PATH}"
 

@@ -141,6 +141,13 @@ def test_a_wrong_model_does_not_pass_the_held_out_check() -> None:
     assert check.sequences == oracle.spent - before == 60
 
 
+@pytest.mark.parametrize("seed", [703, 706, 707])
+def test_a_residual_is_found_with_short_tokens(seed: int) -> None:
+    target = Behind(6, seed, outputs=8, residual=True, bias=True)
+    assert error_of_scores(learn(target, max_norm=1.5)[0], target) < 1e-7
+    assert target.longest <= 1.5
+
+
 def test_no_token_is_longer_than_allowed_and_a_budget_is_kept() -> None:
     target = Behind(6, 4)
     assert error_of_scores(learn(target, max_norm=1.5)[0], target) < 1e-8
@@ -176,3 +183,9 @@ def test_coarse_answers_give_a_coarse_result() -> None:
     target = Single(6, 6)
     learned, _ = learn(target, floor=Floor(kind="float32", relative=2.0**-22))
     assert error_of_scores(learned, target) < 1e-3
+
+
+def test_a_rank_that_is_told_narrows_the_bill() -> None:
+    told, open_ended = ({name: queries for name, queries, _ in price(10, rank)} for rank in (2, None))
+    assert open_ended["scores"][0] < told["scores"][0] < told["scores"][1] < open_ended["scores"][1]
+    assert told["place"] == open_ended["place"]

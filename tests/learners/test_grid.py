@@ -73,6 +73,7 @@ def test_one_step_per_row() -> None:
     learned, oracle = learn(head, steps)
     assert np.array_equal(learned.model.W, head.W)  # type: ignore[union-attr]
     assert oracle.spent < 80
+    assert np.array_equal(learned.evidence["grid"], steps)
     found, _ = learn(head, "auto")
     np.testing.assert_allclose(found.model.W, head.W, rtol=2e-15, atol=0)  # type: ignore[union-attr]
     assert "one step per row" in " ".join(found.notes)

@@ -9,7 +9,9 @@ from unsoftmax.learners.behind_network.lines import Mixing, Target
 from unsoftmax.models import Floats
 
 MAX_STEPS = 40  # quasi-Newton steps; about eight are needed on a segment that is nearly straight
+FARTHEST = 1e6  # times the size of a token: a search that leaves by so much does not come back
 COPIES = 4
+INSIDE = 1 - 2.0**-30  # of the longest token allowed, however its length is rounded
 
 
 def residual_mixing(
@@ -103,9 +105,12 @@ def _equivalent(
     best = np.full(len(answers), np.inf)
     settled = shift.copy()
     for _ in range(MAX_STEPS):
+        if not np.abs(shift).max() < FARTHEST * (1.0 + float(np.abs(place).max())):
+            return None
         points = place + shift
-        if max_norm is not None:
-            points = points * np.minimum(1.0, max_norm / np.linalg.norm(points, axis=1))[:, None]
+        if max_norm is not None:  # the move that is made is the one that counts
+            points = points * np.minimum(1.0, INSIDE * max_norm / np.linalg.norm(points, axis=1))[:, None]
+            move, shift = move + (points - place - shift), points - place
         now = wanted - (target.one(points) - value) @ left
         size = np.linalg.norm(now, axis=1)
         better = size < best

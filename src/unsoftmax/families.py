@@ -225,7 +225,7 @@ def _explains(oracle: Oracle, model: Model, options: Options, found: Found, rng:
     predict = predictor(model, getattr(oracle, "like", None))
     size = np.abs(told - look.zero_answer.reshape(-1)).max()  # without the constant, which every model gets right
     rounding = ROUNDED * floor.relative * np.abs(told).max()
-    if not np.abs(on_host(predict(batch)) - told).max() <= max((COARSELY * floor.relative if coarse else 1e-8) * size, rounding):
+    if not np.abs(on_host(predict(batch)) - told).max() <= max((COARSELY * floor.relative if coarse else 1e-10) * size, rounding):
         return False
     if not coarse:
         found.predict = predict

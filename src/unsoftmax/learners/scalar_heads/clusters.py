@@ -17,6 +17,7 @@ from unsoftmax.models import Floats
 
 ROUNDING = 2.0**-52  # of an answer in exact float64 arithmetic, relative to its terms
 MISFIT = 2.0**-40  # of a joint fit: rounding of an answer, and of scores of up to a few hundred
+SAME_VALUES = 1e-6  # values do not change with the token, unless read wrong, like the scores, of a head that is almost saturated
 SPLIT_NOISE = 2.0**-44  # misfit of a split, relative to the responses: rounding times the dozen terms of an answer
 
 
@@ -53,11 +54,12 @@ def open_cluster(line: Line, crossing: Crossing, size: float, *, biased: bool) -
         for _ in range(8):
             found = yield from split_at(step, token + move * np.eye(width)[i])
             if found is not None and len(found.values) == len(base.values):
-                break
+                order = match(base, found)
+                if np.abs(found.values[order] - base.values).max() <= SAME_VALUES * np.abs(base.values).max():
+                    break
             move /= 4.0
         else:
             raise _unresolved("their number changes from token to token")
-        order = match(base, found)
         normals[:, i] = (found.scores[order] - base.scores) / move
     offsets = (base.scores - normals @ token) if biased else np.zeros(len(base.values))
     return Members(base.values / ZOOM, normals / ZOOM, offsets / ZOOM)

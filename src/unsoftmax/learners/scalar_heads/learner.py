@@ -344,8 +344,9 @@ def _mismatch(model: Attention, misfit: float, expected: float, evidence: dict[s
 
 def _too_close(model: Attention, within: float, evidence: dict[str, Any]) -> RefusalError:
     return NotIdentifiableError(
-        f"Two heads lie too close together to be told apart by float64 answers. With {model.heads} heads the answers are explained "
-        f"to about {within:.1g} of their spread; the heads that are close are known only merged, within that.",
+        "Two heads lie too close together to be told apart by float64 answers. "
+        f"With {model.heads} head{'s' * (model.heads > 1)} the answers are explained to about {within:.1g} of their spread; "
+        "the heads that are close are known only merged, within that.",
         model=model,
         evidence={**evidence, "merged_within": within},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ EXPONENTS = tuple(range(-12, 29, 4))
 ZOOM = 2.0**12  # the walk's step over the step that just saturates: transitions are narrow, yet bisected in a dozen questions
 ZOOM_LIMIT = 2.0**24  # closer heads than SATURATED / ZOOM_LIMIT cannot be measured to 1e-8 afterwards
 MOST_MOVING = 0.75  # of the cells of a walk; more heads than that would share cells, and the next walk is twice as fine
+TRIES = 2  # at judging a jump: the first place may come from scores far from zero
 SAME = 2.0**-38  # levels closer than this, relative to the largest, are one level
 
 
@@ -139,11 +140,11 @@ Point = tuple[float, float]
 def _isolate(line: Line, left: Point, right: Point, size: float, limit: float) -> Task:
     """Bisect one cell until each jump in it is a single sigmoid, or as close to others as the zoom can tell."""
     found: list[Crossing] = []
-    stack = [(left, right, ZOOM)]
+    stack = [(left, right, ZOOM, np.inf)]  # the last: a jump that several heads share, as seen at a lower zoom
     for _ in range(400):  # a cell with many jumps ends long before
         if not stack:
             break
-        low, high, zoom = stack.pop()
+        low, high, zoom, shared = stack.pop()
         if abs(low[1] - high[1]) <= SAME * size:
             continue
         middle = _between(low[0], high[0])
@@ -151,19 +152,23 @@ def _isolate(line: Line, left: Point, right: Point, size: float, limit: float) -
             continue
         level = (yield [line.probe(middle, zoom)])[0] / zoom
         if abs(level - low[1]) <= SAME * size:
-            stack.append(((middle, level), high, zoom))
+            stack.append(((middle, level), high, zoom, shared))
         elif abs(level - high[1]) <= SAME * size:
-            stack.append((low, (middle, level), zoom))
+            stack.append((low, (middle, level), zoom, shared))
         else:
             crossing = yield from _fit(line, low, high, (middle, level), zoom, size)
             if crossing is None:  # a level of its own: jumps on both sides
-                stack += [(low, (middle, level), zoom), ((middle, level), high, zoom)]
-            elif crossing.single or zoom * 64.0 > limit:
+                stack += [(low, (middle, level), zoom, shared), ((middle, level), high, zoom, shared)]
+                continue
+            jump = abs(crossing.jump)
+            if abs(jump - shared) <= 64 * SAME * size:  # the same jump, of which a high zoom shows the shape less well
+                crossing = replace(crossing, single=False)
+            if crossing.single or zoom * 64.0 > limit:
                 found.append(crossing)
             else:
                 zoom *= 64.0
                 ends = yield [line.probe(low[0], zoom), line.probe(high[0], zoom)]
-                stack.append(((low[0], ends[0] / zoom), (high[0], ends[1] / zoom), zoom))
+                stack.append(((low[0], ends[0] / zoom), (high[0], ends[1] / zoom), zoom, jump))
     return found
 
 
@@ -190,21 +195,34 @@ def _fit(line: Line, low: Point, high: Point, middle: Point, zoom: float, size: 
     if not np.isfinite(slope) or slope <= 0.0:
         return Crossing(middle[0], sign, low[1], high[1], zoom, False, jump)
     t = middle[0] - float(scores[0]) / slope
+    for _ in range(TRIES):
+        crossing, t, slope = yield from _judged(line, low[1], high[1], t, slope, zoom, size)
+        if crossing.single or not (np.isfinite(t) and slope > 0.0):
+            break
+    return crossing
+
+
+def _judged(line: Line, low: float, high: float, t: float, slope: float, zoom: float, size: float) -> Task:
+    """The crossing near ``t``, whether it is one head's, and place and slope as read again there; 7 questions."""
+    jump = high - low
     width = SATURATED / slope
-    places = [t, t + 1.5 / slope, t - width, t + width]
+    places = [t, t + 1.5 / slope, t - 3.0 / slope, t - width, t + width]
     seen = yield [*(line.probe(place, zoom) for place in places), line.probe(t, zoom, (2, 1)), line.probe(t - width, zoom, (2, 1))]
-    centre, near, below, above, double, double_below = (value / zoom for value in seen)
+    centre, near, far, below, above, double, double_below = (value / zoom for value in seen)
     # scores are differences of numbers of size slope * t; a blur of 0.02 still tells 1/3 from 2/3 and one sigmoid from two
     blur = min(2.0**-46 * slope * (1.0 + abs(t)) + 2.0**-30, 0.02)
-    expected = [(centre, low[1] + 0.5 * jump), (near, low[1] + jump / (1.0 + np.exp(-1.5)))]
-    smooth = all(abs(a - b) <= blur * abs(jump) + SAME * size for a, b in expected)
-    smooth = smooth and abs(below - low[1]) <= 4 * SAME * size and abs(above - high[1]) <= 4 * SAME * size
+    levels = low + jump / (1.0 + np.exp([0.0, -1.5, 3.0]))
+    smooth = bool((np.abs([centre, near, far] - levels) <= blur * abs(jump) + SAME * size).all())
+    smooth = smooth and abs(below - low) <= 4 * SAME * size and abs(above - high) <= 4 * SAME * size
     share = (double - double_below) / jump  # 2/3 if the head turns on with t, 1/3 if it turns off
     rising = abs(share - 2.0 / 3.0) < abs(share - 1.0 / 3.0)
-    single = smooth and abs(share - (2.0 / 3.0 if rising else 1.0 / 3.0)) <= blur + 16 * SAME * size / abs(jump)
-    jump = above - below  # both fully saturated, unlike the ends of the cell
-    exact = log_odds(np.array([centre, near]) - below, above - np.array([centre, near]))
-    if single and np.isfinite(exact).all():  # scores near zero are read much better than those the place was found from
-        slope = float(exact[1] - exact[0]) * slope / 1.5
-        t -= float(exact[0]) / slope
-    return Crossing(t, (slope if rising else -slope) / zoom, below, above, zoom, bool(single), jump if rising else -jump)
+    single = bool(smooth and abs(share - (2.0 / 3.0 if rising else 1.0 / 3.0)) <= blur + 16 * SAME * size / abs(jump))
+    # both fully saturated, unlike the ends of the cell; scores near zero are read much better than those the place was found from
+    bottom, top = (below, above) if single else (low, high)
+    exact = log_odds(np.array([centre, near]) - bottom, top - np.array([centre, near]))
+    better = float(exact[1] - exact[0]) * slope / 1.5
+    place = t - float(exact[0]) / better if better else np.nan
+    if single and np.isfinite(place):
+        t, slope = place, better
+    jump = above - below
+    return Crossing(t, (slope if rising else -slope) / zoom, below, above, zoom, single, jump if rising else -jump), place, better

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax.demo import demo_oracle
 from unsoftmax.errors import BudgetExceededError, DriftingError, JournalError, NotInFamilyError, RefusalError, TargetError
 
 RNG = np.random.default_rng(2026)
@@ -296,3 +297,28 @@ def test_a_score_matrix_too_small_to_show_has_error_bars():
     assert not found.model.W.any()
     assert np.abs(head.W).max() <= found.bounds.W.max() < 1e-9
     assert "does not show" in found.facts["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "max_norm"),
+    [
+        ("attention", {"width": 5, "outputs": 5, "positions": 1, "seed": 5500045}, 0.23),
+        ("attention", {"width": 4, "heads": 2, "seed": 5500073}, 0.65),
+        ("attention", {"width": 5, "heads": 2, "outputs": 5, "causal": 1, "seed": 5500086}, 1.25),
+        ("transformer", {"width": 4, "hidden": 6, "seed": 5500167}, 0.98),
+        ("transformer", {"width": 4, "hidden": 6, "residual": 1, "outputs": 5, "seed": 5500048}, 0.24),
+        ("ffn", {"width": 4, "hidden": 5, "seed": 5500049}, 0.5),
+    ],
+)
+def test_no_token_is_longer_than_allowed_whatever_is_looked_for(family, settings, max_norm):
+    inner = demo_oracle(family, **settings)
+    longest = 0.0
+
+    def target(X):
+        nonlocal longest
+        longest = max(longest, float(np.linalg.norm(X, axis=-1).max()))
+        return inner(X)
+
+    found = us.recover(target, width=inner.width, max_norm=max_norm, seed=settings["seed"], budget=20_000, on_failure="return")
+    assert 0.5 * max_norm < longest <= max_norm
+    assert not found.status.success or found.check.relative_error < 1e-8

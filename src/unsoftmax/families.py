@@ -260,7 +260,10 @@ def _almost_alike(refusal: RefusalError) -> bool:
 
 def _refuse_order(oracle: Oracle, floor: Floor, max_norm: float | None, rng: np.random.Generator) -> None:
     """Heads do not see the order of earlier tokens; a target that does is none of them, whatever else it is. 2 queries."""
-    first, second, last = rng.normal(size=(3, oracle.width)) * min(1.0, max_norm or 1.0) / np.sqrt(oracle.width)
+    tokens = rng.normal(size=(3, oracle.width)) / np.sqrt(oracle.width)
+    if max_norm is not None:
+        tokens *= min(1.0, 0.9 * max_norm / float(np.linalg.norm(tokens, axis=1).max()))
+    first, second, last = tokens
     answers = oracle(np.array([[first, second, last], [second, first, last]])).reshape(2, -1)
     change, size = float(np.abs(answers[0] - answers[1]).max()), float(np.abs(answers).max())
     if change > 1024 * floor.relative * size + 8 * floor.absolute:

@@ -71,7 +71,8 @@ class OneHeadLearner:
         causal = everywhere and is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng)
         if everywhere and not free and values.usable == d:
             phase(oracle, "pairs")
-            W, c, noise = read_pairs(oracle, values, min(key_size, self._longest_key()), causal, self.floor, rng)
+            longest = np.inf if self.max_norm is None else _inside(self.max_norm)
+            W, c, noise = read_pairs(oracle, values, min(key_size, longest), longest, causal, self.floor, rng)
             rank = int(np.linalg.matrix_rank(W, tol=noise * d))
         else:
             template = ScoreReader(last, values, key_size, 1.0, c)

@@ -103,9 +103,11 @@ class PositionReader(ScoreReader):
 
 
 def read_pairs(
-    oracle: Oracle, values: Values, size: float, causal: bool, floor: Floor, rng: np.random.Generator
+    oracle: Oracle, values: Values, size: float, longest: float, causal: bool, floor: Floor, rng: np.random.Generator
 ) -> tuple[Floats, Floats, float]:
     """W, c and the error of W's entries from one query ``[0 … 0, u_1 … u_d]``; two if causal, and more for each change of size.
+
+    The tokens are ``size`` long at first, and never longer than ``longest``.
 
     The zero tokens have score 0, so position j tells ``u_i·(W u_j + c)`` for every i, and a zero position tells ``u_i·c``.
     Needs values that tell d tokens apart (``values.usable == width``).
@@ -121,9 +123,9 @@ def read_pairs(
         largest = float(np.abs(table).max())
         if largest <= 8.0:
             spread = float(np.sqrt(np.mean((table[1:] - table[0]) ** 2)))
-            if spread > 0.1 or largest > 1.0:
+            if spread > 0.1 or largest > 1.0 or size >= longest:
                 break
-            size *= min(16.0, float(np.sqrt(0.4 / max(spread, 1e-3))))
+            size = min(longest, size * min(16.0, float(np.sqrt(0.4 / max(spread, 1e-3)))))
         else:
             size /= 4.0 if not np.isfinite(largest) else min(4.0, float(np.sqrt(largest / 4.0)))
     if not np.isfinite(table).all():

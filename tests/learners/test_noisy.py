@@ -152,6 +152,28 @@ def test_rounded_answers_are_cut_far_below_their_step(decimals):
     assert np.mean(inside) > 0.88
 
 
+@pytest.mark.parametrize(
+    ("width", "norm", "bias", "seed", "accuracy"),
+    [
+        (16, 8.0, False, 0, 1e-6),
+        (16, 8.0, False, 5, 1e-6),
+        (5, 14.0, True, 1, 1e-9),
+        (5, 14.0, True, 4, 1e-9),
+    ],
+)
+def test_steep_scores_of_long_tokens_are_cut_too(width, norm, bias, seed, accuracy):
+    """The first fit gets lost on these: a column search took the pilot's place, or scores saturate."""
+    head = drawn_head(seed, width, bias=bias)
+    meter = Metered(CallableOracle(head))
+    floor = Floor("rounded", absolute=5e-5, step=1e-4)
+    learner = NoisyHeadLearner(max_norm=norm, queries=60 * width * (width + 1), accuracy=accuracy, floor=floor)
+    found = learner.run(Rounded(meter, decimals=4), rng=np.random.default_rng(seed))
+    assert "aimed at the edges" in found.notes[-1]
+    assert rms(found.model.W - head.W) < 2 * accuracy
+    assert np.mean(np.abs(found.model.W - head.W) <= found.bounds.W) > 0.8
+    assert meter.spent < 20 * width * (width + 1)
+
+
 def test_all_digits_from_one_decimal():
     head = drawn_head(4, 5)
     oracle = Metered(Rounded(CallableOracle(head), decimals=1))

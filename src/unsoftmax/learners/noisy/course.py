@@ -54,6 +54,7 @@ from unsoftmax.learners.noisy.stages import (
     simplest,
     started,
 )
+from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Bounds, Learned
 
@@ -70,6 +71,7 @@ GROWTH = 4
 CLOSE_CALL = 0.7  # of the queries that the limit must hold for a further round
 CLOSE_ENOUGH = 1.2  # times the accuracy asked for: a forecast is no better than that
 ROOM = 0.7  # of the questions that tell one head from several there must be room for
+CUTS = 3  # tries to cut rounded answers, each after twice as many as before
 SHORT = 0.3  # of the longest tokens
 UNSURE = 1.5  # more queries are named where not even the values are known
 LOUD_COLUMNS = 0.1  # noise in units of the largest answers, from which on columns would be blurred anyhow
@@ -245,6 +247,8 @@ class Course:
             self.head, self.noise = fit_values(joined([part for part in self.asked if part.single.all()]))
         phase(self.oracle, "pilot")
         already = self.spent - max(values, singles)
+        if self.settings.cuts(self.width):  # few answers come before the cutting: columns of W are no substitute for a pilot
+            base, already = min(total, base + already), 0
         base = min(base, max(self.most(total) - one_head_price(self.drowned), base // 2))
         # strong noise takes a longer pilot: one that does not know the scores cannot place questions around them
         most, spread = self.most(total), PILOT * (self.width**2 + self.width) + 4
@@ -409,29 +413,43 @@ class Course:
         """Aim the remaining questions at the edges between rounded answers; None if the answers are not purely rounded."""
         step = self.settings.floor.step
         assert step is not None
-        phase(self.oracle, "edges")
-        found = cut(
-            self.oracle,
-            head,
-            joined(self.asked),
-            step,
-            queries=total - self.spent,
-            accuracy=self.settings.accuracy,
-            norm=self.norm,
-            copies=self.copies,
-            rng=self.rng,
-        )
-        self.asked = [found.probes]
-        if found.head is None:
-            return None
-        errors = unpacked(found.head, np.diag(found.spread**2), step / np.sqrt(12), REACH, max(1, self.spent - found.head.free))
-        rms = float(np.sqrt(np.mean(errors.W**2)))
-        refuse_saturated(found.head, errors, len(found.probes), self.norm)
-        known = resolution(found.head, errors, self.norm, self.settings.accuracy)
+        for _ in range(CUTS):
+            before = self.spent
+            phase(self.oracle, "edges")
+            found = cut(
+                self.oracle,
+                head,
+                joined(self.asked),
+                step,
+                queries=total - before,
+                accuracy=self.settings.accuracy,
+                norm=self.norm,
+                copies=self.copies,
+                rng=self.rng,
+            )
+            self.asked = [found.probes]
+            if found.head is not None:
+                return self.packed_cut(found.head, found.spread, step)
+            if self.spent > before or 2 * before > total:
+                break
+            # no head near the fit agrees with the first answers: it got lost, as scores of long tokens are steep
+            head = self.rescued(head, total)
+            phase(self.oracle, "scores")
+            more = max(1, 2 * before - self.spent)
+            self.asked.append(ask_recentred(self.oracle, head, more, self.norm, self.copies, self.rng))
+            head, _ = simplest(self.refitted(head), joined(self.asked))
+        return None
+
+    def packed_cut(self, head: Head, spread: Floats, step: float) -> Learned:
+        """The head that cutting left, if it is known well enough."""
+        errors = unpacked(head, np.diag(spread**2), step / np.sqrt(12), REACH, max(1, self.spent - head.free))
+        refuse_saturated(head, errors, self.spent, self.norm)
+        known = resolution(head, errors, self.norm, self.settings.accuracy)
         if not known.reached:
-            self.refuse(found.head, errors, known.queries(self.spent))
+            self.refuse(head, errors, known.queries(self.spent))
+        rms = float(np.sqrt(np.mean(errors.W**2)))
         note = f"Answers are rounded to {step:.3g}; questions aimed at the edges between two answers give W to {rms:.3g}."
-        return packed(found.head, errors, (note,))
+        return packed(head, errors, (note,))
 
 
 def packed(head: Head, errors: Errors, notes: tuple[str, ...] = (), rank: int | None = None) -> Learned:

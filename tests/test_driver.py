@@ -305,6 +305,7 @@ def test_a_score_matrix_too_small_to_show_has_error_bars():
         ("attention", {"width": 5, "outputs": 5, "positions": 1, "seed": 5500045}, 0.23),
         ("attention", {"width": 4, "heads": 2, "seed": 5500073}, 0.65),
         ("attention", {"width": 5, "heads": 2, "outputs": 5, "causal": 1, "seed": 5500086}, 1.25),
+        ("attention", {"width": 5, "heads": 2, "outputs": 5, "causal": 1, "seed": 6600026}, 21.299840917828686),
         ("transformer", {"width": 4, "hidden": 6, "seed": 5500167}, 0.98),
         ("transformer", {"width": 4, "hidden": 6, "residual": 1, "outputs": 5, "seed": 5500048}, 0.24),
         ("ffn", {"width": 4, "hidden": 5, "seed": 5500049}, 0.5),

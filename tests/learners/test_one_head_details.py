@@ -172,3 +172,22 @@ def test_answers_at_all_positions_are_booked_as_pairs():
     assert distance(found.model, head) < 1e-9
     assert oracle.phases["pairs"].queries >= 1
     assert "columns" not in oracle.phases
+
+
+@pytest.mark.parametrize(("width", "outputs"), [(6, 3), (8, 4), (5, 5)])
+def test_answers_that_repeat_each_other_are_read_once(width, outputs):
+    rng = np.random.default_rng(width)
+    W, V = random_head(rng, width, outputs=outputs)
+    V[:, -1] = V[:, 0] + V[:, 1]  # one number of the answers tells nothing new
+    head = Attention(W[None], V[None])
+    found, _ = run(head)
+    assert distance(found.model, head) < 1e-12
+
+
+@pytest.mark.parametrize("size", [1e4, 1e12, 1e20])
+def test_scores_of_any_size_are_brought_to_a_readable_one(size):
+    rng = np.random.default_rng(9)
+    head = Attention.single(size * rng.normal(size=(5, 5)), rng.normal(size=5))
+    found, oracle = run(head)
+    assert distance(found.model, head) < 1e-13
+    assert oracle.spent <= 5 * 5 + 5 + 24

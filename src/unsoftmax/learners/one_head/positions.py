@@ -151,7 +151,7 @@ def _pair_scores(oracle: Oracle, values: Values, tokens: Floats, causal: bool) -
         weights = np.linalg.solve(systems.swapaxes(-1, -2), answers[..., None])[..., 0]
         seen = np.vstack([np.ones((1, d), dtype=bool), np.tri(d, dtype=bool)])
         rest = 1.0 - np.where(seen, weights, 0.0).sum(axis=1, keepdims=True)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):  # no weight on either: not a number, and tried again shorter
             scores = np.log(np.maximum(np.where(seen, weights, 1.0), 0.0)) - np.log(np.maximum(rest, 0.0))
         return np.asarray(np.where(seen, scores + counts[:, None], 0.0))
     return np.asarray(log_weights(systems, np.zeros((d + 1, d)), answers) + counts)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.learners.from_examples.layer import Linearised, Point, Problem, evaluate
-from unsoftmax.learners.from_examples.threads import one_thread
+from unsoftmax.learners.threads import one_thread
 from unsoftmax.models import Floats
 
 # From this many feature entries on, the inner steps run in single precision (they only propose, float64 disposes) and on all

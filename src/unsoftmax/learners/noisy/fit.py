@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from unsoftmax.learners.noisy.probes import Probes
+from unsoftmax.learners.threads import threads_for
 from unsoftmax.models import Attention, Floats
 
 CHUNK_BYTES = 64 * 2**20
@@ -169,7 +170,11 @@ def fit(head: Head, probes: Probes, weight: Floats | None = None, ridge: float =
 
     ``ridge`` times the sum of the squares of W is added to the cost, for heads of full rank.
     """
-    weight = np.ones(len(probes)) if weight is None else weight
+    with threads_for(head.free):
+        return _fitted(head, probes, np.ones(len(probes)) if weight is None else weight, ridge)
+
+
+def _fitted(head: Head, probes: Probes, weight: Floats, ridge: float) -> Head:
     damping = 1e-3
     current = cost(head, probes, weight) + ridge * float(np.sum(head.W**2))
     entries = np.arange(head.W.size)

@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax.learners.noisy.design import frames, recentred, tilted_keys
 from unsoftmax.learners.noisy.fit import Head, jacobian, predicted, slopes, weights
 from unsoftmax.learners.noisy.probes import SHRINK, Probes, ask_pairs, ask_tokens, joined
+from unsoftmax.learners.threads import threads_for
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 
@@ -58,7 +59,8 @@ def cut(
     left = queries
     while True:
         half = np.full(len(tight), step / 2 + FINEST / 16 * largest)
-        found = centre(head, tight, half)
+        with threads_for(parameters):
+            found = centre(head, tight, half)
         if found is None:
             return Cut(None, np.empty(0), joined(asked))
         head, covariance = found

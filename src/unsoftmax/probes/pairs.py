@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,9 +16,11 @@ BATCH_NUMBERS = 2**21  # numbers in one call: 16 MiB of probes
 DEVICE_NUMBERS = 2**27  # the same where probes are built on a device: 1 GiB keeps it busy
 BATCH_SEQUENCES = 4096
 WORTH_SHARING = 192  # sequences in a call from which on sharing memory pays for asking in smaller calls
+FEW = 16  # calls at least where sequences share memory, so that preparing it costs little beside them
 UNSHARED = 2  # references to a buffer that only its owner and the call that counts them hold
 
-Indices = slice | np.ndarray[Any, np.dtype[np.int_]]
+Numbers = np.ndarray[Any, np.dtype[np.int_]]
+Indices = slice | Numbers
 
 
 def all_pairs(groups: Floats, tokens: Floats, copies: int, *, share: bool = False) -> Iterator[tuple[Indices, Indices, Floats]]:
@@ -58,26 +61,26 @@ def all_pairs(groups: Floats, tokens: Floats, copies: int, *, share: bool = Fals
                 untouched = getattr(buffer, "_version", None) == changes
 
 
-def _windows(keys: Floats, tokens: Floats) -> Iterator[tuple[Indices, Indices, Floats]]:
-    """Pairs ``(key i, token (i + shift) mod k)`` for one shift after another, or the roles swapped; ``min(n, k)`` calls.
+def _windows(keys: Floats, tokens: Floats) -> Iterator[tuple[Numbers, Numbers, Floats]]:
+    """Pair number t is key t mod n with token t mod k, which meets every pair once where n and k have no common divisor.
 
-    The longer side lies in memory once, the shorter is repeated beside it; every shift is then one regular window on both.
+    Both sides lie in memory once around and a call further, so that a call is one regular window on them. Tokens beyond the largest
+    number without a common divisor take a round of their own.
     """
-    n, k, width = len(keys), len(tokens), keys.shape[1]
-    long, short = (keys, tokens) if n >= k else (tokens, keys)
-    period = len(short)
-    turns = np.arange(len(long) + period - 1) % period
-    repeated = short[turns]
-    memory = np.concatenate([long, repeated] if n >= k else [repeated, long])
+    n, width = keys.shape
+    k = next(count for count in range(len(tokens), 0, -1) if math.gcd(n, count) == 1)
+    call = min(max(1, BATCH_NUMBERS // (2 * width)), max(n, k, n * k // FEW))
+    which, some = np.arange(call + k) % k, np.arange(call + n) % n
+    memory = np.empty((len(some) + len(which), width))
+    np.take(keys, some, axis=0, out=memory[: len(some)], mode="clip")  # no index is beyond; other modes would copy twice
+    np.take(tokens, which, axis=0, out=memory[len(some) :], mode="clip")
     memory.flags.writeable = False
     row, number = memory.strides
-    step = max(1, BATCH_NUMBERS // (2 * width))
-    places = np.arange(len(long))
-    for shift in range(period):
-        other = turns[shift : shift + len(long)]
-        for at in range(0, len(long), step):
-            here = slice(at, min(at + step, len(long)))
-            start, apart = (at, n + shift) if n >= k else (at + shift, len(repeated) - shift)
-            shape = (here.stop - at, 2, width)
-            view = np.ndarray(shape, memory.dtype, memory, start * row, (row, apart * row, number))
-            yield (other[here], places[here], view) if n >= k else (places[here], other[here], view)
+    for at in range(0, n * k, call):
+        key, token, count = at % n, at % k, min(call, n * k - at)
+        apart = len(some) + token - key
+        view = np.ndarray((count, 2, width), memory.dtype, memory, key * row, (row, apart * row, number))
+        yield which[token : token + count], some[key : key + count], view
+    if k < len(tokens):
+        for others, with_keys, view in _windows(keys, tokens[k:]):
+            yield others + k, with_keys, view

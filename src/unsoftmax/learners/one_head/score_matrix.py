@@ -51,7 +51,9 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     found = min(_leading_rank(table, test) if rank is None else rank, d)
     table.extend(d, found)
     vectors = xp.empty((d, d), dtype=tokens.dtype, device=device(tokens))
-    vectors[:, :found] = frame.refined(tokens[:found].T, table.products[:, :found], table.ratios[:, :found])
+    # where tokens have no scores of their own and keys share one tilt, the inverse is a rotation, and as precise as the products
+    solve = frame.vectors if table.pure and reader.values.usable == 1 else frame.refined
+    vectors[:, :found] = solve(tokens[:found].T, table.products[:, :found], table.ratios[:, :found])
     if found == d and rank is None:
         rank = test.rank(table.products) if table.pure else _RankTest(table.noise).rank(vectors)
     phase(reader.oracle, "rows")
@@ -67,8 +69,6 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
             vectors[:, at : at + len(some)] = basis @ inside.refined((some @ basis).T, *fitted.products(keys, some))
             at += len(some)
     W = vectors @ tokens if found else 0.0 * tokens
-    if found:
-        W = W + (vectors - W @ tokens.T) @ tokens  # the rotation is orthonormal only to rounding
     return on_host(W), found if rank is None else rank, table.noise
 
 

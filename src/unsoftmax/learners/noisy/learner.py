@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import BudgetExceededError
-from unsoftmax.learners.noisy.course import Course
+from unsoftmax.learners.noisy.course import learn
 from unsoftmax.learners.noisy.plan import (
     BIAS_PROBES,
     FEW,
@@ -18,6 +18,7 @@ from unsoftmax.learners.noisy.plan import (
     PILOT,
     shares,
 )
+from unsoftmax.learners.noisy.run import Run
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor, Learned
 
@@ -86,7 +87,7 @@ class NoisyHeadLearner:
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Ask values, pilot and scores; fit; judge the fit."""
-        return Course(self, oracle, rng).learn()
+        return learn(Run(self, oracle, rng))
 
     def low(self, width: int) -> bool:
         """Whether a rank below the width was told."""

@@ -1,0 +1,75 @@
+"""Further questions while W is not known; what stays unknown is refused, and what is not one head."""
+
+from __future__ import annotations
+
+from unsoftmax.learners.noisy.design import frames
+from unsoftmax.learners.noisy.fit import Errors, Head, fit, standard_errors
+from unsoftmax.learners.noisy.judgement import (
+    CLOSER,
+    PureNoise,
+    budget_for,
+    check_one_head,
+    check_values,
+    one_head_price,
+    refuse_saturated,
+    resolution,
+)
+from unsoftmax.learners.noisy.low_rank import ask_tangent
+from unsoftmax.learners.noisy.probes import ask_tokens, joined
+from unsoftmax.learners.noisy.run import Run
+from unsoftmax.learners.noisy.stages import ask_recentred, check_fit, fit_values, likely_ridge, shrunk, simplest
+from unsoftmax.oracles.base import phase
+
+MAX_ROUNDS = 12  # of further questions while W is not known; each may ask three times what was asked before
+GROWTH = 4
+CLOSE_CALL = 0.7  # of the queries that the limit must hold for a further round
+ROOM = 0.7  # of the questions that tell one head from several there must be room for
+
+
+def resolved(run: Run, head: Head, errors: Errors, total: int) -> tuple[Head, Errors]:
+    """More questions while W is not known and the limit allows; refuses what stays unknown, and what is not one head."""
+    settings, most = run.settings, run.most(total)
+    for _ in range(MAX_ROUNDS):
+        refuse_saturated(head, errors, run.spent, run.norm)
+        test = one_head_price(run.drowned)
+        found = resolution(head, errors, run.norm, settings.accuracy, run.ridge)
+        needed = run.with_tests(found.queries(run.spent))
+        room = most - run.spent
+        if found.reached and run.spent + test >= needed and room >= ROOM * test:
+            break
+        hopeless = CLOSE_CALL * run.with_tests(found.least_queries(run.spent)) > most
+        if hopeless or room <= test:
+            run.check_fit(head)  # what is not one head leaves W uncertain too
+            run.refuse(head, errors, needed)
+        goal = int(min(most - test, 1.1 * (needed - test), GROWTH * run.spent))
+        head, errors = asked_more(run, head, errors, max(1, goal - run.spent))
+    probes = joined(run.asked)
+    if run.ridge:
+        head = fit(head, probes)
+        errors = standard_errors(head, probes)
+    closer = budget_for(CLOSER * (run.spent + test), settings.beside)
+    singles = probes[probes.single]
+    noise = PureNoise(run.noise, len(singles) - run.width - 1)
+    if test:
+        phase(run.oracle, "one head?")
+        noise = check_one_head(run.oracle, head, errors, noise, min(test, room), run.norm, run.rng, closer)
+    check_fit(head, probes, noise, settings.floor)
+    if settings.floor.kind == "noisy":
+        check_values(head, singles, noise, closer if test else None)  # without noise the fit and a check say more
+    return head, errors
+
+
+def asked_more(run: Run, head: Head, errors: Errors, count: int) -> tuple[Head, Errors]:
+    """A seventh of ``count`` one-token questions, the others placed by what is known of the head; all fitted."""
+    phase(run.oracle, "more")
+    singles = count // 7
+    run.asked.append(ask_tokens(run.oracle, frames(run.rng, singles, run.width, run.norm)))
+    if head.left is None:
+        run.asked.append(ask_recentred(run.oracle, shrunk(head, errors), count - singles, run.norm, run.copies, run.rng))
+    else:
+        run.asked.append(ask_tangent(run.oracle, head, count - singles, run.norm, run.copies, run.rng))
+    probes = joined(run.asked)
+    _, run.noise = fit_values(probes[probes.single])
+    if run.ridge:
+        run.ridge = likely_ridge(head, errors, run.noise, run.norm, run.ridge)
+    return simplest(fit(head, probes) if head.left is not None else run.refitted(head), probes, run.ridge)

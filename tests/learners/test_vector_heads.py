@@ -306,6 +306,36 @@ def test_more_heads_than_a_search_over_subsets_could_tell_apart(positions):
     assert max(errors(found, truth).values()) < 1e-8
 
 
+def nearly_dependent(rng, width, heads, rank, near):
+    """Heads whose ranges fill all outputs, one direction of the first within ``near`` of what the others span."""
+    truth = layer(rng, width, width, heads, rank)
+    rows = rng.normal(size=(heads, rank, width))
+    others = rows[1:].reshape(-1, width)
+    rows[0, 0] = rng.normal(size=len(others)) @ others / np.sqrt(len(others)) + near * rng.normal(size=width)
+    return Attention(W=truth.W, V=rng.normal(size=(heads, width, rank)) @ rows / np.sqrt(width * rank))
+
+
+@pytest.mark.parametrize("positions", ["last", "all"])
+@pytest.mark.parametrize("near", [1e-4, 1e-6])
+def test_ranges_that_depend_on_each_other_nearly_cost_a_few_questions_and_no_digits(near, positions):
+    for seed in range(3):
+        truth = nearly_dependent(np.random.default_rng(seed), 24, 6, 4, near)
+        found = us.recover(lambda X, truth=truth: truth(X, positions), width=24, seed=seed)
+        assert max(errors(found.model, truth).values()) < (1e-11 if positions == "last" or near < 1e-5 else 1e-9)
+        told = sum(queries for _, queries, _ in price(24, 24, 6, 4, biases=False))
+        assert found.queries < told + 24 + 60
+
+
+@pytest.mark.parametrize("positions", ["last", "all"])
+@pytest.mark.parametrize(("width", "heads", "rank"), [(16, 4, None), (8, 8, None), (16, 4, 4), (32, 8, 4)])
+def test_the_estimated_error_is_that_of_the_parameters_but_for_a_small_factor(width, heads, rank, positions):
+    for seed in range(4):
+        truth = layer(np.random.default_rng([seed, 4]), width, width, heads, rank, biases=bool(seed % 2))
+        oracle = CallableOracle(lambda X, truth=truth: truth(X, positions), width=width)
+        found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(seed))
+        assert max(errors(found.model, truth).values()) < 4 * found.evidence["estimated_error"] < 1e-7
+
+
 def test_more_heads_than_outputs_are_named_as_such():
     truth = layer(np.random.default_rng(8), 32, 24, 30)
     with pytest.raises(NotInFamilyError, match="more heads than outputs"):

@@ -20,7 +20,7 @@ from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Totals, demi
 from unsoftmax.learners.vector_heads.projected import WIDEST, learn_projected
 from unsoftmax.learners.vector_heads.scores import group_size, read_matrices
 from unsoftmax.learners.vector_heads.short_tokens import read_matrices_everywhere
-from unsoftmax.learners.vector_heads.values import Values, collect, slices_for, switched, values_from
+from unsoftmax.learners.vector_heads.values import Switches, Values, collect, direct_values, slices_for, split_values
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
@@ -31,6 +31,7 @@ COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixtu
 SELF_CHECKS = 6
 WORST = 3e-8  # expected relative error of W beyond which a head is not known; the estimate may be a few times too small
 WORST_COARSE = 1e-2  # the same for float32 and the like
+SPREAD = 4.0  # error of W over that of V, or over that of fresh answers, at its largest among heads of about equal strength
 ALMOST = 1e-3  # a model that misses by less is one of heads almost alike, read as one
 
 
@@ -99,7 +100,7 @@ class VectorHeadsLearner:
 
     def _projected(self, answers: Answers, b: Floats, refusal: NotInFamilyError, rng: np.random.Generator) -> Learned:
         try:
-            model = learn_projected(answers, b, rng, heads=self.heads)
+            model, rounding = learn_projected(answers, b, rng, heads=self.heads)
             misfit = self_check(answers, model, rng)
         except RefusalError as error:
             within = error.evidence.get("self_check_error", 1.0)
@@ -115,13 +116,13 @@ class VectorHeadsLearner:
             raise type(error)(message, evidence=evidence, model=_without_mixed(error.model)) from error
         ranks = tuple(int(np.linalg.matrix_rank(W, tol=1e-9 * float(np.linalg.norm(W, 2)))) for W in model.W)
         value_ranks = tuple(int(np.linalg.matrix_rank(V, tol=1e-9 * float(np.linalg.norm(V, 2)))) for V in _values(model))
-        return package(model, ranks, value_ranks, 0.0, misfit, 0.0)
+        return package(model, ranks, value_ranks, 0.0, misfit, max(rounding, SPREAD * misfit))
 
     def _everywhere(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         causal = looks_back_only(answers, totals.b, rng)
         mixture, steering = demix_everywhere(answers, rng, heads=self.heads)
-        slices = collect(answers, totals, mixture, steering.step, switched_everywhere(answers, steering), rng)
-        values = spread_values(answers, slices, rng) if len(slices.U) < answers.width else values_from(answers, slices, None)
+        slices = collect(answers, totals, mixture, steering.step, switched_everywhere(answers, steering), rng, widen=True)
+        values = spread_values(answers, slices, rng) if len(slices.U) < answers.width else direct_values(answers, slices)
         offsets = read_offsets(Pairs(answers, totals, mixture))
         offset = float(np.abs(offsets).max()) if offsets.any() else None
         scores = read_matrices_everywhere(
@@ -129,13 +130,16 @@ class VectorHeadsLearner:
         )
         model = assemble(answers, totals.b, values.V, scores.W, scores.c)
         misfit = self_check(answers, model, rng)
-        return package(model, scores.ranks, values.ranks, scores.residual, misfit, known(answers, model, scores.errors))
+        error = known(answers, model, np.maximum(scores.errors, SPREAD * values.errors(answers)), misfit)
+        return package(model, scores.ranks, values.ranks, scores.residual, misfit, error)
 
     def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         mixture = demix(answers, totals, rng, heads=self.heads)
         steering = steer(answers, totals, mixture, rng)
-        slices = collect(answers, totals, mixture, steering.step, switched(answers, totals, steering), rng)
-        values = values_from(answers, slices, totals.total if len(slices.U) < answers.width else None)
+        switches = Switches.of(answers, totals, steering)
+        slices = collect(answers, totals, mixture, steering.step, switches.slices, rng, widen=False)
+        whole = len(slices.U) >= answers.width
+        values = direct_values(answers, slices) if whole else split_values(switches, slices, steering.step)
         offset = float(np.abs(steering.offsets).max()) if steering.offsets.any() else None
         guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
         scores = read_matrices(
@@ -143,7 +147,8 @@ class VectorHeadsLearner:
         )
         model = assemble(answers, totals.b, values.V, scores.W, scores.c)
         misfit = self_check(answers, model, rng)
-        return package(model, scores.ranks, values.ranks, scores.residual, misfit, known(answers, model, scores.errors))
+        error = known(answers, model, np.maximum(scores.errors, SPREAD * values.errors(answers)), misfit)
+        return package(model, scores.ranks, values.ranks, scores.residual, misfit, error)
 
 
 def keys_per_question(answers: Answers, values: Values) -> int:
@@ -159,8 +164,8 @@ def assemble(answers: Answers, b: Floats, V: Floats, W: Floats, c: Floats | None
     return Attention(W=W, V=V, **optional)
 
 
-def known(answers: Answers, model: Attention, errors: Floats) -> float:
-    """The largest expected relative error of a head's W; refuses where that is no knowledge of it."""
+def known(answers: Answers, model: Attention, errors: Floats, misfit: float) -> float:
+    """The largest relative error of a head's W, as rounding and the learner's own check tell; refuses where it is not known."""
     worst, head = float(errors.max()), int(errors.argmax())
     if worst > (WORST_COARSE if answers.coarse else WORST):
         W, V = (np.linalg.norm(blocks, axis=(1, 2)) for blocks in (model.W, _values(model)))
@@ -171,7 +176,7 @@ def known(answers: Answers, model: Attention, errors: Floats) -> float:
             model=canonical(model),
             evidence={"estimated_error": worst},
         )
-    return worst
+    return max(worst, SPREAD * misfit)
 
 
 def package(
@@ -179,7 +184,7 @@ def package(
 ) -> Learned:
     """The heads in canonical order with the words that the report needs.
 
-    ``misfit`` is the error of the learner's own check, ``error`` what it expects of W, or zero where others judge that.
+    ``misfit`` is the error of the learner's own check, ``error`` what it expects of W.
     """
     form = canonical(model)
     order = [next((i for i, W in enumerate(model.W) if np.array_equal(W, kept)), 0) for kept in form.W]
@@ -201,7 +206,7 @@ def package(
             "value_ranks": list(value_ranks),
             "residual": residual,
             "own_check": misfit,
-            **({"estimated_error": error} if error else {}),
+            "estimated_error": error,
             "merged_below": interval,
         },
     )

@@ -30,14 +30,15 @@ class Mixed(Wrapper):
         return np.asarray(told @ self.mixture)
 
 
-def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, heads: int | None) -> Attention:
-    """Recover heads that share values or scores, or outnumber the outputs or the width.
+def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, heads: int | None) -> tuple[Attention, float]:
+    """Recover heads that share values or scores, or outnumber the outputs or the width; with the error that rounding leads to.
 
     Price: that of ``ScalarHeadsLearner``, and for the values ``heads * width`` queries and a few; small layers, whose blocks are
     all refined together, 1.5 times the parameters divided by the outputs.
     """
     scalar = ScalarHeadsLearner(heads=heads, floor=answers.floor)
-    found = scalar.run(Mixed(answers.oracle, unit(rng, 1, len(b))[0]), rng=rng).model
+    learned = scalar.run(Mixed(answers.oracle, unit(rng, 1, len(b))[0]), rng=rng)
+    found = learned.model
     assert isinstance(found, Attention)
     phase(answers.oracle, "slices")
     size, width = found.heads * found.width, found.width
@@ -63,7 +64,7 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
         optional["b"] = b
     model = Attention(W=found.W, V=V.reshape(found.heads, width, len(b)), **optional)
     if not polish:
-        return model
+        return model, float(learned.evidence["expected_error"])
     model = polished(model, X, told, steps=POLISH_STEPS)
     error = rounding_error(model, X, told, 2.0**-51)  # twice the rounding: it is one draw
     if error > WORST:
@@ -73,4 +74,4 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
             model=model,
             evidence={"merged_within": error},
         )
-    return model
+    return model, error

@@ -755,15 +755,21 @@ def creature(name: str, seed: int, *, answers: str = "float64") -> Creature:
     """The creature ``name`` drawn from ``seed``; ``answers`` is "float64", "float32" or "6 decimals"."""
     rng = np.random.default_rng([seed, 77, *name.encode()])
     D = Draw(rng, np.float32 if answers == "float32" else np.float64)
+    return shown(name, D, INSIDE, OUTSIDE, answers)
+
+
+def shown(name: str, parts: Any, inside: dict[str, Any], outside: dict[str, Any], answers: str) -> Creature:
+    """The creature ``name`` of a zoo, made from random ``parts``; makers of insiders tell facts, if any, and heads beside it."""
     heads, facts = None, {}
-    if name in INSIDE:
-        family, make = INSIDE[name]
-        target, facts, heads = make(D)
+    if name in inside:
+        family, make = inside[name]
+        target, *told, heads = make(parts)
+        facts = told[0] if told else {}
     else:
-        family, target = "outside", OUTSIDE[name](D)
+        family, target = "outside", outside[name](parts)
     if answers == "6 decimals":
-        target = _rounded(target, D.d)
-    return Creature(name, family, target, D.d, heads, facts)
+        target = _rounded(target, parts.d)
+    return Creature(name, family, target, parts.d, heads, facts)
 
 
 def _rounded(target: Target, width: int) -> Target:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from second_zoo import Creature, Target, _rounded
+from second_zoo import Creature, Target, shown
 from torch import Tensor, nn
 
 Module = nn.Module
@@ -475,11 +475,4 @@ def creature(name: str, seed: int, *, answers: str = "float64") -> Creature:
     rng = np.random.default_rng([seed, 333, *name.encode()])
     half = bool(rng.random() < 0.5)
     D = Dice(rng, answers == "float32" or (answers == "natural" and half))
-    if name in INSIDE:
-        family, make = INSIDE[name]
-        target, heads = make(D)
-    else:
-        family, heads, target = "outside", None, OUTSIDE[name](D)
-    if answers == "6 decimals":
-        target = _rounded(target, D.d)
-    return Creature(name, family, target, D.d, heads)
+    return shown(name, D, INSIDE, OUTSIDE, answers)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from audit_tables import assert_same_table
 from unsoftmax.audit import Defence, parse_gate, run_audit, standard_defences
 from unsoftmax.audit.cells import honest_sample
 from unsoftmax.demo import demo_oracle
@@ -22,15 +23,6 @@ QUICK = (
 
 
 SENTINELS = 4  # questions asked again at places that the operating system's randomness chooses
-
-
-def assert_same_table(one, other):
-    for a, b in zip(one.cells, other.cells, strict=True):
-        assert (a.defence, a.status, a.honest_cost, a.measured) == (b.defence, b.status, b.honest_cost, b.measured)
-        assert (a.queries, a.total_queries) == (b.queries, b.total_queries)
-        # other processes may count on another number of threads, which changes the last bits of sums
-        for ours, theirs in ((a.error, b.error), (a.check_error, b.check_error)):
-            assert ours == theirs or ours == pytest.approx(theirs, rel=1e-6, abs=1e-10)
 
 
 def test_numbers_agree_with_separate_recoveries():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unsoftmax.cli.numbers import Positive
+from unsoftmax.cli.options import Positive, json_option, out_option, seed_option, width_option
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 @click.command(epilog=HELP)
 @click.argument("target")
 @click.option("--fail-if", "condition", help='Exit 1 if this holds, for example "queries<100000 and error<1e-3".')
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for audit.json, report and journals; resumes from it."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@out_option("audit.json, report and journals; resumes from it")
+@json_option
 @click.option(
     "--budget", type=click.IntRange(min=1), default=100_000, show_default=True, help="Sequences that each extraction may ask."
 )
@@ -34,8 +32,8 @@ if TYPE_CHECKING:
 @click.option("--price", type=Positive(zero=True), help="Price of 1000 queries, for bills.")
 @click.option("--max-norm", type=Positive(), help="The target takes no longer tokens; send none.")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler; it must share --out.")
-@click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same questions.")
+@width_option
+@seed_option("Same seed, same questions")
 def audit(
     target: str,
     condition: str | None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unsoftmax.cli.numbers import Positive
+from unsoftmax.cli.options import json_option, norm_option, out_option, seed_option, width_option
 from unsoftmax.cli.outcome import DRIFTING, NOT_RECOVERED, SUCCESS
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @click.command(epilog=HELP)
 @click.argument("target")
-@click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
-@click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random probes.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for diagnosis.json and the report.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@width_option
+@norm_option
+@seed_option("Seed of the random probes")
+@out_option("diagnosis.json and the report")
+@json_option
 def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, out: Path | None, as_json: bool) -> int:
     """Tell which family TARGET belongs to, with the evidence; at most 200 + 4 width queries.
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
+from unsoftmax.cli.options import json_option
 from unsoftmax.models import FFN, Attention, Floats, Model, Transformer, load
 from unsoftmax.symmetry import canonical, identifiability, witness
 
@@ -20,7 +21,7 @@ LONGEST = 8
 @click.argument("weights", type=click.Path(path_type=Path))
 @click.option("--max-length", type=click.IntRange(min=1), help="Consider only sequences of up to this many tokens.")
 @click.option("--witness-out", type=click.Path(path_type=Path), help="Write the witness to this safetensors file.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@json_option
 def identify(weights: Path, max_length: int | None, witness_out: Path | None, as_json: bool) -> None:
     """Tell what the answers of the model in WEIGHTS can and cannot show: symmetries, dimensions, a witness."""
     model = load(weights)

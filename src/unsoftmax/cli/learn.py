@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 import numpy as np
 
+from unsoftmax.cli.options import json_option, out_option, seed_option
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.errors import FileFormatError
@@ -27,9 +28,9 @@ from unsoftmax.errors import FileFormatError
     show_default=True,
     help="fit: least squares, any layer; sculpt: the six provable phases, one or two heads.",
 )
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for weights and report.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same result.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@out_option("weights and report")
+@seed_option("Same seed, same result")
+@json_option
 def learn(
     examples: Path, heads: int | None, causal: bool, method: Literal["fit", "sculpt"], out: Path | None, seed: int, as_json: bool
 ) -> int:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from unsoftmax.cli.numbers import Positive
+from unsoftmax.cli.options import Positive, json_option, norm_option, seed_option, width_option
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.targets import HELP, open_target
 
 
 @click.command(epilog=HELP)
 @click.argument("target")
-@click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
+@width_option
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; a range is printed if left out.")
 @click.option("--heads", type=click.IntRange(min=1), help="Number of heads.")
 @click.option(
@@ -24,13 +24,13 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.option(
     "--export", type=click.Path(dir_okay=False, path_type=Path), help="With --non-adaptive: write the probes to this npz file."
 )
-@click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
+@norm_option
 @click.option(
     "--accuracy", type=Positive(), help="Wanted rms error of W; with --noise and --max-norm tells the queries that takes."
 )
 @click.option("--noise", type=Positive(), help="Standard deviation of an answer's error (0.29 steps for rounding).")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the exported probes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@seed_option("Seed of the exported probes")
+@json_option
 def plan(
     target: str,
     width: int | None,

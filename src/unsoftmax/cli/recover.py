@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from unsoftmax.cli.numbers import Grid, Positive
+from unsoftmax.cli.options import Grid, Positive, json_option, norm_option, out_option, seed_option, width_option
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.targets import HELP, open_target, open_token_target
@@ -15,10 +15,8 @@ from unsoftmax.cli.targets import HELP, open_target, open_token_target
 
 @click.command(epilog=HELP)
 @click.argument("target", default="demo")
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for weights, report and journal; resumes from it."
-)
-@click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
+@out_option("weights, report and journal; resumes from it")
+@width_option
 @click.option(
     "--family",
     type=click.Choice(["auto", "attention", "transformer", "ffn", "attention-behind-network"]),
@@ -29,7 +27,7 @@ from unsoftmax.cli.targets import HELP, open_target, open_token_target
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; found by itself if left out.")
 @click.option("--heads", type=click.IntRange(min=1), help="Number of heads; found by itself if left out.")
 @click.option("--tolerance", type=Positive(), help="Every answer is within this of the truth; measured if left out.")
-@click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
+@norm_option
 @click.option("--budget", type=click.IntRange(min=1), help="Ask no more sequences than this, the check included.")
 @click.option("--accuracy", type=Positive(), help="Wanted rms error of W where answers are noisy or rounded.")
 @click.option("--digits", type=click.IntRange(1, 15), help="The same as --accuracy 1e-DIGITS.")
@@ -38,8 +36,8 @@ from unsoftmax.cli.targets import HELP, open_target, open_token_target
     "--embeddings", type=click.Path(path_type=Path), help="Embedding table (safetensors, npy); the target takes token ids."
 )
 @click.option("--answers", type=click.Path(path_type=Path), help="Answers to exported probes (npz); no live target is asked.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same questions, same result.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@seed_option("Same seed, same questions, same result")
+@json_option
 def recover(
     target: str,
     out: Path | None,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from unsoftmax.cli.numbers import Positive
+from unsoftmax.cli.options import Positive, width_option
 from unsoftmax.cli.targets import HELP, open_target
 
 
 @click.command(epilog=HELP)
 @click.argument("target", default="demo")
-@click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
+@width_option
 @click.option("--round", "decimals", type=click.IntRange(min=0), help="Defence: round answers to this many decimals.")
 @click.option("--noise", type=Positive(), help="Defence: add Gaussian noise of this standard deviation.")
 @click.option("--max-norm", type=Positive(), help="Defence: shorten longer tokens to this length.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from unsoftmax.cli.numbers import Positive
+from unsoftmax.cli.options import json_option, norm_option, out_option, width_option
 from unsoftmax.cli.outcome import NOT_RECOVERED, SUCCESS
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
@@ -16,10 +16,10 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.command(epilog=HELP)
 @click.argument("target")
 @click.argument("weights", type=click.Path(path_type=Path))
-@click.option("--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it.")
-@click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for verification.json and the report.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@width_option
+@norm_option
+@out_option("verification.json and the report")
+@json_option
 def verify(target: str, weights: Path, width: int | None, max_norm: float | None, out: Path | None, as_json: bool) -> int:
     """Tell whether TARGET runs exactly the WEIGHTS (a safetensors file); 182 to 258 queries. Exit code 1 if it does not."""
     from unsoftmax.models import load

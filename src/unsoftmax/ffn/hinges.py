@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -174,13 +175,8 @@ class NormalEquations:
 
 def gram_of(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats) -> Floats:
     """``J^T J`` of the weighted answers, formed in blocks of rows."""
-    local = shifted(hinges, centre)
     gram: Floats | None = None
-    block = max(1, ROWS // hinges.out.shape[1])
-    for start in range(0, len(points), block):
-        part = slice(start, start + block)
-        active = (hinges.before(references[part]) > 0).astype(np.float64)
-        rows = _design(local, points[part] - centre, active, weights[part])
+    for _, rows in _rows(hinges, centre, points, references, weights):
         square = rows.T @ rows
         gram = square if gram is None else np.add(gram, square, out=gram)
     assert gram is not None
@@ -189,16 +185,22 @@ def gram_of(hinges: Hinges, centre: Floats, points: Floats, references: Floats, 
 
 def pulled(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats, residual: Floats) -> Floats:
     """``J^T r`` for the weighted residuals ``(n, outputs)``, formed in blocks of rows."""
-    local = shifted(hinges, centre)
     total: Floats | None = None
+    for part, rows in _rows(hinges, centre, points, references, weights):
+        product = rows.T @ residual[part].T.ravel()
+        total = product if total is None else total + product
+    assert total is not None
+    return total
+
+
+def _rows(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats) -> Iterator[tuple[slice, Floats]]:
+    """The rows of J, a block of points at a time."""
+    local = shifted(hinges, centre)
     block = max(1, ROWS // hinges.out.shape[1])
     for start in range(0, len(points), block):
         part = slice(start, start + block)
         active = (hinges.before(references[part]) > 0).astype(np.float64)
-        product = _design(local, points[part] - centre, active, weights[part]).T @ residual[part].T.ravel()
-        total = product if total is None else total + product
-    assert total is not None
-    return total
+        yield part, _design(local, points[part] - centre, active, weights[part])
 
 
 def hold_scale(gram: Floats, hinges: Hinges) -> None:

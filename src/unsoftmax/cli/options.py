@@ -1,0 +1,57 @@
+"""Options that several commands share, and their numbers; click's own float takes nan and inf for numbers, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Positive(click.ParamType[float]):
+    """A positive finite number; zero too, where ``zero`` says so."""
+
+    name = "NUMBER"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        self.zero = zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = float("nan")
+        if not (0 < number < float("inf") or (self.zero and number == 0)):
+            self.fail(f"{value!r} is no positive number{' and not 0' if self.zero else ''}.", param, ctx)
+        return number
+
+
+class Grid(Positive):
+    """A positive step, or the word auto."""
+
+    name = "STEP"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The step as a number, or "auto"."""
+        return "auto" if value == "auto" else super().convert(value, param, ctx)
+
+
+width_option = click.option(
+    "--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it."
+)
+norm_option = click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+
+
+def out_option(content: str) -> Callable[[Command], Command]:
+    """A folder for files that ``content`` names."""
+    return click.option("--out", type=click.Path(file_okay=False, path_type=Path), help=f"Folder for {content}.")
+
+
+def seed_option(meaning: str) -> Callable[[Command], Command]:
+    """A seed; ``meaning`` says what it decides."""
+    return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help=f"{meaning}.")

@@ -31,6 +31,7 @@ LARGEST_GAIN = 2.0**120  # a W that shows no score at this magnification is zero
 LOW_RANK_GROWTH = 32.0  # of errors in W that is known through a basis of its range (measured: 3 to 100)
 READABLE = 12.0  # scores beyond this are not trusted to tell the size of others
 RESIZES = 4  # times that a whole set of keys is asked again because one of them saturates
+STRAYS = 0.25  # share of the keys that may saturate for those alone to be asked again
 SEARCH = 24  # steps of a search for the right size; each covers many powers of two
 AMBIGUITY = (
     "The parameters are unique in this form: W, v, c and b are determined by the function. "
@@ -163,17 +164,15 @@ class OneHeadLearner:
         worth = float(np.linalg.norm(values.worth[:, -1])) / np.sqrt(d)
         size = min(max(2.0**30, self.floor.absolute * 2.0**54 / worth), self._longest_key())
 
-        def scores(functionals: Floats) -> Floats:
+        def products(functionals: Floats, size: float) -> Floats:
             reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
-            return np.asarray(size * reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0])
+            return reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0]
 
-        first = np.abs(scores(orthonormal(d, rng, rows=1))).max()
-        if first <= self._noise(values, size):
+        if size * np.abs(products(orthonormal(d, rng, rows=1), size)).max() <= self._noise(values, size):
             return np.zeros(d), size
         rotation = orthonormal(d, rng)
         for _ in range(SEARCH):
-            seen = np.abs(scores(rotation[: max(2, values.usable)]))
-            rms = float(np.sqrt(np.mean(seen**2)))
+            rms = size * float(np.sqrt(np.mean(products(rotation[: max(2, values.usable)], size) ** 2)))
             if not np.isfinite(rms):
                 size /= 2.0**10
             elif rms > 2 * SCORE:
@@ -183,9 +182,15 @@ class OneHeadLearner:
             else:
                 break
         for _ in range(RESIZES):
-            read = scores(rotation)
-            rms = float(np.sqrt(np.mean(read**2)))
-            if np.abs(read).max() <= SATURATED:
+            read = products(rotation, size)
+            few = (np.abs(size * read) > SATURATED)[:, 0]
+            if values.usable == 1 and np.mean(few) <= STRAYS:  # a key of its own query may have a length of its own
+                for shorter in size * 8.0 ** -np.arange(1, RESIZES):
+                    if few.any():
+                        read[few] = products(rotation[few], shorter)
+                        few[few] = (np.abs(shorter * read[few]) > SATURATED)[:, 0]
+            rms = size * float(np.sqrt(np.mean(read**2)))
+            if not few.any():
                 break
             size *= SCORE / rms if np.isfinite(rms) else 0.25
         else:
@@ -196,7 +201,7 @@ class OneHeadLearner:
             )
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
         zeros = np.zeros((d, 1))
-        return reader.frame(rotation).refined(zeros, read / size, zeros)[:, 0], min(size * SCORE / rms, self._longest_key())
+        return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], min(size * SCORE / rms, self._longest_key())
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> tuple[ScoreReader | None, float]:
         """A reader whose scores are of size ``SCORE``, then a test that one softmax answers; or None if W is zero.

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import seeds
 
+import unsoftmax as us
+from unsoftmax.demo import demo_model
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, NotInFamilyError, TooNoisyError
-from unsoftmax.learners.noisy import NoisyHeadLearner, queries_for
+from unsoftmax.learners.noisy import NoisyHeadLearner, cutting, queries_for
 from unsoftmax.learners.noisy.fit import Head, cost, fit, jacobian, normal_equations, predicted
 from unsoftmax.learners.noisy.probes import Probes, ask_pairs, ask_tokens, joined
-from unsoftmax.learners.noisy.rounding import token_slopes, turned_to_edges
+from unsoftmax.learners.noisy.rounding import cut, moved_inside, token_slopes, turned_to_edges
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
-from unsoftmax.oracles.noise import Cast, LowPrecision, Noisy, Rounded
+from unsoftmax.oracles.noise import Cast, Clipped, LowPrecision, Noisy, Rounded
 from unsoftmax.results import Floor
 
 
@@ -172,6 +176,41 @@ def test_steep_scores_of_long_tokens_are_cut_too(width, norm, bias, seed, accura
     assert rms(found.model.W - head.W) < 2 * accuracy
     assert np.mean(np.abs(found.model.W - head.W) <= found.bounds.W) > 0.8
     assert meter.spent < 20 * width * (width + 1)
+
+
+@given(seed=seeds, width=st.integers(1, 6), finest=st.floats(1e-15, 1e-3))
+def test_a_head_inside_all_cells_is_never_lost(seed, width, finest):
+    """However thin the cells are, down to the last bits of the answers."""
+    head = as_guess(drawn_head(seed, width, bias=True))
+    probes = some_probes(seed, width, count=40)
+    answers = predicted(head, probes)
+    half = np.full(len(probes), 4 * finest * np.abs(answers).max())
+    probes = replace(probes, answers=answers + half * np.random.default_rng(seed).uniform(-0.5, 0.5, size=len(probes)))
+    found = moved_inside(head, probes, half)
+    assert found is not None
+    assert (np.abs(probes.answers - predicted(found, probes)) < half).all()
+
+
+def test_cutting_goes_on_where_some_answers_are_known_a_million_times_better_than_others():
+    head = demo_model("attention", width=8, bias=1, seed=209)
+    found = us.recover(
+        Rounded(Clipped(CallableOracle(head), 10.0), decimals=3), max_norm=10.0, budget=20_000, seed=209, entropy=209
+    )
+    assert any("aimed at the edges" in note for note in found.facts["notes"])
+    assert rms(found.model.W - head.W) < 1e-9
+
+
+def test_answers_aimed_at_edges_do_not_look_like_another_model(monkeypatch):
+    """Where cutting ends without a head, the fit takes over, also with answers that all lie half a step off."""
+    head = drawn_head(2, 5)
+
+    def without_head(*given, **named):
+        return replace(cut(*given, **{**named, "queries": 3 * named["queries"] // 4}), head=None)
+
+    monkeypatch.setattr(cutting, "cut", without_head)
+    learner = NoisyHeadLearner(max_norm=limit(5), queries=1500, floor=Floor("rounded", absolute=5e-4, step=1e-3))
+    found = learner.run(Rounded(CallableOracle(head), decimals=3), rng=np.random.default_rng(2))
+    assert rms(found.model.W - head.W) < 1e-3
 
 
 def test_all_digits_from_one_decimal():

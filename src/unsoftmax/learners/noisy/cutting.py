@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unsoftmax.learners.noisy.fit import Head, unpacked
@@ -39,7 +41,10 @@ def cut_at_edges(run: Run, head: Head, total: int) -> Learned | None:
         run.asked = [found.probes]
         if found.head is not None:
             return judged(run, found.head, found.spread, step)
-        if run.spent > before or 2 * before > total:
+        if run.spent > before:  # answers aimed at edges are half a step off, not anything up to that
+            run.floor = replace(run.floor, step=np.sqrt(3) * step)
+            break
+        if 2 * before > total:
             break
         # no head near the fit agrees with the first answers: it got lost, as scores of long tokens are steep
         head = rescued(run, head, total)

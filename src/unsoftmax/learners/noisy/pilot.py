@@ -104,7 +104,7 @@ def promising(run: Run, head: Head, most: int) -> Head:
     # recentred questions tell several times more than pilot ones, hence the factor 3; a close call is judged at the end
     if found.error * np.sqrt(len(probes) / most) > 3 * found.wanted_most:
         forecast = Forecast(guess, probes, errors.noise, run.norm, run.copies, run.rng)
-        misses, expected = lack_of_fit(head, probes, run.noise, run.settings.floor)
+        misses, expected = lack_of_fit(head, probes, run.noise, run.floor)
         if misses <= expected and forecast.error(most) > 1.5 * found.wanted_most:  # a fit that got lost says nothing
             run.refuse(head, errors, run.with_tests(forecast.queries(found.wanted)))
     return guess
@@ -113,7 +113,7 @@ def promising(run: Run, head: Head, most: int) -> Head:
 def rescued(run: Run, head: Head, total: int) -> Head:
     """Where the fit got lost among steep scores and queries are left: one from short tokens, whose scores are small."""
     probes, count = joined(run.asked), 2 * (run.width**2 + run.width)
-    found, expected = lack_of_fit(head, probes, run.noise, run.settings.floor)
+    found, expected = lack_of_fit(head, probes, run.noise, run.floor)
     if run.ridge or found <= expected or run.spent + count > run.most(total):
         return head
     phase(run.oracle, "short tokens")
@@ -122,5 +122,5 @@ def rescued(run: Run, head: Head, total: int) -> Head:
     short = joined([probes[probes.single], *parts])
     return min(
         (fit(start, joined(run.asked)) for start in (head, fit(started(run.head, short, run.noise), short))),
-        key=lambda guess: lack_of_fit(guess, joined(run.asked), run.noise, run.settings.floor)[0],
+        key=lambda guess: lack_of_fit(guess, joined(run.asked), run.noise, run.floor)[0],
     )

@@ -135,6 +135,7 @@ def centre(head: Head, probes: Probes, half: Floats) -> tuple[Head, Floats] | No
 def moved_inside(head: Head, probes: Probes, half: Floats) -> Head | None:
     """A head whose answers lie strictly within all cells: all are widened by one slack, which is then pressed below zero."""
     excess = float(np.max(np.abs(probes.answers - predicted(head, probes)) - half))
+    already = head if excess < 0 else None  # kept where float64 is too coarse for a way further in
     # little more than what is violated: the region may be a billion times smaller than a cell, and the way there is paid in steps
     slack = max(2 * excess, 0.0) + 8 * FINEST * float(np.abs(probes.answers).max())
     pressure, inside, least = 0.0, 0, 2.0**-60 * float(np.abs(probes.answers).max())
@@ -151,14 +152,14 @@ def moved_inside(head: Head, probes: Probes, half: Floats) -> Head | None:
         step = -_solved(matrix, slope)
         trial, share = _searched(head, step[:-1], probes, half, slack, float(step[-1]), pressure)
         if trial is None:
-            return head if inside else None
+            return head if inside else already
         head, slack = trial, slack + share * float(step[-1])
         inside += bool((np.abs(probes.answers - predicted(head, probes)) < half).all())
         if inside == STEPS_INSIDE:
             return head
         if float(-step @ slope) < 1.0:
             pressure *= 10
-    return None
+    return already
 
 
 def _weighted_square(J: Floats, weight: Floats) -> Floats:

@@ -34,6 +34,7 @@ class Run:
         self.rng = rng
         self.width = oracle.width
         self.copies = settings.copies
+        self.floor = settings.floor
         self.asked: list[Probes] = []
         self.ridge = 0.0
 
@@ -52,12 +53,12 @@ class Run:
         """The fit to all answers so far."""
         if self.ridge:
             return fit(head, joined(self.asked), ridge=self.ridge)
-        return refitted(head, joined(self.asked), self.noise, self.settings.floor)
+        return refitted(head, joined(self.asked), self.noise, self.floor)
 
     def check_fit(self, head: Head) -> None:
         """Refuse a head that misses the answers by more than the noise of one-token answers."""
         probes = joined(self.asked)
-        check_fit(head, probes, PureNoise(self.noise, int(probes.single.sum()) - self.width - 1), self.settings.floor)
+        check_fit(head, probes, PureNoise(self.noise, int(probes.single.sum()) - self.width - 1), self.floor)
 
     @property
     def drowned(self) -> float:

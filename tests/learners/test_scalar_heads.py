@@ -117,6 +117,16 @@ def test_jumps_of_single_heads_need_no_magnifying(heads):
         assert [(crossing.single, crossing.zoom) for crossing in walk(pairs, line, 48)[0]] == [(True, ZOOM)] * heads
 
 
+@pytest.mark.parametrize("c", [False, True])
+def test_one_head_much_stronger_than_the_others_is_read_to_rounding_all_the_same(c):
+    for seed in range(3):
+        model = layer(np.random.default_rng([128, seed]), 3, 5, c=c)
+        W = model.W.copy()
+        W[1] *= 1e3
+        model = Attention(W, model.V, model.c if c else None)
+        assert distance(recovered(model, seed)[0].model, model) < 2e-12
+
+
 @pytest.mark.parametrize(("gap", "c"), [(1e-3, True), (1e-4, False), (1e-5, True), (1e-8, False)])
 def test_heads_almost_alike_are_right_or_told_as_merged(gap, c):
     right, merged = 0, []

@@ -15,6 +15,7 @@ from unsoftmax.models import Floats
 
 QUIET = 12.0  # scores of the other heads when they are known well enough to be subtracted
 LEGIBLE = 20.0  # still larger ones tell nothing but their sign
+FAINT = 1e-2  # heads with scores below this part of another's move too little beside it to need silencing, once they are known
 READABLE = 4.0  # larger scores are asked again nearer to zero: a sigmoid loses exp(|z|) of its precision
 
 
@@ -76,9 +77,10 @@ def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: 
         step = weight * own + (1.0 - weight) * side / np.linalg.norm(side)
         rows = np.einsum("d,hde->he", step, heads.scores)
         normals, offsets = rows[:, :width], rows[:, width]
-        live = np.flatnonzero(np.linalg.norm(normals, axis=1) > 1e-9 * np.linalg.norm(normals[head]))
-        if head not in live:
+        sizes = np.linalg.norm(normals, axis=1)
+        if not sizes[head]:
             continue
+        live = np.flatnonzero(reach * sizes + np.abs(offsets) > FAINT * (reach * sizes[head] + abs(offsets[head])))
         here = int(np.flatnonzero(live == head)[0])
         token, _ = standpoint(normals[live], offsets[live], here, rng=rng, reach=reach)
         place = settle(head, step, token, normals[live], offsets[live], here, QUIET, biased=biased)

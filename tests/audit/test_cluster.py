@@ -54,7 +54,8 @@ def asked(log):
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """The address of a scheduler with two workers of one thread, and their processes."""
-    places = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    here = Path(__file__).parent
+    places = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])  # this file, and what it imports
     note = tmp_path_factory.mktemp("dask") / "scheduler.json"
     processes = []
 
@@ -98,15 +99,22 @@ def test_a_killed_worker_costs_no_answer_and_the_table_is_the_same(cluster, tmp_
     address, workers = cluster
     log, folder = tmp_path / "log", tmp_path / "cells"
     ours = {worker.pid for worker in workers}
+    over = threading.Event()
+
+    def midway():
+        return len({pid for pid, _ in asked(log)} & ours) == 2 and sum(n for _, n in asked(log)) > 250
 
     def kill_one():
-        wait_for(lambda: len({pid for pid, _ in asked(log)} & ours) == 2 and sum(n for _, n in asked(log)) > 250)
+        wait_for(lambda: midway() or over.is_set())
         workers[0].kill()
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    found = run_audit(partial(Logged, log), defences=TABLE, scheduler=address, folder=folder, budget=2000)
-    killer.join()
+    try:
+        found = run_audit(partial(Logged, log), defences=TABLE, scheduler=address, folder=folder, budget=2000)
+    finally:
+        over.set()
+        killer.join()
     assert workers[0].wait() == -9
     alone = run_audit(partial(Logged, tmp_path / "other"), defences=TABLE, workers=1, budget=2000)
     assert_same_table(found, alone)

@@ -52,7 +52,7 @@ def chaos_run(seed: int) -> str:
 def kill_run(seed: int, expected: bytes) -> str:
     """One run that is killed once or twice and resumed."""
     rng = np.random.default_rng(seed)
-    server = kill.Slow(kill.head(), kill.WIDTH)
+    server = kill.Holding(kill.head(), kill.WIDTH)
     with scripted(server) as root, tempfile.TemporaryDirectory() as folder:
         for after in rng.integers(0, 150, size=rng.integers(1, 3)):
             kill.interrupt(root, Path(folder), signal.SIGKILL, int(after), server)

@@ -14,6 +14,7 @@ from servers import answers, own_port, started
 from unsoftmax.cli.serve import serve
 from unsoftmax.models import Attention
 from unsoftmax.oracles.http import HttpOracle
+from unsoftmax.serving import free_port
 
 pytest.importorskip("mlserver")
 
@@ -58,3 +59,11 @@ def test_a_port_in_use_and_a_bad_name_are_told(weights):
     assert "cannot be listened on" in str(result.exception)
     assert CliRunner().invoke(serve, [str(weights), "--name", "a/b"]).exit_code == 2
     assert CliRunner().invoke(serve, [str(weights), "--noise", "-1"]).exit_code == 2
+
+
+def test_http_and_grpc_do_not_share_a_port(weights):
+    result = CliRunner().invoke(serve, [str(weights), "--port", "8080", "--grpc-port", "8080"])
+    assert isinstance(result.exception, ValueError)
+    assert "a port each" in str(result.exception)
+    taken = free_port()
+    assert all(free_port(but=taken) != taken for _ in range(20))

@@ -47,8 +47,8 @@ def serve(
         oracle = Noisy(oracle, noise)
     if decimals is not None:
         oracle = Rounded(oracle, decimals=decimals)
-    http = port or free_port()
-    grpc = grpc_port or free_port()
+    http = port or free_port(but=grpc_port)
+    grpc = grpc_port or free_port(but=http)
     address = f"http://127.0.0.1:{http}/v2/models/{name}"
 
     def announce() -> None:

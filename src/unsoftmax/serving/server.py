@@ -48,6 +48,8 @@ def serve(
         raise MissingExtraError("mlserver", "serve") from error
     from unsoftmax.serving.runtime import HOSTED, HostedTarget, Limiter
 
+    if port == grpc_port:
+        raise ValueError(f"HTTP and gRPC need a port each; both are told to listen on {port}.")
     for wanted in (port, grpc_port):
         _check_port(host, wanted)
     HOSTED[name] = (oracle, None if rate is None else Limiter(rate))
@@ -68,11 +70,12 @@ def serve(
         asyncio.run(_run(mlserver.MLServer, settings, model, announce))
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on right now."""
+def free_port(host: str = "127.0.0.1", *, but: int = 0) -> int:
+    """A port that nobody listens on right now, other than ``but``."""
     with socket.socket() as probe:
         probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+        port = int(probe.getsockname()[1])
+        return port if port != but else free_port(host, but=but)  # while this one is held
 
 
 def _check_port(host: str, port: int) -> None:

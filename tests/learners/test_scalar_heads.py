@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner, price
+from unsoftmax.learners.scalar_heads.design import patterns
 from unsoftmax.learners.scalar_heads.pairs import Pairs
 from unsoftmax.learners.scalar_heads.walk import ZOOM, Line, walk
 from unsoftmax.models import Attention
@@ -125,6 +126,33 @@ def test_one_head_much_stronger_than_the_others_is_read_to_rounding_all_the_same
         W[1] *= 1e3
         model = Attention(W, model.V, model.c if c else None)
         assert distance(recovered(model, seed)[0].model, model) < 2e-12
+
+
+def test_heads_with_large_biases_are_switched_too():
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        normals, offsets = rng.normal(size=(5, 4)), rng.normal(size=5)
+        offsets[:2] = 6.0 * np.linalg.norm(normals[:2], axis=1)
+        tokens, rows = patterns(normals, offsets, np.zeros(0), rng=rng, reach=1.0)
+        assert len(rows) == np.linalg.matrix_rank(rows) == 5
+        assert np.array_equal(rows[1:], tokens @ normals.T + offsets > 0.0)
+
+
+def test_heads_that_only_a_merged_reading_finds_are_recovered_if_it_explains_everything(monkeypatch):
+    attempt = ScalarHeadsLearner._attempt
+
+    def only_merged(self, *given, merge=False, **options):
+        if not merge:
+            raise NotIdentifiableError("No line will do.")
+        return attempt(self, *given, merge=True, **options)
+
+    monkeypatch.setattr(ScalarHeadsLearner, "_attempt", only_merged)
+    model = layer(np.random.default_rng(3), 3, 4, c=True)
+    assert distance(recovered(model, 3)[0].model, model) < 1e-10
+    W = model.W.copy()
+    W[1] = W[0] + 1e-6 * W[1]
+    with pytest.raises(NotIdentifiableError, match="too close together"):
+        recovered(Attention(W, model.V), 3)
 
 
 @pytest.mark.parametrize(("gap", "c"), [(1e-3, True), (1e-4, False), (1e-5, True), (1e-8, False)])

@@ -59,6 +59,8 @@ def patterns(normals: Floats, offsets: Floats, extra: Floats, *, rng: np.random.
     rows = [np.ones(count + len(extra))]
     tokens: list[Floats] = []
     x = reach * rng.normal(size=(40 * CANDIDATES, width)) / np.sqrt(width)
+    if offsets.any():  # heads with large biases are switched by long tokens only
+        x *= 2.0 ** rng.integers(-1, 5, size=(len(x), 1))
     pools = [x, -x]
     if 0 < count <= width:  # one head on, the others off, by least norm; and all off
         wanted = 2.0 * np.concatenate([np.eye(count), np.zeros((1, count))]) - 1.0

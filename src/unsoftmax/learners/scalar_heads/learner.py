@@ -84,11 +84,16 @@ class ScalarHeadsLearner:
             refusals.append(_mismatch(canonical(model), misfit, expected, evidence))
         merged = [refusal for refusal in refusals if "merged_within" in refusal.evidence]
         if not merged and any(refusal.model is None for refusal in refusals):
-            merged = self._merged(pairs, shape, together, rng)
+            for model, evidence in self._merged(pairs, shape, together, rng):
+                if _fits(evidence["own_check"], evidence["expected_error"]):  # no two were merged after all
+                    return self._learned(model, {**evidence, "attempts": self.attempts + 1})
+                merged = [_too_close(canonical(model), evidence["own_check"], evidence)]
         raise min(merged, key=lambda refusal: float(refusal.evidence["merged_within"]), default=refusals[-1])
 
-    def _merged(self, pairs: Pairs, shape: tuple[int, ...], together: Together, rng: np.random.Generator) -> list[RefusalError]:
-        """Heads that cannot be told apart, read as one: the refusal then carries the merged model and how far it can be trusted."""
+    def _merged(
+        self, pairs: Pairs, shape: tuple[int, ...], together: Together, rng: np.random.Generator
+    ) -> list[tuple[Attention, dict[str, Any]]]:
+        """Heads that cannot be told apart, read as one: the merged model, if there is one, and how far it can be trusted."""
         for limit in (ZOOM_LIMIT, ZOOM):  # magnified as far as possible heads show two jumps to merge, else one jump for all
             try:
                 found, evidence = self._attempt(pairs, rng, points=24, limit=limit, merge=True)
@@ -96,7 +101,7 @@ class ScalarHeadsLearner:
                 continue
             model, evidence = _checked(pairs, _model(found, pairs.constant, shape), evidence, together, rng)
             if evidence["own_check"] < RELATED:
-                return [_too_close(canonical(model), evidence["own_check"], evidence)]
+                return [(model, evidence)]
         return []
 
     def _attempt(

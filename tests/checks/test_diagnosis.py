@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from tests.zoo import INSIDE, OUTSIDE, exhibit
 
 import unsoftmax as us
 from unsoftmax.checks.diagnosis import bill, diagnose_oracle
+from unsoftmax.checks.family_piecewise import COPIES, _law
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered, Wrapper
+from unsoftmax.results import Floor
 
 
 def diagnosed(target, width, seed=0, **settings):
@@ -261,3 +264,16 @@ def test_a_target_of_at_most_three_tokens_is_named_so():
         return head(X)
 
     assert us.diagnose(answer, width=6).family == "outside: inconclusive (length)"
+
+
+@given(score=st.floats(-6.0, 16.0), kink=st.floats(0.1, 0.9), bend=st.floats(1e-4, 0.5))
+def test_a_score_is_not_read_across_a_kink_that_the_law_cannot_see(score, kink, bend):
+    """A network that bends on the way from x to x + u: where all weights lie beyond the kink, only the score looks different."""
+    case = SimpleNamespace(noise=lambda answers: 4e-15 * float(np.abs(answers).max()), floor=Floor(), coarse=False)
+    weights = np.array([many / (many + few * np.exp(-score)) for many, few in COPIES])
+    straight = np.concatenate([[0.0], weights])[:, None]
+    read, _, good, _, _ = _law(case, straight, np.ones(1))
+    assert not good[0] or abs(read[0] - score) < 1e-5
+    assert good[0] or abs(score) > 4
+    read, _, good, _, _ = _law(case, straight + bend * np.maximum(straight - kink, 0.0), np.ones(1))
+    assert not good[0] or abs(read[0] - score) < 1e-4

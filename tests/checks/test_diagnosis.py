@@ -15,6 +15,7 @@ import unsoftmax as us
 from unsoftmax.checks.diagnosis import bill, diagnose_oracle
 from unsoftmax.checks.family_piecewise import COPIES, _law
 from unsoftmax.errors import TargetError
+from unsoftmax.learners.behind_network.learner import price
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered, Wrapper
 from unsoftmax.results import Floor
@@ -181,6 +182,26 @@ def test_bills_follow_the_counting_formulas():
     assert low == 3 * (64 + 16) + 1
     assert high >= 2 * low
     assert bill("transformer", 8, 1, None).low is None
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 64])
+def test_the_bill_behind_a_network_spans_the_price_of_every_rank_and_the_check(width):
+    told, phases = bill("attention-behind-network", width, 1, None), price(width)
+    assert told.low <= sum(queries[0] for _, queries, _ in phases)
+    assert told.high >= sum(queries[1] for _, queries, _ in phases) + 256
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_bill_behind_a_network_holds_at_small_width(seed):
+    rng = np.random.default_rng(seed)
+    head, layer = Attention(rng.normal(size=(1, 3, 3)), rng.normal(size=(1, 3, 3))), rng.normal(size=(3, 8))
+
+    def answer(sequences):
+        return np.tanh(head(sequences) @ layer).sum(axis=1)
+
+    told = us.diagnose(answer, width=3)
+    assert told.family == "attention-behind-network"
+    assert told.bill.low <= us.recover(answer, width=3).facts["queries"]["total"] <= told.bill.high
 
 
 @pytest.mark.parametrize(("bias", "outputs"), [(False, None), (True, None), (True, 3)])

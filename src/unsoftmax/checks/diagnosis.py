@@ -357,7 +357,11 @@ def bill(family: str, width: int, heads: int | None, outputs: int | None) -> Bil
             share, 3 * share + 240, f"1 to 3 times the parameters H (d^2 + 2d) + 1, over {m} outputs, and about 200 to check"
         )
     if family == "attention-behind-network":
-        return Bill(4 * (d * d + d), 10 * (d * d + d) + 240, "4 to 10 for each of the d^2 + d numbers of W and c")
+        return Bill(
+            9 * d + 55,  # rank 0, nothing asked twice
+            12 * (d + 1) ** 2 + 28 * d + 900,  # full rank, every search as long as it may be
+            "4 to 12 for each of the (r + 1) (2d + 1 - r) scores that rank r takes, and up to 900 to find a place and to check",
+        )
     if family == "transformer":
         return Bill(None, None, "about 1.6 (2 with residual) times d^2 + n (d + 2) + 1 for n hidden units")
     return Bill(None, None, "about 1.5 times n (d + 2) + 1 for n hidden units")

@@ -65,10 +65,17 @@ def parameters(out):
     return model.W.tobytes() + model.V.tobytes()
 
 
+def heed_interrupts():
+    """A suite that runs in the background may have to ignore Ctrl-C, and its children with it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupt(root, out, sign, after, server):
     """Start a run, send it a signal while it waits for a reply after ``after`` answers; return its exit code and errors."""
     server.goal = server.asked + after
-    with subprocess.Popen(command(root, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+    with subprocess.Popen(
+        command(root, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT, preexec_fn=heed_interrupts
+    ) as process:
         while process.poll() is None and not server.holds.wait(0.1):
             pass
         process.send_signal(sign)

@@ -123,14 +123,15 @@ def _look_closer(oracle: Oracle, options: Options, found: Found, rng: np.random.
 
 
 def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> Learned:
+    """A layer of heads: as the options ask, by statistics, or first as one head and then as several."""
     found.family = "attention"
-    look, floor = found.look, found.floor
+    look = found.look
     assert look is not None
     if options.max_norm is None and _clip_norm(found) is not None:
         found.max_norm = _clip_norm(found)
         options = replace(options, max_norm=found.max_norm)
     if options.tolerance is not None:
-        found.floor = floor = Floor(kind="noisy", relative=0.0, absolute=options.tolerance, given=True)
+        found.floor = Floor(kind="noisy", relative=0.0, absolute=options.tolerance, given=True)
         if options.max_norm is not None:
             from unsoftmax.learners.noisy import CertifiedHeadLearner, certify_vector
 
@@ -139,35 +140,15 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
     if options.grid is not None:
         from unsoftmax.learners.grid import GridLearner
 
-        return GridLearner(grid=options.grid, floor=floor, max_norm=options.max_norm).run(oracle, rng=rng)
+        return GridLearner(grid=options.grid, floor=found.floor, max_norm=options.max_norm).run(oracle, rng=rng)
     if _needs_statistics(options, found):
         return _noisy(oracle, options, found, rng)
     one_head = None
     several = look.cancelled or _plainly_several(oracle, options, found)
-    if (options.heads is None and not several) or options.heads == 1:
-        learner = OneHeadLearner(rank=options.rank, max_norm=options.max_norm, floor=floor, zero_answer=look.zero_answer)
-        try:
-            one_head = learner.run(oracle, rng=rng)
-            if floor.absolute:
-                one_head = _beyond_noise(oracle, one_head, options, found, rng)
-            if options.heads == 1 or _explains(oracle, one_head.model, options, found, rng):
-                return one_head
-        except NotInFamilyError as refusal:
-            if floor.kind == "noisy" and not floor.given:  # long tokens beat the noise only without a query bias
-                return _noisy(oracle, options, found, rng)
-            if found.calibration is None and np.isfinite(refusal.evidence.get("copies_deviation", 0.0)):
-                affine = _look_closer(oracle, options, found, rng)
-                if affine and (_clip_norm(found) is not None or _needs_statistics(options, found)):
-                    return _attention(oracle, options, found, rng)
-                found.floor = floor
-            if options.heads == 1:
-                raise
-            if options.family == "auto" and "copies_deviation" not in refusal.evidence:  # stranger than several heads
-                told = _diagnosed(oracle, options, rng)
-                if _stranger(told) and "saturated_keys" in refusal.evidence:  # several heads with biases do that too
-                    told = _diagnosed(oracle, options, rng)
-                if _stranger(told):
-                    return _as_told(oracle, told, options, found, refusal, rng)
+    if options.heads == 1 or (options.heads is None and not several):
+        one_head, fits = _one_head(oracle, options, found, rng)
+        if one_head is not None and fits:
+            return one_head
     try:
         return _many_heads(oracle, options, found, rng)
     except NotIdentifiableError as refusal:
@@ -175,13 +156,46 @@ def _attention(oracle: Oracle, options: Options, found: Found, rng: np.random.Ge
             raise
         return one_head  # neither fits; the held-out check tells by how much
     except NotInFamilyError:
-        if not several or found.calibration is not None or options.heads is not None:
-            raise
-        affine = _look_closer(oracle, options, found, rng)  # as after one head that does not fit
-        if not affine or (_clip_norm(found) is None and not _needs_statistics(options, found)):
-            found.floor = floor
+        if not several or options.heads is not None or not _closer_look_helps(oracle, options, found, rng):
             raise
     return _attention(oracle, options, found, rng)
+
+
+def _one_head(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> tuple[Learned | None, bool]:
+    """One head, or what the target turns out to be on the way; None if neither. And whether that explains the answers."""
+    look, floor, learned = found.look, found.floor, None
+    assert look is not None
+    learner = OneHeadLearner(rank=options.rank, max_norm=options.max_norm, floor=floor, zero_answer=look.zero_answer)
+    try:
+        learned = learner.run(oracle, rng=rng)
+        if floor.absolute:
+            learned = _beyond_noise(oracle, learned, options, found, rng)
+        return learned, options.heads == 1 or _explains(oracle, learned.model, options, found, rng)
+    except NotInFamilyError as refusal:
+        if floor.kind == "noisy" and not floor.given:  # long tokens beat the noise only without a query bias
+            return _noisy(oracle, options, found, rng), True
+        if np.isfinite(refusal.evidence.get("copies_deviation", 0.0)) and _closer_look_helps(oracle, options, found, rng):
+            return _attention(oracle, options, found, rng), True
+        if options.heads == 1:
+            raise
+        if options.family == "auto" and "copies_deviation" not in refusal.evidence:  # stranger than several heads
+            told = _diagnosed(oracle, options, rng)
+            if _stranger(told) and "saturated_keys" in refusal.evidence:  # several heads with biases do that too
+                told = _diagnosed(oracle, options, rng)
+            if _stranger(told):
+                return _as_told(oracle, told, options, found, refusal, rng), True
+    return learned, False
+
+
+def _closer_look_helps(oracle: Oracle, options: Options, found: Found, rng: np.random.Generator) -> bool:
+    """Heads do not fit: are tokens clipped, or answers coarser than they seemed? Looked for once; 30 queries."""
+    if found.calibration is not None:
+        return False
+    floor = found.floor
+    if _look_closer(oracle, options, found, rng) and (_clip_norm(found) is not None or _needs_statistics(options, found)):
+        return True
+    found.floor = floor
+    return False
 
 
 def _plainly_several(oracle: Oracle, options: Options, found: Found) -> bool:

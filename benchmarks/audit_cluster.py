@@ -40,7 +40,7 @@ def main() -> None:
         scheduler = start(note, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0")
         workers = start(note, "distributed.cli.dask_worker", "--nworkers", "2", "--nthreads", "1")
         try:
-            while not note.exists():
+            while not note.exists() or not note.read_text().rstrip().endswith("}"):  # it is written in parts
                 time.sleep(0.1)
             address = json.loads(note.read_text())["address"]
             with Client(address) as client:

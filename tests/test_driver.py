@@ -290,6 +290,17 @@ def test_a_head_that_drowns_in_a_constant_is_refused_for_that_reason():
     assert "rounding hides the head" in found.message
 
 
+@pytest.mark.parametrize("size", [1e12, 1e14])
+def test_a_score_matrix_that_a_huge_bias_hides_is_not_promised(size):
+    rng = np.random.default_rng(8)
+    head = us.Attention.single(size * rng.normal(size=(D, D)), rng.normal(size=D), c=size * rng.normal(size=D))
+    found = us.recover(head, on_failure="return")
+    assert found.status is us.Status.NOT_IDENTIFIABLE
+    assert "saturates the softmax" in found.message
+    short = us.recover(head, max_norm=1.0 / size)
+    assert short.status is us.Status.EXACT
+
+
 def test_a_score_matrix_too_small_to_show_has_error_bars():
     rng = np.random.default_rng(5)
     head = us.Attention.single(1e-13 * rng.normal(size=(4, 4)), rng.normal(size=4), c=3 * rng.normal(size=4))

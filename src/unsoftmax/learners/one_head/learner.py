@@ -31,6 +31,7 @@ LARGEST_GAIN = 2.0**120  # a W that shows no score at this magnification is zero
 LOW_RANK_GROWTH = 32.0  # of errors in W that is known through a basis of its range (measured: 3 to 100)
 READABLE = 12.0  # scores beyond this are not trusted to tell the size of others
 RESIZES = 4  # times that a whole set of keys is asked again because one of them saturates
+HIDDEN = 1e-4  # error of W against the bias or W from which on answers to long tokens may be wrong (seen: from 0.05 on)
 STRAYS = 0.25  # share of the keys that may saturate for those alone to be asked again
 SEARCH = 24  # steps of a search for the right size; each covers many powers of two
 AMBIGUITY = (
@@ -98,13 +99,29 @@ class OneHeadLearner:
             c=c[None] if np.any(c) else None,
             b=(values.b[0] if scalar else values.b) if np.any(values.b) else None,
         )
+        blur = values.blur(key_size)  # what a constant hides shows on fresh sequences
+        bounds = self._bounds(model, noise, rank, blur)
+        assert bounds.W is not None
+        self._refuse_hidden(model, float(bounds.W.max()) / blur)
         return Learned(
             model=model,
             ambiguity=AMBIGUITY,
-            bounds=self._bounds(model, noise, rank, values.blur(key_size)),
+            bounds=bounds,
             notes=() if rank else (f"W does not show in the answers; entries below about {noise:.1g} would not.",),
             evidence={"rank": rank, "causal": causal},
         )
+
+    def _refuse_hidden(self, model: Attention, error: float) -> None:
+        """Beside a huge query bias W shows only as far as it matters to tiny tokens; longer ones must not be promised."""
+        bias = float(np.abs(model.c).max())
+        if self.max_norm is None and self.floor.kind == "exact" and error > HIDDEN * max(bias, float(np.abs(model.W).max())) > 0:
+            raise NotIdentifiableError(
+                f"The query bias of about {bias:.2g} saturates the softmax for all but tiny tokens, and those show W only to about "
+                f"{error:.1g}: answers to longer tokens depend on more of it. If short tokens are all that matters, say so with "
+                "`max_norm`.",
+                model=model,
+                evidence={"error": error, "bias": bias},
+            )
 
     def _bounds(self, model: Attention, noise: float, rank: int, blur: float) -> Bounds:
         """Error bars from the errors of the answers; in low rank they pass through a basis that has errors itself."""

@@ -134,6 +134,7 @@ def limits(seed: int) -> list[dict[str, Any]]:
         ("singular values over 10^k", (4, 8, 12, 16)),
         ("constant 10^k beside v", (3, 6, 9)),
         ("W times 10^k", (-40, -30, 30, 100)),
+        ("query bias 10^k beside W", (3, 6, 9)),
     ):
         for k in exponents:
             rng = np.random.default_rng([seed, k + 1000])
@@ -142,7 +143,10 @@ def limits(seed: int) -> list[dict[str, Any]]:
                 U, _, Vt = np.linalg.svd(W)
                 W = U * 10.0 ** -np.linspace(0, k, d) @ Vt
             truth = us.Attention.single(
-                W * 10.0**k if name.startswith("W") else W, v, b=10.0**k if name.startswith("constant") else 0.0
+                W * 10.0**k if name.startswith("W") else W,
+                v,
+                c=10.0**k * rng.normal(size=d) if name.startswith("query") else None,
+                b=10.0**k if name.startswith("constant") else 0.0,
             )
             found = us.recover(truth, seed=seed, on_failure="return")
             error = float(np.linalg.norm(found.model.W - truth.W) / np.linalg.norm(truth.W)) if found.model is not None else None

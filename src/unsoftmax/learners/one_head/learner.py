@@ -31,7 +31,8 @@ LARGEST_GAIN = 2.0**120  # a W that shows no score at this magnification is zero
 LOW_RANK_GROWTH = 32.0  # of errors in W that is known through a basis of its range (measured: 3 to 100)
 READABLE = 12.0  # scores beyond this are not trusted to tell the size of others
 RESIZES = 4  # times that a whole set of keys is asked again because one of them saturates
-HIDDEN = 1e-4  # error of W against the bias or W from which on answers to long tokens may be wrong (seen: from 0.05 on)
+DIGITS = 1e-4  # error bars of W against W from which on it is not called known (they are a few dozen times wider than errors are)
+UNSEEN = 1e-8  # size that a W of no visible entry may have against the query bias, to be called zero
 STRAYS = 0.25  # share of the keys that may saturate for those alone to be asked again
 SEARCH = 24  # steps of a search for the right size; each covers many powers of two
 AMBIGUITY = (
@@ -99,26 +100,26 @@ class OneHeadLearner:
             c=c[None] if np.any(c) else None,
             b=(values.b[0] if scalar else values.b) if np.any(values.b) else None,
         )
-        blur = values.blur(key_size)  # what a constant hides shows on fresh sequences
-        bounds = self._bounds(model, noise, rank, blur)
-        assert bounds.W is not None
-        self._refuse_hidden(model, float(bounds.W.max()) / blur)
+        blur = values.blur(key_size)
+        self._refuse_hidden(model, 2 * noise / blur)  # what a constant hides shows on fresh sequences
         return Learned(
             model=model,
             ambiguity=AMBIGUITY,
-            bounds=bounds,
+            bounds=self._bounds(model, noise, rank, blur),
             notes=() if rank else (f"W does not show in the answers; entries below about {noise:.1g} would not.",),
             evidence={"rank": rank, "causal": causal},
         )
 
     def _refuse_hidden(self, model: Attention, error: float) -> None:
-        """Beside a huge query bias W shows only as far as it matters to tiny tokens; longer ones must not be promised."""
-        bias = float(np.abs(model.c).max())
-        if self.max_norm is None and self.floor.kind == "exact" and error > HIDDEN * max(bias, float(np.abs(model.W).max())) > 0:
+        """Beside a huge query bias W shows only as far as it matters to tiny tokens; neither it nor longer ones can be promised."""
+        bias, known = float(np.abs(model.c).max()), float(np.abs(model.W).max())
+        least = DIGITS * known if known else UNSEEN * bias
+        if bias and self.max_norm is None and self.floor.kind == "exact" and error > least:
+            entries = f"its largest entry is about {known:.2g}" if known else "it may well not be zero"
             raise NotIdentifiableError(
                 f"The query bias of about {bias:.2g} saturates the softmax for all but tiny tokens, and those show W only to about "
-                f"{error:.1g}: answers to longer tokens depend on more of it. If short tokens are all that matters, say so with "
-                "`max_norm`.",
+                f"{error:.1g} ({entries}): answers to longer tokens depend on more of it. "
+                "If short tokens are all that matters, say so with `max_norm`.",
                 model=model,
                 evidence={"error": error, "bias": bias},
             )

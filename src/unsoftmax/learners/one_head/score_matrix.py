@@ -25,6 +25,7 @@ SIGNS = 8  # choices of signs for the keys that read rows
 WASTE = 0.02  # share of the bill that finding a low rank may cost
 WASTE_MORE = 6.0  # growth of that share up to full rank: few heads have a rank of half their width, and steps take time
 WASTED = 8  # queries that it may cost besides
+MENDED = 256  # width up to which rounding in the rotations is mended; beyond, that of the answers outweighs it
 NEARLY_ALL = 0.9  # of the width: a rank beyond this saves no more than 1% of the queries
 HASTE = 8.0  # growth of that share on a device, where a step takes as long as many thousand queries
 HASTED = 4096  # and queries that it may cost besides there, or 1/16 of all
@@ -51,9 +52,11 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     found = min(_leading_rank(table, test) if rank is None else rank, d)
     table.extend(d, found)
     vectors = xp.empty((d, d), dtype=tokens.dtype, device=device(tokens))
-    # where tokens have no scores of their own and keys share one tilt, the inverse is a rotation, and as precise as the products
-    solve = frame.vectors if table.pure and reader.values.usable == 1 else frame.refined
-    vectors[:, :found] = solve(tokens[:found].T, table.products[:, :found], table.ratios[:, :found])
+    # where tokens have no scores of their own and keys share one tilt, the inverse is a rotation: nothing is left to mend
+    precise = table.pure and reader.values.usable == 1 and d > MENDED
+    vectors[:, :found] = (frame.vectors if precise else frame.refined)(
+        tokens[:found].T, table.products[:, :found], table.ratios[:, :found]
+    )
     if found == d and rank is None:
         rank = test.rank(table.products) if table.pure else _RankTest(table.noise).rank(vectors)
     phase(reader.oracle, "rows")
@@ -69,6 +72,8 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
             vectors[:, at : at + len(some)] = basis @ inside.refined((some @ basis).T, *fitted.products(keys, some))
             at += len(some)
     W = vectors @ tokens if found else 0.0 * tokens
+    if found and not precise:
+        W = W + (vectors - W @ tokens.T) @ tokens  # the rotation is orthonormal only to rounding
     return on_host(W), found if rank is None else rank, table.noise
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.learners.one_head.learner import price
 from unsoftmax.learners.one_head.positions import is_causal
@@ -49,14 +50,26 @@ def test_scores_that_are_zero_are_known_to_be_tiny_at_most():
     assert 0.0 < found.bounds.W.max() < 1e-40
 
 
-@pytest.mark.parametrize("size", [1e-9, 1e-5, 1.0, 1e3, 1e6])
-def test_a_query_bias_of_any_size_is_found(size):
+def biased(size):
     rng = np.random.default_rng(7)
     W, v = random_head(rng, 6)
-    c = size * rng.normal(size=6)
-    found, oracle = run(Attention.single(W, v, c=c))
-    assert np.linalg.norm(found.model.c - c) <= 1e-9 * np.linalg.norm(c)
+    return Attention.single(W, v, c=size * rng.normal(size=6))
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-5, 1.0, 1e3])
+def test_a_query_bias_of_any_size_is_found(size):
+    head = biased(size)
+    found, oracle = run(head)
+    assert np.linalg.norm(found.model.c - head.c) <= 1e-9 * np.linalg.norm(head.c)
     assert oracle.spent <= 6 * 6 + 2 * 6 + 40
+
+
+@pytest.mark.parametrize("size", [1e6, 1e10])
+def test_a_query_bias_that_hides_the_score_matrix_is_found_and_the_rest_refused(size):
+    head = biased(size)
+    with pytest.raises(NotIdentifiableError, match="saturates the softmax") as caught:
+        run(head)
+    assert np.linalg.norm(caught.value.model.c - head.c) <= 1e-9 * np.linalg.norm(head.c)
 
 
 @pytest.mark.parametrize(("width", "rank"), [(32, 2), (64, 4), (40, 40)])

@@ -25,6 +25,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")  # for the jobs: more would make processor time mean less
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PACKAGES = ("numpy", "scipy", "torch", "cvxpy", "clarabel", "scs", "adversarial-robustness-toolbox", "onnxruntime", "mlserver")

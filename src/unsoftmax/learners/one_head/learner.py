@@ -34,6 +34,7 @@ RESIZES = 4  # times that a whole set of keys is asked again because one of them
 DIGITS = 1e-4  # error bars of W against W from which on it is not called known (they are a few dozen times wider than errors are)
 UNSEEN = 1e-8  # size that a W of no visible entry may have against the query bias, to be called zero
 STRAYS = 0.25  # share of the keys that may saturate for those alone to be asked again
+MEDIAN = 0.67  # of the absolute scores of random keys, where their rms is 1
 SEARCH = 24  # steps of a search for the right size; each covers many powers of two
 AMBIGUITY = (
     "The parameters are unique in this form: W, v, c and b are determined by the function. "
@@ -210,7 +211,8 @@ class OneHeadLearner:
             rms = size * float(np.sqrt(np.mean(read**2)))
             if not few.any():
                 break
-            size *= SCORE / rms if np.isfinite(rms) else 0.25
+            typical = size * float(np.median(np.abs(read))) / MEDIAN  # those that saturate are read too large
+            size *= SCORE / typical if np.isfinite(typical) else 0.25
         else:
             raise NotInFamilyError(
                 f"Keys before a zero token saturate the softmax at every length down to {size:.1g}; no query bias does that. "

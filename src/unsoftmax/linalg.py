@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from unsoftmax.models import Floats
 
+INSIDE = 1 - 2.0**-30  # of the longest token allowed: no longer than that, however a norm is rounded
+
 
 def orthonormal(size: int, rng: np.random.Generator, rows: int | None = None, like: Floats | None = None) -> Floats:
     """A random rotation ``(size, size)``, or some of its ``rows``: every structure of a target looks generic in it.

@@ -92,7 +92,7 @@ class Proof:
         spread = check.max_abs_error / check.relative_error if check.relative_error else np.inf
         self.noise = NOISE_FACTOR.get(self.found.floor.kind, BOUNDED_FACTOR) * self.found.floor.absolute
         if self.found.floor.kind == "digits" and self._predict is not None:  # each answer is off by up to this share of itself
-            largest = self._largest_answer(self._predict, batches)
+            largest = _largest_answer(self._predict, batches)
             self.noise = BOUNDED_FACTOR * self.found.floor.relative * largest
         allowed = self.tolerance * spread + self.noise
         if not check.max_abs_error <= allowed:
@@ -117,7 +117,7 @@ class Proof:
             or not self._predict
         ):
             return
-        largest = self._largest_answer(self._predict, batches)
+        largest = _largest_answer(self._predict, batches)
         if check.max_abs_error <= CONSTANT_FACTOR * largest:
             spread = check.max_abs_error / check.relative_error
             raise TooNoisyError(
@@ -127,10 +127,6 @@ class Proof:
                 model=learned.model,
                 evidence={"relative_error": check.relative_error, "constant": largest},
             )
-
-    @staticmethod
-    def _largest_answer(predict: Callable[[Floats], Floats], batches: list[Floats]) -> float:
-        return max(float(np.abs(on_host(predict(batch))).max()) for batch in batches)
 
     def _mismatch(self, learned: Learned, check: Check, allowed: float) -> RefusalError:
         """Why a model fails on fresh sequences that fits all answers before."""
@@ -260,3 +256,7 @@ class Proof:
         """The kind of array in which fresh sequences are best drawn and predicted: of the target's device, where it can be."""
         there = self.found.floor.kind == "exact" and isinstance(learned.model, Attention) and self.found.family == "attention"
         return getattr(self.checked, "like", None) if there else None
+
+
+def _largest_answer(predict: Callable[[Floats], Floats], batches: list[Floats]) -> float:
+    return max(float(np.abs(on_host(predict(batch))).max()) for batch in batches)

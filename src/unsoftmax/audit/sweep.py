@@ -21,7 +21,7 @@ from unsoftmax.audit.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_
 from unsoftmax.audit.defences import Defence, standard_defences
 from unsoftmax.audit.gate import Gate
 from unsoftmax.audit.verdict import Conclusion, conclude
-from unsoftmax.errors import MissingExtraError
+from unsoftmax.errors import MissingExtraError, check_positive
 
 INFINITE = float("inf")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt in malloc.h
@@ -83,11 +83,12 @@ def run_audit(
         on_cell: called with every finished cell and the number of all.
 
     Raises:
-        ValueError: the gate needs a rate or a price that was not given, or the first row is no plain target.
+        ValueError: the gate needs a rate or price that was not given, ``max_norm`` is no length, or the first row is a defence.
     """
     for name, value, option in (("time", rate, "rate"), ("price", price, "price")):
         if gate is not None and name in gate.names and value is None:
             raise ValueError(f"The condition {gate.text!r} needs the {name}, so `{option}` must be given.")
+    check_positive(max_norm=max_norm)
     started = time.perf_counter()
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import TargetError
+from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Floor
@@ -121,7 +122,7 @@ def _longer(oracle: Oracle, flat: Floats, rng: np.random.Generator, max_norm: fl
     """Answers ``(4, outputs)`` to three tokens each if they move by far more than those to their last tokens alone, else None."""
     tokens = rng.normal(size=(len(LENGTHS), 3, oracle.width))
     lengths = LENGTHS if max_norm is None else np.minimum(LENGTHS, max_norm)
-    tokens *= lengths[:, None, None] / np.linalg.norm(tokens, axis=2, keepdims=True) * (1.0 - 2.0**-30)
+    tokens *= lengths[:, None, None] / np.linalg.norm(tokens, axis=2, keepdims=True) * INSIDE
     alone, longer = (LastPosition(oracle)(batch).reshape(len(LENGTHS), -1) for batch in (tokens[:, -1:], tokens))
     still = max(float(np.abs(alone - flat[0]).max()), float(np.abs(flat - flat[0]).max()))
     return longer if float(np.abs(longer - flat[0]).max()) > 2.0**10 * still else None

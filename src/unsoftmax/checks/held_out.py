@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from array_api_compat import array_namespace
 
-from unsoftmax.linalg import alike, on_host
+from unsoftmax.linalg import INSIDE, alike, on_host
 from unsoftmax.models import FFN, Floats, Model, Transformer
 from unsoftmax.models.attention import attend
 from unsoftmax.oracles.base import LastPosition, Oracle
@@ -57,7 +57,7 @@ def _draw(sizes: Floats, width: int, rng: np.random.Generator, max_norm: float |
     if max_norm is not None:
         xp = array_namespace(tokens)
         norms = xp.linalg.vector_norm(tokens, axis=1, keepdims=True)
-        tokens *= xp.clip(max_norm * (1 - 2.0**-30) / norms, max=1.0)
+        tokens *= xp.clip(max_norm * INSIDE / norms, max=1.0)
     return tokens
 
 

@@ -55,14 +55,12 @@ def audit(
     Exit code 0 if the audit ran, 1 if the condition holds or cannot be decided, 3 if the target failed, 5 if it drifts.
     """
     from unsoftmax.audit import parse_gate, run_audit
-    from unsoftmax.errors import check_positive
     from unsoftmax.report import save
     from unsoftmax.report.audit_record import audit_record
     from unsoftmax.report.audit_screen import print_audit
     from unsoftmax.report.audit_story import audit_report
     from unsoftmax.report.common import command_line, to_json
 
-    check_positive(max_norm=max_norm)
     gate = None if condition is None else parse_gate(condition)
     if out is not None:
         make_folder(out)

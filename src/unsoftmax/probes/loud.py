@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from unsoftmax.linalg import INSIDE
+
 Floats = NDArray[np.float64]
 
 
@@ -19,5 +21,5 @@ def loud_sequences(direction: Floats, rng: np.random.Generator, *, count: int, l
     across /= np.maximum(np.linalg.norm(across, axis=-1, keepdims=True), np.finfo(float).tiny)
     signs = np.resize([1.0, -1.0], length) * rng.choice([-1.0, 1.0], size=(count, 1))
     tokens = rng.permuted(signs, axis=1)[..., None] * direction + across
-    tokens *= norm * (1 - 2.0**-30) / np.linalg.norm(tokens, axis=-1, keepdims=True)
+    tokens *= norm * INSIDE / np.linalg.norm(tokens, axis=-1, keepdims=True)
     return np.asarray(tokens)

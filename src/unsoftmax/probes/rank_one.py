@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.linalg import orthonormal
+from unsoftmax.linalg import INSIDE, orthonormal
 from unsoftmax.models import Floats
 
 FAR = 2.0**60  # size of keys against last tokens where nothing bounds them: the last token's own value and score vanish
@@ -34,13 +34,13 @@ def grid_of_pairs(width: int, rng: np.random.Generator, *, scale: float, max_nor
 def bias_pair(width: int, rng: np.random.Generator, max_norm: float | None) -> Floats:
     """A long key before the zero token, ``(1, 2, width)``: it weighs one half unless there is a query bias."""
     key = rng.normal(size=width)
-    size = FAR if max_norm is None else max_norm * (1 - 2.0**-30)
+    size = FAR if max_norm is None else max_norm * INSIDE
     return np.stack([size * key / np.linalg.norm(key), np.zeros(width)])[None]
 
 
 def _sized(keys: Floats, tokens: Floats, scale: float, max_norm: float | None) -> Floats:
     if max_norm is None:
         return np.stack([FAR * keys, (scale / FAR) * tokens], axis=1)
-    longest = max_norm * (1 - 2.0**-30)
+    longest = max_norm * INSIDE
     keys = keys * (longest / np.linalg.norm(keys, axis=1, keepdims=True))
     return np.stack([keys, tokens * (NEAR * longest / np.linalg.norm(tokens, axis=1, keepdims=True))], axis=1)

@@ -6,12 +6,12 @@ import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.behind_network.lines import Mixing, Target
+from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 
 MAX_STEPS = 40  # quasi-Newton steps; about eight are needed on a segment that is nearly straight
 FARTHEST = 1e6  # times the size of a token: a search that leaves by so much does not come back
 COPIES = 4
-INSIDE = 1 - 2.0**-30  # of the longest token allowed, however its length is rounded
 
 
 def residual_mixing(

@@ -15,7 +15,7 @@ from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.one_head.positions import PositionReader, is_causal, loud_values, read_pairs
 from unsoftmax.learners.one_head.score_matrix import read_score_matrix
 from unsoftmax.learners.one_head.scores import SATURATED, ScoreReader, Values, copies
-from unsoftmax.linalg import on_host, orthonormal
+from unsoftmax.linalg import INSIDE, on_host, orthonormal
 from unsoftmax.models import Attention, Floats
 from unsoftmax.models.attention import all_finite
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -75,7 +75,7 @@ class OneHeadLearner:
         causal = everywhere and is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng)
         if everywhere and not free and values.usable == d:
             phase(oracle, "pairs")
-            longest = np.inf if self.max_norm is None else _inside(self.max_norm)
+            longest = np.inf if self.max_norm is None else INSIDE * self.max_norm
             W, c, noise = read_pairs(oracle, values, min(key_size, longest), longest, causal, self.floor, rng)
             rank = int(np.linalg.matrix_rank(W, tol=noise * d))
         else:
@@ -143,7 +143,7 @@ class OneHeadLearner:
         b = zero.reshape(-1)
         # a long token drowns a constant, a rounding step or noise; without any of them its length does not matter
         size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
-        size = size if self.max_norm is None else _inside(self.max_norm)
+        size = size if self.max_norm is None else INSIDE * self.max_norm
         if everywhere and self.max_norm is None and self.floor.kind == "exact":
             V = loud_values(oracle, b, rng)
         else:
@@ -174,7 +174,7 @@ class OneHeadLearner:
 
     def _longest_key(self) -> float:
         """Largest key size: a key is up to 2 long before scaling, or 3 with vector answers."""
-        return np.inf if self.max_norm is None else _inside(self.max_norm) / 3.0
+        return np.inf if self.max_norm is None else INSIDE * self.max_norm / 3.0
 
     def _query_bias(self, oracle: Oracle, values: Values, rng: np.random.Generator) -> tuple[Floats, float]:
         """The bias c from keys before a zero token, and the key size to use; 1 query without a bias, about ``d + 6`` with one."""
@@ -282,11 +282,6 @@ class OneHeadLearner:
                 "between tokens and answer.",
                 evidence={"copies_deviation": error},
             )
-
-
-def _inside(max_norm: float) -> float:
-    """A length that stays below ``max_norm`` however the norm is rounded."""
-    return max_norm * (1 - 2.0**-30)
 
 
 def _away(tokens: Floats, values: Values) -> Floats:

@@ -16,6 +16,7 @@ from unsoftmax.learners.scalar_heads.pairs import Pairs, run_together
 from unsoftmax.learners.scalar_heads.polish import Together, count_parameters, polished, rounding_error
 from unsoftmax.learners.scalar_heads.sketch import Sketch, read_values, read_values_again
 from unsoftmax.learners.scalar_heads.walk import ZOOM, ZOOM_LIMIT, Line, find_scales, telling, walk
+from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Attention
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
@@ -241,7 +242,7 @@ def _hidden_size(oracle: Oracle, constant: float, max_norm: float | None, rng: n
     """Size of values that cancel: how far three tokens move the answer, per length, over many lengths; 8 questions."""
     lengths = np.minimum(2.0 ** np.arange(5.0, 45.0, 5.0), max_norm or np.inf)
     tokens = rng.normal(size=(len(lengths), 3, oracle.width))
-    tokens *= lengths[:, None, None] / np.linalg.norm(tokens, axis=2, keepdims=True) * (1.0 - 2.0**-30)
+    tokens *= lengths[:, None, None] / np.linalg.norm(tokens, axis=2, keepdims=True) * INSIDE
     return float((np.abs(np.asarray(oracle(tokens)).reshape(-1) - constant) / lengths).max())
 
 

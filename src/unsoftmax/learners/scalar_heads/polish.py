@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.symmetry import attention_jacobian
@@ -28,7 +29,7 @@ def sequences_for(model: Attention, count: int, rng: np.random.Generator, max_no
     largest = np.abs(np.einsum("nid,hde,ne->nhi", directions, model.W, directions[:, -1], optimize=True)).max()
     biases = np.abs(directions @ model.c.T).max()
     length = min(2 / np.sqrt(largest + 1e-300), 2 / (biases + 1e-300), 1e3)
-    return np.asarray(directions * (length if max_norm is None else min(length, (1.0 - 2.0**-30) * max_norm)))
+    return np.asarray(directions * (length if max_norm is None else min(length, INSIDE * max_norm)))
 
 
 @dataclass

@@ -10,7 +10,7 @@ import numpy as np
 
 from unsoftmax.checks.first_look import FirstLook, first_look
 from unsoftmax.checks.held_out import fresh_sequences, predictor
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, check_positive
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError, check_positive
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats, Model
@@ -403,5 +403,25 @@ def _behind(oracle: Oracle, family: str, options: Options, found: Found, rng: np
         "transformer": TransformerLearner(floor=floor, max_norm=limit),
         "attention-behind-network": BehindNetworkLearner(floor=floor, max_norm=limit),
     }
-    learned: Learned = learners[family].run(LastPosition(oracle), rng=rng)
+    try:
+        learned: Learned = learners[family].run(LastPosition(oracle), rng=rng)
+    except NotInFamilyError as refusal:
+        shallow = family != "transformer" or "rank" in refusal.evidence  # the network was learned, the attention before it was not
+        if options.family != "auto" or shallow:
+            raise
+        learned = _behind_deep(oracle, learners["attention-behind-network"], found, refusal, rng)
+    return learned
+
+
+def _behind_deep(oracle: Oracle, learner: Any, found: Found, refusal: NotInFamilyError, rng: np.random.Generator) -> Learned:
+    """The network is no ReLU network with one hidden layer: the attention in front of it alone, which any network shows."""
+    try:
+        learned: Learned = learner.run(LastPosition(oracle), rng=rng)
+    except (NotInFamilyError, NotIdentifiableError, TooNoisyError) as other:
+        raise NotInFamilyError(
+            f"{refusal} Nor could the attention be read without knowing the network: {other}",
+            evidence={**other.evidence, **refusal.evidence},
+        ) from other
+    found.family = "attention-behind-network"
+    found.notes.append(str(refusal))
     return learned

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,6 +9,10 @@ from tests.strategies import seeds
 
 from unsoftmax.errors import NotInFamilyError, RefusalError
 from unsoftmax.ffn import FFNLearner
+from unsoftmax.ffn.depth import bends_found_again
+from unsoftmax.ffn.hinges import Hinges
+from unsoftmax.ffn.places import Places
+from unsoftmax.ffn.questions import Questions
 from unsoftmax.models import FFN
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.results import Floor
@@ -127,6 +134,50 @@ def test_degenerate_networks_are_right_or_refused(kind, seed):
             raise
         return
     assert error(found, target) < (1e-6 if kind == "all faint" else 1e-8)
+
+
+@pytest.mark.parametrize(("d", "m", "p", "seed"), [(16, 5, 4, 11), (16, 5, 4, 18), (12, 20, 3, 3), (12, 20, 3, 9)])
+def test_the_origin_does_not_weigh_in_without_biases(d, m, p, seed):
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=(m, d)) / np.sqrt(d), rng.normal(size=(p, m)) / np.sqrt(m)]
+    target = FFN(weights, [np.zeros(m), np.zeros(p)])
+    found, _ = learn(target, d, seed)
+    assert error(found, target) < 1e-10
+
+
+def deep(d, hidden, p, seed):
+    rng = np.random.default_rng(seed)
+    sizes = [d, *hidden, p]
+    weights = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
+    return FFN(weights, [0.5 * rng.normal(size=b) for b in sizes[1:]])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("d", "hidden", "p"), [(8, (12, 10), 1), (12, (10, 8, 9), 3)])
+def test_deep_networks_are_refused_after_one_line(d, hidden, p, seed):
+    target = deep(d, hidden, p, seed)
+    oracle = Metered(CallableOracle(lambda X: target(X[:, 0]), width=d))
+    with pytest.raises(NotInFamilyError, match="hidden layer") as caught:
+        FFNLearner().run(oracle, rng=np.random.default_rng(seed))
+    evidence = caught.value.evidence
+    assert evidence["bends_found_again"] < 0.5 * evidence["bends_followed"]
+    assert oracle.spent < 2.5 * (evidence["neurons"] * (d + 1 + p) + p) + 100
+
+
+@given(d=st.integers(2, 8), m=st.integers(1, 12), p=st.integers(1, 3), seed=seeds)
+def test_bends_of_one_hidden_layer_run_along_their_hyperplanes(d, m, p, seed):
+    target = gaussian(d, m, p, seed)
+    rng = np.random.default_rng(seed)
+    out = target.weights[1].T
+    lengths = np.linalg.norm(out, axis=1, keepdims=True)
+    right = Hinges(out / lengths, target.weights[0] * lengths, target.biases[0] * lengths[:, 0], np.zeros((p, d)), target.biases[1])
+    questions = Questions(CallableOracle(lambda X: target(X[:, 0]), width=d), floor=Floor(), max_norm=None)
+    questions.offset, questions.slope = right.sizes()
+    again, looks = bends_found_again(questions, Places(None, 0.5, 100), right, np.sqrt(d), rng)
+    assert again == looks
+    turned = replace(right, normal=rng.normal(size=(m, d)))
+    again, looks = bends_found_again(questions, Places(None, 0.5, 100), turned, np.sqrt(d), rng)
+    assert again <= 0.5 * looks
 
 
 def test_a_hat_whose_tails_lie_on_one_line():

@@ -273,6 +273,17 @@ def fixed_pattern(hinges: Hinges, points: Floats, references: Floats) -> Floats:
     return np.where(active, hinges.before(points), 0.0) @ hinges.out + points @ hinges.linear.T + hinges.constant
 
 
+def beyond_doubt(hinges: Hinges, points: Floats, margin: float) -> NDArray[np.bool_]:
+    """Where the activation pattern ``(n,)`` is beyond doubt, if the bends are right within ``margin`` of the points' usual length.
+
+    Nearer to the origin they are no better known: there a network without biases has the pattern of its rounding errors.
+    """
+    lengths = np.linalg.norm(points, axis=1)
+    lengths = np.maximum(lengths, np.median(lengths))
+    sizes = np.linalg.norm(hinges.normal, axis=1) * lengths[:, None] + np.abs(hinges.shift)
+    return np.asarray(np.all(np.abs(hinges.before(points)) >= margin * sizes, axis=1))
+
+
 def balanced(hinges: Hinges, system: NormalEquations, chosen: Floats) -> Hinges:
     """Make the linear part equal minus the chosen bends' sum exactly, moving all parameters where the answers resist least."""
     neurons, outputs = hinges.out.shape

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
 from unsoftmax.errors import NotInFamilyError
+from unsoftmax.ffn.depth import bends_found_again
 from unsoftmax.ffn.design import LARGEST, choose_points
 from unsoftmax.ffn.forms import Found, canonical_network, to_network
 from unsoftmax.ffn.gradients import CrowdedCellError
-from unsoftmax.ffn.hinges import Hinges, NormalEquations, fit, fixed_pattern, merge_parallel
+from unsoftmax.ffn.hinges import Hinges, NormalEquations, beyond_doubt, fit, fixed_pattern, merge_parallel
 from unsoftmax.ffn.places import Places
 from unsoftmax.ffn.questions import Questions
 from unsoftmax.models import Floats
@@ -24,6 +25,7 @@ CHECKS = 12  # fresh points that the finished network must answer
 ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
 GOAL = 1e-11  # predicted standard error, relative to the spread, at which no more random points are asked
 DOUBT = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks
+LEAST_LOOKS = 4  # bends followed along their hyperplanes, at least, before more than one hidden layer is said to be there
 OUTLIER = 30.0  # an answer this many usual errors from the model was given in another linear piece than thought
 FAINT = 1e-14  # bends weaker than this share of the median are rounding
 
@@ -43,7 +45,8 @@ class FFNLearner:
 
     Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the bends, ``(m + 1) d`` for the gradients (with
     ``p`` outputs about ``(1.33 m / p + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
-    (``1.5 P / p`` for coarse answers) and 12 checks: ``1.3 P`` to ``1.6 P`` in all for one output.
+    (``1.5 P / p`` for coarse answers) and 12 checks: ``1.3 P`` to ``1.6 P`` in all for one output. Where the first line leaves the
+    answers unexplained, 24 questions follow its bends along their hyperplanes: those of a deeper network end or change there.
 
     Assumes: every hyperplane crosses the probed region; a neuron that bends only farther out is invisible, and said to be.
 
@@ -138,6 +141,8 @@ class FFNLearner:
                             references, certain = self._patterns(questions, polished[0], margins[-1], doubtful=True)
                             questions.settle(certain, references)
                         return Found(*polished, length, spread, deviation * ACCEPT, line.reach)
+            elif attempt == 0:
+                _refuse_depth(*bends_found_again(questions, places, model, length, rng), len(questions.points), model)
             if known is not None and part.neurons == 0:  # nothing to add and yet wrong: begin again
                 model = None
             doubt = DOUBT + 1e3 * self.floor.absolute / spread
@@ -209,12 +214,12 @@ class FFNLearner:
         """
         points, references = questions.points, questions.references
         if not doubtful:
-            return references, _certain(model, references, margin)
-        references = np.where(_certain(model, points, margin)[:, None], points, references)
+            return references, beyond_doubt(model, references, margin)
+        references = np.where(beyond_doubt(model, points, margin)[:, None], points, references)
         errors = np.linalg.norm(questions.answers - fixed_pattern(model, points, references), axis=1)
         sizes = np.maximum(questions.offset + questions.slope * np.linalg.norm(points, axis=1), 1e-300)
         near = errors <= OUTLIER * (questions.noise(points) + float(np.median(errors / sizes)) * sizes)
-        return references, _certain(model, references, margin) & near
+        return references, beyond_doubt(model, references, margin) & near
 
     def _check(
         self, questions: Questions, places: Places, model: Hinges, length: float, spread: float, rng: np.random.Generator
@@ -243,10 +248,18 @@ class FFNLearner:
         return Found(part, None, scale, spread, deviation * ACCEPT, reach)
 
 
-def _certain(model: Hinges, points: Floats, margin: float) -> NDArray[np.bool_]:
-    """Where the activation pattern is beyond doubt, if the model's bends are right within ``margin``."""
-    sizes = np.linalg.norm(model.normal, axis=1) * np.linalg.norm(points, axis=1)[:, None] + np.abs(model.shift)
-    return np.asarray(np.all(np.abs(model.before(points)) >= margin * sizes, axis=1))
+def _refuse_depth(again: int, looks: int, asked: int, model: Hinges) -> None:
+    """Refuse a target whose bends mostly end or change along their hyperplanes."""
+    if looks < LEAST_LOOKS or again >= 0.5 * looks:
+        return
+    raise NotInFamilyError(
+        f"{asked} one-token answers: {looks} bends of the target were followed along their hyperplanes, and only {again} of them "
+        "were still the same elsewhere. The target is piecewise linear but no ReLU network with one hidden layer: further hidden "
+        "layers, or another function of that kind. Such networks are not learned; attention in front of one is "
+        "(family `attention-behind-network`).",
+        evidence={"bends_followed": looks, "bends_found_again": again, "neurons": model.neurons},
+        model=to_network(model),
+    )
 
 
 def _without_faint(model: Hinges) -> Hinges:

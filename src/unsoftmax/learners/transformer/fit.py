@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from unsoftmax.ffn.hinges import Hinges, design_at, fixed_pattern, moved_by, shifted
+from unsoftmax.ffn.hinges import Hinges, beyond_doubt, design_at, fixed_pattern, moved_by, shifted
 from unsoftmax.ffn.questions import Questions
 from unsoftmax.learners.transformer.model import Mixture, Sequences
 from unsoftmax.models import Floats
@@ -55,8 +55,7 @@ class JointFit:
         """The fitted model, or the given one where the fit does not improve on it."""
         network = model.network
         points, references, answers = self.questions.points, self.questions.references, self.questions.answers
-        sizes = np.linalg.norm(network.normal, axis=1) * np.linalg.norm(references, axis=1)[:, None] + np.abs(network.shift)
-        certain = np.all(np.abs(network.before(references)) >= 1e-9 * sizes, axis=1)
+        certain = beyond_doubt(network, references, 1e-9)
         points, references, answers = points[certain], references[certain], answers[certain]
         weights = 1 / self.questions.noise(points)
         centre = np.asarray(np.average(points, axis=0, weights=weights))
@@ -86,8 +85,7 @@ class JointFit:
     def _rows(self, model: Mixture, X: Floats, centre: Floats) -> tuple[Floats, Floats]:
         """Weighted derivatives ``(outputs * n, parameters)`` of the answers to ``X`` and the weights ``(n,)``."""
         attention, moved, seen = model.parts(X)
-        norms = np.linalg.norm(model.network.normal, axis=1) * np.linalg.norm(seen, axis=1)[:, None] + np.abs(model.network.shift)
-        clear = np.all(np.abs(model.network.before(seen)) >= 1e-7 * norms, axis=1)  # right beside a bend the derivative is in doubt
+        clear = beyond_doubt(model.network, seen, 1e-7)  # right beside a bend the derivative is in doubt
         own = clear / self.questions.noise(seen)
         gradients = model.network.gradients(seen)
         outputs = gradients.shape[1]

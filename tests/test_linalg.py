@@ -33,4 +33,7 @@ def test_log_odds_invert_the_sigmoid_on_either_side(score, low, span, flip):
 
 
 def test_answers_at_an_end_are_infinite_scores():
-    assert log_odds(np.array([0.0, 1.0, -1.0, 2.0]), np.array(0.0), np.array(1.0)).tolist() == [-np.inf, np.inf, -np.inf, np.inf]
+    answers = np.array([0.0, 1.0, -1.0, 2.0])
+    assert log_odds(answers, np.array(0.0), np.array(1.0)).tolist() == [-np.inf, np.inf, -np.inf, np.inf]
+    assert log_odds(answers, np.array(1.0), np.array(0.0)).tolist() == [np.inf, -np.inf, np.inf, -np.inf]
+    assert not np.isfinite(log_odds(answers, np.array(1.0), np.array(1.0))).any()

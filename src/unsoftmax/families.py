@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unsoftmax.checks.first_look import FirstLook, first_look
-from unsoftmax.checks.held_out import fresh_sequences, predictor
+from unsoftmax.checks.held_out import Predict, fresh_sequences, predictor
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError, check_positive
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.linalg import on_host
-from unsoftmax.models import Attention, Floats, Model
+from unsoftmax.models import Attention, Model
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Floor, Learned
 
@@ -77,7 +77,7 @@ class Found:
     look: FirstLook | None = None
     calibration: Calibration | None = None
     max_norm: float | None = None  # a limit on tokens that the target itself imposes
-    predict: Callable[[Floats], Floats] | None = None  # the model that was learned, where it had to predict already
+    predict: Predict | None = None  # the model that was learned, where it had to predict already
     notes: list[str] = field(default_factory=list)
 
 
@@ -239,7 +239,7 @@ def _explains(oracle: Oracle, model: Model, options: Options, found: Found, rng:
     predict = predictor(model, getattr(oracle, "like", None))
     size = np.abs(told - look.zero_answer.reshape(-1)).max()  # without the constant, which every model gets right
     rounding = ROUNDED * floor.relative * np.abs(told).max()
-    if not np.abs(on_host(predict(batch)) - told).max() <= max((COARSELY * floor.relative if coarse else 1e-10) * size, rounding):
+    if not np.abs(on_host(predict([batch])) - told).max() <= max((COARSELY * floor.relative if coarse else 1e-10) * size, rounding):
         return False
     if not coarse:
         found.predict = predict

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unsoftmax.models import Floats
 
+LARGE = 2**18  # numbers from which on the way of an array from a device matters
 INSIDE = 1 - 2.0**-30  # of the longest token allowed: no longer than that, however a norm is rounded
 
 
@@ -46,20 +47,36 @@ def alike(array: NDArray[Any], like: Floats | None) -> Floats:
     return moved
 
 
-def on_host(array: Floats) -> Floats:
+def normal(shape: tuple[int, ...], rng: np.random.Generator, like: Any = None) -> Floats:
+    """Standard normal numbers; with ``like``, a tensor, they are drawn on its device, by a generator that ``rng`` seeds."""
+    if like is None:
+        return rng.normal(size=shape)
+    import torch
+
+    there = torch.Generator(like.device).manual_seed(int(rng.integers(2**63)))
+    drawn: Any = torch.randn(shape, dtype=like.dtype, device=like.device, generator=there)
+    return drawn  # type: ignore[no-any-return]  # a tensor stands for an array here
+
+
+def on_host(array: Any) -> Floats:
     """An array of any kind as one of NumPy's."""
-    return np.asarray(array if isinstance(array, np.ndarray) else to_device(array, "cpu"))
+    if isinstance(array, np.ndarray):
+        return array
+    if getattr(array, "is_cuda", False) and array.numel() >= LARGE:  # memory that stays in place is copied to many times faster
+        return np.asarray(array.new_empty(array.shape, device="cpu", pin_memory=True).copy_(array))
+    return np.asarray(to_device(array, "cpu"))
 
 
 def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
     """``log((answer - low) / (high - answer))``: the score whose sigmoid lies between ``low`` and ``high``.
 
     Written with two differences, never as ``log(r / (1 - r))``: both ends keep full precision. Answers at or beyond an
-    end give ``-inf`` or ``inf``.
+    end give ``-inf`` or ``inf``, and NaN where the ends are one.
     """
     xp = array_namespace(answer)
-    sign = xp.where(high >= low, 1.0, -1.0)
-    up, down = sign * (answer - low), sign * (high - answer)
+    up, down = answer - low, high - answer
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # one logarithm: two of large numbers would cancel
-        odds: Floats = xp.where(up <= 0, -np.inf, xp.where(down <= 0, np.inf, xp.log(up / down)))
-    return odds
+        odds = xp.log(up / down)
+        beyond = (xp.abs(up) - xp.abs(down)) * np.inf
+    inside: Floats = xp.where(xp.isnan(odds), beyond, odds)
+    return inside

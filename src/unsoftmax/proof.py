@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from unsoftmax.checks.held_out import fresh_sequences, held_out, join_checks, predictor
+from unsoftmax.checks.held_out import Predict, fresh_sequences, held_out, join_checks, predictor
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.families import Found, Options
 from unsoftmax.linalg import on_host
@@ -52,7 +50,7 @@ class Proof:
         self.check: Check | None = None
         self.noise = 0.0
         self._learned: Learned | None = None
-        self._predict: Callable[[Floats], Floats] | None = None
+        self._predict: Predict | None = None
 
     @property
     def tolerance(self) -> float:
@@ -77,6 +75,7 @@ class Proof:
     def verify(self, learned: Learned) -> Check:
         """Compare with fresh answers; a mismatch is a drifting target or one outside the family."""
         self._learned = learned
+        self.watched.settle()
         self.checked.begin_phase("held-out check")
         batches = self._fresh_batches(learned)
         if self._carries_noise(learned):
@@ -258,5 +257,5 @@ class Proof:
         return getattr(self.checked, "like", None) if there else None
 
 
-def _largest_answer(predict: Callable[[Floats], Floats], batches: list[Floats]) -> float:
-    return max(float(np.abs(on_host(predict(batch))).max()) for batch in batches)
+def _largest_answer(predict: Predict, batches: list[Floats]) -> float:
+    return float(np.abs(on_host(predict(batches))).max())

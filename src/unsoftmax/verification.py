@@ -79,11 +79,10 @@ def verify(target: Any, model: Model, *, width: int | None = None, max_norm: flo
     rng = np.random.default_rng(secrets.randbits(256))
     look = first_look(oracle, rng=rng, max_norm=max_norm)
     batches = fresh_sequences(model, rng, max_norm=max_norm)
-    asked, told = compared(oracle, predictor(model), batches)
-    if asked[0].shape[1] != told[0].shape[1]:
-        raise ValueError(f"The target answers with {asked[0].shape[1]} numbers, a model of these weights with {told[0].shape[1]}.")
-    check = summed_up(asked, told, batches)
-    answers, deviations = np.concatenate(asked), np.concatenate(asked) - np.concatenate(told)
+    answers, told = compared(oracle, predictor(model), batches)
+    if answers.shape[1] != told.shape[1]:
+        raise ValueError(f"The target answers with {answers.shape[1]} numbers, a model of these weights with {told.shape[1]}.")
+    check, deviations = summed_up(answers, told, batches), answers - told
     size = max(float(np.sqrt(np.mean(np.var(answers, axis=0)))), STEADY * float(np.abs(answers).max()), np.finfo(float).tiny)
     written = formats(answers)
     floors = [Floor(), *([] if look.floor.fresh else written)]
@@ -91,7 +90,7 @@ def verify(target: Any, model: Model, *, width: int | None = None, max_norm: flo
     best = next((i for i, ratio in enumerate(ratios) if ratio <= 1.0), int(np.argmin(ratios)))
     floor, excess = floors[best], ratios[best]
     if excess > 1.0:
-        noise = _noise(oracle, asked, batches)
+        noise = _noise(oracle, answers, batches)
         if noise > DOUBLE * size and replicas(LastPosition(oracle), batches[0][0])[0] == 1:  # several models are no noise
             floor = Floor("noisy", absolute=noise, step=written[0].step if written else None, fresh=True)
             excess = _beyond_noise(deviations, floor, answers.shape[1])
@@ -108,10 +107,10 @@ def verify(target: Any, model: Model, *, width: int | None = None, max_norm: flo
     )
 
 
-def _noise(oracle: Metered, asked: list[Floats], batches: list[Floats]) -> float:
+def _noise(oracle: Metered, answers: Floats, batches: list[Floats]) -> float:
     """Standard deviation of one answer's noise, from a few batches asked again."""
-    again = [LastPosition(oracle)(batch).reshape(len(batch), -1) for batch in batches[:REPEATED]]
-    return float(np.sqrt(np.mean([(one - other) ** 2 for one, other in zip(again, asked, strict=False)]) / 2))
+    again = np.concatenate([LastPosition(oracle)(batch).reshape(len(batch), -1) for batch in batches[:REPEATED]])
+    return float(np.sqrt(np.mean((again - answers[: len(again)]) ** 2) / 2))
 
 
 def _beyond_noise(deviations: Floats, floor: Floor, outputs: int) -> float:

@@ -58,3 +58,27 @@ def test_limits_and_vocabularies_are_kept_to():
     table = np.random.default_rng(6).normal(size=(7, 6))
     for batch in fresh_sequences(model, np.random.default_rng(7), vocabulary=table):
         assert all((table == token).all(axis=1).any() for token in batch.reshape(-1, 6))
+
+
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_all_lengths_are_predicted_together_on_a_device_as_one_by_one_elsewhere(outputs):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(8)
+    V = rng.normal(size=(2, 6) if outputs is None else (2, 6, outputs))
+    model = Attention(rng.normal(size=(2, 6, 6)), V, c=rng.normal(size=(2, 6)), b=rng.normal(size=V.shape[2:]))
+    batches = [rng.normal(size=(count, length, 6)) for count, length in ((3, 5), (1, 1), (4, 2))]
+    mixed = [torch.asarray(batches[0]), *batches[1:]]
+    told = predictor(model, torch.empty(0, dtype=torch.float64))(mixed)
+    assert isinstance(told, torch.Tensor)
+    assert np.abs(told.numpy() - predictor(model)(batches)).max() < 1e-13
+
+
+def test_numbers_drawn_on_a_device_are_normal_and_follow_from_the_seed():
+    torch = pytest.importorskip("torch")
+    like = torch.empty(0, dtype=torch.float64)
+    one, again, other = (fresh_sequences(attention(0.5), np.random.default_rng(seed), like=like) for seed in (1, 1, 2))
+    assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
+    assert not torch.equal(one[0], other[0])
+    host = fresh_sequences(attention(0.5), np.random.default_rng(1))
+    for there, here in zip(one[5:], host[5:], strict=True):
+        assert 0.8 < float(there.std()) / here.std() < 1.25

@@ -9,6 +9,7 @@ from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.learners.one_head.learner import price
 from unsoftmax.learners.one_head.positions import is_causal
+from unsoftmax.learners.one_head.score_matrix import _RankTest
 from unsoftmax.learners.one_head.scores import copies, log_weights
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
@@ -204,3 +205,14 @@ def test_scores_of_any_size_are_brought_to_a_readable_one(size):
     found, oracle = run(head)
     assert distance(found.model, head) < 1e-13
     assert oracle.spent <= 5 * 5 + 5 + 24
+
+
+@pytest.mark.parametrize(
+    ("smallest", "noise", "rank"), [(1e-2, 1e-15, 40), (1e-9, 1e-15, 40), (1e-9, 1e-12, 40), (1e-9, 1e-10, 39)]
+)
+def test_a_block_is_called_regular_where_noise_cannot_hide_that_it_is_not(smallest, noise, rank):
+    rng = np.random.default_rng(1)
+    left, right = (np.linalg.qr(rng.normal(size=(40, 40)))[0] for _ in range(2))
+    block = left @ np.diag(np.append(np.ones(39), smallest)) @ right
+    assert _RankTest(noise).rank(block) == rank
+    assert _RankTest(noise).rank(1e200 * block) == 40  # squares overflow

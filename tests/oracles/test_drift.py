@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unsoftmax.errors import DriftingError
+from unsoftmax.checks.held_out import predictor
+from unsoftmax.errors import DriftingError, TargetError
 from unsoftmax.models import Attention
-from unsoftmax.oracles import Budgeted, CallableOracle, Metered, phase
+from unsoftmax.oracles import Budgeted, CallableOracle, Metered, TorchOracle, phase
 from unsoftmax.oracles.drift import Sizes, Watched, post_mortem, replicas, tolerance
 from unsoftmax.results import Floor
 
@@ -151,13 +152,13 @@ def test_a_model_that_explains_all_but_the_first_answers_gives_them_away(after):
     rng = np.random.default_rng(0)
     watched = Watched(CallableOracle(Swapped(after)), np.random.default_rng(0))
     run(watched, rng, 300)
-    left = watched.unexplained(head(6, 2), 1e-14)
+    left = watched.unexplained(predictor(head(6, 2)), 1e-14)
     assert 1 <= len(left) <= after
     with pytest.raises(DriftingError):
         post_mortem(watched.inner, left, EXACT)
     honest = Watched(CallableOracle(head(6, 2)), np.random.default_rng(0))
     run(honest, rng, 300)
-    assert honest.unexplained(head(6, 2), 1e-14) == []
+    assert honest.unexplained(predictor(head(6, 2)), 1e-14) == []
 
 
 def test_early_questions_stay_in_the_sample():
@@ -244,3 +245,40 @@ def test_sizes_look_at_comparable_questions_only():
     sizes.learn(np.array([[[1e-6]], [[1.0]], [[1e6]]]), np.array([0.5, 3.0, 1e7]))
     assert sizes.of(np.array([[[1e-6]], [[1.5]], [[2e6]]])) == [0.5, 3.0, 1e7]
     assert tolerance(Floor(absolute=0.1, relative=0.0), 1.0) == pytest.approx(1.0)
+
+
+def test_sentinels_on_a_device_are_compared_when_they_are_due_and_not_before():
+    torch = pytest.importorskip("torch")
+    asked = []
+
+    def target(X):
+        asked.append(X)
+        return X.sum(dim=(1, 2)) * (1.0 if len(asked) < 8 else 2.0)
+
+    watched = Watched(TorchOracle(target, width=6, build_there=True), np.random.default_rng(0), share=0.2, floor=EXACT)
+    for seed in range(20):
+        watched(torch.rand(10, 2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))
+    assert watched.sentinels >= 20
+    assert all(isinstance(X, torch.Tensor) for X in asked)
+    before = len(asked)
+    with pytest.raises(DriftingError) as caught:
+        watched.settle()
+    assert caught.value.evidence["deviation"] > 0.1
+    assert len(asked) == before + 1  # the closer look
+    watched.settle()  # what was told once is not told again
+
+
+def test_a_sentinel_that_is_answered_with_nan_on_a_device_is_noticed():
+    torch = pytest.importorskip("torch")
+    asked = []
+
+    def target(X):
+        asked.append(X)
+        return X.sum(dim=(1, 2)) * (torch.nan if len(X) == 1 else 1.0)
+
+    watched = Watched(TorchOracle(target, width=6, build_there=True), np.random.default_rng(0), share=0.01, floor=EXACT)
+    for seed in range(30):
+        watched(torch.rand(10, 2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))
+    assert watched.sentinels
+    with pytest.raises(TargetError, match="nan"):
+        watched.settle()

@@ -90,10 +90,12 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
     jitter = change / size if size > 0 else 0.0
     rounding = _only_rounding(flat, bend)
     longer = _longer(oracle, np.concatenate([flat, again.reshape(1, -1)]), rng, max_norm) if rounding else None
-    floor = _floor(flat, bend, jitter)
+    grid = _grid(flat)
+    floor = _floor(flat, grid, bend, jitter)
     if longer is not None:  # measured against what the heads say, not against what is left of it
         size, bend = max(size, float(np.abs(longer).max())), 0.0
-        floor = _floor(np.concatenate([longer, longer[:1]]), bend, change / size)
+        longer = np.concatenate([longer, longer[:1]])
+        floor = _floor(longer, _grid(longer), bend, change / size)
     return FirstLook(
         layout=layout,
         outputs=flat.shape[1],
@@ -101,7 +103,7 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         pair=batch[1:3, 0],
         pair_answers=flat[1:3],
         floor=floor,
-        grid=_grid(flat),
+        grid=grid,
         bend=bend,
         size=size,
         repeats=jitter == 0.0,
@@ -152,10 +154,10 @@ def _grid(flat: Floats) -> Floor:
     return Floor()
 
 
-def _floor(flat: Floats, bend: float, jitter: float) -> Floor:
+def _floor(flat: Floats, grid: Floor, bend: float, jitter: float) -> Floor:
     """Exact, float32 or coarse: from the defect of additivity, a repetition, and the grid the answers lie on."""
     in_single = _in_single(flat)
-    if _grid(flat).kind == "rounded" or _in_half(flat):
+    if grid.kind == "rounded" or _in_half(flat):
         return Floor(kind="coarse", relative=bend, fresh=jitter > 0)
     worst = max(bend, jitter)
     if worst <= 64 * 2.0**-52 and not in_single:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
+from numpy.typing import NDArray
 
-from unsoftmax.linalg import INSIDE, alike, on_host
+from unsoftmax.linalg import INSIDE, alike, normal, on_host
 from unsoftmax.models import FFN, Floats, Model, Transformer
 from unsoftmax.models.attention import attend
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.oracles.local import checked_answers
 from unsoftmax.results import Check
+
+Predict = Callable[[list[Floats]], Floats]  # batches of sequences to the answers of a model to all of them
 
 LENGTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 SCORES = (0.5, 1.0, 2.0, 4.0)  # standard deviations of scores among the fresh sequences: even, typical and peaked attention
@@ -47,11 +50,11 @@ def fresh_sequences(
 def _draw(sizes: Floats, width: int, rng: np.random.Generator, max_norm: float | None, like: Floats | None) -> Floats:
     """Tokens ``(len(sizes), width)`` with entries of these sizes."""
     count = len(sizes) * width
-    if count < LARGE:
-        tokens = alike(rng.normal(size=(len(sizes), width)), like)
+    if count < LARGE or like is not None:
+        tokens = normal((len(sizes), width), rng, like)
     else:  # evenly spread numbers of 8 bits are as fresh, and drawn at memory speed
         steps = np.asarray(rng.bit_generator.random_raw(-(-count // 8))).view(np.int8)[:count]
-        tokens = alike(steps.reshape(-1, width), like)
+        tokens = steps.reshape(-1, width).astype(np.float64)
         sizes = sizes * float(np.sqrt(3.0) / 2**7)
     tokens *= alike(sizes[:, None], like)
     if max_norm is not None:
@@ -66,7 +69,7 @@ def _token_sizes(model: Model) -> Floats:
     if isinstance(model, FFN):
         return np.concatenate([[0.25, 1.0, 4.0], _bends(model)])
     head = model.attention if isinstance(model, Transformer) else model
-    bilinear = max(float(np.sqrt(np.einsum("ij,ij", W, W))) for W in head.W)  # one pass, and no threads to wake
+    bilinear = float(head.score_sizes.max())
     linear = float(np.linalg.norm(head.c, axis=1).max())
     sizes = np.array([_size(score, bilinear, linear) for score in SCORES])
     return np.concatenate([sizes, _bends(model.ffn)]) if isinstance(model, Transformer) else sizes
@@ -89,37 +92,37 @@ def _size(score: float, bilinear: float, linear: float) -> float:
     return 2 * score / (linear + float(np.sqrt(linear**2 + 4 * bilinear * score)))
 
 
-def held_out(oracle: Oracle, predict: Callable[[Floats], Floats], batches: list[Floats]) -> Check:
+def held_out(oracle: Oracle, predict: Predict, batches: list[Floats]) -> Check:
     """Ask every batch and compare with the prediction."""
     return summed_up(*compared(oracle, predict, batches), batches)
 
 
-def compared(oracle: Oracle, predict: Callable[[Floats], Floats], batches: list[Floats]) -> tuple[list[Floats], list[Floats]]:
-    """Answers and predictions ``(batch, outputs)`` for every batch."""
+def compared(oracle: Oracle, predict: Predict, batches: list[Floats]) -> tuple[Floats, Floats]:
+    """Answers and predictions ``(all sequences, outputs)``."""
     last = LastPosition(oracle)
     raw = [last(batch) for batch in batches]  # all of them before the first is looked at: a device answers meanwhile
-    guessed = [predict(batch) for batch in batches]
-    told = [on_host(answers).reshape(len(answers), -1) for answers in guessed]
-    asked = [checked_answers(on_host(a), batch.shape).reshape(len(batch), -1) for a, batch in zip(raw, batches, strict=True)]
-    return asked, told
+    told = on_host(predict(batches))
+    answers = on_host(array_namespace(raw[0]).concat(raw))
+    asked = checked_answers(answers, (sum(map(len, batches)), 1, oracle.width))
+    return asked.reshape(len(asked), -1), told.reshape(len(told), -1)
 
 
-def summed_up(asked: list[Floats], told: list[Floats], batches: list[Floats]) -> Check:
+def summed_up(asked: Floats, told: Floats, batches: list[Floats]) -> Check:
     """How far answers and predictions lie apart.
 
     The relative error is the largest deviation over the standard deviation of the answers themselves (root mean square over
     outputs), so that a constant in the answers cannot hide an error.
     """
-    answers = np.concatenate(asked)
-    spread = float(np.sqrt(np.mean(np.var(answers, axis=0))))
-    errors = [float(np.abs(a - t).max()) for a, t in zip(asked, told, strict=True)]
-    worst = max(errors)
+    spread = float(np.sqrt(np.mean(np.var(asked, axis=0))))
+    largest = np.abs(asked - told).max(axis=1)
+    worst = float(largest.max())
     relative = worst / spread if spread > 0 else (0.0 if worst == 0 else float("inf"))
+    by_length = np.split(largest, np.cumsum([len(batch) for batch in batches])[:-1])
     return Check(
-        sequences=len(answers),
+        sequences=len(asked),
         max_abs_error=worst,
         relative_error=relative,
-        by_length={int(batch.shape[1]): error for batch, error in zip(batches, errors, strict=True)},
+        by_length={int(batch.shape[1]): float(errors.max()) for batch, errors in zip(batches, by_length, strict=True)},
     )
 
 
@@ -133,19 +136,34 @@ def join_checks(checks: list[Check]) -> Check:
     )
 
 
-def predictor(model: Model, like: Floats | None = None) -> Callable[[Floats], Floats]:
-    """The model as a function of sequences; a network sees the last token.
+def predictor(model: Model, like: Floats | None = None) -> Predict:
+    """The model as a function of batches of sequences, of any lengths, that tells all answers; a network sees the last token.
 
-    With ``like``, attention is computed on its device and the answers stay there.
+    With ``like``, attention is computed on its device, all lengths in one go, and the answers stay there.
     """
     if isinstance(model, FFN):
-        return lambda sequences: model(on_host(sequences)[:, -1])
+        return lambda batches: np.concatenate([model(on_host(batch)[:, -1]) for batch in batches])
     if like is None or isinstance(model, Transformer):
-        return lambda sequences: model(on_host(sequences))
+        return lambda batches: np.concatenate([model(on_host(batch)) for batch in batches])
     assert model.V is not None
     W, V, c, b = (alike(parameter, like) for parameter in (model.W, model.V, model.c, model.b))
 
-    def predict(sequences: Floats) -> Floats:
-        return attend(alike(sequences, like) if isinstance(sequences, np.ndarray) else sequences, W, V, c, b)
+    def predict(batches: list[Floats]) -> Floats:
+        sequences, absent = _padded(batches, like)
+        return attend(sequences, W, V, c, b, absent=absent)
 
     return predict
+
+
+def _padded(batches: list[Floats], like: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Sequences of several lengths ``(all, longest, width)`` on the device of ``like``, and which of the tokens are none."""
+    xp = array_namespace(like)
+    total, longest = sum(map(len, batches)), max(batch.shape[1] for batch in batches)
+    sequences = xp.zeros((total, longest, batches[0].shape[2]), dtype=like.dtype, device=device(like))
+    absent = xp.ones((total, 1, longest), dtype=xp.bool, device=device(like))
+    at = 0
+    for batch in batches:
+        here = slice(at, at := at + len(batch)), slice(longest - batch.shape[1], None)
+        sequences[here] = alike(batch, like) if isinstance(batch, np.ndarray) else batch
+        absent[here[0], :, here[1]] = False
+    return sequences, absent

@@ -64,7 +64,7 @@ def _compare(model: Model, other: Model, max_length: int | None) -> dict[str, An
     size = 1.0
     if not isinstance(model, FFN):
         head = model if isinstance(model, Attention) else model.attention
-        size /= np.sqrt(max(float(np.linalg.norm(head.W, axis=(1, 2)).max()), 1e-12))
+        size /= np.sqrt(max(float(head.score_sizes.max()), 1e-12))
     gap = spread = 0.0
     lengths = [1] if isinstance(model, FFN) else range(1, min(LONGEST, max_length or LONGEST) + 1)
     for length in lengths:

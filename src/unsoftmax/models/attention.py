@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,9 +37,10 @@ def _is_frozen(value: ArrayLike) -> bool:
 
 
 def all_finite(array: Floats) -> bool:
-    """Whether no number is NaN or infinite; one fast pass in the usual case."""
+    """Whether no number is NaN or infinite, of an array of any kind; one fast pass in the usual case."""
+    xp = array_namespace(array)
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
+        return bool(xp.isfinite(xp.sum(array)) or xp.all(xp.isfinite(array)))
 
 
 def softmax(scores: Floats) -> Floats:
@@ -49,8 +51,21 @@ def softmax(scores: Floats) -> Floats:
     return weights
 
 
-def attend(X: Floats, W: Floats, V: Floats, c: Floats, b: Floats, *, everywhere: bool = False, causal: bool = False) -> Floats:
-    """The answers of an ``Attention`` with these parameters to ``X (batch, length, width)``; arrays of any one kind."""
+def attend(
+    X: Floats,
+    W: Floats,
+    V: Floats,
+    c: Floats,
+    b: Floats,
+    *,
+    everywhere: bool = False,
+    causal: bool = False,
+    absent: NDArray[np.bool_] | None = None,
+) -> Floats:
+    """The answers of an ``Attention`` with these parameters to ``X (batch, length, width)``; arrays of any one kind.
+
+    Tokens that are ``absent (batch, 1, length)`` are not attended to.
+    """
     batch, length, width = X.shape
     queries = X if everywhere else X[:, -1:]
     values = V if V.ndim == 3 else V[:, :, None]
@@ -60,6 +75,8 @@ def attend(X: Floats, W: Floats, V: Floats, c: Floats, b: Floats, *, everywhere:
         scores = asked.reshape(queries.shape) @ X.swapaxes(1, 2)
         if causal and everywhere:
             scores[:, ~np.tri(length, dtype=bool)] = -np.inf
+        if absent is not None:
+            scores[absent] = -np.inf
         mixed = (softmax(scores) @ X).reshape(-1, width)
         answers = answers + (mixed @ values[h]).reshape(batch, queries.shape[1], values.shape[2])
     if everywhere:
@@ -143,6 +160,11 @@ class Attention:
         from unsoftmax.models.torch_layouts import to_state_dict
 
         return to_state_dict(self, layout, rank=rank)
+
+    @cached_property
+    def score_sizes(self) -> Floats:
+        """The Frobenius norm of each score matrix ``(heads,)``."""
+        return np.asarray(np.sqrt(np.einsum("hij,hij->h", self.W, self.W)))  # one pass, and no threads to wake
 
     @property
     def heads(self) -> int:

@@ -53,7 +53,7 @@ def tolerance(floor: Precision, size: float) -> float:
 def post_mortem(oracle: Oracle, sample: Sequence[Remembered], floor: Precision, *, calls: int = 4) -> int:
     """Ask earlier questions again, in at least ``calls`` small calls so that replicas take turns; return how many were asked.
 
-    Price: ``len(sample)`` queries, and ``NUDGES`` for each of at most ``CONFIRMED`` answers that changed.
+    Price: ``len(sample)`` queries, and those of ``confirm``.
 
     Raises:
         DriftingError: an answer changed by more than ``floor`` explains; the evidence holds both answers.
@@ -62,20 +62,31 @@ def post_mortem(oracle: Oracle, sample: Sequence[Remembered], floor: Precision, 
     by_length: dict[int, list[Remembered]] = {}
     for item in sample:
         by_length.setdefault(len(item.question), []).append(item)
-    asked = 0
-    suspects: list[tuple[float, float, float, Remembered, Floats]] = []
+    repeated: list[tuple[Remembered, Floats]] = []
     for items in by_length.values():
         for start in range(0, len(items), per_call):
             group = items[start : start + per_call]
-            answers = oracle(np.stack([item.question for item in group]))
-            asked += len(group)
-            for item, answer in zip(group, answers, strict=True):
-                deviation = deviation_of(answer, item.answer)
-                allowed = tolerance(floor, max(item.size, float(np.abs(answer).max())))
-                excess = deviation / max(allowed, np.finfo(np.float64).tiny)
-                rounded = _neighbours([np.atleast_1d(answer), np.atleast_1d(item.answer)])  # a value on the edge of a rounding step
-                if excess > 1.0 and not rounded:
-                    suspects.append((excess, deviation, allowed, item, answer))
+            repeated.extend(zip(group, oracle(np.stack([item.question for item in group])), strict=True))
+    return len(repeated) + confirm(oracle, repeated, floor)
+
+
+def confirm(oracle: Oracle, repeated: Sequence[tuple[Remembered, Floats]], floor: Precision) -> int:
+    """Compare earlier answers with new ones to the same questions; look closer at those that changed, and return what that asked.
+
+    Price: ``NUDGES`` queries for each of at most ``CONFIRMED`` answers that changed.
+
+    Raises:
+        DriftingError: an answer changed by more than ``floor`` explains; the evidence holds both answers.
+    """
+    asked = 0
+    suspects: list[tuple[float, float, float, Remembered, Floats]] = []
+    for item, answer in repeated:
+        deviation = deviation_of(answer, item.answer)
+        allowed = tolerance(floor, max(item.size, float(np.abs(answer).max())))
+        excess = deviation / max(allowed, np.finfo(np.float64).tiny)
+        # values on the edge of a rounding step may fall to either side
+        if excess > 1.0 and not _neighbours([np.atleast_1d(answer), np.atleast_1d(item.answer)]):
+            suspects.append((excess, deviation, allowed, item, answer))
     for _, deviation, allowed, item, answer in sorted(suspects, key=lambda suspect: -suspect[0])[:CONFIRMED]:
         asked += NUDGES
         if touchiness(oracle, item.question, floor) > deviation / TOUCHY:
@@ -89,7 +100,7 @@ def post_mortem(oracle: Oracle, sample: Sequence[Remembered], floor: Precision, 
                 "after": np.asarray(answer).ravel()[:16].tolist(),
                 "deviation": deviation,
                 "allowed": allowed,
-                "asked_again": asked,
+                "asked_again": len(repeated) + asked,
             },
         )
     return asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +14,16 @@ from unsoftmax.errors import BudgetExceededError, DriftingError
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
-from unsoftmax.oracles.contradiction import RELATIVE_SLACK, Precision, Remembered, deviation_of, post_mortem, replicas, tolerance
+from unsoftmax.oracles.contradiction import (
+    RELATIVE_SLACK,
+    Precision,
+    Remembered,
+    confirm,
+    post_mortem,
+    replicas,
+    tolerance,
+)
+from unsoftmax.oracles.local import checked_answers
 
 __all__ = ["Sizes", "Watched", "post_mortem", "replicas", "tolerance"]
 
@@ -35,7 +45,7 @@ class Sizes:
     """
 
     largest: dict[int, float] = field(default_factory=dict)
-    _seen: list[tuple[Floats, Floats]] = field(default_factory=list)  # sizes of questions and answers, where those were left
+    _seen: list[tuple[Floats, Floats]] = field(default_factory=list)  # sizes of questions and answers, where those lie
 
     def learn(self, questions: Floats, answers: Floats) -> None:
         """Take in questions and answers. Nobody waits for a device here: what lies on one is looked at when it is needed."""
@@ -62,8 +72,7 @@ class Sizes:
 
 def _largest(batch: Floats) -> Floats:
     """The largest number of each item of a batch, sign aside."""
-    xp = array_namespace(batch)
-    largest: Floats = xp.max(xp.abs(batch).reshape(len(batch), -1), axis=1)
+    largest: Floats = array_namespace(batch).linalg.vector_norm(batch.reshape(len(batch), -1), ord=np.inf, axis=1)
     return largest
 
 
@@ -82,6 +91,21 @@ class _Kept(NamedTuple):
     questions: Floats
     answers: Floats
     row: int
+
+    @property
+    def pair(self) -> tuple[Floats, Floats]:
+        """The question and its answer, as batches of one."""
+        return self.questions[self.row : self.row + 1], self.answers[self.row : self.row + 1]
+
+
+def _joined(pairs: list[tuple[Floats, Floats]]) -> Iterator[tuple[list[int], Floats, Floats]]:
+    """Questions and answers of one kind together, where they lie; and the numbers of those pairs."""
+    alike: dict[object, list[int]] = {}
+    for number, (questions, answers) in enumerate(pairs):
+        alike.setdefault((type(questions), questions.shape[1:], answers.shape[1:]), []).append(number)
+    for numbers in alike.values():
+        concat = array_namespace(pairs[numbers[0]][0]).concat
+        yield numbers, concat([pairs[i][0] for i in numbers]), concat([pairs[i][1] for i in numbers])
 
 
 class Watched(Wrapper):
@@ -125,6 +149,7 @@ class Watched(Wrapper):
         self._rng = rng
         self._memory = memory
         self._sample: list[_Kept] = []
+        self._repeated: list[tuple[Floats, Floats, Floats, Precision]] = []  # questions, answers then and now, and how coarse
         self._sizes = Sizes()
         self._phase = "asked"
         self._calls = 0
@@ -151,24 +176,45 @@ class Watched(Wrapper):
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Remembered]:
         """Up to ``count`` different questions asked so far, with their answers; a quarter of them from the very first."""
-        early = min(FIRST, count // 4, len(self._sample))
-        others = early + rng.permutation(len(self._sample) - early)[: count - early]
-        pairs = self._brought(self._sample[:early] + [self._sample[i] for i in others])
+        pairs = self._brought(self._picked(count, rng))
         return [Remembered(question, answer, self._sizes.of(question[None])[0]) for question, answer in pairs]
 
-    def unexplained(self, predict: Callable[[Floats], Floats], error: float) -> list[Remembered]:
+    def settle(self) -> None:
+        """Compare the answers to sentinels on a device with the earlier ones: there nobody waits for them before it is due.
+
+        Raises:
+            DriftingError: an answer changed by more than the precision of the answers explains.
+        """
+        repeated, self._repeated = self._repeated, []
+        for *arrays, floor in repeated:
+            questions, before, after = map(on_host, arrays)
+            self._sizes.learn(questions, before)
+            items = map(Remembered, questions, before, self._sizes.of(questions))
+            with self._sentinels():
+                answers = checked_answers(after, questions.shape)
+                self.sentinels += confirm(self.inner, list(zip(items, answers, strict=True)), floor)
+
+    def unexplained(self, predict: Callable[[list[Floats]], Floats], error: float) -> list[Remembered]:
         """Earlier questions whose answers a model does not explain, although it is right on fresh ones up to ``error`` (relative).
 
-        Costs no query. A target that changed during the first questions shows here; asking them again (``post_mortem``) proves it.
+        ``predict`` tells all answers to several batches. Costs no query. A target that changed during the first questions shows
+        here; asking them again (``post_mortem``) proves it.
         """
         allowed = RELATIVE_SLACK * max(error, np.finfo(np.float64).eps)
+        copied = {id(kept.questions): kept for kept in self._sample}.values()  # many were copied together
+        joined = list(_joined([(kept.questions, kept.answers) for kept in copied]))
+        predicted = on_host(predict([questions for _, questions, _ in joined]))
         puzzling = []
-        for _, questions, answers in self._stacked(self._sample):
-            predicted, told = on_host(predict(questions)), on_host(answers)
+        for _, questions, answers in joined:
+            expected, predicted = predicted[: len(questions)], predicted[len(questions) :]
+            told = on_host(answers)
             self._sizes.learn(questions, answers)
-            for row, size in enumerate(self._sizes.of(questions)):
-                if deviation_of(predicted[row], told[row]) > allowed * size:
-                    puzzling.append(Remembered(on_host(questions[row]), told[row], size))
+            sizes = self._sizes.of(questions)
+            last = told[:, -1] if told.ndim == 3 else told
+            off = np.abs(expected.reshape(len(told), -1) - last.reshape(len(told), -1)).max(axis=1)
+            puzzling += [
+                Remembered(on_host(questions[i]), told[i], sizes[i]) for i in np.flatnonzero(off > allowed * np.array(sizes))
+            ]
         return puzzling
 
     def look_for_replicas(self, times: int = 12) -> None:
@@ -179,6 +225,7 @@ class Watched(Wrapper):
         Raises:
             DriftingError: the same few answers come in turn, or answers differ from earlier ones far more than from each other.
         """
+        self.settle()
         question, _ = max(self._brought(self._sample), key=lambda pair: float(np.abs(pair[1]).max()))
         phase(self.inner, SENTINELS)
         try:
@@ -198,32 +245,36 @@ class Watched(Wrapper):
     def _brought(self, picked: list[_Kept]) -> list[tuple[Floats, Floats]]:
         """Questions and answers on this machine; their sizes are learned."""
         brought: dict[int, tuple[Floats, Floats]] = {}
-        for numbers, *stacked in self._stacked(picked):
-            questions, answers = map(on_host, stacked)
+        for numbers, *joined in _joined([kept.pair for kept in picked]):
+            questions, answers = map(on_host, joined)
             self._sizes.learn(questions, answers)
             brought |= zip(numbers, zip(questions, answers, strict=True), strict=True)
         return [brought[number] for number in range(len(picked))]
 
-    @staticmethod
-    def _stacked(picked: list[_Kept]) -> Iterator[tuple[list[int], Floats, Floats]]:
-        """Those of one kind together, where they lie: their numbers, questions and answers."""
-        alike: dict[object, list[int]] = {}
-        for number, kept in enumerate(picked):
-            alike.setdefault((type(kept.questions), kept.questions.shape[1:], kept.answers.shape[1:]), []).append(number)
-        for numbers in alike.values():
-            stack = array_namespace(picked[numbers[0]].questions).stack
-            questions = stack([picked[i].questions[picked[i].row] for i in numbers])
-            yield numbers, questions, stack([picked[i].answers[picked[i].row] for i in numbers])
-
     def _ask_again(self, count: int, floor: Precision) -> None:
-        sample = self.sample(count, self._rng)
+        with self._sentinels():
+            for _, questions, answers in _joined([kept.pair for kept in self._picked(count, self._rng)]):
+                self._repeated.append((questions, answers, self.inner(questions), floor))
+                self.sentinels += len(questions)
+        if all(isinstance(after, np.ndarray) for _, _, after, _ in self._repeated):
+            self.settle()
+
+    @contextmanager
+    def _sentinels(self) -> Iterator[None]:
+        """Book what is asked as sentinels; where no budget is left for them, there are none."""
         phase(self.inner, SENTINELS)
         try:
-            self.sentinels += post_mortem(self.inner, sample, floor, calls=1)
+            yield
         except BudgetExceededError:
             pass  # the learner's own next question will meet the same wall, and say so
         finally:
             phase(self.inner, self._phase)
+
+    def _picked(self, count: int, rng: np.random.Generator) -> list[_Kept]:
+        """Up to ``count`` different questions; a quarter of them from the very first."""
+        early = min(FIRST, count // 4, len(self._sample))
+        others = early + rng.permutation(len(self._sample) - early)[: count - early]
+        return self._sample[:early] + [self._sample[i] for i in others]
 
     def _gap(self) -> float:
         """Questions until the next sentinel."""

@@ -79,21 +79,22 @@ class OneHeadLearner:
             W, c, noise = read_pairs(oracle, values, min(key_size, longest), longest, causal, self.floor, rng)
             rank = int(np.linalg.matrix_rank(W, tol=noise * d))
         else:
-            template = ScoreReader(last, values, key_size, 1.0, c)
+            template = ScoreReader(last, values, key_size, 1.0, c if np.any(c) else None)
             if everywhere and free:
-                template = PositionReader(oracle, values, key_size, 1.0, c, causal=causal)
+                template = PositionReader(oracle, values, key_size, 1.0, causal=causal)
             reader, unseen = self._scale(template, free, rng)
             like = getattr(oracle, "like", None)
             if reader is not None and like is not None and zero.ndim < 3 and values.usable == 1:
                 reader = reader.moved(like)
             told = d if everywhere and free else self.rank
             W, rank, noise = (np.zeros((d, d)), 0, unseen) if reader is None else read_score_matrix(reader, self.floor, told, rng)
-        W.setflags(write=False)  # no copy of it is needed
         if not all_finite(W):
             raise NotInFamilyError(
                 "The answers to two tokens are no mean of the answers to one: several heads whose values cancel, or no head.",
                 evidence={"copies_deviation": float("inf")},
             )
+        W = on_host(W)
+        W.setflags(write=False)  # no copy of it is needed
         scalar = zero.ndim == 1
         model = Attention(
             W=W[None],
@@ -113,9 +114,11 @@ class OneHeadLearner:
 
     def _refuse_hidden(self, model: Attention, error: float) -> None:
         """Beside a huge query bias W shows only as far as it matters to tiny tokens; neither it nor longer ones can be promised."""
-        bias, known = float(np.abs(model.c).max()), float(np.abs(model.W).max())
-        least = DIGITS * known if known else UNSEEN * bias
-        if bias and self.max_norm is None and self.floor.kind == "exact" and error > least:
+        bias = float(np.abs(model.c).max())
+        if not bias or self.max_norm is not None or self.floor.kind != "exact":
+            return
+        known = float(np.abs(model.W).max())
+        if error > (DIGITS * known if known else UNSEEN * bias):
             entries = f"its largest entry is about {known:.2g}" if known else "it may well not be zero"
             raise NotIdentifiableError(
                 f"The query bias of about {bias:.2g} saturates the softmax for all but tiny tokens, and those show W only to about "
@@ -184,7 +187,7 @@ class OneHeadLearner:
         size = min(max(2.0**30, self.floor.absolute * 2.0**54 / worth), self._longest_key())
 
         def products(functionals: Floats, size: float) -> Floats:
-            reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
+            reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
             return reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0]
 
         if size * np.abs(products(orthonormal(d, rng, rows=1), size)).max() <= self._noise(values, size):
@@ -219,7 +222,7 @@ class OneHeadLearner:
                 "The target is not a softmax head on its raw tokens (several heads, positions, or a norm before the scores).",
                 evidence={"saturated_keys": size},
             )
-        reader = ScoreReader(oracle, values, key_size=size, token_size=1.0, c=np.zeros(d))
+        reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
         zeros = np.zeros((d, 1))
         return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], min(size * SCORE / rms, self._longest_key())
 
@@ -229,7 +232,7 @@ class OneHeadLearner:
         The number beside it is the size of a product that would not show.
         """
         phase(template.oracle, "scale")
-        d = len(template.c)
+        d = template.oracle.width
         reader = self._at_gain(template, SCORE * np.sqrt(d), free)
         for _ in range(SEARCH):
             some_keys, some_tokens = reader.samples
@@ -263,7 +266,7 @@ class OneHeadLearner:
 
     def _one_softmax(self, reader: ScoreReader, rng: np.random.Generator) -> None:
         """Two copies of a key must count exactly twice as much as one; 2 queries."""
-        d = len(reader.c)
+        d = reader.oracle.width
         key = reader.key_size * reader.keys(orthonormal(d, rng, rows=1))
         token = reader.token_size * _away(orthonormal(d, rng, rows=1), reader.values)
         last = LastPosition(reader.oracle)

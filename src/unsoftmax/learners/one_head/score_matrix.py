@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from array_api_compat import array_namespace, device
 
@@ -15,6 +17,7 @@ from unsoftmax.results import Floor
 SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
 NOISE = 4.0  # rounding error of a score in units of the answers' relative precision (measured: 1 to 3)
 CERTAIN = 64.0  # a block is regular without a closer look if rounding would have to be this many times larger to make it singular
+EVIDENT = 2.0**-22  # of a block's size: singular values beyond it show in their squares, whose rounding is far smaller
 VANISHED = 32.0  # singular values up to this many times the rounding of one product, times sqrt(size), are rounding
 GAP = 30.0  # the rank is low only if the singular values drop by this much; a spectrum that fades into the rounding is read whole
 FAINTLY = 16.0  # products read with scores this many times too small are read again
@@ -41,7 +44,7 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     The last tokens are the rows of a random rotation. A column ``W x`` costs d products; once the columns span the range of W
     (orthonormal basis Q), every other column lies in it and costs the r products ``Q^T W x``.
     """
-    d = len(reader.c)
+    d = reader.oracle.width
     tokens = orthonormal(d, rng, like=reader.values.worth)
     xp = array_namespace(tokens)
     tokens = tokens * xp.where(tokens @ reader.values.directions[:, :1] > 0, -1.0, 1.0)  # keys are worth > 0: answers span both
@@ -74,7 +77,7 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     W = vectors @ tokens if found else 0.0 * tokens
     if found and not precise:
         W = W + (vectors - W @ tokens.T) @ tokens  # the rotation is orthonormal only to rounding
-    return on_host(W), found if rank is None else rank, table.noise
+    return W, found if rank is None else rank, table.noise
 
 
 class _Table:
@@ -139,17 +142,16 @@ def _leading_rank(table: _Table, test: _RankTest) -> int:
 class _RankTest:
     """The rank of a growing square matrix whose entries carry ``noise``, as far as the noise lets it show.
 
-    While the matrix is safely regular, its inverse tells so, and grows with it; from then on its singular values decide.
+    While the matrix is safely regular, a factorisation or its inverse tells so; from then on its singular values decide.
     """
 
     def __init__(self, noise: float) -> None:
         self.noise = noise
-        self._inverse: Floats | None = None
         self._certain = True
 
     def rank(self, block: Floats) -> int:
         """The rank of ``block``, which contains the one before at its upper left."""
-        self._certain = self._certain and self._safely_regular(block)
+        self._certain = self._certain and (self._evidently_regular(block) or self._safely_regular(block))
         if self._certain:
             return len(block)
         sizes = np.linalg.svd(on_host(block), compute_uv=False)
@@ -157,30 +159,25 @@ class _RankTest:
         rank = int(np.sum(sizes > rounding))
         return rank if rank == 0 or sizes[rank - 1] >= GAP * rounding else len(sizes)
 
-    def _safely_regular(self, block: Floats) -> bool:
+    def _evidently_regular(self, block: Floats) -> bool:
+        """Whether all squares of singular values are positive, less what may be rounding or noise; the fastest way to tell."""
         xp = array_namespace(block)
-        before = self._inverse
-        if before is not None and len(before) == len(block):
-            return True
         try:
-            if before is not None and self._grown(block, before):
-                return True
-            self._inverse = xp.linalg.inv(block)
+            with np.errstate(over="ignore", invalid="ignore"):
+                squares = block.T @ block
+                least = EVIDENT**2 * xp.linalg.trace(squares) + len(block) * (CERTAIN * self.noise) ** 2
+                xp.linalg.cholesky(squares - least * xp.eye(len(block), dtype=block.dtype, device=device(block)))
         except (np.linalg.LinAlgError, RuntimeError):  # torch's LinAlgError is a RuntimeError
             return False
-        return CERTAIN * self.noise * float(xp.linalg.matrix_norm(self._inverse)) < 1.0
-
-    def _grown(self, block: Floats, inverse: Floats) -> bool:
-        """Grow ``inverse``, that of the block before, to that of ``block``; whether it is safely bounded on the way."""
-        xp, known = array_namespace(block), len(inverse)
-        right, below = inverse @ block[:known, known:], block[known:, :known] @ inverse
-        corner = xp.linalg.inv(block[known:, known:] - block[known:, :known] @ right)
-        sides = (1.0 + xp.linalg.matrix_norm(right)) * (1.0 + xp.linalg.matrix_norm(below))
-        if not CERTAIN * self.noise * float(sides * xp.linalg.matrix_norm(corner)) < 1.0:
-            return False
-        upper = xp.concat([inverse + right @ (corner @ below), -right @ corner], axis=1)
-        self._inverse = xp.concat([upper, xp.concat([-corner @ below, corner], axis=1)], axis=0)
         return True
+
+    def _safely_regular(self, block: Floats) -> bool:
+        xp = array_namespace(block)
+        try:
+            inverse = xp.linalg.inv(block)
+        except (np.linalg.LinAlgError, RuntimeError):
+            return False
+        return CERTAIN * self.noise * float(xp.linalg.matrix_norm(inverse)) < 1.0
 
 
 def _next_size(table: _Table, size: int) -> int:
@@ -206,5 +203,5 @@ def _sound_keys(reader: ScoreReader, basis: Floats, rng: np.random.Generator) ->
 def _resized(reader: ScoreReader, products: Floats, score: float = SCORE) -> ScoreReader:
     """The reader with tokens resized so that scores like those of ``products`` are of size ``score``."""
     xp = array_namespace(products)
-    seen = float(xp.sqrt(xp.mean(products**2))) * reader.gain
+    seen = float(xp.linalg.vector_norm(products)) / float(np.sqrt(math.prod(products.shape))) * reader.gain
     return reader.resized(float(np.clip(score / seen, 2.0**-10, 64.0)) if 0 < seen < np.inf else 1.0)

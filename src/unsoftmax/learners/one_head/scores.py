@@ -105,7 +105,7 @@ class ScoreReader:
         key_size: the keys sent are ``key_size * p_i``.
         token_size: the last tokens sent are ``token_size * x_j``. Where nothing forbids it the ratio of the two is tiny,
             so that the last token's own value and score vanish beside the key's.
-        c: query bias ``(width,)``.
+        c: query bias ``(width,)``; None for none.
         longest: bound on ``token_size``.
     """
 
@@ -113,7 +113,7 @@ class ScoreReader:
     values: Values
     key_size: float
     token_size: float
-    c: Floats
+    c: Floats | None = None
     longest: float = np.inf
 
     @property
@@ -128,7 +128,7 @@ class ScoreReader:
 
     def moved(self, like: Floats) -> ScoreReader:
         """The same reader with all it builds of the kind of ``like``, on its device."""
-        return replace(self, values=self.values.moved(like), c=alike(self.c, like))
+        return replace(self, values=self.values.moved(like), c=None if self.c is None else alike(self.c, like))
 
     @property
     def samples(self) -> tuple[int, int]:
@@ -177,7 +177,7 @@ class ScoreReader:
         """``products`` of several keys and tokens; a device is waited for once, when all of them are asked."""
         asked = [[self._ask(groups, tokens) for groups in self._groups(keys)] for keys, tokens in pairs]
         xp = array_namespace(pairs[0][1])
-        largest = xp.stack([xp.max(xp.abs(part.products)) for parts in asked for part in parts])
+        largest = xp.stack([xp.linalg.vector_norm(part.products, ord=np.inf) for parts in asked for part in parts])
         if not float(xp.max(largest)) * self.gain <= SATURATED:  # one look for all that may be wrong
             for part in (part for parts in asked for part in parts):
                 self._ask_again(part, retries)
@@ -207,7 +207,7 @@ class ScoreReader:
             read = self.values.read(self.oracle(sequences))
             del sequences  # so that their memory can serve again
             answers[which, some] = read if not isinstance(which, slice) else read.reshape(-1, *answers[0, some].shape)
-        products = self._products(answers, tokens[:, None], (sent @ self.values.worth)[None], (sent @ self.c)[None], times)
+        products = self._products(answers, tokens[:, None], sent[None], times)
         return _Asked(groups, tokens, answers, products, shrink=xp.ones_like(products[:, :, 0]))
 
     def _ask_again(self, asked: _Asked, retries: int) -> None:
@@ -221,10 +221,9 @@ class ScoreReader:
         n = groups.shape[1]
         times = copies(n)
         sent = self.key_size * groups
-        worth, bias = sent @ self.values.worth, sent @ self.c
         for _ in range(retries):
             scores = xp.max(xp.abs(products), axis=2) * factor * self.gain
-            bad = xp.nonzero(scores > SATURATED)
+            bad = xp.nonzero(~(scores <= SATURATED))
             if not len(bad[0]):
                 break
             factor[bad] *= xp.where(xp.isfinite(scores[bad]), 1.0 / xp.clip(scores[bad], max=64.0), 1 / 64)
@@ -235,23 +234,35 @@ class ScoreReader:
                 short = tokens[token] * shrink
                 last = xp.broadcast_to((self.token_size * short)[:, None], (len(short), times, short.shape[1]))
                 read = self.values.read(self.oracle(xp.concat([sent[group], last], axis=1)))
-                again = self._products(read[:, None], short[:, None], worth[group, None], bias[group, None], times)
+                again = self._products(read[:, None], short[:, None], sent[group][:, None], times)
                 products[token, group] = again[:, 0] / shrink
         refuse_saturated(products, retries)
 
-    def _products(self, answers: Floats, tokens: Floats, worth: Floats, bias: Floats, times: int) -> Floats:
-        """Products ``(k, g, n)`` from answers ``(k, g, u)`` to tokens ``(k, 1, width)`` after keys of this worth and bias."""
+    def _products(self, answers: Floats, tokens: Floats, keys: Floats, times: int) -> Floats:
+        """Products ``(k, g, n)`` from answers ``(k, g, u)`` to tokens ``(k, 1, width)`` after keys ``(k or 1, g, n, width)``."""
         xp = array_namespace(answers)
         sent = self.token_size * tokens
-        own = xp.broadcast_to(sent @ self.values.worth, answers.shape)
+        worth, own = _along(keys, self.values.worth), _along(sent, self.values.worth)
+        own = xp.broadcast_to(own, answers.shape)
         k, (g, n) = len(answers), worth.shape[1:3]
         step = max(1, BATCH_NUMBERS // (g * n * answers.shape[2]))  # the systems that give vector weights are large
-        scores: Floats = xp.empty((k, g, n), dtype=answers.dtype, device=device(answers))
+        parts = []
         for at in range(0, k, step):
             here = slice(at, at + step)
             there = xp.broadcast_to(worth[here] if len(worth) > 1 else worth, (len(answers[here]), g, n, answers.shape[2]))
-            scores[here] = log_weights(there, own[here], answers[here])
-        return (scores + float(np.log(times)) - bias + (sent @ self.c)[..., None]) / self.gain
+            parts.append(log_weights(there, own[here], answers[here]))
+        scores: Floats = parts[0] if len(parts) == 1 else xp.concat(parts)
+        if times > 1:
+            scores = scores + float(np.log(times))
+        if self.c is not None:
+            scores = scores - _along(keys, self.c[:, None])[..., 0] + _along(sent, self.c[:, None])
+        return scores / self.gain
+
+
+def _along(vectors: Floats, directions: Floats) -> Floats:
+    """Vectors ``(…, width)`` along directions ``(width, u)``; one product of matrices, where many small ones take longer."""
+    along: Floats = vectors.reshape(-1, vectors.shape[-1]) @ directions
+    return along.reshape(*vectors.shape[:-1], -1)
 
 
 def log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:

@@ -297,13 +297,9 @@ def relu_residual(D: Draw) -> Any:
     return through(D, "relu", residual=True)
 
 
-def relu_deep(D: Draw) -> Any:
-    return through(D, "relu", residual=D.coin(), depth=2)
-
-
 def relu_last(D: Draw) -> Any:
     outputs = outputs_of(D)
-    net = network(D, D.d, outputs, "relu", depth=int(D.rng.integers(1, 4)))
+    net = network(D, D.d, outputs, "relu")
     return lambda X: net(X[:, -1].astype(D.dtype)), {"answers": "vector" if outputs else "scalar", "outputs": outputs}, None
 
 
@@ -353,7 +349,6 @@ INSIDE: dict[str, tuple[str, Callable[[Draw], Any]]] = {
     "LayerNorm after": ("attention-behind-network", norm_after),
     "ReLU Transformer": ("transformer", relu_transformer),
     "ReLU Transformer, residual": ("transformer", relu_residual),
-    "ReLU Transformer, deep": ("transformer", relu_deep),
     "ReLU network, last token": ("ffn", relu_last),
     "ReLU network, first token": ("ffn", relu_first),
     "ReLU network, one token": ("ffn", relu_alone),
@@ -638,6 +633,7 @@ def heads_then_network(D: Draw) -> Target:
 
 
 def smooth_residual(D: Draw) -> Target:
+    D.d = max(D.d, 7)  # more than there are outputs: with as many, W can be read
     target: Target = through(D, D.pick("gelu", "tanh", "silu"), residual=True)[0]
     return target
 

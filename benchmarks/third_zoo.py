@@ -180,7 +180,7 @@ def then_classes(D: Dice) -> Any:
 
 
 def then_relu(D: Dice) -> Any:
-    return then_network(D, nn.ReLU, D.pick(1, 1, 2))
+    return then_network(D, nn.ReLU, 1)
 
 
 def pooled_then_relu(D: Dice) -> Any:
@@ -202,18 +202,18 @@ def block(D: Dice) -> Any:
 
 def added_then_relu(D: Dice) -> Any:
     outputs = outputs_of(D)
-    layer, net, shape = Layer(D, 1, D.d), network(D, D.d, outputs or 1, nn.ReLU, D.pick(1, 1, 2)), squeeze(outputs)
+    layer, net, shape = Layer(D, 1, D.d), network(D, D.d, outputs or 1, nn.ReLU), squeeze(outputs)
     return D.run(lambda X: shape(net(X[:, -1] + layer.last(X)))), 1
 
 
 def relu_of_last(D: Dice) -> Any:
     outputs = outputs_of(D)
-    net, shape = network(D, D.d, outputs or 1, nn.ReLU, D.pick(1, 2, 3), bias=D.coin(0.8)), squeeze(outputs)
+    net, shape = network(D, D.d, outputs or 1, nn.ReLU, bias=D.coin(0.8)), squeeze(outputs)
     return D.run(lambda X: shape(net(X[:, -1]))), None
 
 
 def relu_module(D: Dice) -> Any:
-    return network(D, D.d, D.pick(1, 3), nn.ReLU, D.pick(1, 2)), None
+    return network(D, D.d, D.pick(1, 3), nn.ReLU), None
 
 
 INSIDE: dict[str, tuple[str, Callable[[Dice], Any]]] = {

@@ -376,12 +376,17 @@ def _network(
     """Targets whose one-token answers are not affine."""
     family = options.family
     if family == "auto":
+        from unsoftmax.checks.diagnosis import RESIDUAL
+
         told = _diagnosed(oracle, options, rng)
         found.notes.append(told.reason)
+        found.floor = told.floor
+        if told.family == RESIDUAL:
+            on_floor(found.floor)
+            return _behind_unknown(oracle, options, found, NotInFamilyError(told.reason, evidence={"diagnosis": told.family}), rng)
         if not told.inside:
             raise NotInFamilyError(told.reason, evidence={"diagnosis": told.family})
         family = told.family
-        found.floor = told.floor
     else:
         assert found.look is not None
         found.floor = found.look.grid
@@ -409,19 +414,21 @@ def _behind(oracle: Oracle, family: str, options: Options, found: Found, rng: np
         shallow = family != "transformer" or "rank" in refusal.evidence  # the network was learned, the attention before it was not
         if options.family != "auto" or shallow:
             raise
-        learned = _behind_deep(oracle, learners["attention-behind-network"], found, refusal, rng)
+        found.notes.append(str(refusal))
+        return _behind_unknown(oracle, options, found, refusal, rng)
     return learned
 
 
-def _behind_deep(oracle: Oracle, learner: Any, found: Found, refusal: NotInFamilyError, rng: np.random.Generator) -> Learned:
-    """The network is no ReLU network with one hidden layer: the attention in front of it alone, which any network shows."""
+def _behind_unknown(oracle: Oracle, options: Options, found: Found, refusal: NotInFamilyError, rng: np.random.Generator) -> Learned:
+    """The network was refused, or not learned at all: the attention in front of it alone, which any network shows."""
+    from unsoftmax.learners.behind_network import BehindNetworkLearner
+
     try:
-        learned: Learned = learner.run(LastPosition(oracle), rng=rng)
+        learned = BehindNetworkLearner(floor=found.floor, max_norm=options.max_norm).run(LastPosition(oracle), rng=rng)
     except (NotInFamilyError, NotIdentifiableError, TooNoisyError) as other:
         raise NotInFamilyError(
             f"{refusal} Nor could the attention be read without knowing the network: {other}",
             evidence={**other.evidence, **refusal.evidence},
         ) from other
     found.family = "attention-behind-network"
-    found.notes.append(str(refusal))
     return learned

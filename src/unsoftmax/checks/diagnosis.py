@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.checks.family_case import Case, DecidedError, Evidence, inconclusive, outside
+from unsoftmax.checks.family_depth import several_layers
 from unsoftmax.checks.family_floor import measure_floor
 from unsoftmax.checks.family_heads import several_heads
 from unsoftmax.checks.family_invariances import invariances
 from unsoftmax.checks.family_line import behind_network
-from unsoftmax.checks.family_names import name_affine, name_bent
+from unsoftmax.checks.family_names import name_affine, name_bent, residual_left_open
 from unsoftmax.checks.family_one_head import one_head
 from unsoftmax.checks.family_one_token import Pilot, grows, ignores_length, one_token, pilot, sharp
 from unsoftmax.checks.family_piecewise import ENOUGH, chord_law, transformer
@@ -19,6 +20,8 @@ from unsoftmax.errors import check_positive
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
 
+DEEP = "the answers' kinks end or change on their way: a network with several hidden layers"
+RESIDUAL = "outside: inconclusive (residual)"  # what only recovery can tell
 FAMILIES = ("attention", "transformer", "ffn", "attention-behind-network")
 
 
@@ -178,7 +181,11 @@ def _network(case: Case, kind: str, scale: float, why: str) -> tuple[str, str]:
             raise outside(
                 "not piecewise linear", f"{why}, and the answer jumps or bends smoothly somewhere: no network with ReLU does that."
             )
-        return "ffn", f"{why}, and one-token answers are piecewise linear: a network with ReLU."
+        deep = several_layers(case, scale, kinks=2)
+        if deep:
+            raise outside("deep network", f"{why}, and {DEEP}, which is not learned.")
+        told = " with one hidden layer." if deep is False else ". Whether it has one hidden layer, as recovery needs, was not told."
+        return "ffn", f"{why}, and one-token answers are piecewise linear: a network with ReLU{told}"
     if kind == "affine":
         raise outside("affine map", f"{why}: an affine map of the last token, with no attention to recover.")
     if kind == "unclear":
@@ -246,7 +253,7 @@ def _relu(case: Case, found: _Findings, point: Pilot, kind: str, size: float) ->
         outcome = one_head(case, point.scale, flat=True)
         if outcome.passed:
             found.heads, found.residual = 1, False
-            return "transformer", "The mean of the tokens (scores are zero), then a network with ReLU."
+            return _by_depth(case, found, size, "The mean of the tokens (scores are zero), then a network with ReLU.")
         raise name_bent(case, point.scale, "piecewise")
     scale = point.scale * min(1.0, 0.4 / point.strength)
     outcome, residual = transformer(case, scale)
@@ -264,15 +271,33 @@ def _relu(case: Case, found: _Findings, point: Pilot, kind: str, size: float) ->
     if outcome.passed and ((kind == "piecewise" and not case.coarse) or look(case, kind, size)):
         found.heads, found.residual = 1, residual
         extra = ", the last token added," if residual else ""
-        return (
-            "transformer",
-            f"One softmax head{extra} and then a network with ReLU: sequences with the same weighted mean are answered alike.",
-        )
+        reason = f"One softmax head{extra} and then a network with ReLU: sequences with the same weighted mean are answered alike."
+        return _by_depth(case, found, size, reason)
     if kind == "piecewise" and (outcome.passed is False or (broken and not outcome.passed)):
         raise name_bent(case, point.scale, "piecewise")
     if residual:
         raise inconclusive("power", f"It looks like one head with a residual before a network, but {outcome.why}.")
     return None
+
+
+def _by_depth(case: Case, found: _Findings, size: float, reason: str) -> tuple[str, str]:
+    """A head before a network with ReLU: learned whole if that has one hidden layer, else the head alone, if nothing is added."""
+    deep = several_layers(case, size, kinks=2 if found.residual else 1)  # only behind a residual all hangs on it
+    if not deep:
+        open_end = (
+            "" if deep is False else " Whether the network has one hidden layer was not told; of more, only the head is learned."
+        )
+        return "transformer", reason + open_end
+    if not found.residual:
+        found.residual = None
+        return "attention-behind-network", f"{reason} But {DEEP}: the head can be read through it, the network is not learned."
+    if (case.outputs or 1) >= case.width:
+        raise residual_left_open(case)
+    raise outside(
+        "deep network behind a residual",
+        f"{reason} But {DEEP}: with the last token added a head is read through it only where answers have at least {case.width} "
+        "numbers.",
+    )
 
 
 def _network_comes_last(case: Case, size: float, scale: float) -> None:
@@ -316,7 +341,8 @@ def _behind(case: Case, found: _Findings, point: Pilot, kind: str, size: float, 
                 f"One softmax head behind an unknown {smooth}network: a sequence is answered like its weighted mean.",
             )
         found.residual = False
-        return "transformer", "One softmax head and then a network with ReLU: a sequence is answered like its weighted mean."
+        reason = "One softmax head and then a network with ReLU: a sequence is answered like its weighted mean."
+        return _by_depth(case, found, size, reason)
     if outcome.passed is None:
         raise inconclusive("power", f"Neither proved nor excluded: {outcome.why}.")
     if growing and case.coarse:  # a network with ReLU and a residual could not be excluded before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.checks.family_case import Case, DecidedError, outside
+from unsoftmax.checks.family_case import Case, DecidedError, inconclusive, outside
 from unsoftmax.errors import TargetError
 
 
@@ -80,6 +80,15 @@ def _many_copies(case: Case, p: np.ndarray, x: np.ndarray) -> float:
     return number
 
 
+def residual_left_open(case: Case) -> DecidedError:
+    """Answers of at least ``width`` numbers: a head behind a network may have the last token added, which only recovery tells."""
+    return inconclusive(
+        "residual",
+        "A sequence is not answered like a weighted mean of its tokens. One head with the last token added, before an unknown "
+        f"network, is not excluded: `recover` tells, as an answer has {case.outputs} numbers, no fewer than a token.",
+    )
+
+
 def name_bent(case: Case, scale: float, kind: str) -> DecidedError:
     """One-token answers are not affine, and no head before a network fits."""
     case.begin("naming")
@@ -98,6 +107,8 @@ def name_bent(case: Case, scale: float, kind: str) -> DecidedError:
         )
         if still <= 0.01:
             return outside("norm", "One-token answers ignore the token's length: a LayerNorm or RMSNorm is involved.")
+        if kind == "smooth" and (case.outputs or 1) >= case.width:
+            return residual_left_open(case)
         if kind == "smooth" and straight <= 1e-3:
             return outside(
                 "LayerNorm before attention",

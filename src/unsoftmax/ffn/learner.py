@@ -29,6 +29,7 @@ LEAST_LOOKS = 4  # bends followed along their hyperplanes, at least, before more
 OUTLIER = 30.0  # an answer this many usual errors from the model was given in another linear piece than thought
 FAINT = 1e-14  # bends weaker than this share of the median are rounding
 
+WAY_OUT = "Such a network is not learned; attention in front of it can be (family `attention-behind-network`)."
 AMBIGUITY = (
     "equal up to the order of the neurons and a positive factor per neuron (here every neuron's output weights have length 1); "
     "neurons on one hyperplane count as one, and a neuron that never bends within reach is part of the linear skip or absent"
@@ -45,7 +46,7 @@ class FFNLearner:
 
     Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the bends, ``(m + 1) d`` for the gradients (with
     ``p`` outputs about ``(1.33 m / p + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
-    (``1.5 P / p`` for coarse answers) and 12 checks: ``1.3 P`` to ``1.6 P`` in all for one output. Where the first line leaves the
+    (``1.5 P / p`` for coarse answers) and 12 checks: ``1.3 P`` to ``1.6 P`` in all for one output. Where a line leaves the
     answers unexplained, 24 questions follow its bends along their hyperplanes: those of a deeper network end or change there.
 
     Assumes: every hyperplane crosses the probed region; a neuron that bends only farther out is invisible, and said to be.
@@ -141,7 +142,7 @@ class FFNLearner:
                             references, certain = self._patterns(questions, polished[0], margins[-1], doubtful=True)
                             questions.settle(certain, references)
                         return Found(*polished, length, spread, deviation * ACCEPT, line.reach)
-            elif attempt == 0:
+            else:
                 _refuse_depth(*bends_found_again(questions, places, model, length, rng), len(questions.points), model)
             if known is not None and part.neurons == 0:  # nothing to add and yet wrong: begin again
                 model = None
@@ -151,7 +152,7 @@ class FFNLearner:
         raise NotInFamilyError(
             f"After {ATTEMPTS} lines and {len(questions.points)} questions the best ReLU network found ({neurons} neurons) "
             f"still misses fresh answers{miss}. The target is not a ReLU network with one hidden layer, or some of its neurons "
-            "are too close together or too faint for the precision of the answers.",
+            f"are too close together or too faint for the precision of the answers. {WAY_OUT}",
             evidence={"deviation": float(deviation * ACCEPT), "neurons": neurons},
             model=None if best is None else to_network(best),
         )
@@ -255,8 +256,7 @@ def _refuse_depth(again: int, looks: int, asked: int, model: Hinges) -> None:
     raise NotInFamilyError(
         f"{asked} one-token answers: {looks} bends of the target were followed along their hyperplanes, and only {again} of them "
         "were still the same elsewhere. The target is piecewise linear but no ReLU network with one hidden layer: further hidden "
-        "layers, or another function of that kind. Such networks are not learned; attention in front of one is "
-        "(family `attention-behind-network`).",
+        f"layers, or another function of that kind. {WAY_OUT}",
         evidence={"bends_followed": looks, "bends_found_again": again, "neurons": model.neurons},
         model=to_network(model),
     )

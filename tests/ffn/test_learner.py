@@ -145,6 +145,34 @@ def test_the_origin_does_not_weigh_in_without_biases(d, m, p, seed):
     assert error(found, target) < 1e-10
 
 
+@pytest.mark.parametrize(("d", "m", "p", "seed"), [(7, 3, 3, 102), (8, 4, 2, 22), (8, 4, 2, 116)])
+def test_few_neurons_that_sleep_near_the_origin_come_back(d, m, p, seed):
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=(m, d)) / np.sqrt(d), rng.normal(size=(p, m)) / np.sqrt(m)]
+    target = FFN(weights, [rng.normal(size=m) - 1.5, rng.normal(size=p)])
+    found, _ = learn(target, d)
+    assert error(found, target) < 1e-9
+
+
+def test_a_second_line_does_not_mistake_its_cells_for_those_of_the_target():
+    target = gaussian(5, 8, 1, 3)
+    out, lengths = np.ones((8, 1)), target.weights[1].T
+    known = Hinges(
+        out * np.sign(lengths),
+        target.weights[0] * abs(lengths),
+        target.biases[0] * abs(lengths[:, 0]),
+        np.zeros((1, 5)),
+        target.biases[1],
+    )
+    questions = Questions(CallableOracle(lambda X: target(X[:, 0]), width=5), floor=Floor(), max_norm=None)
+    questions.offset, questions.slope = known.sizes()
+    rng = np.random.default_rng(0)
+    Places(None, 0.5, 100).line(5, 2.0, 1e-8, rng).run(questions, known, rng=rng)
+    before, after = target.weights[0] @ questions.points.T, target.weights[0] @ questions.references.T
+    shift = target.biases[0][:, None]
+    assert np.array_equal(before + shift > 0, after + shift > 0)
+
+
 def deep(d, hidden, p, seed):
     rng = np.random.default_rng(seed)
     sizes = [d, *hidden, p]

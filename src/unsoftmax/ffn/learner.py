@@ -26,6 +26,7 @@ ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers; ro
 GOAL = 1e-11  # predicted standard error, relative to the spread, at which no more random points are asked
 DOUBT = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks
 LEAST_LOOKS = 4  # bends followed along their hyperplanes, at least, before more than one hidden layer is said to be there
+QUIET = 1e3  # expected errors: answers that vary by less show no neuron at work
 OUTLIER = 30.0  # an answer this many usual errors from the model was given in another linear piece than thought
 FAINT = 1e-14  # bends weaker than this share of the median are rounding
 
@@ -130,7 +131,7 @@ class FFNLearner:
             answers = questions.ask(points)
             errors = np.linalg.norm(answers - model(points), axis=1)
             near = np.linalg.norm(points, axis=1) <= 2 * length
-            spread = float(np.linalg.norm(np.std(answers[near] if near.sum() > 3 else answers, axis=0))) or 1.0
+            spread = _spread(answers, near, questions.noise(points))
             if errors[near].max(initial=0.0) <= (1e-2 if coarse else 1e-3) * spread:
                 relative = errors / (questions.offset + questions.slope * np.linalg.norm(points, axis=1))
                 margins = (1e-3, 1e-5, 1e-8) if coarse or attempt else (max(1e-9, 30 * float(np.median(relative))),)
@@ -247,6 +248,14 @@ class FFNLearner:
                 evidence={"deviation": deviation * ACCEPT},
             )
         return Found(part, None, scale, spread, deviation * ACCEPT, reach)
+
+
+def _spread(answers: Floats, near: NDArray[np.bool_], noise: Floats) -> float:
+    """Standard deviation of the answers that are ``near``, or of all where those are few or lie where the network is constant."""
+    spread = float(np.linalg.norm(np.std(answers[near], axis=0))) if near.sum() > 3 else 0.0
+    if spread <= QUIET * noise.max():
+        spread = float(np.linalg.norm(np.std(answers, axis=0)))
+    return spread or 1.0
 
 
 def _refuse_depth(again: int, looks: int, asked: int, model: Hinges) -> None:

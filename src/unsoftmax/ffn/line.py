@@ -68,8 +68,9 @@ class Line:
         bends = np.array([crossing(a, b) for a, b in itertools.pairwise(pieces)])
         jumps = np.array([b.slope - a.slope for a, b in itertools.pairwise(pieces)]).reshape(len(bends), len(pieces[0].low_value))
         middles = self._middles(bends)
-        for call, t in enumerate(places, start=first_call):
-            questions.relocate(call, self._points(middles[np.searchsorted(bends, t)]))
+        if known is None:  # else the bends are those of the difference, and there are more on the line
+            for call, t in enumerate(places, start=first_call):
+                questions.relocate(call, self._points(middles[np.searchsorted(bends, t)]))
         phase(questions.oracle, "gradients")
         return self._assemble(questions, difference, pieces, bends, jumps, middles, noise, rng)
 

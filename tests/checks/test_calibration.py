@@ -111,3 +111,13 @@ def test_decimals_are_seen_where_most_answers_happen_to_end_in_zeros():
 
     floor = calibrate(CallableOracle(answer, 4), rng=np.random.default_rng(0), max_norm=2.0)
     assert floor.kind != "exact"
+
+
+@pytest.mark.parametrize(("dtype", "seed"), [("float16", 530002), ("bfloat16", 530001), ("bfloat16", 530002)])
+def test_short_binary_numbers_beside_a_constant_are_no_decimals(dtype, seed):
+    """Errors that vanish near a zero of the answers look like curvature, which must not make eight decimals of a cast."""
+    rng = np.random.default_rng(seed)
+    head = Attention.single(rng.normal(size=(1, 1)), rng.normal(size=1), c=rng.normal(size=1), b=float(rng.normal()))
+    for tries in range(20):
+        floor = calibrate(Cast(CallableOracle(head), dtype), rng=np.random.default_rng(tries), max_norm=4.0)
+        assert floor.kind in ("float16", "bfloat16")

@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.checks.number_format import MANTISSA, MOST_DECIMALS, MOST_DIGITS, MOST_DIGITS_FLOAT32, decimal_form, to_bits
+from unsoftmax.checks.number_format import (
+    FEW_DIGITS,
+    MANTISSA,
+    MOST_DECIMALS,
+    MOST_DIGITS,
+    MOST_DIGITS_FLOAT32,
+    decimal_form,
+    to_bits,
+)
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor
@@ -211,6 +219,9 @@ def _rounded(asked: _Asked, dependent: bool) -> Calibration | None:
         single = bool((asked.all == asked.all.astype(np.float32).astype(np.float64)).all())
     forms = [decimal_form(value, single) for value in asked.all if value != 0]
     if not forms:
+        return None
+    # short binary numbers have decimals enough, but no decimals of that many digits are all short binary numbers
+    if max(digits for digits, _ in forms) > FEW_DIGITS and (asked.all == to_bits(asked.all, MANTISSA["float16"])).all():
         return None
     decimals = [max(0, -exponent) for _, exponent in forms]
     k = max(decimals)

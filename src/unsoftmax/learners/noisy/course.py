@@ -16,6 +16,7 @@ from unsoftmax.learners.noisy.values import SEARCH_RANK_FROM, ask_values
 from unsoftmax.oracles.base import phase
 from unsoftmax.results import Learned
 
+CLIMB = 4  # rounds of questions on the way from short tokens to long ones
 LOUD_COLUMNS = 0.1  # noise in units of the largest answers, from which on columns would be blurred anyhow
 
 
@@ -27,6 +28,7 @@ def learn(run: Run) -> Learned:
         run.norm = find_norm(run.oracle, run.copies, run.rng)
     else:
         run.norm = settings.max_norm
+    run.length = run.norm
     searching = settings.rank is None and run.width >= SEARCH_RANK_FROM
     low = settings.low(run.width)
     values = run.width + 8 if low or searching else shares(run.settings.base(run.width), run.width)[0]
@@ -44,25 +46,29 @@ def learn(run: Run) -> Learned:
 def learn_full(run: Run) -> Learned:
     """Pilot, then recentred questions or edges."""
     settings, total = run.settings, run.settings.total(run.width)
-    head, steep, base = first_idea(run, total)
+    head, base = first_idea(run, total)
+    edges = (run.width + 1) ** 2 if settings.cuts(run.width) else 0  # one for each parameter, whatever came before
+    total = max(total, min(run.most(total), base + edges))
     phase(run.oracle, "scores")
     if settings.accuracy is not None and not settings.cuts(run.width):
         head, total = planned(run, head, settings.accuracy)
         base = total
     elif not settings.cuts(run.width):
         head = promising(run, head, run.most(total))
-    if steep:  # the pilot had to stay with short tokens and knows the scores of long ones only roughly
-        run.asked.append(ask_recentred(run.oracle, head, (base - run.spent) // 3, run.norm, run.copies, run.rng))
-        head = run.refitted(head)
-    run.asked.append(ask_recentred(run.oracle, head, max(1, base - run.spent), run.norm, run.copies, run.rng))
+    for _ in range(CLIMB):
+        if run.length == run.norm or run.spent >= base:
+            break
+        run.asked.append(ask_recentred(run.oracle, head, max(1, (base - run.spent) // 3), run.length, run.copies, run.rng))
+        head = run.lengthened(run.refitted(head))
+    run.asked.append(ask_recentred(run.oracle, head, max(1, base - run.spent), run.length, run.copies, run.rng))
     probes = joined(run.asked)
     head, errors = simplest(run.refitted(head), probes, run.ridge)
     if settings.cuts(run.width):
         learned = cut_at_edges(run, head, total)
         if learned is not None:
             return learned
-        head = run.refitted(head)  # with what was asked for cutting
-        run.asked.append(ask_recentred(run.oracle, head, max(1, total - run.spent), run.norm, run.copies, run.rng))
+        head = run.lengthened(run.refitted(head))  # with what was asked for cutting
+        run.asked.append(ask_recentred(run.oracle, head, max(1, total - run.spent), run.length, run.copies, run.rng))
         head, errors = simplest(run.refitted(head), joined(run.asked))
     better = rescued(run, head, total)
     if better is not head:

@@ -34,6 +34,7 @@ def cut_at_edges(run: Run, head: Head, total: int) -> Learned | None:
             step,
             queries=total - before,
             accuracy=run.settings.accuracy,
+            length=run.length,
             norm=run.norm,
             copies=run.copies,
             rng=run.rng,
@@ -47,10 +48,10 @@ def cut_at_edges(run: Run, head: Head, total: int) -> Learned | None:
         if 2 * before > total:
             break
         # no head near the fit agrees with the first answers: it got lost, as scores of long tokens are steep
-        head = rescued(run, head, total)
+        head = run.lengthened(rescued(run, head, total))
         phase(run.oracle, "scores")
         more = max(1, 2 * before - run.spent)
-        run.asked.append(ask_recentred(run.oracle, head, more, run.norm, run.copies, run.rng))
+        run.asked.append(ask_recentred(run.oracle, head, more, run.length, run.copies, run.rng))
         head, _ = simplest(run.refitted(head), joined(run.asked))
     return None
 
@@ -58,7 +59,7 @@ def cut_at_edges(run: Run, head: Head, total: int) -> Learned | None:
 def judged(run: Run, head: Head, spread: Floats, step: float) -> Learned:
     """The head that cutting left, if it is known well enough."""
     errors = unpacked(head, np.diag(spread**2), step / np.sqrt(12), REACH, max(1, run.spent - head.free))
-    refuse_saturated(head, errors, run.spent, run.norm)
+    refuse_saturated(head, errors, run.spent, run.length)
     known = resolution(head, errors, run.norm, run.settings.accuracy)
     if not known.reached:
         run.refuse(head, errors, known.queries(run.spent))

@@ -11,6 +11,7 @@ from unsoftmax.models import Floats
 # lengths of the last token that are tried, as shares of the limit: quarter octaves over six octaves
 LENGTHS = 2.0 ** (-np.arange(25) / 4)
 ROWS_AT_ONCE = 20_000
+PLACEABLE = 0.3  # error of a score around which questions can be placed
 LARGEST_SCORE = 1.5  # 61 to 3 copies still balance it; the last token grows a little when it is brought back to its length
 
 

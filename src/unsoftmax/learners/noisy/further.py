@@ -30,7 +30,7 @@ def resolved(run: Run, head: Head, errors: Errors, total: int) -> tuple[Head, Er
     """More questions while W is not known and the limit allows; refuses what stays unknown, and what is not one head."""
     settings, most = run.settings, run.most(total)
     for _ in range(MAX_ROUNDS):
-        refuse_saturated(head, errors, run.spent, run.norm)
+        refuse_saturated(head, errors, run.spent, run.length)
         test = one_head_price(run.drowned)
         found = resolution(head, errors, run.norm, settings.accuracy, run.ridge)
         needed = run.with_tests(found.queries(run.spent))
@@ -65,11 +65,12 @@ def asked_more(run: Run, head: Head, errors: Errors, count: int) -> tuple[Head, 
     singles = count // 7
     run.asked.append(ask_tokens(run.oracle, frames(run.rng, singles, run.width, run.norm)))
     if head.left is None:
-        run.asked.append(ask_recentred(run.oracle, shrunk(head, errors), count - singles, run.norm, run.copies, run.rng))
+        run.asked.append(ask_recentred(run.oracle, shrunk(head, errors), count - singles, run.length, run.copies, run.rng))
     else:
         run.asked.append(ask_tangent(run.oracle, head, count - singles, run.norm, run.copies, run.rng))
     probes = joined(run.asked)
     _, run.noise = fit_values(probes[probes.single])
     if run.ridge:
         run.ridge = likely_ridge(head, errors, run.noise, run.norm, run.ridge)
-    return simplest(fit(head, probes) if head.left is not None else run.refitted(head), probes, run.ridge)
+    head, errors = simplest(fit(head, probes) if head.left is not None else run.refitted(head), probes, run.ridge)
+    return run.lengthened(head), errors

@@ -22,6 +22,7 @@ SCORE_RESOLUTION = 0.05
 USUAL_SCORE = 1.5  # standard deviation of scores to expect where nothing is known about them
 LARGEST_SCORE = 3.0
 SATURATION = 1000.0  # times the error that balanced questions leave: beyond, hardly any answer depends on W
+SATURATED_SHARE = 0.01  # of W itself: an error that leaves it two digits is no runaway
 MARGIN = 1.3  # more queries than the estimate, so that another run with other noise does with them too
 CHECKED = 0.02  # share of the queries that a check on fresh answers may add
 # fresh answers tell the head from none at all by some five standard errors if there are this many, times (noise / (norm |v|))^2
@@ -118,7 +119,7 @@ def refuse_saturated(head: Head, errors: Errors, asked: int, norm: float) -> Non
     error = float(np.sqrt(np.mean(errors.W**2)))
     size = float(np.linalg.norm(head.v))
     ideal = ideal_error(asked, noise=errors.noise, max_norm=norm, width=head.width, value_norm=size)
-    if error > SATURATION * ideal + 2.0**-40 * float(np.abs(head.W).max()):
+    if error > SATURATION * ideal and error > SATURATED_SHARE * float(np.sqrt(np.mean(head.W**2))):
         raise TooNoisyError(
             f"The answers saturate: they leave W uncertain by {error:.3g}, where moderate scores would leave {ideal:.3g}. The "
             f"scores are far too steep for tokens of length {norm:.3g}; give a smaller `max_norm`, or more queries to find the "

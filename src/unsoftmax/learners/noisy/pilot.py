@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from unsoftmax.errors import TooNoisyError
-from unsoftmax.learners.noisy.design import frames
+from unsoftmax.learners.noisy.design import PLACEABLE, frames
 from unsoftmax.learners.noisy.fit import Head, fit, standard_errors
 from unsoftmax.learners.noisy.judgement import RESOLUTION, SCORE_RESOLUTION, budget_for, one_head_price, resolution, score_size
 from unsoftmax.learners.noisy.plan import PILOT, Forecast, shares
@@ -20,20 +20,20 @@ from unsoftmax.learners.noisy.stages import (
     is_loud,
     lack_of_fit,
     likely_ridge,
+    reach,
     shrunk,
     simplest,
     started,
 )
 from unsoftmax.oracles.base import phase
 
-PILOT_SCORE = 0.3  # error of a score that the pilot may leave
 WORST_PILOT_SCORE = 0.5  # the same under strong noise; beyond, a fit gets lost
 CLOSE_ENOUGH = 1.2  # times the accuracy asked for: a forecast is no better than that
 SHORT = 0.3  # of the longest tokens
 
 
-def first_idea(run: Run, total: int) -> tuple[Head, bool, int]:
-    """A first idea of W: the head, whether its scores are steep, and the queries to ask before it is judged."""
+def first_idea(run: Run, total: int) -> tuple[Head, int]:
+    """A first idea of W, and the queries to ask before it is judged."""
     base = run.settings.base(run.width)
     values, pilot, _ = shares(base, run.width)
     singles = sum(int(part.single.sum()) for part in run.asked)
@@ -48,20 +48,27 @@ def first_idea(run: Run, total: int) -> tuple[Head, bool, int]:
     base = min(base, max(run.most(total) - one_head_price(run.drowned), base // 2))
     # strong noise takes a longer pilot: one that does not know the scores cannot place questions around them
     most, spread = run.most(total), PILOT * (run.width**2 + run.width) + 4
-    rough, least = (run.formula(score) for score in (PILOT_SCORE, WORST_PILOT_SCORE))
+    rough, least = (run.formula(score) for score in (PLACEABLE, WORST_PILOT_SCORE))
     if rough > spread:
         pilot = max(pilot, min(base // 3, rough), min(most // 2, least))
         base = min(most, max(base, 2 * pilot + values))
-    parts = ask_pilot(run.oracle, run.head, max(1, pilot - already), run.noise, run.norm, run.copies, run.rng)
+    pilot, left = max(1, pilot - already), most - run.spent
+    parts, shortest = ask_pilot(run.oracle, run.head, pilot, left, run.noise, run.norm, run.copies, run.rng)
     run.asked += parts
+    base = min(most, base + max(0, sum(len(part) for part in parts) - pilot))  # tokens that are far too long take more
     probes = joined(run.asked)
     if least > max(spread, most // 2):
         refuse_blind(run, probes)
-    head = started(run.head, probes, run.noise)
+    calm = probes if shortest == run.norm else probes[probes.lengths <= 1.01 * shortest]
+    head = started(run.head, calm, run.noise)
     if is_loud(run.head, probes, run.noise):  # a linear fit knows the size of W
         at_rest = replace(head, W=np.zeros_like(head.W), c=np.zeros_like(head.c))
         run.ridge = likely_ridge(head, standard_errors(at_rest, probes), run.noise, run.norm, 0.0)
-    return fit(head, probes, ridge=run.ridge), len(parts) > 2, base
+    head = fit(head, calm, ridge=run.ridge)
+    if shortest < run.norm:  # answers that saturate lead astray a fit that knows nothing yet
+        head = fit(head, probes, ridge=run.ridge)
+        run.length = reach(head, probes, run.noise, shortest, run.norm)
+    return head, base
 
 
 def refuse_blind(run: Run, probes: Probes) -> None:
@@ -76,10 +83,10 @@ def refuse_blind(run: Run, probes: Probes) -> None:
 def planned(run: Run, head: Head, accuracy: float) -> tuple[Head, int]:
     """Half a query per parameter more, and the number of queries that ``accuracy`` takes."""
     parameters = run.width**2 + run.width
-    run.asked.append(ask_recentred(run.oracle, head, parameters // 2 + 1, run.norm, run.copies, run.rng))
+    run.asked.append(ask_recentred(run.oracle, head, parameters // 2 + 1, run.length, run.copies, run.rng))
     probes = joined(run.asked)
     head, errors = simplest(run.refitted(head), probes)
-    forecast = Forecast(head, probes, errors.noise, run.norm, run.copies, run.rng)
+    forecast = Forecast(head, probes, errors.noise, run.length, run.copies, run.rng)
     needed, test = forecast.queries(accuracy), one_head_price(run.drowned)
     limit = None if run.settings.queries is None else run.settings.queries - test
     if limit is not None and needed > limit and forecast.error(limit) <= CLOSE_ENOUGH * accuracy:
@@ -103,9 +110,10 @@ def promising(run: Run, head: Head, most: int) -> Head:
     guess = shrunk(head, errors)
     # recentred questions tell several times more than pilot ones, hence the factor 3; a close call is judged at the end
     if found.error * np.sqrt(len(probes) / most) > 3 * found.wanted_most:
-        forecast = Forecast(guess, probes, errors.noise, run.norm, run.copies, run.rng)
+        forecast = Forecast(guess, probes, errors.noise, run.length, run.copies, run.rng)
         misses, expected = lack_of_fit(head, probes, run.noise, run.floor)
-        if misses <= expected and forecast.error(most) > 1.5 * found.wanted_most:  # a fit that got lost says nothing
+        lost = misses > expected or run.length < run.norm  # or may be: a fit that got lost says nothing
+        if not lost and forecast.error(most) > 1.5 * found.wanted_most:
             run.refuse(head, errors, run.with_tests(forecast.queries(found.wanted)))
     return guess
 
@@ -117,7 +125,8 @@ def rescued(run: Run, head: Head, total: int) -> Head:
     if run.ridge or found <= expected or run.spent + count > run.most(total):
         return head
     phase(run.oracle, "short tokens")
-    parts = ask_pilot(run.oracle, run.head, count, run.noise, SHORT * run.norm, run.copies, run.rng)
+    left = run.most(total) - run.spent
+    parts, _ = ask_pilot(run.oracle, run.head, count, left, run.noise, SHORT * run.length, run.copies, run.rng)
     run.asked += parts
     short = joined([probes[probes.single], *parts])
     return min(

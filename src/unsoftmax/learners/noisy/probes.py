@@ -50,6 +50,11 @@ class Probes:
         """Which questions are one token long."""
         return np.equal(self.plus + self.minus, 0)
 
+    @property
+    def lengths(self) -> Floats:
+        """Geometric mean of the lengths of key and last token, with whose square scores go."""
+        return np.asarray(np.sqrt(np.linalg.norm(self.keys, axis=1) * np.linalg.norm(self.last, axis=1)))
+
     def __getitem__(self, rows: slice | np.ndarray) -> Probes:
         return Probes(self.keys[rows], self.plus[rows], self.minus[rows], self.last[rows], self.answers[rows])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.learners.noisy.design import frames, recentred, tilted_keys
+from unsoftmax.learners.noisy.design import PLACEABLE, frames, recentred, tilted_keys
 from unsoftmax.learners.noisy.fit import Head, jacobian, predicted, slopes, weights
 from unsoftmax.learners.noisy.probes import SHRINK, Probes, ask_pairs, ask_tokens, joined
 from unsoftmax.learners.threads import threads_for
@@ -48,11 +48,15 @@ def cut(
     *,
     queries: int,
     accuracy: float | None,
+    length: float,
     norm: float,
     copies: int,
     rng: np.random.Generator,
 ) -> Cut:
-    """Ask up to ``queries`` questions aimed at edges, until W is known to ``accuracy`` (rms standard deviation)."""
+    """Ask up to ``queries`` questions aimed at edges, until W is known to ``accuracy`` (rms standard deviation).
+
+    Tokens are ``length`` long at first, and longer, up to ``norm``, as their scores become known.
+    """
     width, parameters = head.width, head.free
     asked, tight = [probes], probes
     largest = float(np.abs(probes.answers).max())
@@ -71,7 +75,8 @@ def cut(
             break
         size = min(left, max(2, parameters // ROUND))
         left -= size
-        new = ask_edges(oracle, head, size, step, norm, copies, rng)
+        length = min(norm, max(length, float(np.sqrt(PLACEABLE / max(error, 1e-200)))))
+        new = ask_edges(oracle, head, size, step, length, copies, rng)
         asked += new
         tight = joined([tightest(head, tight, half, covariance, KEPT * parameters), *new])
     everything = joined(asked)

@@ -11,7 +11,7 @@ from unsoftmax.learners.noisy.fit import Errors, Head, fit
 from unsoftmax.learners.noisy.judgement import PureNoise, budget_for, drowning, least_queries, one_head_price
 from unsoftmax.learners.noisy.plan import MOST_QUERIES, queries_for
 from unsoftmax.learners.noisy.probes import Probes, joined
-from unsoftmax.learners.noisy.stages import check_fit, refitted
+from unsoftmax.learners.noisy.stages import check_fit, reach, refitted
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Bounds, Learned
 
@@ -26,7 +26,8 @@ class Run:
 
     head: Head  # what fits the answers so far; at first its values alone
     noise: float  # of one-token answers
-    norm: float  # length of the longest tokens asked
+    norm: float  # length of the longest tokens that may be asked
+    length: float  # of the longest ones whose scores are known well enough to place questions around them
 
     def __init__(self, settings: NoisyHeadLearner, oracle: Oracle, rng: np.random.Generator) -> None:
         self.settings = settings
@@ -54,6 +55,12 @@ class Run:
         if self.ridge:
             return fit(head, joined(self.asked), ridge=self.ridge)
         return refitted(head, joined(self.asked), self.noise, self.floor)
+
+    def lengthened(self, head: Head) -> Head:
+        """The same head, after a look at how long tokens may be now."""
+        if self.length < self.norm:
+            self.length = reach(head, joined(self.asked), self.noise, self.length, self.norm)
+        return head
 
     def check_fit(self, head: Head) -> None:
         """Refuse a head that misses the answers by more than the noise of one-token answers."""

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import chdtri, fdtri
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
-from unsoftmax.learners.noisy.design import frames, recentred, softened, tilted_keys
+from unsoftmax.learners.noisy.design import PLACEABLE, frames, recentred, softened, tilted_keys
 from unsoftmax.learners.noisy.fit import (
     SATURATED,
     Errors,
@@ -30,6 +30,7 @@ from unsoftmax.results import Floor
 FALSE_BIAS = 1e-4
 FALSE_REFUSAL = 1e-7
 MAX_SHORTENINGS = 30
+FAINTEST = 1 / 64  # of the keys: last tokens that are shorter still do not saturate any
 # search for a token length at which scores are moderate
 SEARCH_STEPS = 40
 SEARCH_PAIRS = 8
@@ -83,28 +84,60 @@ def find_norm(oracle: Oracle, copies: int, rng: np.random.Generator) -> float:
 
 
 def ask_pilot(
-    oracle: Oracle, head: Head, count: int, noise: float, norm: float, copies: int, rng: np.random.Generator
-) -> list[Probes]:
-    """Balanced copies at random directions; shorter last tokens, then shorter keys, while answers saturate."""
+    oracle: Oracle, head: Head, count: int, most: int, noise: float, norm: float, copies: int, rng: np.random.Generator
+) -> tuple[list[Probes], float]:
+    """``count`` balanced copies at random directions, a few of which look for a length at which answers do not saturate.
+
+    First the keys are shortened, before zero tokens, as long as a query bias saturates them, then the last tokens. Then there are
+    as many questions of the right length as parameters, which may take up to ``most`` in all. Hands back that length as well, the
+    geometric mean of keys and last tokens.
+    """
+    few = max(4, count // 32)
+    steps = min(MAX_SHORTENINGS, most // (2 * few))
     asked: list[Probes] = []
-    key_norm, last_norm = norm, norm
-    left, moderate = count, False
-    while left:
-        # a few at a time until the answers move: a batch that saturates tells little but which way to go
-        size = left if moderate or len(asked) == MAX_SHORTENINGS else min(left, max(4, count // 32))
-        keys = tilted_keys(rng, size, head.v, key_norm)
-        half = np.full(size, copies / 2)
-        asked.append(ask_pairs(oracle, keys, half, half, frames(rng, size, head.width, last_norm)))
-        left -= size
-        key = keys @ head.v
-        saturated = np.abs(asked[-1].answers - head.b) > SATURATED * key
+
+    def lengthen(size: int, key_norm: float, last_norm: float) -> float:
+        """Ask; by which factor scores may grow, or 1/4 where they saturate."""
+        keys, half = tilted_keys(rng, size, head.v, key_norm), np.full(size, copies / 2)
+        last = last_norm * frames(rng, size, head.width, 1.0)
+        asked.append(ask_pairs(oracle, keys, half, half, last))
+        key, answers = keys @ head.v, asked[-1].answers - head.b
+        saturated = np.abs(answers) > SATURATED * key
+        if last_norm:  # all weight may also go to the last token itself
+            saturated |= np.abs(answers - last @ head.v) < (1 - SATURATED) * key
         # under strong noise single answers lie anywhere: there the head is judged by the fit, not by the eye
-        moderate = saturated.mean() <= 0.25 or noise > LOUD * float(key.mean())
-        if not moderate:
-            last_norm /= 4
-            if last_norm < norm / 1024:
-                last_norm, key_norm = norm, key_norm / 4
-    return asked
+        if saturated.mean() > 0.25 and noise <= LOUD * float(key.mean()):
+            return 0.25
+        scores = np.arctanh(np.clip(answers / key, -SATURATED, SATURATED))
+        return float(np.clip(1 / max(float(np.sqrt(np.mean(scores**2))), 0.1), 1.0, 2.0))
+
+    key_norm = last_norm = norm
+    least = 1
+    if lengthen(min(few, most), norm, norm) < 1 and steps > 1:
+        factor = 0.0
+        while factor < 1 and len(asked) < steps:
+            factor = lengthen(few, key_norm, 0.0)
+            key_norm = min(norm, key_norm * factor)
+        last_norm = norm / 4 if key_norm == norm else key_norm  # a longer one would outweigh the keys by a score of its own
+        factor = 0.0
+        while factor < 1 and len(asked) < steps:
+            factor = lengthen(few, key_norm, last_norm)
+            last_norm = min(key_norm, last_norm * factor)
+            if last_norm < FAINTEST * key_norm:  # no token is too long for these keys: the bias is, after all
+                key_norm = last_norm = key_norm / 4
+        least = (head.width + 1) ** 2
+    used = len(asked) * few
+    lengthen(max(1, min(most - used, max(least, count - used))), key_norm, last_norm)
+    return asked, float(np.sqrt(key_norm * last_norm))
+
+
+def reach(head: Head, probes: Probes, noise: float, shortest: float, norm: float) -> float:
+    """The longest tokens whose scores are known well enough to place questions around them."""
+    errors = standard_errors(head, probes)
+    doubt = max(1.0, noise / max(errors.noise, np.finfo(float).tiny))  # as many answers as parameters leave no residuals
+    by_weights, by_bias = (doubt * float(np.sqrt(np.mean(error**2))) for error in (errors.W, errors.c))
+    known = min(np.sqrt(PLACEABLE / max(by_weights, 1e-200)), PLACEABLE / max(by_bias, 1e-200))
+    return float(np.clip(known, shortest, norm))
 
 
 def is_loud(head: Head, probes: Probes, noise: float) -> bool:

@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax.demo import demo_oracle
-from unsoftmax.planning import plan_attention, plan_fixed, plan_noisy
+from unsoftmax.demo import demo_model, demo_oracle
+from unsoftmax.planning import plan_attention, plan_fixed, plan_network, plan_noisy
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,31 @@ def test_the_run_of_several_heads_keeps_to_the_plan(width, heads, rank, outputs,
         assert told.queries - 16 <= total <= told.queries_max
     unknown = plan_attention(width, outputs=outputs or 1, heads=heads)
     assert unknown.queries - 16 <= total <= unknown.queries_max
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("ffn", {"width": 6, "hidden": 10}),
+        ("ffn", {"width": 12, "hidden": 8, "outputs": 3}),
+        ("transformer", {"width": 6, "hidden": 10, "bias": 1}),
+        ("transformer", {"width": 8, "hidden": 12, "residual": 1, "rank": 3}),
+    ],
+)
+def test_the_run_of_a_network_keeps_to_the_plan(family, settings, told):
+    outputs, rank = settings.get("outputs", 1), settings.get("rank")
+    bill = plan_network(family, settings["width"], neurons=settings["hidden"], outputs=outputs, rank=rank)
+    run = us.recover(demo_oracle(family, **settings, seed=6), family=family if told else "auto")
+    assert bill.queries <= run.facts["queries"]["total"] <= bill.queries_max == sum(queries for _, queries, _ in bill.phases)
+
+
+def test_the_bill_behind_a_network_needs_no_neurons_and_others_do():
+    layer = demo_model("attention", width=5, outputs=5)
+    bill = plan_network("attention-behind-network", 5)
+    assert bill.queries <= us.recover(lambda X: np.tanh(layer(X)), width=5).facts["queries"]["total"] <= bill.queries_max
+    with pytest.raises(ValueError, match="neurons"):
+        plan_network("ffn", 5)
 
 
 def test_vector_answers_of_full_rank_have_one_total():

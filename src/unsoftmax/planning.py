@@ -127,6 +127,33 @@ def _projected(width: int, outputs: int, heads: int, end: int) -> Phases:
     return [*tries, *scalar, ("slices", slices, 4 * slices), ("self-check", 6, 30)]
 
 
+def plan_network(family: str, width: int, *, neurons: int | None = None, outputs: int = 1, rank: int | None = None) -> Plan:
+    """The bill for a "transformer" or "ffn" of ``neurons`` hidden units, or for "attention-behind-network", answered exactly."""
+    from unsoftmax.ffn import FFNLearner
+    from unsoftmax.learners import behind_network
+    from unsoftmax.learners.transformer import TransformerLearner
+
+    if family == "attention-behind-network":
+        prices = behind_network.price(width, rank)
+        words = "One head before a network of any kind, which is not learned; no residual (one adds about 70 times the width)."
+        check: Phases = [("held-out check", CHECK[0][1], (CHECK[0][1] + CHECK[0][2]) // 2)]  # half of it is one token each
+    else:
+        if neurons is None:
+            raise ValueError(f"The bill of a network grows with its hidden units: tell `neurons` for the family {family!r}.")
+        ffn = family == "ffn"
+        prices = FFNLearner().price(width, neurons, outputs) if ffn else TransformerLearner().price(width, neurons, outputs, rank)
+        words = f"A ReLU network with one hidden layer of {neurons} neurons, and answers of {outputs} number{'s'[: outputs != 1]}."
+        check = [("held-out check", CHECK[0][1], CHECK[0][1] if ffn else CHECK[0][2])]
+    low, high = ([(name, queries[end], tokens[end]) for name, queries, tokens in prices] for end in (0, 1))
+    low = [*FIRST_LOOK, *low, *check]
+    most = 200 + 4 * width  # tokens of a diagnosis: its sequences are short, but for a few of up to 128
+    high = [*FIRST_LOOK, ("diagnosis", most, 8 * most), *high, *SENTINELS, *check]
+    open_ends = (
+        "The least is for a family that is told (recover --family), the most for one that is found out, and steps asked again."
+    )
+    return Plan(phases=tuple(high), queries=_total(low), queries_max=_total(high), assumptions=(words, open_ends))
+
+
 def plan_noisy(width: int, *, accuracy: float, noise: float, max_norm: float) -> Plan:
     """How many queries an rms error of ``accuracy`` per entry of W takes, for this noise and norm limit."""
     check_positive(accuracy=accuracy, noise=noise, max_norm=max_norm)

@@ -69,6 +69,12 @@ def test_no_target_means_the_demo(capsys):
         (["recover", "--answers", "absent.npz"], "absent.npz"),
         (["plan", "demo", "--rank", "99"], "width is only 64"),
         (["plan", "demo", "--export", "x.npz"], "add --non-adaptive"),
+        (["plan", "demo", "--family", "ffn"], "--neurons"),
+        (["plan", "demo", "--neurons", "9"], "family is attention"),
+        (["plan", "demo:ffn", "--heads", "2"], "for attention alone"),
+        (["plan", "demo:transformer", "--non-adaptive"], "for attention alone"),
+        (["recover", "demo", "--out", ""], "name of the folder is empty"),
+        (["diagnose", "demo", "--out", " "], "name of the folder is empty"),
         (["verify", "demo", "absent.safetensors"], "no file"),
         (["identify", "absent.safetensors"], "absent"),
         (["unknown"], "No such command"),
@@ -163,6 +169,33 @@ def test_plan_tells_phases_and_a_total(capsys):
     code, out, _ = call(capsys, "plan", "demo:attention,width=16")
     assert "Total:" in out
     assert " to " in out
+
+
+def test_plan_counts_for_the_family_of_the_target(capsys, tmp_path):
+    bills = {}
+    for target in ("demo:ffn,width=6,hidden=9", "demo:transformer,width=6,hidden=9", "demo:attention,width=6"):
+        code, out, _ = call(capsys, "plan", target, "--json")
+        assert code == 0
+        bills[target] = {phase["name"] for phase in json.loads(out)["phases"]}
+    assert [("kinks" in names, "scores" in names, "values" in names) for names in bills.values()] == [
+        (True, False, False),
+        (True, True, False),
+        (False, False, True),
+    ]
+    us.FFN([np.ones((3, 4)), np.ones((2, 3))], [np.zeros(3), np.zeros(2)]).save(tmp_path / "net.safetensors")
+    saved = json.loads(call(capsys, "plan", tmp_path / "net.safetensors", "--json")[1])
+    assert "hidden layer of 3 neurons, and answers of 2 numbers" in saved["assumptions"][0]
+    (tmp_path / "t.py").write_text("def f(X):\n    return X[:, -1, 0]\n", encoding="utf-8")
+    unknown = call(capsys, "plan", f"{tmp_path / 't.py'}:f", "--width", 4)[1]
+    assert "Counted for attention" in unknown
+    assert "Counted for" not in call(capsys, "plan", f"{tmp_path / 't.py'}:f", "--width", 4, "--family", "attention")[1]
+
+
+@pytest.mark.parametrize(("told", "fewer"), [(2, True), (1, False)])
+def test_fewer_heads_than_named_are_mentioned(told, fewer, capsys):
+    code, out, _ = call(capsys, "recover", "demo:attention,width=4", "--heads", told, "--json")
+    assert code == 0
+    assert any("--heads 2 is the most: 1 explains every answer" in note for note in json.loads(out)["notes"]) == fewer
 
 
 def test_fixed_probes_go_out_and_come_back(tmp_path, capsys):

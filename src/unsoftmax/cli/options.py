@@ -40,6 +40,19 @@ class Grid(Positive):
         return "auto" if value == "auto" else super().convert(value, param, ctx)
 
 
+class Folder(click.Path):
+    """A folder that is named; an empty name would be the present one."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The folder as a path."""
+        if not str(value).strip():
+            self.fail("the name of the folder is empty; '.' is the present folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 width_option = click.option(
     "--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it."
 )
@@ -49,7 +62,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 def out_option(content: str) -> Callable[[Command], Command]:
     """A folder for files that ``content`` names."""
-    return click.option("--out", type=click.Path(file_okay=False, path_type=Path), help=f"Folder for {content}.")
+    return click.option("--out", type=Folder(), help=f"Folder for {content}.")
 
 
 def seed_option(meaning: str) -> Callable[[Command], Command]:

@@ -11,6 +11,7 @@ from unsoftmax.cli.options import Grid, Positive, json_option, norm_option, out_
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.targets import HELP, open_target, open_token_target
+from unsoftmax.results import Recovery
 
 
 @click.command(epilog=HELP)
@@ -25,7 +26,7 @@ from unsoftmax.cli.targets import HELP, open_target, open_token_target
     help="What kind of model to look for.",
 )
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; found by itself if left out.")
-@click.option("--heads", type=click.IntRange(min=1), help="Number of heads; found by itself if left out.")
+@click.option("--heads", type=click.IntRange(min=1), help="How many heads there are at most; found by itself if left out.")
 @click.option("--tolerance", type=Positive(), help="Every answer is within this of the truth; measured if left out.")
 @norm_option
 @click.option("--budget", type=click.IntRange(min=1), help="Ask no more sequences than this, the check included.")
@@ -72,6 +73,7 @@ def recover(
             journal = None if out is None else out / "journal.sqlite"
             recovery = run(oracle, journal=journal, on_failure="return", on_progress=tell, **options)
         recovery.facts["target"] = target
+        _tell_fewer_heads(recovery, options["heads"])
     recovery.facts["command"] = command_line()
     if out is not None:
         save_recovery(recovery, out)
@@ -80,6 +82,15 @@ def recover(
     else:
         print_recovery(recovery, out)
     return CODES[recovery.status]
+
+
+def _tell_fewer_heads(recovery: Recovery, heads: int | None) -> None:
+    """Say so where fewer heads explain everything than were named: --heads is the most, not the number."""
+    found = recovery.facts.get("heads")
+    if recovery.status.success and heads is not None and found is not None and found < heads:
+        recovery.facts["notes"].append(
+            f"--heads {heads} is the most: {found} explain{'s' * (found == 1)} every answer, so that no more are there."
+        )
 
 
 def make_folder(out: Path) -> None:

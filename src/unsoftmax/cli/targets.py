@@ -13,8 +13,8 @@ import click
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from unsoftmax.demo import demo_oracle
-from unsoftmax.models import load
+from unsoftmax.demo import demo_model, demo_oracle
+from unsoftmax.models import Model, load
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle, Wrapper
 from unsoftmax.oracles.text import plain
@@ -105,7 +105,20 @@ def _table(path: Path) -> Any:
     return tables[0]
 
 
+def model_of(text: str, width: int | None = None) -> Model | None:
+    """The model itself where a demo or a file of weights is named; None for targets that show nothing but answers."""
+    if text == "demo" or text.startswith("demo:"):
+        family, settings = _demo_settings(text, width)
+        return demo_model(family, **settings)
+    return load(text) if Path(text).suffix == ".safetensors" else None
+
+
 def _demo(text: str, width: int | None) -> Oracle:
+    family, settings = _demo_settings(text, width)
+    return demo_oracle(family, **settings)
+
+
+def _demo_settings(text: str, width: int | None) -> tuple[str, dict[str, int]]:
     family, *pairs = text.removeprefix("demo").removeprefix(":").split(",")
     settings: dict[str, int] = {}
     for pair in pairs:
@@ -116,7 +129,7 @@ def _demo(text: str, width: int | None) -> Oracle:
             raise click.UsageError(f"In {text!r}, {pair!r} is not of the form key=whole number.") from None
     if width is not None and settings.setdefault("width", width) != width:
         raise click.UsageError(f"--width is {width}, but {text!r} says that its width is {settings['width']}.")
-    return demo_oracle(family or "attention", **settings)
+    return family or "attention", settings
 
 
 def _python(path: Path, name: str, text: str, width: int | None) -> Named:

@@ -128,6 +128,33 @@ def test_one_head_much_stronger_than_the_others_is_read_to_rounding_all_the_same
         assert distance(recovered(model, seed)[0].model, model) < 2e-12
 
 
+@pytest.mark.parametrize("factor", [1e5, 1e-5])
+@pytest.mark.parametrize("c", [False, True])
+def test_heads_of_very_different_strength_are_measured_from_the_faintest_to_the_strongest(c, factor):
+    for seed in range(3):
+        model = layer(np.random.default_rng([129, seed]), 3, 5, c=c)
+        W = model.W.copy()
+        W[1] *= factor
+        model = Attention(W, model.V, model.c if c else None)
+        found, oracle = recovered(model, seed)
+        assert distance(found.model, model) < 1e-7
+        assert oracle.spent < 12 * 3 * (25 + 5 + 5 * c)  # a station that silences the faint heads takes thousands, if there is one
+
+
+def test_a_bias_that_the_scores_of_its_own_head_hide_is_not_called_known():
+    for seed, factor in ((0, 1e7), (1, 1e6), (2, 1e8)):
+        model = layer(np.random.default_rng([130, seed]), 3, 5, c=True)
+        W = model.W.copy()
+        W[1] *= factor
+        model = Attention(W, model.V, model.c)
+        try:
+            told = recovered(model, seed)[0]
+        except NotIdentifiableError as refusal:
+            told = refusal
+            assert told.evidence["estimated_error"] > 1e-7
+        assert distance(told.model, model) < 10 * told.evidence["expected_error"]
+
+
 def test_heads_with_large_biases_are_switched_too():
     for seed in range(6):
         rng = np.random.default_rng(seed)

@@ -399,3 +399,35 @@ def test_rounded_answers_of_several_heads_are_matched_or_called_coarse():
 def test_a_rank_given_too_small_is_named():
     truth = Attention(W=np.random.default_rng(1).normal(size=(1, 5, 5)), V=np.random.default_rng(2).normal(size=(1, 5, 5)))
     assert "rank=1 is too small" in us.recover(truth, rank=1, seed=3, on_failure="return").message
+
+
+@pytest.mark.parametrize("weakest", [1e-3, 1e-4])
+def test_a_weak_direction_of_values_is_kept_in_float32(weakest):
+    for seed in range(4):
+        exact = layer(np.random.default_rng([seed, 6]), 16, 16, 4)
+        rows, spread, columns = np.linalg.svd(exact.V[1])
+        V = exact.V.copy()
+        V[1] = (rows * np.append(spread[:-1], weakest * spread[0])) @ columns
+        W, V = exact.W.astype(np.float32), V.astype(np.float32)
+
+        def answers(X, W=W, V=V):
+            X = np.asarray(X, dtype=np.float32)
+            scores = np.einsum("bnd,hde,be->bhn", X, W, X[:, -1])
+            weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+            weights /= weights.sum(axis=2, keepdims=True)
+            return np.einsum("bhn,bnd,hdm->bm", weights, X, V)
+
+        found = us.recover(answers, width=16, seed=seed, on_failure="return")
+        assert found.status is us.Status.WITHIN_TOLERANCE
+        assert max(errors(found.model, Attention(W=W, V=V)).values()) < 2e-5
+
+
+def test_a_faint_head_beside_others_that_fill_the_outputs_is_known_from_all_positions():
+    for seed in (1, 7, 10):
+        truth = layer(np.random.default_rng([seed, 7]), 32, 32, 8, 4, biases=True)
+        V = truth.V.copy()
+        V[0] *= 1e-4
+        truth = Attention(W=truth.W, V=V, c=truth.c, b=truth.b)
+        oracle = CallableOracle(lambda X, truth=truth: truth(X, "all"), width=32)
+        found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(seed))
+        assert max(errors(found.model, truth).values()) < 4 * found.evidence["estimated_error"] < 2e-7

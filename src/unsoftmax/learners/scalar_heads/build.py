@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads.clusters import Members, Sample, check_members, fit_members, measure_cluster, open_cluster
 from unsoftmax.learners.scalar_heads.flat import activation
-from unsoftmax.learners.scalar_heads.measure import Background, Heads, Readings, improve, measure
+from unsoftmax.learners.scalar_heads.measure import FAINT, Background, Heads, Readings, improve, measure
 from unsoftmax.learners.scalar_heads.pairs import Pairs, run_together
 from unsoftmax.learners.scalar_heads.sketch import Cluster, Sketch, first_station, read_normal
 from unsoftmax.learners.scalar_heads.walk import ZOOM, Crossing, Line, Scales
@@ -103,41 +104,54 @@ class Measured:
 
 
 def measure_heads(pairs: Pairs, sketch: Sketch, values: Floats, bias: Floats | None, *, rng: np.random.Generator) -> Measured:
-    """Measure every cluster at its own station: single heads row by row, others by a joint fit; a head without W comes last."""
-    tasks = []
+    """Measure every cluster at its own station: single heads row by row, others by a joint fit; a head without W comes last.
+
+    Beside a head much stronger than they are, nothing short silences faint heads: they are measured first, and subtracted.
+    """
     lone = values[len(sketch.normals) :]
-    for cluster in sketch.clusters:
-        place, on = first_station(sketch, cluster, rng=rng)
-        level = on @ values[: len(on)]
-
-        def background(u: Floats, x: Floats, ratio: Floats | float, level: Floats = level) -> Floats:
-            return np.asarray(u @ level + (u @ lone.sum(axis=0)) * activation(bias, u, ratio))
-
-        place.background = background
-        if cluster.single:
-            tasks.append(measure(place, values[cluster.units[0]], biased=sketch.biased))
-        else:
-            tasks.append(measure_cluster(place, biased=sketch.biased, rng=rng))
-    width = len(sketch.step)
-    scores: list[Floats] = []
-    vectors: list[Floats] = []
+    sizes = sketch.reach * np.linalg.norm(sketch.normals, axis=1) + np.abs(sketch.offsets)
+    strengths = [float(sizes[cluster.units].max()) for cluster in sketch.clusters]
+    faint = [[j for j, other in enumerate(strengths) if other < FAINT * own] for own in strengths]
+    results: dict[int, Any] = {}
+    found: dict[int, Heads] = {}
+    while len(found) < len(sketch.clusters):
+        ready = [i for i, others in enumerate(faint) if i not in found and found.keys() >= set(others)]
+        tasks = []
+        for i in ready:
+            cluster = sketch.clusters[i]
+            place, on = first_station(sketch, cluster, [unit for j in faint[i] for unit in sketch.clusters[j].units], rng=rng)
+            place.background = _levels(on @ values[: len(on)], lone.sum(axis=0), bias, [found[j] for j in faint[i]])
+            if cluster.single:
+                tasks.append(measure(place, values[cluster.units[0]], biased=sketch.biased))
+            else:
+                tasks.append(measure_cluster(place, biased=sketch.biased, rng=rng))
+        for i, result in zip(ready, run_together(tasks, pairs.respond_to), strict=True):
+            single, results[i] = sketch.clusters[i].single, result
+            found[i] = Heads(result[0][None], values[sketch.clusters[i].units]) if single else Heads(*result[:2])
     readings: dict[int, Readings] = {}
     samples: list[tuple[list[int], Sample]] = []
-    for cluster, result in zip(sketch.clusters, run_together(tasks, pairs.respond_to), strict=True):
+    count = 0
+    for i, cluster in enumerate(sketch.clusters):
         if cluster.single:
-            readings[len(scores)] = result[1]
-            scores.append(result[0])
-            vectors.append(values[cluster.units[0]])
+            readings[count] = results[i][1]
         else:
-            samples.append((list(range(len(scores), len(scores) + len(result[0]))), result[2]))
-            scores += list(result[0])
-            vectors += list(result[1])
-    for value in lone:
-        own = np.zeros((width, width + 1))
-        own[:, width] = 0.0 if bias is None else bias
-        scores.append(own)
-        vectors.append(value)
-    return Measured(Heads(np.array(scores), np.array(vectors)), readings, samples)
+            samples.append((list(range(count, count + len(found[i].values))), results[i][2]))
+        count += len(found[i].values)
+    last = np.zeros((len(lone), len(sketch.step), len(sketch.step) + 1))
+    last[:, :, -1] = 0.0 if bias is None else bias
+    blocks = [found[i] for i in range(len(found))]
+    scores = np.concatenate([*(heads.scores for heads in blocks), last])
+    return Measured(Heads(scores, np.concatenate([*(heads.values for heads in blocks), lone])), readings, samples)
+
+
+def _levels(level: Floats, lone: Floats, bias: Floats | None, known: list[Heads]) -> Background:
+    """What saturated heads add, of ``level`` together, and one without W, of value ``lone``, and known ones."""
+
+    def background(u: Floats, x: Floats, ratio: Floats | float) -> Floats:
+        told = u @ level + (u @ lone) * activation(bias, u, ratio)
+        return np.asarray(told + sum(heads.others([], u, x, ratio) for heads in known))
+
+    return background
 
 
 def refine(measured: Measured, *, biased: bool) -> Measured:

@@ -16,10 +16,15 @@ def standpoint(
 
     Returns the token and the smallest score among the others. With ``head=None`` all scores are to be large. Among random tokens on
     the head's hyperplane, and tokens that give all others equal scores with the best signs seen, the one with the
-    largest smallest score for its length wins.
+    largest smallest score for its length wins. Moves around the token change a score in proportion to its terms: heads stronger
+    than ``head`` count as if they were as strong.
     """
     count, width = normals.shape
     others = [j for j in range(count) if j != head]
+    if head is not None:
+        sizes = reach * np.linalg.norm(normals, axis=1) + np.abs(offsets)
+        weight = np.minimum(1.0, sizes[head] / np.maximum(sizes, 1e-300))
+        normals, offsets = normals * weight[:, None], offsets * weight
     x = reach * rng.normal(size=(CANDIDATES, width)) / np.sqrt(width) * 2.0 ** rng.integers(-1, 3, size=(CANDIDATES, 1))
     if head is not None:
         normal = normals[head]

@@ -162,8 +162,9 @@ def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | N
     width = len(place.step)
     across = orthonormal(place.step)[1:]
     axes = _token_axes(place, biased=biased)
+    drift = None
     if estimate is None:
-        estimate = yield from _first_estimate(place, value, across, biased=biased)
+        estimate, drift = yield from _first_estimate(place, value, across, biased=biased)
     steps = place.step + np.concatenate([np.zeros((1, width)), place.share * np.linalg.norm(place.step) * across])
     ahead = place.normal / np.linalg.norm(place.normal)
     # one token on the hyperplane, one ahead of it, the others aside
@@ -189,6 +190,10 @@ def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | N
         low = place.background(actual, tokens, 1.0)
         scores[chosen] = log_odds(readings.responses[chosen] - low, low + actual @ value - readings.responses[chosen])
         lost = [i for i in range(1, width) if not abs(scores[i, 0]) < LEGIBLE]
+        if lost and drift is not None and abs(scores[0, 0]) < LEGIBLE:  # the estimate took the station's own score for zero
+            estimate, drift = estimate - scores[0, 0] * drift, None
+            rows, scores[1:] = steps @ estimate, np.nan
+            continue
         for i in lost:  # not even the station's own token shows the head at this step: it leads too far
             steps[i] = place.step + 0.25 * (steps[i] - place.step)
             rows[i] = steps[i] @ estimate
@@ -247,7 +252,10 @@ def _token_axes(place: Station, *, biased: bool) -> Floats:
 
 
 def _first_estimate(place: Station, value: Floats, across: Floats, *, biased: bool) -> Task:
-    """``[W | c]`` as far as it shows in the station's own row and column: tiny steps give ``W x + c`` at the token."""
+    """``[W | c]`` as far as it shows in the station's own row and column: tiny steps give ``W x + c`` at the token.
+
+    With it, how it changes with the score at the station itself, which is taken for zero.
+    """
     length = np.linalg.norm(place.step)
     terms = np.linalg.norm(place.normal) * np.linalg.norm(place.token) + abs(place.offset)
     sizes = np.full(len(across), length / terms)
@@ -263,5 +271,6 @@ def _first_estimate(place: Station, value: Floats, across: Floats, *, biased: bo
         scores[todo] = log_odds(responses - low, low + steps @ value - responses)
         sizes[todo[~(np.abs(scores[todo]) < READABLE)]] /= 8.0
     own, token = np.append(place.normal, place.offset), np.append(place.token, float(biased))
-    column = np.nan_to_num(scores / sizes) @ across
-    return np.outer(place.step / length**2, own) + np.outer(column, token) / (token @ token)
+    seen = token / (token @ token)
+    column, change = np.nan_to_num(scores / sizes) @ across, (1.0 / sizes) @ across
+    return np.outer(place.step / length**2, own) + np.outer(column, seen), np.outer(change, seen)

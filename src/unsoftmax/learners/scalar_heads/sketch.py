@@ -135,16 +135,16 @@ def read_values_again(
     return Heads(heads.scores, values) if close.all() else heads
 
 
-def first_station(sketch: Sketch, cluster: Cluster, *, rng: np.random.Generator) -> tuple[Station, Floats]:
+def first_station(sketch: Sketch, cluster: Cluster, known: list[int], *, rng: np.random.Generator) -> tuple[Station, Floats]:
     """The best place to measure a cluster when of the others only hyperplanes and values are known: they must be saturated.
 
-    Returns the station and the activations of all other units there.
+    Returns the station and the activations of all other units there; those ``known`` already may do as they like and count as off.
     """
-    others = [i for i in range(len(sketch.normals)) if i not in cluster.units]
+    others = [i for i in range(len(sketch.normals)) if i not in (*cluster.units, *known)]
     rows = [cluster.units[0], *others]
     token, _ = standpoint(sketch.normals[rows], sketch.offsets[rows], 0, rng=rng, reach=sketch.reach)
     normals, offsets = sketch.normals[rows], sketch.offsets[rows]
     place = settle(cluster.units[0], sketch.step, token, normals, offsets, 0, SATURATED, biased=sketch.biased)
     on = (sketch.normals @ token + sketch.offsets > 0.0).astype(np.float64)
-    on[cluster.units] = 0.0
+    on[[*cluster.units, *known]] = 0.0
     return place, on

@@ -87,6 +87,9 @@ class VectorHeadsLearner:
                 refusal = error
                 if "too_many" in error.evidence:
                     raise
+            except NotIdentifiableError:  # the last position shows a faint head better
+                if not everywhere or attempt == 1:
+                    raise
         assert refusal is not None
         if self.floor.kind != "exact":
             message = f"{refusal} The answers are {self.floor.kind}; exact ones may do."

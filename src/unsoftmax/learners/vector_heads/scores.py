@@ -109,9 +109,7 @@ def read_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: 
         return None
     z = (np.log(p / rest) + np.log(copies)).transpose(2, 0, 3, 1).reshape(heads, groups * size, len(x))
     error = answers.floor.of(magnitude) / length
-    alone = np.linalg.norm(keys.solvers, axis=2).reshape(groups, 1, heads, size) / p
-    together = np.linalg.norm(keys.solvers.reshape(groups, heads, size, -1).sum(axis=2), axis=2)[:, None, :, None] / rest
-    errors = error * np.sqrt(alone**2 + together**2).transpose(2, 0, 3, 1).reshape(heads, groups * size, len(x))
+    errors = error * score_errors(keys, p, rest)
     noise = error * keys.amplification * 2 * float(np.median(1 / p))
     return Scores(
         z=z / length,
@@ -121,24 +119,58 @@ def read_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: 
     )
 
 
+def score_errors(keys: Keys, p: Floats, rest: Floats) -> Floats:
+    """Errors ``(heads, keys, n)`` of log-odds for an error 1 of each output, from the weights ``p (groups, n, heads, size)``.
+
+    ``rest (groups, n, heads, 1)`` is the weight of the last token, or of all short ones.
+    """
+    groups, n, heads, size = p.shape
+    alone = np.linalg.norm(keys.solvers, axis=2).reshape(groups, 1, heads, size) / p
+    together = np.linalg.norm(keys.solvers.reshape(groups, heads, size, -1).sum(axis=2), axis=2)[:, None, :, None] / rest
+    return np.asarray(np.sqrt(alone**2 + together**2).transpose(2, 0, 3, 1).reshape(heads, groups * size, n))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Biases:
+    """Steps of ``length``, at which ``c·u`` is moderate, what they tell of ``c (heads, width)``, and its error, ``(heads,)``."""
+
+    length: float
+    c: Floats
+    errors: Floats
+
+    @classmethod
+    def none(cls, length: float, heads: int, width: int) -> Biases:
+        """No biases: steps of any length will do."""
+        return cls(length, np.zeros((heads, width)), np.zeros(heads))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreMatrices:
-    """``W (heads, width, width)``, ``c (heads, width)`` or None, the rank of each W, and how well the answers were explained.
+    """``W (heads, width, width)``, ``biases``, the rank of each W, and how well the answers were explained.
 
     ``noise (heads,)`` is the error of the entries of each W that the rounding of the answers leads to.
     """
 
     W: Floats
-    c: Floats | None
+    biases: Biases
     ranks: tuple[int, ...]
     residual: float
     noise: Floats
 
     @property
+    def c(self) -> Floats | None:
+        """``(heads, width)``; None where there is none."""
+        return self.biases.c if self.biases.c.any() else None
+
+    @property
     def errors(self) -> Floats:
-        """Relative error of each W, ``(heads,)``, that rounding alone leads to: an estimate; errors of V add to it."""
+        """Relative error of each W and c, ``(heads,)``, that rounding alone leads to: an estimate; errors of V add to it.
+
+        That of c is relative to the largest c: a head beside it may have none.
+        """
         size = np.maximum(np.linalg.norm(self.W, axis=(1, 2)), 1e-300)
-        return np.asarray(self.noise * self.W.shape[1] / size)
+        largest = max(float(np.linalg.norm(self.biases.c, axis=1).max()), 1e-300)
+        return np.asarray(np.maximum(self.noise * self.W.shape[1] / size, self.biases.errors / largest))
 
 
 def group_size(outputs: int, heads: int, rank: int, *, coarse: bool = False) -> int:
@@ -181,9 +213,8 @@ def read_matrices(
     if answers.bits <= 24:  # last tokens must not vanish beside the keys
         length = min(length, LONGEST_KEY * float(np.sqrt(COARSE_SCORE / strength)))
     phase(answers.oracle, "columns")
-    c = np.zeros((heads, width))
-    if offset is not None:
-        length, c = read_biases(answers, totals, keys, length)
+    biases = Biases.none(length, heads, width) if offset is None else read_biases(answers, totals, keys, length)
+    length, c = biases.length, biases.c
     spare = 2.0 if answers.coarse else 1.25
     if answers.coarse:
         x_length = strongest_length(answers, totals, keys, length, COARSE_SCORE / (length * strength), c, rng)
@@ -221,7 +252,7 @@ def read_matrices(
     solved = np.linalg.solve(x, columns.transpose(2, 0, 1).reshape(width, -1))
     W: Floats = solved.reshape(width, heads, width).transpose(1, 2, 0).astype(np.float64)
     ranks = tuple(basis.shape[1] for basis in ranges)
-    return ScoreMatrices(W=W, c=None if offset is None else c, ranks=ranks, residual=residual, noise=noise / x_length)
+    return ScoreMatrices(W=W, biases=biases, ranks=ranks, residual=residual, noise=noise / x_length)
 
 
 def sheet(keys: Keys, c: Floats, read: list[Scores]) -> Sheet:
@@ -286,8 +317,8 @@ def grain(answers: Answers, length: float, x_length: float) -> float:
     return float(2.0 ** (np.ceil(np.log2(max(length, x_length))) + 2 - answers.bits))
 
 
-def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> tuple[float, Floats]:
-    """The step length at which ``c·u`` is moderate for all keys, and ``c (heads, width)``, from last tokens 0."""
+def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> Biases:
+    """The step length at which ``c·u`` is moderate for all keys, and ``c``, from last tokens 0."""
     longest = longest_step(answers, None)
     for _ in range(8):
         told = read_scores(answers, totals, keys, length, np.zeros((1, keys.U.shape[2])))
@@ -300,7 +331,7 @@ def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> 
         else:
             factor, fine = 0.25, np.abs(told.z).max() * length < MOST_BIAS
         if fine:
-            return length, solve_columns(keys, told.z)[:, :, 0]
+            return Biases(length, solve_columns(keys, told.z)[:, :, 0], np.linalg.norm(told.errors[:, :, 0], axis=1))
         length = min(length * factor, longest)
     demand(None)
     raise AssertionError

@@ -10,6 +10,7 @@ from unsoftmax.learners.vector_heads.answers import Answers, orthonormal, unit
 from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.scores import (
     SCORE,
+    Biases,
     Keys,
     ScoreMatrices,
     best_keys,
@@ -18,6 +19,7 @@ from unsoftmax.learners.vector_heads.scores import (
     key_groups,
     longest_step,
     read_biases,
+    score_errors,
 )
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
@@ -26,6 +28,7 @@ LADDER_KEY = 2.0**12  # length of keys while the size of the scores is found
 SHORT = 0.1  # tokens are at most this part of the keys; then what they do to the weights settles within PASSES
 PASSES = 24
 SOLVES = 40
+SMALLEST = 1e-9  # weight, while the estimate of W is so bad that some come out negative
 MOST_BIAS = 3.0  # c·u of the keys in the span of c, which see all of c
 
 
@@ -49,11 +52,11 @@ def read_matrices_everywhere(
     """
     heads, width, _ = V.shape
     tries = 50 if width <= 16 else 10 if width <= 64 else 2
-    c = np.zeros((heads, width))
-    step = longest_step(answers, offset)
+    biases = Biases.none(longest_step(answers, offset), heads, width)
     if offset is not None:
         phase(answers.oracle, "biases")
-        step, c = read_biases(answers, totals, best_keys(V, width, size, rng, tries), step)
+        biases = read_biases(answers, totals, best_keys(V, width, size, rng, tries), biases.length)
+    step, c = biases.length, biases.c
     layer = Layer(totals=totals, V=V, c=c, causal=causal)
     across = span(c)
     away = np.linalg.svd(across.T if len(across) else np.zeros((width, 1)))[0][:, len(across) :]
@@ -72,28 +75,29 @@ def read_matrices_everywhere(
         if not sheets:
             product = moderate_product(answers, layer, keys, step, rng)
         sheets.append(ask_sheet(answers, layer, keys, step, min(product, SHORT * step**2), rng))
-    W, noise, residual = settle(answers, layer, sheets)
-    ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(W, noise, strict=True)]
+    W, noise, largest, residual = settle(answers, layer, sheets)
+    ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(W, largest, strict=True)]
     W = np.stack([basis @ (basis.T @ block) for basis, block in zip(ranges, W, strict=True)])
     ranks = tuple(basis.shape[1] for basis in ranges)
-    return ScoreMatrices(W=W, c=None if offset is None else c, ranks=ranks, residual=residual, noise=noise)
+    return ScoreMatrices(W=W, biases=biases, ranks=ranks, residual=residual, noise=noise)
 
 
-def settle(answers: Answers, layer: Layer, sheets: list[Sheet]) -> tuple[Floats, Floats, float]:
-    """W, its error and the unexplained part from all sheets: each pass takes what the short tokens do from the last estimate."""
+def settle(answers: Answers, layer: Layer, sheets: list[Sheet]) -> tuple[Floats, Floats, Floats, float]:
+    """W, the typical and the largest error of its entries ``(heads,)``, and the unexplained part, from all sheets.
+
+    Each pass takes what the short tokens do from the last estimate.
+    """
     W = np.zeros((len(layer.V), answers.width, answers.width))
-    parts = [W for _ in sheets]
+    parts = [Part(W, np.zeros(len(W)), np.zeros(len(W)), 0.0) for _ in sheets]
     for number in range(PASSES):
-        noise, residual = np.zeros(len(W)), 0.0
         for i, sheet in enumerate(sheets):
-            if number > 3 and sheet.shortness < 1e-4:  # settled long ago
-                continue
-            parts[i], error, off = solve_sheet(answers, layer, sheet, W)
-            noise, residual = np.maximum(noise, error), max(residual, off)
-        last, W = W, np.sum(parts, axis=0)
+            if number <= 3 or sheet.shortness >= 1e-4:  # else settled long ago
+                parts[i] = solve_sheet(answers, layer, sheet, W)
+        last, W = W, np.sum([part.W for part in parts], axis=0)
         if np.abs(W - last).max() <= 1e-14 * np.abs(W).max():
             break
-    return W, noise, residual
+    typical = np.linalg.norm([part.error for part in parts], axis=0) / answers.width
+    return W, typical, np.max([part.largest for part in parts], axis=0), max(part.unexplained for part in parts)
 
 
 def span(rows: Floats) -> Floats:
@@ -166,7 +170,7 @@ def sheet_weights(layer: Layer, sheet: Sheet, W: Floats) -> tuple[Floats | None,
     if (p <= 0).any() or (rest <= 0).any():
         if not W.any():
             return None, p, off
-        p, rest = np.maximum(p, 1e-9), np.maximum(rest, 1e-9)  # the estimate of W is not yet good enough
+        p, rest = np.maximum(p, SMALLEST), np.maximum(rest, SMALLEST)  # the estimate of W is not yet good enough
     z = np.log(p / rest[..., None]) + np.log(count.T / sheet.copies)[None, :, :, None]
     return z.transpose(2, 0, 3, 1).reshape(heads, groups * size, n), p, off
 
@@ -202,8 +206,18 @@ def ask_sheet(answers: Answers, layer: Layer, keys: Keys, length: float, product
     raise AssertionError
 
 
-def solve_sheet(answers: Answers, layer: Layer, sheet: Sheet, W: Floats) -> tuple[Floats, Floats, float]:
-    """``U^T U W_h`` for the keys' directions U, the error of its entries ``(heads,)`` and the unexplained part."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """``U^T U W_h`` for the keys' directions U, its error and the largest of an entry ``(heads,)``, and the unexplained part."""
+
+    W: Floats
+    error: Floats
+    largest: Floats
+    unexplained: float
+
+
+def solve_sheet(answers: Answers, layer: Layer, sheet: Sheet, W: Floats) -> Part:
+    """What the keys of a sheet see of W."""
     z, p, off = sheet_weights(layer, sheet, W)
     if z is None:
         demand(None)
@@ -211,6 +225,10 @@ def solve_sheet(answers: Answers, layer: Layer, sheet: Sheet, W: Floats) -> tupl
     directions = sheet.x[1:] * (sheet.length / sheet.product)
     rows = (z[:, :, 1:] - z[:, :, :1]) @ directions / sheet.product
     solved = np.linalg.pinv(sheet.keys.U.reshape(-1, answers.width)) @ rows
-    error = 2 * answers.floor.of(float(np.abs(sheet.told).max())) * sheet.keys.amplification * float(np.median(1 / p))
-    rounding = answers.floor.relative * sheet.length * np.linalg.norm(layer.c, axis=1)
-    return solved, (error + rounding) / sheet.product, off
+    floor = answers.floor.of(float(np.abs(sheet.told).max()))
+    errors = floor * score_errors(sheet.keys, p, np.maximum(1 - p.sum(axis=3, keepdims=True), SMALLEST))
+    # long keys see nothing of c, but each product in c·u is rounded
+    rounding = answers.floor.relative * sheet.length * np.linalg.norm(layer.c, axis=1) / np.sqrt(answers.width)
+    apart = np.sqrt(np.sum(errors[:, :, 1:] ** 2 + errors[:, :, :1] ** 2, axis=(1, 2)))
+    largest = 2 * floor * sheet.keys.amplification * float(np.median(1 / p))
+    return Part(solved, (apart + rounding * answers.width) / sheet.product, (largest + rounding) / sheet.product, off)

@@ -18,6 +18,7 @@ MOST_ROUNDS = 40
 SLICES_PER_RANK = 5
 MIXTURES = 3  # drawn before a whole round is asked again
 ILL = 1e-11  # relative error of values through projectors beyond which more questions are worth their price
+LARGEST_NOISE = 2.0  # the largest singular value of n x n independent errors is 2 sqrt(n) of them
 WITHIN = 64.0  # units of the expected error by which a switched answer may be off; a switch that fails is off by a value
 PROJECTOR_LOSS = 1e-7  # values through projectors lose the conditioning of the ranges; beyond this they are asked directly
 WIDENED_LOSS = 1e-9  # the same where more slices are all that can be asked of the ranges
@@ -87,11 +88,13 @@ class Switches:
 def direct_values(answers: Answers, slices: Slices) -> Values:
     """Every head's values from slices that cover all directions."""
     heads, count, outputs = slices.Y.shape
-    bases = [range_of(block, answers) for block in slices.Y]
+    # ranks beyond doubt, but of the values all that stands out of rounding: a weak direction left out costs digits of all of W
+    ranks = tuple(len(range_of(block, answers)) for block in slices.Y)
+    bases = [range_of(block, answers, units=LARGEST_NOISE) for block in slices.Y]
     solved = np.linalg.lstsq(slices.U, slices.Y.transpose(1, 0, 2).reshape(count, -1), rcond=None)[0]
     blocks = solved.reshape(-1, heads, outputs).transpose(1, 0, 2)
     V: Floats = np.stack([block @ basis.T @ basis for block, basis in zip(blocks, bases, strict=True)]).astype(np.float64)
-    return Values(V=V, ranks=tuple(map(len, bases)), direct=True, conditioning=float(np.linalg.cond(slices.U)))
+    return Values(V=V, ranks=ranks, direct=True, conditioning=float(np.linalg.cond(slices.U)))
 
 
 def split_values(switches: Switches, slices: Slices, reach: float) -> Values:
@@ -218,10 +221,10 @@ def slices_for(rank: int) -> int:
     return max(rank + 2, SLICES_PER_RANK * rank // 4)
 
 
-def range_of(block: Floats, answers: Answers) -> Floats:
-    """Orthonormal rows that span the rows of ``block`` as far as the answers can tell."""
+def range_of(block: Floats, answers: Answers, units: float = 64.0) -> Floats:
+    """Orthonormal rows that span the rows of ``block`` as far as the answers, off by so many ``units`` of rounding, can tell."""
     _, spread, rows = np.linalg.svd(block, full_matrices=False)
     length = answers.reach
-    noise = 64 * answers.floor.of(float(np.abs(block).max()) * length) / length
+    noise = units * answers.floor.of(float(np.abs(block).max()) * length) / length
     basis: Floats = rows[spread > noise * np.sqrt(max(block.shape))]
     return basis

@@ -121,3 +121,18 @@ def test_short_binary_numbers_beside_a_constant_are_no_decimals(dtype, seed):
     for tries in range(20):
         floor = calibrate(Cast(CallableOracle(head), dtype), rng=np.random.default_rng(tries), max_norm=4.0)
         assert floor.kind in ("float16", "bfloat16")
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, width=st.integers(1, 16), dtype=st.sampled_from(["float16", "bfloat16"]), norm=st.sampled_from([None, 1.0, 4.0]))
+def test_a_cast_is_never_taken_for_low_precision_throughout(seed, width, dtype, norm):
+    """The constant is as large as the answers, so that errors near their zero say little."""
+    rng = np.random.default_rng(seed)
+    head = Attention.single(rng.normal(size=(width, width)), rng.normal(size=width), b=float(rng.normal()))
+    assert examine(Cast(CallableOracle(head), dtype), rng=rng, max_norm=norm).cast
+
+
+def test_low_precision_throughout_is_seldom_taken_for_a_cast():
+    rng = np.random.default_rng(1)
+    heads = [Attention.single(rng.normal(size=(8, 8)), rng.normal(size=8), b=float(rng.normal())) for _ in range(20)]
+    assert sum(examine(LowPrecision(head, "bfloat16"), rng=rng, max_norm=4.0).cast for head in heads) <= 5

@@ -12,6 +12,7 @@ from unsoftmax.checks.number_format import (
     MOST_DECIMALS,
     MOST_DIGITS,
     MOST_DIGITS_FLOAT32,
+    SUBNORMAL,
     decimal_form,
     to_bits,
 )
@@ -121,6 +122,7 @@ class _Asked:
     combined: Floats
     powers: Floats
     null: Floats
+    rows: Floats  # the questions behind ``all`` in terms of the two tokens and the constant
     one: Floats
     other: Floats
     spread: float  # residual of the affine fit
@@ -129,7 +131,7 @@ class _Asked:
 
     @property
     def all(self) -> Floats:
-        return np.concatenate([[self.first], self.combined, self.powers, self.null])
+        return np.concatenate([[self.first], self.combined, self.null, self.powers])
 
 
 def _ask(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> _Asked:
@@ -163,7 +165,9 @@ def _ask(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> _A
     # noise is the same everywhere; the curvature of a network behind shows far off and vanishes over steps of 1/256
     affine = not (null_spread < SMOOTH * spread and spread > 1e-6 * float(np.abs(combined).max()))
     batch_size = float(np.abs(again - first).max()) if first == second else 0.0
-    return _Asked(first, second, batch_size, combined, scaled, null, one, other, spread, null_spread, affine)
+    scales = np.stack([powers[: len(scaled)], np.zeros(len(scaled))], axis=1)
+    rows = np.pad(np.concatenate([[[1.0, 0.0]], COMBINATIONS, steps, scales]), ((0, 0), (0, 1)), constant_values=1.0)
+    return _Asked(first, second, batch_size, combined, scaled, null, rows, one, other, spread, null_spread, affine)
 
 
 def _near_zero(fitted: Floats) -> Floats:
@@ -257,10 +261,30 @@ def _low_precision(asked: _Asked, largest: float, dependent: bool) -> Calibratio
     for name, bits in MANTISSA.items():
         if not (asked.all == to_bits(asked.all, bits)).all():
             continue
-        null_size = float(np.sqrt(np.mean(asked.null**2)))
-        cast = asked.null_spread < asked.spread * np.sqrt(null_size / largest) if largest > 0 else False
+        cast = _only_cast(asked, bits)
+        if not asked.affine and largest > 0:  # a network behind: errors that shrink with the answers tell
+            null_size = float(np.sqrt(np.mean(asked.null**2)))
+            cast = cast or bool(asked.null_spread < asked.spread * np.sqrt(null_size / largest))
         unit = 2.0**-bits
         floor = Floor(name, relative=unit if cast else max(16 * unit, asked.spread / largest), batch=dependent)
         how = f"answers are cast to {name}" if cast else f"the target computes in {name}"
-        return Calibration(floor, cast=bool(cast), batch_size=asked.batch_size, summary=how)
+        return Calibration(floor, cast=cast, batch_size=asked.batch_size, summary=how)
     return None
+
+
+def _only_cast(asked: _Asked, bits: int) -> bool:
+    """Whether some affine answers, cast to this many bits, are all the answers: each says that the truth lies in its cell."""
+    from scipy.optimize import linprog
+
+    answers = asked.all
+    half = np.maximum(np.ldexp(1.0, np.frexp(answers)[1] - bits - 1), SUBNORMAL)
+    rows, told = asked.rows / half[:, None], answers / half
+    size = np.abs(rows).max(axis=0)
+    below = np.pad(rows / size, ((0, 0), (0, 1)), constant_values=-1.0)
+    above = np.pad(-rows / size, ((0, 0), (0, 1)), constant_values=-1.0)
+    free = [(None, None)] * rows.shape[1]
+    # the least number of half-cells that all answers lie within
+    found = linprog(
+        [0, 0, 0, 1], A_ub=np.concatenate([below, above]), b_ub=np.concatenate([told, -told]), bounds=[*free, (0, None)]
+    )
+    return bool(found.status == 0 and found.fun <= 1 + 1e-6)

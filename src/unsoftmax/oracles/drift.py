@@ -45,11 +45,11 @@ class Sizes:
     """
 
     largest: dict[int, float] = field(default_factory=dict)
-    _seen: list[tuple[Floats, Floats]] = field(default_factory=list)  # sizes of questions and answers, where those lie
+    _seen: list[tuple[Floats, Floats]] = field(default_factory=list)  # questions and answers, where they lie
 
     def learn(self, questions: Floats, answers: Floats) -> None:
-        """Take in questions and answers. Nobody waits for a device here: what lies on one is looked at when it is needed."""
-        self._seen.append((_largest(questions), _largest(answers)))
+        """Take in questions and answers that stay as they are: they are looked at when needed, and no device is waited for."""
+        self._seen.append((questions, answers))
         if len(self._seen) >= UNSEEN:
             self._look()
 
@@ -61,10 +61,8 @@ class Sizes:
         return [known[e] for e in exponents]
 
     def _look(self) -> None:
-        for kind in {type(sizes) for sizes, _ in self._seen}:
-            same = [pair for pair in self._seen if type(pair[0]) is kind]
-            asked, told = (on_host(array_namespace(parts[0]).concat(parts)) for parts in zip(*same, strict=True))
-            reach = np.frexp(asked)[1]
+        for _, questions, answers in _joined(self._seen):
+            reach, told = np.frexp(on_host(_largest(questions)))[1], on_host(_largest(answers))
             for exponent in np.unique(reach):
                 self.largest[int(exponent)] = max(self.largest.get(int(exponent), 0.0), float(told[reach == exponent].max()))
         self._seen.clear()
@@ -285,27 +283,36 @@ class Watched(Wrapper):
 
     def _remember(self, sequences: Floats, answers: Floats) -> None:
         """Keep the first questions for ever, and of the others a fair sample: as many of each call as a reservoir would."""
-        if len(sequences) < SMALL or self._calls < SIZED_CALLS or self._calls % SIZED_CALLS == 0:
-            step = max(1, -(-len(sequences) // SIZED))  # of a large batch a few tell as much
-            self._sizes.learn(sequences[::step], answers[::step])
+        kept = []
         self._calls += 1
         first = max(0, min(len(sequences), self._memory - self.asked))
         if first:
-            self._keep(range(self.asked, self.asked + first), sequences[:first], answers[:first])
+            kept.append(self._keep(range(self.asked, self.asked + first), sequences[:first], answers[:first]))
         others = self._memory - FIRST
         if first < len(sequences) and others > 0:
             expected = others * np.log((self.asked + len(sequences)) / (self.asked + first))  # replaced by a reservoir
             count = min(int(self._rng.poisson(expected)), others, len(sequences) - first)
             if count:
-                self._keep((FIRST + self._rng.permutation(others)[:count]).tolist(), sequences[first:], answers[first:])
+                places = (FIRST + self._rng.permutation(others)[:count]).tolist()
+                kept.append(self._keep(places, sequences[first:], answers[first:]))
+        few = sum(len(questions) for questions, _ in kept) < SIZED
+        if few and (len(sequences) < SMALL or self._calls <= SIZED_CALLS or self._calls % SIZED_CALLS == 0):
+            step = max(1, -(-len(sequences) // SIZED))  # of a large batch a few tell as much
+            kept.append(_copied(sequences, answers, slice(None, None, step)))
+        for pair in kept:
+            self._sizes.learn(*pair)
         self.asked += len(sequences)
 
-    def _keep(self, places: Sequence[int], sequences: Floats, answers: Floats) -> None:
-        """Copy some questions for these places, at even distances: one copy for all, and no device is waited for."""
+    def _keep(self, places: Sequence[int], sequences: Floats, answers: Floats) -> tuple[Floats, Floats]:
+        """Copy some questions for these places, at even distances, and their answers; one copy for all."""
         apart = len(sequences) // len(places)
         start = int(self._rng.integers(len(sequences) - apart * (len(places) - 1)))
-        even = slice(start, start + apart * (len(places) - 1) + 1, apart)
-        copy = array_namespace(sequences).asarray
-        questions, answers = copy(sequences[even], copy=True), copy(answers[even], copy=True)
+        copied = _copied(sequences, answers, slice(start, start + apart * (len(places) - 1) + 1, apart))
         for row, place in enumerate(places):
-            self._sample[place : place + 1] = [_Kept(questions, answers, row)]
+            self._sample[place : place + 1] = [_Kept(*copied, row)]
+        return copied
+
+
+def _copied(sequences: Floats, answers: Floats, some: slice) -> tuple[Floats, Floats]:
+    copy = array_namespace(sequences).asarray
+    return copy(sequences[some], copy=True), copy(answers[some], copy=True)

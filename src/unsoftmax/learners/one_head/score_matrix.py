@@ -23,7 +23,6 @@ GAP = 30.0  # the rank is low only if the singular values drop by this much; a s
 FAINTLY = 16.0  # products read with scores this many times too small are read again
 TYPICAL = 32  # tokens that tell the size of scores for all
 PILOT = 8  # products or rows that are read ahead of the others, because the size of scores is known only roughly
-DEVICE_PILOT = 72  # the same products on a device at most, where a step takes longer than many queries: the first block's side
 SIGNS = 8  # choices of signs for the keys that read rows
 WASTE = 0.02  # share of the bill that finding a low rank may cost
 WASTE_MORE = 6.0  # growth of that share up to full rank: few heads have a rank of half their width, and steps take time
@@ -50,7 +49,7 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     tokens = tokens * xp.where(tokens @ reader.values.directions[:, :1] > 0, -1.0, 1.0)  # keys are worth > 0: answers span both
     frame = reader.frame(orthonormal(d, rng, like=reader.values.worth))
     phase(reader.oracle, "columns")
-    table = _Table(reader, frame.keys, tokens, floor)
+    table = _Table(reader, frame.keys, tokens, floor, d if rank is None else rank)
     test = _RankTest(table.noise)
     found = min(_leading_rank(table, test) if rank is None else rank, d)
     table.extend(d, found)
@@ -85,21 +84,23 @@ class _Table:
 
     The first few tell the size of scores far better than the probes before, so the others are read at a size of their own.
 
+    Args:
+        columns: tokens that will be read at most.
+
     Attributes:
         noise: error of one product.
         pure: products hold nothing of the tokens' own scores.
     """
 
-    def __init__(self, reader: ScoreReader, keys: Floats, tokens: Floats, floor: Floor) -> None:
+    def __init__(self, reader: ScoreReader, keys: Floats, tokens: Floats, floor: Floor, columns: int) -> None:
         xp = array_namespace(tokens)
         d = len(keys)
         self.all_keys, self.all_tokens = keys, tokens
         self.products, self.ratios = (xp.empty((d, d), dtype=tokens.dtype, device=device(tokens)) for _ in range(2))
         self.unit = reader.values.usable
         self.pure = reader.ratio <= floor.relative
-        pilot = PILOT if isinstance(keys, np.ndarray) else max(PILOT, min(DEVICE_PILOT, d // 4))
-        self.keys = min(d, -(-pilot // self.unit) * self.unit)
-        self.tokens = d if isinstance(reader, PositionReader) else 1
+        self.reader = reader
+        self.keys, self.tokens = self._first(columns)
         here = slice(self.keys), slice(self.tokens)
         self.products[here], self.ratios[here] = reader.products(keys[: self.keys], tokens[: self.tokens])
         self.reader = _resized(reader, self.products[here])
@@ -107,6 +108,14 @@ class _Table:
             self.products[here], self.ratios[here] = self.reader.products(keys[: self.keys], tokens[: self.tokens])
         self._precision = NOISE * floor.relative * reader.values.blur(reader.key_size)
         self.noise = self._precision / min(self.reader.gain, max(reader.gain, self.reader.gain / FAINTLY))
+
+    def _first(self, columns: int) -> tuple[int, int]:
+        """Keys and tokens to read ahead: a few products, every token where one query takes them all, on a device the first block."""
+        d, few = len(self.all_keys), PILOT
+        tokens = d if isinstance(self.reader, PositionReader) else 1
+        if not isinstance(self.all_keys, np.ndarray) and (size := _next_size(self, 1)) < d:
+            few, tokens = max(few, size + (not self.pure)), max(1, min(size, columns))
+        return min(d, -(-few // self.unit) * self.unit), tokens
 
     def extend(self, keys: int, tokens: int) -> None:
         """Read what is missing of the first ``keys`` keys with the first ``tokens`` tokens."""

@@ -64,6 +64,17 @@ def test_random_shapes_are_right_or_refused(d, m, p, residual, seed):
     assert error(found, target) < 1e-6
 
 
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize(("bias", "seed"), [(False, 0), (True, 1), (False, 2)])
+def test_a_network_that_sleeps_at_the_origin_shows_its_attention_elsewhere(residual, bias, seed):
+    awake = gaussian(4, 7, 1, seed, residual=residual, bias=bias)
+    target = Transformer(awake.attention, FFN(awake.ffn.weights, [-0.1 - np.abs(awake.ffn.biases[0]), [0.5]]), residual=residual)
+    found, _ = learn(target, seed)
+    assert error(found, target) < 1e-8
+    assert (found.model.residual, found.model.attention.has_c) == (residual, bias)
+    np.testing.assert_allclose(found.model.attention.W, target.attention.W, atol=1e-8)
+
+
 def test_low_rank_is_found_and_cheaper():
     target = gaussian(12, 16, 1, 3, rank=3)
     found, oracle = learn(target)

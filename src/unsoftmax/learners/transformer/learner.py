@@ -25,6 +25,8 @@ BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
 NO_WORSE = 2.0  # misfit without scores against that with them, up to which answers do not show that there are any
 NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
 
+PLACES = 64  # random places, of which the steepest stands in for an origin at which no neuron is awake
+ASLEEP = 1e-6  # steepness of the network, relative to the steepest of those places, below which it is rounding
 COARSE = 2.0  # more answers for the fit where they are rounded, per entry of W
 FARTHEST = 1e6  # length of tokens that outweigh rounding, where no bound is set
 
@@ -125,41 +127,45 @@ class TransformerLearner:
         width = len(mix)
         length = found.length if self.max_norm is None else min(found.length, 0.4 * self.max_norm)
         reader = ScoreReader(sequences, found.hinges, mix, length, np.zeros(width))
-        reader, bias = self._bias(reader, found, rng)
-        distance = self._distance(reader, length, rng)
+        base = _base(reader, length, rng)
+        reader, bias = self._bias(reader, base, found, rng)
+        distance = self._distance(reader, base, length, rng)
         reader = replace(reader, reach=distance)
-        places = np.linalg.qr(rng.normal(size=(width, width)))[0].T * distance
+        moves = np.linalg.qr(rng.normal(size=(width, width)))[0].T * distance
         known, size, columns = np.zeros((width, 0)), 0.0, np.zeros((width, width))
         for k in range(width):
-            places[k] = _good_place(reader, places[k])
-            columns[:, k], fresh = column(reader, places[k], known, size, rng)
+            moves[k] = _good_move(reader, base, moves[k])
+            columns[:, k], fresh = column(reader, base + moves[k], known, size, rng)
             size = max(size, float(np.linalg.norm(columns[:, k])))
             if fresh:
                 unit = columns[:, k] / np.linalg.norm(columns[:, k])
                 known = np.linalg.qr(np.concatenate([known, unit[:, None]], axis=1))[0]
-        W = np.asarray(np.linalg.solve(places, columns.T).T)
-        return Mixture(found.hinges, mix, W, reader.c), known if known.shape[1] < width else None, bias
+        W = np.asarray(np.linalg.solve(moves, columns.T).T)
+        return Mixture(found.hinges, mix, W, reader.c - W @ base), known if known.shape[1] < width else None, bias
 
-    def _bias(self, reader: ScoreReader, found: Found, rng: np.random.Generator) -> tuple[ScoreReader, bool]:
-        """At ``x = 0`` the scores are ``u·c``: a few tell whether there is a query bias, ``width`` of them what it is."""
-        width = len(reader.c)
-        zero = np.zeros(width)
-        steps = reader.steps(zero, rng.normal(size=(min(3, width), width)))
-        scores, steps = reader.read(np.repeat(zero[None], len(steps), axis=0), steps)
-        silent = NO_BIAS + 1e3 * found.error + 1e2 * self.floor.absolute / found.spread
-        if np.abs(scores).max() <= silent:
-            return reader, False
-        c, _ = column(reader, zero, np.zeros((width, 0)), 0.0, rng)
-        return replace(reader, c=c), True
+    def _bias(self, reader: ScoreReader, base: Floats, found: Found, rng: np.random.Generator) -> tuple[ScoreReader, bool]:
+        """At the base, mostly ``x = 0``, the scores are ``u·(W x + c)``: a few tell whether there is a query bias, the others what.
 
-    def _distance(self, reader: ScoreReader, length: float, rng: np.random.Generator) -> float:
+        What was read is taken off all that is read later, so that ``W`` times the way from the base is left.
+        """
+        width = len(base)
+        if not base.any():
+            steps = reader.steps(base, rng.normal(size=(min(3, width), width)))
+            scores, steps = reader.read(np.repeat(base[None], len(steps), axis=0), steps)
+            silent = NO_BIAS + 1e3 * found.error + 1e2 * self.floor.absolute / found.spread
+            if np.abs(scores).max() <= silent:
+                return reader, False
+        there, _ = column(reader, base, np.zeros((width, 0)), 0.0, rng)
+        return replace(reader, c=there), True
+
+    def _distance(self, reader: ScoreReader, base: Floats, length: float, rng: np.random.Generator) -> float:
         """Length of ``x`` and ``u`` at which scores are of order 1, between a sixteenth and sixteen lengths of the network."""
         width = len(reader.c)
-        x = rng.normal(size=width)
-        x = _good_place(reader, x * (length / np.linalg.norm(x)))
-        steps = reader.steps(x, rng.normal(size=(4, width)))
-        scores, steps = reader.read(np.repeat(x[None], 4, axis=0), steps)
-        rates = np.abs(scores - steps @ reader.c) / (np.linalg.norm(steps, axis=1) * np.linalg.norm(x))
+        move = rng.normal(size=width)
+        move = _good_move(reader, base, move * (length / np.linalg.norm(move)))
+        steps = reader.steps(base + move, rng.normal(size=(4, width)))
+        scores, steps = reader.read(np.repeat((base + move)[None], 4, axis=0), steps)
+        rates = np.abs(scores - steps @ reader.c) / (np.linalg.norm(steps, axis=1) * np.linalg.norm(move))
         rate = float(np.sqrt(np.mean(rates**2)))
         distance = float(np.clip(np.sqrt(1.0 / max(rate, 1e-300)), length / 16, 16 * length))
         return distance if self.max_norm is None else min(distance, 0.4 * self.max_norm)
@@ -226,12 +232,27 @@ def _nearer(found: Found, rng: np.random.Generator) -> Found:
     return replace(found, length=length, spread=spread, error=found.error * found.spread / spread)
 
 
-def _good_place(reader: ScoreReader, x: Floats) -> Floats:
-    """``x``, or a multiple of it where the network is steeper: a network may be flat right there."""
+def _steepness(reader: ScoreReader, points: Floats) -> Floats:
+    """How fast the answer changes with an attended token at ``points (n, width)``, ``(n,)``."""
+    return np.asarray(np.linalg.norm(reader.network.gradients(points) @ reader.mix, axis=(1, 2)))
+
+
+def _base(reader: ScoreReader, length: float, rng: np.random.Generator) -> Floats:
+    """The origin, where scores are those of the query bias alone; where the network is constant there, the steepest of many."""
+    width = len(reader.c)
+    places = rng.normal(size=(PLACES, width))
+    places *= length / np.linalg.norm(places, axis=1, keepdims=True)
+    steepness = _steepness(reader, places)
+    if _steepness(reader, np.zeros((1, width)))[0] > ASLEEP * steepness.max():
+        return np.zeros(width)
+    return np.asarray(places[np.argmax(steepness)])
+
+
+def _good_move(reader: ScoreReader, base: Floats, move: Floats) -> Floats:
+    """``move`` from the base, or a multiple of it to where the network is steeper: it may be flat right there."""
     factors = np.array([1.0, -1.0, 0.7, -0.7, 1.3, -1.3])
-    steepness = [float(np.linalg.norm(reader.network.gradients((f * x)[None])[0] @ reader.mix)) for f in factors]
-    good = [f for f, s in zip(factors, steepness, strict=True) if s >= 0.5 * max(steepness)]
-    return np.asarray(good[0] * x)
+    steepness = _steepness(reader, base + factors[:, None] * move)
+    return np.asarray(factors[np.flatnonzero(steepness >= 0.5 * steepness.max())[0]] * move)
 
 
 def canonical_transformer(model: Mixture, found: Found, residual: bool, bias: bool) -> tuple[Transformer, tuple[str, ...]]:

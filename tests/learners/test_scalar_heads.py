@@ -9,6 +9,7 @@ import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner, price
 from unsoftmax.learners.scalar_heads.design import patterns
+from unsoftmax.learners.scalar_heads.measure import Heads
 from unsoftmax.learners.scalar_heads.pairs import Pairs
 from unsoftmax.learners.scalar_heads.walk import ZOOM, Line, walk
 from unsoftmax.models import Attention
@@ -139,6 +140,28 @@ def test_heads_of_very_different_strength_are_measured_from_the_faintest_to_the_
         found, oracle = recovered(model, seed)
         assert distance(found.model, model) < 1e-7
         assert oracle.spent < 12 * 3 * (25 + 5 + 5 * c)  # a station that silences the faint heads takes thousands, if there is one
+
+
+@pytest.mark.parametrize("unlucky", [0, 2])
+def test_heads_almost_alike_that_were_shared_out_wrongly_are_told_as_merged(monkeypatch, unlucky):
+    model = layer(np.random.default_rng(131), 2, 5)
+    model = Attention(np.stack([model.W[0], model.W[0] + 1e-6 * model.W[1]]), model.V)
+    attempt, merges = ScalarHeadsLearner._attempt, []
+
+    def spoiled(self, pairs, rng, *, merge=False, **options):
+        if not merge:  # two heads, but not these
+            wrong = Heads(rng.normal(size=(2, 5, 6)), np.stack([3.0 * pairs.total, -2.0 * pairs.total]))
+            return wrong, {"expected_error": 1e-12, "biased": False, "crossings": 2}
+        merges.append(options)
+        if len(merges) <= unlucky:
+            raise NotIdentifiableError("A line on which the jumps do not add up.")
+        return attempt(self, pairs, rng, merge=True, **options)
+
+    monkeypatch.setattr(ScalarHeadsLearner, "_attempt", spoiled)
+    with pytest.raises(NotIdentifiableError, match="only merged") as refused:
+        recovered(model, 3)
+    assert refused.value.model.heads == 1
+    assert refused.value.evidence["merged_within"] < 1e-4
 
 
 def test_a_bias_that_the_scores_of_its_own_head_hide_is_not_called_known():

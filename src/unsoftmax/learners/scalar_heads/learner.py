@@ -84,24 +84,27 @@ class ScalarHeadsLearner:
                 return self._learned(model, {**evidence, "attempts": attempt + 1})
             refusals.append(_mismatch(canonical(model), misfit, expected, evidence))
         merged = [refusal for refusal in refusals if "merged_within" in refusal.evidence]
-        if not merged and any(refusal.model is None for refusal in refusals):
-            for model, evidence in self._merged(pairs, shape, together, rng):
+        if not merged:
+            # models that explain nothing tell a target of another kind, unless heads almost alike were shared out wrongly
+            within = RELATED if any(refusal.model is None for refusal in refusals) else ALMOST
+            for model, evidence in self._merged(pairs, shape, together, within, rng):
                 if _fits(evidence["own_check"], evidence["expected_error"]):  # no two were merged after all
                     return self._learned(model, {**evidence, "attempts": self.attempts + 1})
                 merged = [_too_close(canonical(model), evidence["own_check"], evidence)]
         raise min(merged, key=lambda refusal: float(refusal.evidence["merged_within"]), default=refusals[-1])
 
     def _merged(
-        self, pairs: Pairs, shape: tuple[int, ...], together: Together, rng: np.random.Generator
+        self, pairs: Pairs, shape: tuple[int, ...], together: Together, within: float, rng: np.random.Generator
     ) -> list[tuple[Attention, dict[str, Any]]]:
-        """Heads that cannot be told apart, read as one: the merged model, if there is one, and how far it can be trusted."""
-        for limit in (ZOOM_LIMIT, ZOOM):  # magnified as far as possible heads show two jumps to merge, else one jump for all
+        """Heads that cannot be told apart, read as one: the merged model, if it explains answers ``within`` that, and how far."""
+        # magnified as far as possible heads show two jumps to merge, else one jump for all, on most lines
+        for limit in (ZOOM_LIMIT, ZOOM, ZOOM):
             try:
                 found, evidence = self._attempt(pairs, rng, points=24, limit=limit, merge=True)
             except (NotIdentifiableError, np.linalg.LinAlgError):
                 continue
             model, evidence = _checked(pairs, _model(found, pairs.constant, shape), evidence, together, rng)
-            if evidence["own_check"] < RELATED:
+            if evidence["own_check"] < within:
                 return [(model, evidence)]
         return []
 

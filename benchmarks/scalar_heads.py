@@ -33,7 +33,10 @@ def layer(
     b: bool = False,
     outputs: int | None = None,
 ) -> Attention:
-    """Gaussian heads, the second made special as ``case`` says; ``gap X`` moves W2 by X of W1's norm from W1."""
+    """Gaussian heads, the second made special as ``case`` says.
+
+    ``gap X`` moves W2 by X of W1's norm from W1, ``strength X`` makes W2 X times as large.
+    """
     answer = () if outputs is None else (outputs,)
     W, V = rng.normal(size=(heads, width, width)) / np.sqrt(width), rng.normal(size=(heads, width, *answer))
     bias = rng.normal(size=(heads, width))
@@ -51,6 +54,8 @@ def layer(
         W[1], bias[1] = -W[0], -bias[0]
     elif case == "W = 0":
         W[1], bias[1] = 0.0, 0.0
+    elif case.startswith("strength"):
+        W[1] *= float(case.split()[1])
     elif case.startswith("gap"):
         away = rng.normal(size=(width, width))
         W[1] = W[0] + float(case.split()[1]) * np.linalg.norm(W[0]) / np.linalg.norm(away) * away
@@ -101,6 +106,7 @@ def special(quick: bool, seed: int, outputs: int | None = None, chosen: slice = 
     ]
     rows += [(f"gap {gap}", 6, 3, c) for gap in ("1e-2", "1e-3", "1e-4", "1e-5", "1e-7", "1e-9") for c in (False, True)]
     rows += [("V2 = -V1", 6, 2, c) for c in (False, True)]  # the sum of all values is zero
+    rows += [(f"strength {factor}", 6, 3, c) for factor in ("1e-5", "1e-3", "1e3", "1e5") for c in (False, True)]
     failures = 0
     for part, (case, width, heads, c) in list(enumerate(rows, start=100 if outputs is None else 200))[chosen]:
         runs = 4 if quick else 20
@@ -117,7 +123,7 @@ def special(quick: bool, seed: int, outputs: int | None = None, chosen: slice = 
             largest = max(largest, gap)
             right += gap < 1e-7
             wrong += gap >= 1e-7
-        failures += wrong + (0 if case.startswith("gap") else runs - right - wrong)
+        failures += wrong + (0 if case.startswith(("gap", "strength")) else runs - right - wrong)
         counts = f"{right}/{runs} | {runs - right - wrong} | {wrong}"
         told = ", ".join(f"{name} {count}" for name, count in sorted(refusals.items()))
         print(

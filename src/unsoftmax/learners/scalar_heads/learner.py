@@ -83,6 +83,9 @@ class ScalarHeadsLearner:
             if _fits(misfit, expected):
                 return self._learned(model, {**evidence, "attempts": attempt + 1})
             refusals.append(_mismatch(canonical(model), misfit, expected, evidence))
+        hidden = [refusal for refusal in refusals if "estimated_error" in refusal.evidence]
+        if hidden:  # all heads are there
+            raise min(hidden, key=lambda refusal: float(refusal.evidence["estimated_error"]))
         merged = [refusal for refusal in refusals if "merged_within" in refusal.evidence]
         if not merged:
             # models that explain nothing tell a target of another kind, unless heads almost alike were shared out wrongly

@@ -264,6 +264,15 @@ def test_low_rank_is_found_from_noise_and_beats_random_probes(width, rank):
     assert error < 0.5 * rms(rival.W - head.W[0])
 
 
+def test_noise_in_columns_is_no_further_direction():
+    """Columns show three directions here, of which all answers together know but two."""
+    head = drawn_head(523_003, 64, rank=2)
+    oracle = Noisy(CallableOracle(head), 1e-4, seed=523_003)
+    found = NoisyHeadLearner(max_norm=limit(64), queries=3 * (64 + 2 * 126)).run(oracle, rng=np.random.default_rng(523_003))
+    assert found.evidence["rank"] == 2
+    assert rms(found.model.W - head.W) < 1e-6  # three directions leave 4e-6
+
+
 def test_a_given_rank_keeps_its_price():
     head = drawn_head(1, 16, rank=2)
     oracle = Metered(Noisy(CallableOracle(head), 1e-4))

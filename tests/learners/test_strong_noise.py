@@ -167,3 +167,24 @@ def test_a_misfit_of_rounded_answers_is_not_taken_for_noise():
     target = Rounded(CallableOracle(two), decimals=3)
     found = us.recover(target, max_norm=4.0, budget=20_000, seed=990037, on_failure="return")
     assert not found.status.success
+
+
+def test_a_run_that_went_astray_names_a_budget_beyond_its_own():
+    for seed in range(524_010, 524_016):
+        rng = np.random.default_rng(seed)
+        head = Attention.single(rng.normal(size=(4, 4)) / 2, rng.normal(size=4))
+        refused = us.recover(
+            Noisy(CallableOracle(head), 0.7, seed=seed), max_norm=limit(4), seed=seed, budget=440, on_failure="return"
+        )
+        if refused.status is Status.TOO_NOISY:
+            assert refused.facts["evidence"]["queries"] > 440
+
+
+def test_residuals_that_repeated_answers_do_not_explain_are_no_noise():
+    """Three heads that one explains all but for a tenth of the noise."""
+    rng = np.random.default_rng(523_000)
+    heads = Attention(rng.normal(size=(3, 4, 4)) / 2, rng.normal(size=(3, 4)))
+    oracle = Noisy(CallableOracle(heads), 2.0, seed=523_000)
+    found = us.recover(oracle, max_norm=limit(4), seed=523_000, budget=6000, entropy=0, on_failure="return")
+    assert not found.status.success
+    assert "the answers miss it" in found.message.lower()

@@ -12,7 +12,7 @@ from unsoftmax.learners.noisy.low_rank import Columns, ask_columns, fit_low_rank
 from unsoftmax.learners.noisy.plan import BIAS_PROBES, GENEROUS_LOW_RANK
 from unsoftmax.learners.noisy.probes import ask_pairs, joined
 from unsoftmax.learners.noisy.run import Run, packed
-from unsoftmax.learners.noisy.stages import biased, simplest
+from unsoftmax.learners.noisy.stages import biased, of_lowest_rank, simplest
 from unsoftmax.oracles.base import phase
 from unsoftmax.results import Learned
 
@@ -72,6 +72,8 @@ def learn_low_rank(run: Run, columns: Columns, rank: int) -> Learned:
         rng=run.rng,
     )
     run.asked = [probes]
+    if run.settings.rank is None:
+        head, rank = of_lowest_rank(head, probes, rank)
     head, errors = resolved(run, *simplest(head, probes), total)
     note = f"W has rank {rank} of {run.width}, as far as the noise lets see."
     return packed(head, errors, (note,), rank)

@@ -59,7 +59,7 @@ def cut_at_edges(run: Run, head: Head, total: int) -> Learned | None:
 def judged(run: Run, head: Head, spread: Floats, step: float) -> Learned:
     """The head that cutting left, if it is known well enough."""
     errors = unpacked(head, np.diag(spread**2), step / np.sqrt(12), REACH, max(1, run.spent - head.free))
-    refuse_saturated(head, errors, run.spent, run.length)
+    refuse_saturated(head, errors, run.spent, run.length, run.rough_budget)
     known = resolution(head, errors, run.norm, run.settings.accuracy)
     if not known.reached:
         run.refuse(head, errors, known.queries(run.spent))

@@ -9,6 +9,7 @@ from unsoftmax.learners.noisy.judgement import (
     PureNoise,
     budget_for,
     check_one_head,
+    check_residuals,
     check_values,
     one_head_price,
     refuse_saturated,
@@ -30,7 +31,7 @@ def resolved(run: Run, head: Head, errors: Errors, total: int) -> tuple[Head, Er
     """More questions while W is not known and the limit allows; refuses what stays unknown, and what is not one head."""
     settings, most = run.settings, run.most(total)
     for _ in range(MAX_ROUNDS):
-        refuse_saturated(head, errors, run.spent, run.length)
+        refuse_saturated(head, errors, run.spent, run.length, run.rough_budget)
         test = one_head_price(run.drowned)
         found = resolution(head, errors, run.norm, settings.accuracy, run.ridge)
         needed = run.with_tests(found.queries(run.spent))
@@ -53,6 +54,7 @@ def resolved(run: Run, head: Head, errors: Errors, total: int) -> tuple[Head, Er
     if test:
         phase(run.oracle, "one head?")
         noise = check_one_head(run.oracle, head, errors, noise, min(test, room), run.norm, run.rng, closer)
+        check_residuals(head, probes[~probes.single], noise, closer)
     check_fit(head, probes, noise, run.floor)
     if settings.floor.kind == "noisy":
         check_values(head, singles, noise, closer if test else None)  # without noise the fit and a check say more

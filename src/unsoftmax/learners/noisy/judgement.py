@@ -114,17 +114,17 @@ def budget_for(needed: float, beside: int) -> int:
     return math.ceil(min(float(MOST_QUERIES), MARGIN * needed * (1 + CHECKED) + beside))
 
 
-def refuse_saturated(head: Head, errors: Errors, asked: int, norm: float) -> None:
-    """Refuse a fit to answers that hardly depend on W."""
+def refuse_saturated(head: Head, errors: Errors, asked: int, norm: float, budget: int) -> None:
+    """Refuse a fit to answers that hardly depend on W, with a budget that may do."""
     error = float(np.sqrt(np.mean(errors.W**2)))
     size = float(np.linalg.norm(head.v))
     ideal = ideal_error(asked, noise=errors.noise, max_norm=norm, width=head.width, value_norm=size)
     if error > SATURATION * ideal and error > SATURATED_SHARE * float(np.sqrt(np.mean(head.W**2))):
         raise TooNoisyError(
             f"The answers saturate: they leave W uncertain by {error:.3g}, where moderate scores would leave {ideal:.3g}. The "
-            f"scores are far too steep for tokens of length {norm:.3g}; give a smaller `max_norm`, or more queries to find the "
-            "right length.",
-            evidence={"standard_error_W": error, "ideal": ideal, "queries": 4 * asked},
+            f"scores are far too steep for tokens of length {norm:.3g}; give a smaller `max_norm`, or a budget of about {budget} "
+            "queries to find the right length.",
+            evidence={"standard_error_W": error, "ideal": ideal, "queries": budget},
             model=head.model(),
         )
 
@@ -183,6 +183,13 @@ def check_values(head: Head, singles: Probes, noise: PureNoise, closer: int | No
         (bent, bends.shape[1], "one-token answers bend"),
     ):
         noise.judge(float(part @ part) / noise.size**2, dimensions, what, head, closer)
+
+
+def check_residuals(head: Head, pairs: Probes, noise: PureNoise, closer: int) -> None:
+    """Refuse a fit that leaves more of the answers to pairs than the noise, as repeated answers show it. Asks nothing."""
+    left = pairs.answers - predicted(head, pairs)
+    freedom = max(1, len(left) - (head.free - head.width - head.with_b))
+    noise.judge(float(left @ left) / noise.size**2, freedom, "the answers miss it", head, closer)
 
 
 def check_one_head(

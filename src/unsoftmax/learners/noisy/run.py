@@ -8,7 +8,15 @@ import numpy as np
 
 from unsoftmax.errors import TooNoisyError
 from unsoftmax.learners.noisy.fit import Errors, Head, fit
-from unsoftmax.learners.noisy.judgement import PureNoise, budget_for, drowning, least_queries, one_head_price
+from unsoftmax.learners.noisy.judgement import (
+    RESOLUTION,
+    USUAL_SCORE,
+    PureNoise,
+    budget_for,
+    drowning,
+    least_queries,
+    one_head_price,
+)
 from unsoftmax.learners.noisy.plan import MOST_QUERIES, queries_for
 from unsoftmax.learners.noisy.probes import Probes, joined
 from unsoftmax.learners.noisy.stages import check_fit, reach, refitted
@@ -18,6 +26,7 @@ from unsoftmax.results import Bounds, Learned
 if TYPE_CHECKING:
     from unsoftmax.learners.noisy.learner import NoisyHeadLearner
 
+RUNAWAY = 4  # times the queries that left W running off
 AMBIGUITY = "The parameters are unique in this form and known to within the stated error bars."
 
 
@@ -80,6 +89,12 @@ class Run:
         """Queries that leave this error in a score, by the formula."""
         size = float(np.linalg.norm(self.head.v))
         return queries_for(score / self.norm**2, noise=self.noise, max_norm=self.norm, width=self.width, value_norm=size)
+
+    @property
+    def rough_budget(self) -> int:
+        """What to name where W ran off, so that its answers say nothing: several times as many, or what usual scores would take."""
+        usual = self.with_tests(self.formula(RESOLUTION * USUAL_SCORE))
+        return budget_for(max(RUNAWAY * self.spent, usual), self.settings.beside)
 
     def refuse(self, head: Head, errors: Errors, needed: float) -> None:
         """End with the budget that would do."""

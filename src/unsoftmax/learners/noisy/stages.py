@@ -211,6 +211,19 @@ def simplest(head: Head, probes: Probes, ridge: float = 0.0) -> tuple[Head, Erro
     return head, standard_errors(head, probes)
 
 
+def of_lowest_rank(head: Head, probes: Probes, rank: int) -> tuple[Head, int]:
+    """Lower the rank as long as the answers fit as well (F test): columns alone may show noise as one more direction."""
+    weight = np.ones(len(probes))
+    while rank > 1:
+        trial = fit(head.of_rank(rank - 1), probes)
+        freedom, dropped = max(1, len(probes) - head.free), head.free - trial.free
+        least = cost(head, probes, weight)
+        if cost(trial, probes, weight) - least >= dropped * least / freedom * fdtri(dropped, freedom, 1 - FALSE_BIAS):
+            break
+        head, rank = trial, rank - 1
+    return head, rank
+
+
 def refitted(head: Head, probes: Probes, noise: float, floor: Floor) -> Head:
     """The fit from ``head``; where it got lost, the better of it and a fresh start from all unsaturated answers."""
     head = fit(head, probes)

@@ -410,23 +410,23 @@ def _behind(oracle: Oracle, family: str, options: Options, found: Found, rng: np
     }
     try:
         learned: Learned = learners[family].run(LastPosition(oracle), rng=rng)
-    except NotInFamilyError as refusal:
-        shallow = family != "transformer" or "rank" in refusal.evidence  # the network was learned, the attention before it was not
-        if options.family != "auto" or shallow:
+    except (NotInFamilyError, TooNoisyError) as refusal:
+        settled = "rank" in refusal.evidence and floor.kind == "exact"  # the network was learned, and no head before it fits
+        if options.family != "auto" or family != "transformer" or settled:
             raise
         found.notes.append(str(refusal))
         return _behind_unknown(oracle, options, found, refusal, rng)
     return learned
 
 
-def _behind_unknown(oracle: Oracle, options: Options, found: Found, refusal: NotInFamilyError, rng: np.random.Generator) -> Learned:
+def _behind_unknown(oracle: Oracle, options: Options, found: Found, refusal: RefusalError, rng: np.random.Generator) -> Learned:
     """The network was refused, or not learned at all: the attention in front of it alone, which any network shows."""
     from unsoftmax.learners.behind_network import BehindNetworkLearner
 
     try:
         learned = BehindNetworkLearner(floor=found.floor, max_norm=options.max_norm).run(LastPosition(oracle), rng=rng)
     except (NotInFamilyError, NotIdentifiableError, TooNoisyError) as other:
-        raise NotInFamilyError(
+        raise type(refusal)(
             f"{refusal} Nor could the attention be read without knowing the network: {other}",
             evidence={**other.evidence, **refusal.evidence},
         ) from other

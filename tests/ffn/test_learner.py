@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import seeds
 
-from unsoftmax.errors import NotInFamilyError, RefusalError
+from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.ffn import FFNLearner
 from unsoftmax.ffn.depth import bends_found_again
 from unsoftmax.ffn.hinges import Hinges
@@ -247,6 +247,23 @@ def test_rounded_answers_within_a_bound_on_the_tokens(seed):
     found = FFNLearner(floor=floor, max_norm=1000.0).run(CallableOracle(rounded, width=8), rng=np.random.default_rng(seed))
     assert error(found, target) < 1e-6
     assert longest <= 1000.0
+
+
+@pytest.mark.parametrize(("d", "m", "p", "seed"), [(3, 5, 1, 0), (6, 8, 1, 1), (5, 7, 2, 4), (8, 10, 1, 3)])
+def test_float32_answers_give_the_network_to_their_precision(d, m, p, seed):
+    target = gaussian(d, m, p, seed)
+    oracle = CallableOracle(lambda X: target(X[:, 0]).astype(np.float32).astype(float), width=d)
+    found = FFNLearner(floor=Floor(kind="float32", relative=2.0**-22)).run(oracle, rng=np.random.default_rng(seed))
+    assert error(found, target) < 1e-4
+    assert found.evidence["neurons"] == m
+
+
+def test_coarse_answers_of_a_deep_network_prove_nothing():
+    target = deep(6, (12, 10), 1, 0)
+    oracle = CallableOracle(lambda X: target(X[:, 0]).astype(np.float32).astype(float), width=6)
+    with pytest.raises((TooNoisyError, NotInFamilyError)) as caught:
+        FFNLearner(floor=Floor(kind="float32", relative=2.0**-22)).run(oracle, rng=np.random.default_rng(0))
+    assert "bends_found_again" not in caught.value.evidence
 
 
 @pytest.mark.parametrize(("d", "m", "p"), [(6, 8, 1), (8, 16, 1), (12, 12, 3)])

@@ -12,8 +12,14 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.models import Floats
 
 TRUST = 6.0  # a deviation of that many expected errors is a deviation
-NEAR = 1e-6  # half the distance of a pair of probes that finds a slope, relative to the scale and position
+NEAR = 1e-6  # half the distance of a pair of probes that finds a slope, relative to the scale and position; at least that
+APART = 4.0  # the same in units of the root of the answers' relative precision: slopes and bends are then told equally well
 ROUNDS = 400  # a bound only; the depth of the search is near log2 of the number of bends
+
+
+def nearness(relative: float) -> float:
+    """Half the distance of a pair of probes that finds a slope, for answers of this relative precision."""
+    return float(max(NEAR, APART * np.sqrt(relative)))
 
 
 @dataclass(eq=False)
@@ -86,12 +92,14 @@ class KinkSearch:
         noise: places ``(n,)`` to the error to expect of each answer.
         scale: length on which the line is thought to vary; only sets where probe distances stop shrinking.
         most: more bends than that refuse the function.
+        near: see ``nearness``.
     """
 
     ask: Callable[[Floats], Floats]
     noise: Callable[[Floats], Floats]
     scale: float
     most: int
+    near: float = NEAR
 
     def run(self, known: list[Piece]) -> list[Piece]:
         """The straight pieces from the first of those ``known`` to the last, in order; bends lie at the crossings of neighbours.
@@ -132,7 +140,7 @@ class KinkSearch:
             )
 
     def _near(self, t: float) -> float:
-        return NEAR * (self.scale + abs(t))
+        return self.near * (self.scale + abs(t))
 
     def _middle(self, low: float, high: float) -> float:
         """The middle in a scale that is linear near 0 and logarithmic far out: bends crowd near 0 and are sparse far out."""

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.ffn.depth import bends_found_again
 from unsoftmax.ffn.design import LARGEST, choose_points
 from unsoftmax.ffn.forms import Found, canonical_network, to_network
 from unsoftmax.ffn.gradients import CrowdedCellError
 from unsoftmax.ffn.hinges import Hinges, NormalEquations, beyond_doubt, fit, fixed_pattern, merge_parallel
+from unsoftmax.ffn.kinks import nearness
 from unsoftmax.ffn.places import Places
 from unsoftmax.ffn.questions import Questions
 from unsoftmax.models import Floats
@@ -27,6 +28,7 @@ GOAL = 1e-11  # predicted standard error, relative to the spread, at which no mo
 DOUBT = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks
 LEAST_LOOKS = 4  # bends followed along their hyperplanes, at least, before more than one hidden layer is said to be there
 QUIET = 1e3  # expected errors: answers that vary by less show no neuron at work
+ROUGH = 2.0**-40  # relative precision of answers from which on a line may be read wrongly here and there
 OUTLIER = 30.0  # an answer this many usual errors from the model was given in another linear piece than thought
 FAINT = 1e-14  # bends weaker than this share of the median are rounding
 
@@ -105,6 +107,7 @@ class FFNLearner:
         places = Places(self.max_norm, self.caution, self.max_neurons)
         scale = places.scale(questions, rng)
         coarse = scale > np.sqrt(width)
+        rough = coarse or self.floor.relative > ROUGH
         model: Hinges | None = None
         best: Hinges | None = None
         doubt, deviation = 0.0, np.inf
@@ -120,37 +123,39 @@ class FFNLearner:
                 continue
             if part.neurons + (0 if known is None else known.neurons) == 0:
                 return self._affine(questions, places, part, scale, line.reach, rng)
-            model = _without_faint(part if known is None else merge_parallel(known.plus(part), 1e-6))
+            model = _without_faint(part if known is None else merge_parallel(known.plus(part), nearness(self.floor.relative)))
             questions.offset, questions.slope = model.sizes()
             best, length = model, places.length(model, scale)
             phase(questions.oracle, "random points")
-            if attempt and not coarse:
+            if attempt and not rough:
                 points = places.random(model, length, 24, rng)
             else:
-                points = self._telling(questions, places, model, length, coarse, rng)
+                points = self._telling(questions, places, model, length, rough, rng)
             answers = questions.ask(points)
             errors = np.linalg.norm(answers - model(points), axis=1)
             near = np.linalg.norm(points, axis=1) <= 2 * length
             spread = _spread(answers, near, questions.noise(points))
-            if errors[near].max(initial=0.0) <= (1e-2 if coarse else 1e-3) * spread:
+            if errors[near].max(initial=0.0) <= (1e-2 if rough else 1e-3) * spread:
                 relative = errors / (questions.offset + questions.slope * np.linalg.norm(points, axis=1))
-                margins = (1e-3, 1e-5, 1e-8) if coarse or attempt else (max(1e-9, 30 * float(np.median(relative))),)
-                polished = self._polished(questions, model, margins, doubtful=coarse)
+                margins = (1e-3, 1e-5, 1e-8) if rough or attempt else (max(1e-9, 30 * float(np.median(relative))),)
+                polished = self._polished(questions, model, margins, doubtful=rough)
                 if polished is not None:
                     deviation = self._check(questions, places, polished[0], length, spread, rng)
                     if deviation <= 1.0:
-                        if coarse:
+                        if rough:
                             references, certain = self._patterns(questions, polished[0], margins[-1], doubtful=True)
                             questions.settle(certain, references)
                         return Found(*polished, length, spread, deviation * ACCEPT, line.reach)
-            else:
+            elif not rough:
                 _refuse_depth(*bends_found_again(questions, places, model, length, rng), len(questions.points), model)
             if known is not None and part.neurons == 0:  # nothing to add and yet wrong: begin again
                 model = None
-            doubt = DOUBT + 1e3 * self.floor.absolute / spread
+            doubt = DOUBT + 1e3 * self.floor.absolute / spread + 1e2 * self.floor.relative * rough
         neurons = 0 if best is None else best.neurons
         miss = "" if np.isinf(deviation) else f" by {deviation * ACCEPT:.1e} of their spread"
-        raise NotInFamilyError(
+        # exact answers prove the family wrong, coarse ones may only be too coarse
+        refusal = TooNoisyError if self.floor.relative > ROUGH or self.floor.absolute > 0 else NotInFamilyError
+        raise refusal(
             f"After {ATTEMPTS} lines and {len(questions.points)} questions the best ReLU network found ({neurons} neurons) "
             f"still misses fresh answers{miss}. The target is not a ReLU network with one hidden layer, or some of its neurons "
             f"are too close together or too faint for the precision of the answers. {WAY_OUT}",
@@ -190,6 +195,9 @@ class FFNLearner:
         try:
             for margin in margins:
                 polished, system, _ = self._polish(questions, polished, margin, doubtful=doubtful)
+            merged = merge_parallel(polished, nearness(self.floor.relative)) if doubtful else polished
+            if merged.neurons < polished.neurons:  # bends that were read twice have found together
+                polished, system, _ = self._polish(questions, merged, margins[-1], doubtful=doubtful)
         except LinAlgError:
             return None
         return None if system is None else (polished, system)

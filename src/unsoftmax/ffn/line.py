@@ -10,7 +10,7 @@ import numpy as np
 
 from unsoftmax.ffn.gradients import CellSlopes
 from unsoftmax.ffn.hinges import Hinges
-from unsoftmax.ffn.kinks import NEAR, KinkSearch, Piece, crossing
+from unsoftmax.ffn.kinks import KinkSearch, Piece, crossing, nearness
 from unsoftmax.ffn.questions import Questions
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
@@ -64,7 +64,7 @@ class Line:
             return np.asarray(questions.noise(points) + self.doubt * sizes)
 
         first = self._first_pieces(ask, noise, questions, sized=known is not None)
-        pieces = KinkSearch(ask, noise, self.scale, self.most).run(first)
+        pieces = KinkSearch(ask, noise, self.scale, self.most, nearness(questions.floor.relative)).run(first)
         bends = np.array([crossing(a, b) for a, b in itertools.pairwise(pieces)])
         jumps = np.array([b.slope - a.slope for a, b in itertools.pairwise(pieces)]).reshape(len(bends), len(pieces[0].low_value))
         middles = self._middles(bends)
@@ -81,7 +81,7 @@ class Line:
         """The outermost pieces, from three answers at each end of which the middle one must agree, and two pieces in between."""
         inner = min(0.7 * self.scale, 0.3 * self.reach)
         starts = np.array([-inner, inner])
-        seeds = np.stack([starts, starts + NEAR * (self.scale + inner)], axis=1)
+        seeds = np.stack([starts, starts + nearness(questions.floor.relative) * (self.scale + inner)], axis=1)
         for attempt in range(4):
             share = self.ends * 10.0**-attempt
             shares = np.array([1.0, 1 - share / 2, 1 - share])

@@ -5,7 +5,8 @@
 Widths 3 to 40 (log-uniform), 3 to 60 hidden units a layer, 1 to 6 outputs (at least as many as the width for "wide" kinds), one
 hidden layer or (deep) two or three; weights normal, uniform, heavy-tailed or sparse; W of any rank, half of the heads with a query
 bias. "Right" means that the function (or W and c, where the network is not learned) agrees with the target to 1e-8, or to the error
-of W that the result itself states; "wrong" is a success beyond that. Prints a Markdown table and every refusal; returns 1 if anything was wrong.
+of W that the result itself states; "wrong" is a success beyond that. Prints a Markdown table and every refusal; returns 1 if
+anything was wrong.
 """
 
 from __future__ import annotations

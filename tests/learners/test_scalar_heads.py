@@ -11,6 +11,7 @@ from unsoftmax.learners.scalar_heads import ScalarHeadsLearner, price
 from unsoftmax.learners.scalar_heads.design import patterns
 from unsoftmax.learners.scalar_heads.measure import Heads
 from unsoftmax.learners.scalar_heads.pairs import Pairs
+from unsoftmax.learners.scalar_heads.polish import rounding_error, sequences_for
 from unsoftmax.learners.scalar_heads.walk import ZOOM, Line, walk
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
@@ -140,6 +141,22 @@ def test_heads_of_very_different_strength_are_measured_from_the_faintest_to_the_
         found, oracle = recovered(model, seed)
         assert distance(found.model, model) < 1e-7
         assert oracle.spent < 12 * 3 * (25 + 5 + 5 * c)  # a station that silences the faint heads takes thousands, if there is one
+
+
+@pytest.mark.parametrize("c", [False, True])
+def test_a_faint_head_is_as_unknown_as_rounding_makes_it_and_no_head_at_all_is_known(c):
+    for seed in range(3):
+        rng = np.random.default_rng([132, seed])
+        model = layer(rng, 3, 4, c=c)
+        told = {}
+        for factor in (1.0, 1e-9, 0.0):
+            W = model.W.copy()
+            W[1] *= factor
+            changed = Attention(W, model.V, model.c if c else None)
+            X = sequences_for(changed, 200, rng)
+            told[factor] = rounding_error(changed, X, changed(X), 2.0**-52)
+        assert told[1e-9] > 1e6 * told[1.0]
+        assert told[0.0] < 100 * told[1.0]
 
 
 @pytest.mark.parametrize("unlucky", [0, 2])

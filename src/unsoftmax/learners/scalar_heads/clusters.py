@@ -12,6 +12,7 @@ from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads.loewner import FEW, MANY, Split, split_sigmoids
 from unsoftmax.learners.scalar_heads.measure import Background, Station, orthonormal
 from unsoftmax.learners.scalar_heads.pairs import Copies, Probe, Task
+from unsoftmax.learners.scalar_heads.polish import relative_errors
 from unsoftmax.learners.scalar_heads.walk import SAME, ZOOM, Crossing, Line
 from unsoftmax.models import Floats
 
@@ -211,9 +212,8 @@ def members_error(scores: Floats, values: Floats, sample: Sample, rounding: floa
     draw = size * np.random.default_rng(0).normal(size=len(size))  # fixed: no part of the questions
     moved = _moved(scores, values, _solve(jacobian, draw), biased=biased)
     errors = [np.linalg.norm(a - b) / max(float(np.linalg.norm(b)), 1e-300) for a, b in zip(moved[1], values, strict=True)]
-    largest = np.linalg.norm(scores, axis=(1, 2)).max()  # a head with W = 0 has no relative error
-    errors += [np.linalg.norm(a - b) / max(float(np.linalg.norm(b)), 1e-3 * largest) for a, b in zip(moved[0], scores, strict=True)]
-    return float(max(errors))
+    of_scores = relative_errors(*(block.reshape(len(scores), -1) for block in (scores, moved[0])))
+    return float(max(*errors, of_scores.max()))
 
 
 def check_members(scores: Floats, values: Floats, sample: Sample, background: Background, *, biased: bool) -> None:

@@ -13,6 +13,7 @@ from unsoftmax.symmetry import attention_jacobian
 
 LARGEST_POLISH = 1200  # parameters that are refined together; the time grows with the cube
 SPARE = 1.5  # answers per parameter
+VISIBLE = 64.0  # times its expected error: a W or c below that may be zero, and zeros have no relative error
 SMALLEST = 1e-13  # singular value, relative, below which a direction is left alone
 
 
@@ -82,10 +83,14 @@ def rounding_error(model: Attention, X: Floats, told: Floats, rounding: float) -
     moved = _moved(model, _solve(slopes.reshape(told.size, -1), draw, 0.0))
     errors = []
     for name in ("W", "V", "c"):
-        before, after = (np.asarray(getattr(layer, name)).reshape(model.heads, -1) for layer in (model, moved))
-        sizes = np.linalg.norm(before, axis=1)
-        errors.append(np.linalg.norm(after - before, axis=1) / np.maximum(sizes, 1e-3 * sizes.max() + 1e-300))
+        errors.append(relative_errors(*(np.asarray(getattr(layer, name)).reshape(model.heads, -1) for layer in (model, moved))))
     return float(np.max(errors))
+
+
+def relative_errors(blocks: Floats, moved: Floats) -> Floats:
+    """Relative errors ``(heads,)`` of blocks ``(heads, n)`` that rounding moves so far; none where a block is nothing else."""
+    sizes, errors = np.linalg.norm(blocks, axis=1), np.linalg.norm(moved - blocks, axis=1)
+    return np.where(sizes > VISIBLE * errors, errors / np.maximum(sizes, np.finfo(float).tiny), 0.0)
 
 
 def _solve(slopes: Floats, goal: Floats, smallest: float) -> Floats:

@@ -9,7 +9,7 @@ from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.learners.one_head.learner import price
 from unsoftmax.learners.one_head.positions import is_causal
-from unsoftmax.learners.one_head.score_matrix import _RankTest
+from unsoftmax.learners.one_head.score_matrix import _leading_rank, _next_size, _RankTest
 from unsoftmax.learners.one_head.scores import copies, log_weights
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
@@ -216,3 +216,32 @@ def test_a_block_is_called_regular_where_noise_cannot_hide_that_it_is_not(smalle
     block = left @ np.diag(np.append(np.ones(39), smallest)) @ right
     assert _RankTest(noise).rank(block) == rank
     assert _RankTest(noise).rank(1e200 * block) == 40  # squares overflow
+
+
+@pytest.mark.parametrize(("seed", "width", "decades"), [(1, 6, 16.0), (3, 6, 16.0), (4, 7, 18.0), (8, 9, 20.0)])
+def test_singular_values_that_fade_into_the_rounding_are_not_taken_for_a_low_rank(seed, width, decades):
+    rng = np.random.default_rng(seed)
+    left, right = (np.linalg.qr(rng.normal(size=(width, width)))[0] for _ in range(2))
+    head = Attention.single(W=(left * np.logspace(0, -decades, width)) @ right, v=rng.normal(size=width))
+    found = OneHeadLearner().run(CallableOracle(head), rng=np.random.default_rng(seed))
+    assert np.linalg.norm(found.model.W - head.W) < 3e-14 * np.linalg.norm(head.W)
+
+
+def test_a_square_block_that_is_all_but_singular_by_chance_is_looked_at_with_more_rows():
+    class Table:
+        pure, keys, all_keys = True, 1, np.eye(12)
+        reader = type("Reader", (), {"price": staticmethod(lambda keys, tokens: keys * tokens)})()
+
+        def __init__(self):
+            self.products = np.random.default_rng(0).normal(size=(12, 12))
+            size = _next_size(self, 1)
+            u, s, vt = np.linalg.svd(self.products[:size, :size])
+            self.products[:size, :size] = u @ np.diag([*s[:-1], 1e-15]) @ vt
+
+        def extend(self, keys, tokens):
+            self.keys = max(self.keys, keys)
+
+    table = Table()
+    assert _leading_rank(table, _RankTest(1e-15)) == 12
+    table.products = table.products[:, :1] * table.products[:1]
+    assert _leading_rank(table, _RankTest(1e-15)) == 1

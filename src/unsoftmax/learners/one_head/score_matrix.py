@@ -19,7 +19,8 @@ NOISE = 4.0  # rounding error of a score in units of the answers' relative preci
 CERTAIN = 64.0  # a block is regular without a closer look if rounding would have to be this many times larger to make it singular
 EVIDENT = 2.0**-22  # of a block's size: singular values beyond it show in their squares, whose rounding is far smaller
 VANISHED = 32.0  # singular values up to this many times the rounding of one product, times sqrt(size), are rounding
-GAP = 30.0  # the rank is low only if the singular values drop by this much; a spectrum that fades into the rounding is read whole
+SPARE = 2  # rows more that a singular block is looked at with
+GAP = 30.0  # the rank is low only if singular values drop by this much, or a third of all decades; one that fades is read whole
 FAINTLY = 16.0  # products read with scores this many times too small are read again
 TYPICAL = 32  # tokens that tell the size of scores for all
 PILOT = 8  # products or rows that are read ahead of the others, because the size of scores is known only roughly
@@ -110,7 +111,7 @@ class _Table:
         self.noise = self._precision / min(self.reader.gain, max(reader.gain, self.reader.gain / FAINTLY))
 
     def _first(self, columns: int) -> tuple[int, int]:
-        """Keys and tokens to read ahead: a few products, every token where one query takes them all, on a device the first block."""
+        """Keys and tokens to read ahead: a few products; every token where one query takes all; on a device the first block."""
         d, few = len(self.all_keys), PILOT
         tokens = d if isinstance(self.reader, PositionReader) else 1
         if not isinstance(self.all_keys, np.ndarray) and (size := _next_size(self, 1)) < d:
@@ -138,14 +139,20 @@ def _leading_rank(table: _Table, test: _RankTest) -> int:
     """The rank of W, from square blocks of products that grow until one is singular; nothing is read in vain if none is."""
     d, size = len(table.all_keys), 1
     while (size := _next_size(table, size)) < d:
-        # where tokens have scores of their own, differences to the first key are free of them
-        first = 0 if table.pure else 1
-        table.extend(size + first, size)
-        block = table.products[first : size + first, :size]
-        rank = test.rank(block if table.pure else block - table.products[:1, :size])
+        rank = test.rank(_block(table, size, size))
+        if rank < size:  # a square block may be all but singular by chance; one with more rows is not
+            rank = test.rank(_block(table, size + SPARE, size))
         if rank < size:
             return rank
     return d
+
+
+def _block(table: _Table, keys: int, tokens: int) -> Floats:
+    """Products of the first keys and tokens; where tokens have scores of their own, differences to one more key, free of them."""
+    first = 0 if table.pure else 1
+    table.extend(keys + first, tokens)
+    block = table.products[first : min(keys + first, table.keys), :tokens]
+    return block if table.pure else block - table.products[:1, :tokens]
 
 
 class _RankTest:
@@ -159,14 +166,15 @@ class _RankTest:
         self._certain = True
 
     def rank(self, block: Floats) -> int:
-        """The rank of ``block``, which contains the one before at its upper left."""
+        """The rank of ``block``, which contains the one before at its upper left, and has more rows only after a singular one."""
         self._certain = self._certain and (self._evidently_regular(block) or self._safely_regular(block))
         if self._certain:
             return len(block)
         sizes = np.linalg.svd(on_host(block), compute_uv=False)
         rounding = VANISHED * self.noise * np.sqrt(len(sizes))
         rank = int(np.sum(sizes > rounding))
-        return rank if rank == 0 or sizes[rank - 1] >= GAP * rounding else len(sizes)
+        gap = max(GAP, float(np.cbrt(sizes[0] / rounding)))
+        return rank if rank == 0 or sizes[rank - 1] >= gap * rounding else len(sizes)
 
     def _evidently_regular(self, block: Floats) -> bool:
         """Whether all squares of singular values are positive, less what may be rounding or noise; the fastest way to tell."""

@@ -10,7 +10,8 @@ import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.vector_heads import VectorHeadsLearner, price
 from unsoftmax.learners.vector_heads.all_positions import chosen, tags
-from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, binary_patterns
+from unsoftmax.learners.vector_heads.answers import Answers
+from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, binary_patterns, one_token
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
 from unsoftmax.learners.vector_heads.weighted import weighted_solve
 from unsoftmax.models import Attention
@@ -431,3 +432,11 @@ def test_a_faint_head_beside_others_that_fill_the_outputs_is_known_from_all_posi
         oracle = CallableOracle(lambda X, truth=truth: truth(X, "all"), width=32)
         found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(seed))
         assert max(errors(found.model, truth).values()) < 4 * found.evidence["estimated_error"] < 2e-7
+
+
+def test_values_that_cancel_are_seen_wherever_the_heads_look():
+    base = layer(np.random.default_rng(133), 6, 6, 2, biases=True)
+    truth = Attention(W=base.W, V=np.stack([base.V[0], -base.V[0]]), c=base.c, b=base.b)
+    answers = Answers(CallableOracle(truth), Floor(), None)
+    for seed in range(400):  # three tokens, four times: in one of a hundred both heads look at the same one each time
+        assert np.abs(one_token(answers, truth.b, np.random.default_rng(seed)).total).max() < 1e-12

@@ -33,7 +33,7 @@ class Totals:
 def one_token(answers: Answers, b: Floats, rng: np.random.Generator) -> Totals:
     """Read the sum of the values from ``width + 1`` one-token answers, given the constant; refuse if they are not affine.
 
-    4 more where they are nothing but rounding.
+    8 more where they are nothing but rounding.
     """
     phase(answers.oracle, "values")
     width, length = answers.width, answers.reach * 2.0**-8
@@ -43,7 +43,8 @@ def one_token(answers: Answers, b: Floats, rng: np.random.Generator) -> Totals:
     size = float(np.abs(told).max())
     error = float(np.abs(found.of(check) - told[-1:]).max())
     if error > _allowed(answers, size):  # values that cancel leave rounding that only they can be measured by
-        longer = answers.grid(unit(rng, 12, width).reshape(4, 3, width) * length, length)
+        # values show where the heads choose different tokens, which the more there are they do the more often
+        longer = answers.grid(unit(rng, 64, width).reshape(8, 8, width) * length, length)
         size = max(size, float(np.abs(answers.last(longer) - b).max()))
     if error > _allowed(answers, size):
         raise NotInFamilyError(

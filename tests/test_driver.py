@@ -290,6 +290,15 @@ def test_a_head_that_drowns_in_a_constant_is_refused_for_that_reason():
     assert "rounding hides the head" in found.message
 
 
+def test_a_head_of_low_rank_that_drowns_in_a_constant_is_refused_for_that_reason_too():
+    rng = np.random.default_rng(4)  # errors grow where W is known through a basis of its range
+    W = rng.normal(size=(40, 14)) @ rng.normal(size=(14, 40))
+    head = us.Attention.single(W, rng.normal(size=40), c=30 * rng.normal(size=40), b=1e3)
+    found = us.recover(head, entropy=1, on_failure="return")
+    assert found.status is us.Status.TOO_NOISY
+    assert "rounding hides the head" in found.message
+
+
 @pytest.mark.parametrize("size", [1e12, 1e14])
 def test_a_score_matrix_that_a_huge_bias_hides_is_not_promised(size):
     rng = np.random.default_rng(8)

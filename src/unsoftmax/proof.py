@@ -16,6 +16,7 @@ from unsoftmax.results import Check, Floor, Learned
 EXACT_TOLERANCE = 1e-8  # relative error on fresh sequences up to which float64 answers count as matched
 COARSE_FACTOR = 2048.0  # the same in units of the answers' own relative precision, for coarser answers
 CONSTANT_FACTOR = 2.0**-38  # misfit of one head that the rounding of a large constant explains, relative to the largest answer
+LOW_RANK_GROWTH = 32.0  # of that misfit where W is known through a basis of its range
 NOISE_FACTOR = {"noisy": 8.0}  # noise that the largest of some hundred answers may carry, in standard deviations
 BOUNDED_FACTOR = 2.0  # the same for errors that are bounded, as those of rounding are
 MORE_THAN_ROUNDING = 0.31  # of the step: rounding alone errs by 0.29 (rms)
@@ -117,7 +118,8 @@ class Proof:
         ):
             return
         largest = _largest_answer(self._predict, batches)
-        if check.max_abs_error <= CONSTANT_FACTOR * largest:
+        growth = 1.0 if learned.evidence.get("rank", learned.model.width) == learned.model.width else LOW_RANK_GROWTH
+        if check.max_abs_error <= growth * CONSTANT_FACTOR * largest:
             spread = check.max_abs_error / check.relative_error
             raise TooNoisyError(
                 f"Answers of about {largest:.3g} vary by {spread:.2g} only, so that their rounding hides the head: fresh sequences "

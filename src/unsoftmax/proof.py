@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.checks.held_out import Predict, fresh_sequences, held_out, join_checks, predictor
+from unsoftmax.checks.held_out import Predict, compared, fresh_sequences, join_checks, predictor, summed_up
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.families import Found, Options
 from unsoftmax.linalg import on_host
@@ -87,15 +87,17 @@ class Proof:
             check = join_checks([behind_network_check(self.checked, learned, batch) for batch in batches])
         else:
             self._predict = self.found.predict or predictor(learned.model, self._like(learned))
-            check = held_out(self.checked, self._predict, batches)
+            asked, told = compared(self.checked, self._predict, batches)
+            check = summed_up(asked, told, batches)
         self.check = check
         spread = check.max_abs_error / check.relative_error if check.relative_error else np.inf
         self.noise = NOISE_FACTOR.get(self.found.floor.kind, BOUNDED_FACTOR) * self.found.floor.absolute
-        if self.found.floor.kind == "digits" and self._predict is not None:  # each answer is off by up to this share of itself
-            largest = _largest_answer(self._predict, batches)
-            self.noise = BOUNDED_FACTOR * self.found.floor.relative * largest
-        allowed = self.tolerance * spread + self.noise
-        if not check.max_abs_error <= allowed:
+        error, allowed = check.max_abs_error, self.tolerance * spread + self.noise
+        cast = self.found.floor.kind == "digits" or (self.found.calibration is not None and self.found.calibration.cast)
+        if cast and self._predict is not None:  # each answer is off by up to this share of itself; what is beyond counts
+            own = self.found.floor.relative * np.abs(asked)
+            error, self.noise = float((np.abs(asked - told) - own).max()), float(own.max())
+        if not error <= allowed:
             self._refuse_constant(learned, check, batches)
             raise self._mismatch(learned, check, allowed / spread)
         if self.noise > HALF * spread:

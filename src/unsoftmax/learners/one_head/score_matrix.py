@@ -141,7 +141,8 @@ def _leading_rank(table: _Table, test: _RankTest) -> int:
     while (size := _next_size(table, size)) < d:
         rank = test.rank(_block(table, size, size))
         if rank < size:  # a square block may be all but singular by chance; one with more rows is not
-            rank = test.rank(_block(table, size + SPARE, size))
+            taller = _block(table, size + SPARE, size)
+            rank = test.rank(taller) if len(taller) > size else size  # none left: nearly all is read, and the rest tells
         if rank < size:
             return rank
     return d
@@ -151,7 +152,7 @@ def _block(table: _Table, keys: int, tokens: int) -> Floats:
     """Products of the first keys and tokens; where tokens have scores of their own, differences to one more key, free of them."""
     first = 0 if table.pure else 1
     table.extend(keys + first, tokens)
-    block = table.products[first : min(keys + first, table.keys), :tokens]
+    block: Floats = table.products[first : min(keys + first, table.keys), :tokens]
     return block if table.pure else block - table.products[:1, :tokens]
 
 

@@ -1,0 +1,36 @@
+"""One head whose rank is judged from coarse products, and fresh answers that are casts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.models import Attention
+from unsoftmax.oracles import CallableOracle
+from unsoftmax.oracles.noise import Cast, LowPrecision
+
+
+def with_biases(seed, width):
+    rng = np.random.default_rng(seed)
+    W, v, c = rng.normal(size=(width, width)) / np.sqrt(width), rng.normal(size=width), rng.normal(size=width)
+    return Attention.single(W, v, c=c, b=float(rng.normal()))
+
+
+@pytest.mark.parametrize(("seed", "width", "norm"), [(530_001, 8, 4.0), (530_002, 8, None)])
+def test_float32_answers_do_not_make_a_low_rank(seed, width, norm):
+    """A block of the products is singular as far as these answers tell, by chance; a larger one is not."""
+    head = with_biases(seed, width)
+    found = us.recover(LowPrecision(head, "float32"), seed=seed, max_norm=norm, entropy=0)
+    assert found.facts["rank"] == width
+    assert np.abs(found.model.W - head.W).max() < 1e-3
+
+
+@pytest.mark.parametrize("seed", [530_000, 530_003, 530_005])
+def test_fresh_answers_may_be_off_by_their_own_last_bit(seed):
+    """Beside a constant, answers of eight bits are coarser than a share of how much they vary."""
+    head = with_biases(seed, 3)
+    for entropy in range(5):
+        found = us.recover(Cast(CallableOracle(head), "bfloat16"), seed=seed, max_norm=4.0, entropy=entropy)
+        assert found.status is us.Status.WITHIN_TOLERANCE
+        assert np.abs(found.model.W - head.W).max() < 5e-3

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unsoftmax.checks.held_out import fresh_sequences, held_out, predictor
+from unsoftmax.checks.held_out import compared, fresh_sequences, predictor, summed_up
 from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles import CallableOracle, Metered
 
@@ -45,8 +45,8 @@ def test_a_small_difference_is_seen_and_every_sequence_is_counted():
     wrong = Attention(model.W + 1e-5, model.V)
     batches = fresh_sequences(model, np.random.default_rng(4))
     oracle = Metered(CallableOracle(model))
-    assert held_out(oracle, predictor(model), batches).relative_error < 1e-12
-    check = held_out(oracle, predictor(wrong), batches)
+    right, check = (summed_up(*compared(oracle, predictor(tried), batches), batches) for tried in (model, wrong))
+    assert right.relative_error < 1e-12
     assert 1e-8 < check.relative_error < 1e-2
     assert oracle.spent == 2 * check.sequences == 2 * sum(len(batch) for batch in batches)
 

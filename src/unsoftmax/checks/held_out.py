@@ -92,11 +92,6 @@ def _size(score: float, bilinear: float, linear: float) -> float:
     return 2 * score / (linear + float(np.sqrt(linear**2 + 4 * bilinear * score)))
 
 
-def held_out(oracle: Oracle, predict: Predict, batches: list[Floats]) -> Check:
-    """Ask every batch and compare with the prediction."""
-    return summed_up(*compared(oracle, predict, batches), batches)
-
-
 def compared(oracle: Oracle, predict: Predict, batches: list[Floats]) -> tuple[Floats, Floats]:
     """Answers and predictions ``(all sequences, outputs)``."""
     last = LastPosition(oracle)

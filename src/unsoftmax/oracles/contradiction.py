@@ -81,7 +81,7 @@ def confirm(oracle: Oracle, repeated: Sequence[tuple[Remembered, Floats]], floor
     asked = 0
     suspects: list[tuple[float, float, float, Remembered, Floats]] = []
     for item, answer in repeated:
-        deviation = deviation_of(answer, item.answer)
+        deviation = _deviation(answer, item.answer)
         allowed = tolerance(floor, max(item.size, float(np.abs(answer).max())))
         excess = deviation / max(allowed, np.finfo(np.float64).tiny)
         # values on the edge of a rounding step may fall to either side
@@ -142,7 +142,7 @@ def _neighbours(values: list[Floats]) -> bool:
     return False
 
 
-def deviation_of(answer: Floats, other: Floats) -> float:
+def _deviation(answer: Floats, other: Floats) -> float:
     """The largest difference; a model's answer at the last position is compared with that position alone."""
     a, b = np.atleast_1d(answer), np.atleast_1d(other)
     return float(np.abs(a - (b[-1] if b.ndim > a.ndim else b)).max())

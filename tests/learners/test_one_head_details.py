@@ -241,7 +241,21 @@ def test_a_square_block_that_is_all_but_singular_by_chance_is_looked_at_with_mor
         def extend(self, keys, tokens):
             self.keys = max(self.keys, keys)
 
+        def begin_with(self, chosen):
+            self.chosen = chosen
+
     table = Table()
     assert _leading_rank(table, _RankTest(1e-15)) == 12
-    table.products = table.products[:, :1] * table.products[:1]
+    table.products = table.products[:, :1] * [0.01, 0.02, 3.0, *np.ones(9)]
     assert _leading_rank(table, _RankTest(1e-15)) == 1
+    assert table.chosen == [2]  # the strongest column that was read
+
+
+def test_a_rank_of_one_is_read_through_its_strongest_column():
+    errors = []
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        head = Attention.single(W=np.outer(*rng.normal(size=(2, 64))), v=rng.normal(size=64))
+        found = OneHeadLearner().run(CallableOracle(head), rng=rng)
+        errors.append(np.linalg.norm(found.model.W - head.W) / np.linalg.norm(head.W))
+    assert max(errors) < 3e-14

@@ -19,6 +19,7 @@ NOISE = 4.0  # rounding error of a score in units of the answers' relative preci
 CERTAIN = 64.0  # a block is regular without a closer look if rounding would have to be this many times larger to make it singular
 EVIDENT = 2.0**-22  # of a block's size: singular values beyond it show in their squares, whose rounding is far smaller
 VANISHED = 32.0  # singular values up to this many times the rounding of one product, times sqrt(size), are rounding
+CHOSEN = 32  # columns of a low rank that are chosen among those read, since one alone may be faint by chance
 SPARE = 2  # rows more that a singular block is looked at with
 GAP = 30.0  # the rank is low only if singular values drop by this much, or a third of all decades; one that fades is read whole
 FAINTLY = 32.0  # products read with scores this many times too small are read again; by chance they are 4 to 20 times so
@@ -53,6 +54,7 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     table = _Table(reader, frame.keys, tokens, floor, d if rank is None else rank)
     test = _RankTest(table.noise)
     found = min(_leading_rank(table, test) if rank is None else rank, d)
+    tokens = table.all_tokens
     table.extend(d, found)
     vectors = xp.empty((d, d), dtype=tokens.dtype, device=device(tokens))
     # where tokens have no scores of their own and keys share one tilt, the inverse is a rotation: nothing is left to mend
@@ -118,6 +120,14 @@ class _Table:
             few, tokens = max(few, size + (not self.pure)), max(1, min(size, columns))
         return min(d, -(-few // self.unit) * self.unit), tokens
 
+    def begin_with(self, chosen: list[int]) -> None:
+        """Put these tokens, which were read already, in front of the others."""
+        xp = array_namespace(self.all_tokens)
+        others = [number for number in range(len(self.all_tokens)) if number not in chosen]
+        order = xp.asarray([*chosen, *others], device=device(self.all_tokens))
+        self.all_tokens = xp.take(self.all_tokens, order, axis=0)
+        self.products, self.ratios = (xp.take(table, order, axis=1) for table in (self.products, self.ratios))
+
     def extend(self, keys: int, tokens: int) -> None:
         """Read what is missing of the first ``keys`` keys with the first ``tokens`` tokens."""
         keys = min(len(self.all_keys), -(-max(keys, self.keys) // self.unit) * self.unit)
@@ -140,12 +150,25 @@ def _leading_rank(table: _Table, test: _RankTest) -> int:
     d, size = len(table.all_keys), 1
     while (size := _next_size(table, size)) < d:
         rank = test.rank(_block(table, size, size))
-        if rank < size:  # a square block may be all but singular by chance; one with more rows is not
-            taller = _block(table, size + SPARE, size)
-            rank = test.rank(taller) if len(taller) > size else size  # none left: nearly all is read, and the rest tells
+        if rank == size:
+            continue
+        taller = _block(table, size + SPARE, size)  # a square block may be all but singular by chance; one with more rows is not
+        rank = test.rank(taller) if len(taller) > size else size  # none left: nearly all is read, and the rest tells
         if rank < size:
+            table.begin_with(_strongest(on_host(taller), min(rank, CHOSEN)))
             return rank
     return d
+
+
+def _strongest(block: Floats, count: int) -> list[int]:
+    """The columns, ``count`` of them, that span most: each is the one that those before leave the most of."""
+    left, chosen = block.copy(), list[int]()
+    for _ in range(count):
+        sizes = np.linalg.norm(left, axis=0)
+        chosen.append(int(np.argmax(sizes)))
+        along = left[:, chosen[-1]] / sizes[chosen[-1]]
+        left -= np.outer(along, along @ left)
+    return chosen
 
 
 def _block(table: _Table, keys: int, tokens: int) -> Floats:

@@ -291,10 +291,11 @@ def test_a_head_that_drowns_in_a_constant_is_refused_for_that_reason():
 
 
 def test_a_head_of_low_rank_that_drowns_in_a_constant_is_refused_for_that_reason_too():
-    rng = np.random.default_rng(4)  # errors grow where W is known through a basis of its range
-    W = rng.normal(size=(40, 14)) @ rng.normal(size=(14, 40))
-    head = us.Attention.single(W, rng.normal(size=40), c=30 * rng.normal(size=40), b=1e3)
-    found = us.recover(head, entropy=1, on_failure="return")
+    rng = np.random.default_rng(180074)  # errors grow where W is known through a basis of its range
+    d, r = int(rng.integers(12, 120)), int(rng.integers(1, 22))
+    W = rng.normal(size=(d, r)) @ rng.normal(size=(r, d)) * 10 ** rng.uniform(-3, 3)
+    head = us.Attention.single(W, rng.normal(size=d), c=np.abs(W).max() * rng.normal(size=d), b=10 ** rng.uniform(-2, 4))
+    found = us.recover(head, seed=180074, entropy=180074, on_failure="return")
     assert found.status is us.Status.TOO_NOISY
     assert "rounding hides the head" in found.message
 

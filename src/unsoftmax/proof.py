@@ -7,6 +7,7 @@ import numpy as np
 from unsoftmax.checks.held_out import Predict, compared, fresh_sequences, join_checks, predictor, summed_up
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.families import Found, Options
+from unsoftmax.learners.one_head.learner import LOW_RANK_GROWTH
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.drift import Watched, post_mortem
@@ -16,7 +17,6 @@ from unsoftmax.results import Check, Floor, Learned
 EXACT_TOLERANCE = 1e-8  # relative error on fresh sequences up to which float64 answers count as matched
 COARSE_FACTOR = 2048.0  # the same in units of the answers' own relative precision, for coarser answers
 CONSTANT_FACTOR = 2.0**-38  # misfit of one head that the rounding of a large constant explains, relative to the largest answer
-LOW_RANK_GROWTH = 32.0  # of that misfit where W is known through a basis of its range
 NOISE_FACTOR = {"noisy": 8.0}  # noise that the largest of some hundred answers may carry, in standard deviations
 BOUNDED_FACTOR = 2.0  # the same for errors that are bounded, as those of rounding are
 MORE_THAN_ROUNDING = 0.31  # of the step: rounding alone errs by 0.29 (rms)

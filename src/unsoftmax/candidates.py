@@ -39,8 +39,7 @@ def candidates(desk: Desk) -> Iterator[Family]:
         yield FIXED_HEAD
         return
     desk.first_look()
-    for family in extra_families(desk):
-        yield family
+    yield from extra_families(desk)
     if _straight(desk):
         yield from _heads(desk)
     else:

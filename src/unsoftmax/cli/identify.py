@@ -107,8 +107,8 @@ def _side_by_side(model: Model, other: Model) -> list[str]:
             pairs.append((name.split(".", 1)[1], left, right))
             continue
         for h in range(max(len(block) for block in (left, right) if block is not None)):
-            heads = (None if block is None or h >= len(block) else block[h] for block in (left, right))
-            pairs.append((f"{name[-1]}[{h}]", *heads))
+            a, b = (None if block is None or h >= len(block) else block[h] for block in (left, right))
+            pairs.append((f"{name[-1]}[{h}]", a, b))
     pairs.sort(key=lambda pair: pair[0])
     width = 34
     lines = [f"  {'':<10}{'this model':<{width}}witness"]

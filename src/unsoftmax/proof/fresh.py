@@ -79,7 +79,7 @@ def fresh_batches(
 def _lengths(rng: np.random.Generator, longest: int) -> list[tuple[int, str, int]]:
     """Lengths with the kind and number of their sequences; the shortest and longest of each kind, and others drawn."""
     top = min(MODERATE, longest)
-    if top < 3:
+    if top < 4:
         every = [*range(1, top + 1)]
         sized = [(n, "sized", SIZED * PER_LENGTH // len(every)) for n in every]
         return [*sized, *((n, "natural", NATURAL * PER_NATURAL // len(every)) for n in every)]

@@ -91,6 +91,12 @@ class _Proof:
         if own.any():  # each answer is off by up to this share of itself; what is beyond counts
             self.noise = float(own.max())
         spread = seen.spreads()[:, None]
+        if not varies(seen, floor.relative):
+            return NotIdentifiableError(
+                f"Fresh answers of about {np.abs(seen.answers).max():.3g} vary by {spread.max():.2g} only, hardly more than their "
+                "rounding: that they agree proves nothing. Ask a target whose answers depend on its tokens.",
+                model=learned.model,
+            )
         beyond = seen.deviations - own
         allowed = self.tolerance * spread + (0.0 if own.any() else self.noise)
         self._relative = relative_errors(seen).all
@@ -98,12 +104,6 @@ class _Proof:
             reason = self._explained(seen, beyond, allowed, spread)
             if reason is not None:
                 return reason
-        if not varies(seen, floor.relative):
-            return NotIdentifiableError(
-                f"Fresh answers of about {np.abs(seen.answers).max():.3g} vary by {spread.max():.2g} only, hardly more than their "
-                "rounding: that they agree proves nothing. Ask a target whose answers depend on its tokens.",
-                model=learned.model,
-            )
         sized = float(spread[~seen.natural].max(initial=0.0)) or float(spread.max())
         if self.noise > HALF * sized:
             return TooNoisyError(
@@ -130,9 +130,9 @@ class _Proof:
                 self._relative = relative_errors(seen, SHAKEN * off + self.floor.off(seen.answers)).all
                 return None
             bars = self._doubt(seen)
-            worst = float((beyond / spread).max())
+            worst = relative_errors(seen, self.floor.off(seen.answers)).all
             if bars is not None and (beyond <= allowed + SHAKEN * off + DOUBTS * bars).all() and worst <= LOOSEST:
-                self.stated = worst + self.noise / float(spread.min())
+                self.stated = worst + self.noise / float(spread[spread > 0].min())
                 self.desk.notes.append(
                     f"Fresh sequences differ by up to {worst:.1g} of their spread, which the error bars of W explain: tokens that "
                     "show W better could not be asked."
@@ -180,7 +180,7 @@ class _Proof:
         """Why a model fails on fresh sequences that fits all answers before."""
         assert self.check is not None
         check, model, heads = self.check, self.learned.model, self._heads()
-        share = float((allowed / spread).max())
+        share = float((allowed[spread > 0] / spread[spread > 0]).max())
         several = (
             f"{heads} heads explain fresh sequences to {check.relative_error:.1g} of their spread, where {share:.1g} is allowed"
         )

@@ -226,7 +226,14 @@ class OneHeadLearner:
             )
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
         zeros = np.zeros((d, 1))
-        return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], min(size * SCORE / rms, self._longest_key())
+        key_size = min(size * SCORE / rms if rms > 0 else np.inf, self._longest_key())
+        if not np.isfinite(key_size):
+            raise NotInFamilyError(
+                f"Keys before a zero token of length {size:.1g} are weighed all alike, though one of another length was not: no "
+                "query bias does that. `unsoftmax diagnose` tells what the target may be.",
+                signs=(Sign.SATURATED,),
+            )
+        return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], key_size
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> tuple[ScoreReader | None, float]:
         """A reader whose scores are of size ``SCORE``, then a test that one softmax answers; or None if W is zero.

@@ -11,7 +11,7 @@ from unsoftmax.families.attention import ONE_HEAD, SEVERAL_HEADS
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 
-__all__ = ["Family", "Learner", "Size", "Test", "extra_families", "family_names", "named"]
+__all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "named"]
 
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
@@ -35,14 +35,19 @@ def third_parties() -> tuple[Family, ...]:
     return tuple(found)
 
 
+def all_families() -> tuple[Family, ...]:
+    """Native families and those of others."""
+    return (*NATIVE, *FURTHER, *third_parties())
+
+
 def family_names() -> tuple[str, ...]:
     """What ``family=`` may be."""
-    return tuple(dict.fromkeys(["auto", *(family.name for family in (*NATIVE, *FURTHER, *third_parties()))]))
+    return tuple(dict.fromkeys(["auto", *(family.name for family in all_families())]))
 
 
 def named(name: str) -> Family:
     """The family of this name; of attention, the one for one head."""
-    for family in (*NATIVE, *FURTHER, *third_parties()):
+    for family in all_families():
         if family.name == name:
             return family
     raise ValueError(f"family is {name!r}; it must be one of {', '.join(family_names())}.")

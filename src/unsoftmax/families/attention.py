@@ -8,9 +8,10 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
-from unsoftmax.families.base import Family, Learner, attempt
+from unsoftmax.families.base import Family, Learner, Size, attempt
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
@@ -37,6 +38,12 @@ class AttentionFamily(Family):
 
     name: ClassVar[str] = "attention"
     unknown: ClassVar[str] = "queries and keys apart, a key bias, the order of heads, the split of heads with equal W and c"
+
+    def bill(self, size: Size) -> Bill:
+        """For exact answers without a norm limit."""
+        from unsoftmax.planning import plan_attention
+
+        return plan_attention(size.width, outputs=size.outputs, rank=size.rank, heads=size.heads)
 
     def like(self, desk: Desk) -> Floats | None:
         """The device of the target, where its answers are exact."""

@@ -63,6 +63,11 @@ class Family:
     unknown: ClassVar[str] = ""
     law: ClassVar[tuple[Test, ...]] = ()
     network: ClassVar[bool] = False
+    demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them
+
+    def demo_oracle(self, settings: dict[str, int]) -> Oracle:
+        """A built-in target (``demo:NAME,key=value``)."""
+        raise ValueError(f"The family {self.name!r} has no built-in target.")
 
     def learner(self, desk: Desk) -> Learner:
         """The learner with settings that suit what is known."""

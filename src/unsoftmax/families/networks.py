@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.families.base import Family, Learner
+from unsoftmax.families.base import Family, Learner, Size
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
@@ -22,6 +23,12 @@ class NetworkFamily(Family):
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""
         return LastPosition(desk)
+
+    def bill(self, size: Size) -> Bill:
+        """For exact answers."""
+        from unsoftmax.planning import plan_network
+
+        return plan_network(self.name, size.width, neurons=size.neurons, outputs=size.outputs, rank=size.rank)
 
 
 class ReluNetwork(NetworkFamily):

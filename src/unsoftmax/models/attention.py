@@ -201,6 +201,16 @@ class Attention:
         return np.array([_token_size(score, bilinear, linear) for score in SCORES])
 
     @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """The layer itself."""
+        return (self,)
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """No network."""
+        return ()
+
+    @property
     def blocks(self) -> dict[str, Floats]:
         """The parameters by the names under which they are saved."""
         named = {"W": self.W, "V": self.V, "c": self.c if self.has_c else None, "b": self.b if self.has_b else None}

@@ -38,6 +38,14 @@ class Model(Protocol):
     def settings(self) -> dict[str, str]:
         """What a file must say beside the parameters to read the model back."""
 
+    @property
+    def attentions(self) -> tuple[Any, ...]:
+        """Its layers of heads, each as an ``Attention``, first layer first."""
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """The weight matrices of its networks, for pictures."""
+
     def answer(self, sequences: Floats) -> Floats:
         """Answers ``(batch, outputs)`` to ``(batch, length, width)``, at the last position."""
 

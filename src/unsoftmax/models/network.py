@@ -86,6 +86,16 @@ class FFN:
         return np.asarray(np.maximum(np.quantile(distances, [0.25, 0.5, 0.9]), 1e-3 * distances.max() + 1e-12))
 
     @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """No heads."""
+        return ()
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """The weights, layer by layer."""
+        return self.weights
+
+    @property
     def blocks(self) -> dict[str, Floats]:
         """The parameters by the names under which they are saved."""
         blocks = {f"ffn.weights.{i}": layer for i, layer in enumerate(self.weights)}
@@ -178,6 +188,16 @@ class Transformer:
     def token_sizes(self) -> Floats:
         """Sizes at which the scores show, and those that reach the bends of the network."""
         return np.concatenate([self.attention.token_sizes, self.ffn.bends])
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """The one head."""
+        return (self.attention,)
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """The weights of the network, layer by layer."""
+        return self.ffn.weights
 
     @property
     def blocks(self) -> dict[str, Floats]:

@@ -50,6 +50,7 @@ class _Proof:
         self.noise = 0.0  # what noise and rounding may add to the largest error
         self.check: Check | None = None
         self.stated: float | None = None
+        self._relative = np.inf  # error that the verdict rests on, what is explained otherwise taken off
 
     @property
     def tolerance(self) -> float:

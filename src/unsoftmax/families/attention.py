@@ -23,6 +23,8 @@ from unsoftmax.results import Learned, Outcome
 # learners other than the one for one head are imported where they are needed: a run pays for the one that it uses
 NOISY_CHECK_RESERVE = 256  # queries that a budget leaves to the held-out check under noise; of large ones, a share
 CHECK_SHARE = 0.02
+LARGEST_CHECK_SHARE = 0.25  # of a small budget
+SPARE = 8  # sentinels, and answers asked again
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
 ASKED_BEFORE = 40  # the first look, calibration and sentinels
 PLENTY = 1000  # queries that a narrow target is given in any case
@@ -104,7 +106,7 @@ class OneHead(AttentionFamily):
     def _explains(self, desk: Desk, learned: Learned) -> bool:
         """Whether one head also explains two sequences of four tokens, which several heads that pass for one do not. 2 queries."""
         floor, look = desk.precision, desk.first_look()
-        coarse = floor.single and look.outputs > 1  # several heads can still be read then
+        coarse = floor.fine and look.outputs > 1  # several heads can still be read then
         if not (floor.exact or coarse) or desk.wishes.rank is not None:
             return True  # left to the held-out check
         phase(desk, "one head?")
@@ -141,7 +143,12 @@ class NoisyHead(AttentionFamily):
         plenty = max(GENEROUS * (desk.width**2 + desk.width), PLENTY)
         most, reserve = plenty, NOISY_CHECK_RESERVE + FIRST_QUESTIONS
         if wishes.budget is not None:
-            most = max(1, min(wishes.budget - reserve, int((wishes.budget - FIRST_QUESTIONS) / (1 + CHECK_SHARE))))
+            check = min(NOISY_CHECK_RESERVE, int(LARGEST_CHECK_SHARE * wishes.budget))
+            left = wishes.budget - check - FIRST_QUESTIONS
+            if check < NOISY_CHECK_RESERVE:  # a small budget: what was asked is known, and little is asked beside
+                outputs = 2 * desk.width + 8 if desk.first_look().outputs > 1 else 0
+                left = wishes.budget - check - desk.meter.spent - desk.checked.spent - outputs - SPARE
+            most = max(1, min(left, int((wishes.budget - FIRST_QUESTIONS) / (1 + CHECK_SHARE))))
         queries = None if wishes.budget is None else most if wishes.accuracy is not None else min(most, plenty)
         return NoisyHeadLearner(
             max_norm=desk.max_norm,

@@ -9,7 +9,7 @@ from typing import Any
 from unsoftmax import __version__
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
-from unsoftmax.errors import BudgetExceededError, DriftingError, RefusalError, TargetError
+from unsoftmax.errors import BudgetExceededError, DriftingError, RefusalError, Sign, TargetError
 from unsoftmax.families import named
 from unsoftmax.families.base import Family
 from unsoftmax.oracles.adapt import as_oracle
@@ -133,7 +133,8 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
         return _packed(desk, started, family, learned, proof, None), None
     except RefusalError as error:
         refusal = error
-        if not isinstance(error, DriftingError | BudgetExceededError | TargetError):
+        told = isinstance(error, DriftingError | BudgetExceededError | TargetError) or Sign.DIAGNOSED in error.signs
+        if not told:
             drift = desk.contradiction()  # contradictory answers may also end in another reason
             if drift is not None:
                 drift.model, refusal = error.model, drift

@@ -46,6 +46,13 @@ class Model(Protocol):
     def matrices(self) -> tuple[Floats, ...]:
         """The weight matrices of its networks, for pictures."""
 
+    @property
+    def can_answer(self) -> bool:
+        """Whether everything that an answer takes is known."""
+
+    def respond(self, sequences: Floats) -> Floats:
+        """Answers to ``(batch, length, width)`` in the model's own shape, ``(batch,)`` or ``(batch, outputs)``."""
+
     def answer(self, sequences: Floats) -> Floats:
         """Answers ``(batch, outputs)`` to ``(batch, length, width)``, at the last position."""
 
@@ -58,11 +65,19 @@ class Model(Protocol):
     def shaken(self, relative: float, rng: np.random.Generator) -> Any:
         """The model with every score off by about this share of itself, as rounding inside a target would have it."""
 
+    def within(self, bounds: Any, rng: np.random.Generator) -> Any:
+        """A model drawn within error bars (``unsoftmax.results.Bounds``) of this one; None where bars do not apply."""
+
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
         """Heads, ranks, neurons and the number of free parameters, for reports."""
 
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""
+
+
+def is_model(target: object) -> bool:
+    """Whether something is a model of ours: whatever says how it answers at every position."""
+    return hasattr(type(target), "answer_at") and hasattr(type(target), "blocks")
 
 
 def seen_at(sequences: Floats, position: int, causal: bool) -> Floats:

@@ -147,7 +147,9 @@ class _Proof:
         return moved
 
     def _doubt(self, seen: Compared) -> Floats | None:
-        """Standard deviation of every prediction over parameters within their error bars; None without bars."""
+        """How far every prediction may be off by what is not known of the parameters; None where nothing is said about that."""
+        if self.learned.known_to > 0:
+            return self._moved(seen, self.learned.model.shaken(self.learned.known_to, self.desk.fresh))
         if self.learned.bounds is None or self.learned.bounds.W is None:
             return None
         return np.sqrt(doubt(self.learned.model, self.learned.bounds, self.desk.fresh, lambda other: predicted_as(seen, other)))

@@ -41,7 +41,9 @@ def test_recover_writes_its_files_and_resumes(tmp_path, capsys):
     code, out, _ = call(capsys, "recover", "demo:attention,width=12,seed=2", "--out", tmp_path / "run", "--json")
     assert code == 0
     again = json.loads(out)
-    assert {name: again["queries"][name] for name in ("learn", "check")} == {name: record["queries"][name] for name in ("learn", "check")}
+    assert {name: again["queries"][name] for name in ("learn", "check")} == {
+        name: record["queries"][name] for name in ("learn", "check")
+    }
     assert again["queries"]["total"] == record["queries"]["total"] + again["queries"]["confirm"]
     assert again["journal"]["asked_now"] == again["queries"]["confirm"] >= 32
 

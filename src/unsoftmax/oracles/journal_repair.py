@@ -65,7 +65,9 @@ def repair(path: str | Path) -> str:
         db.execute("BEGIN")
         for name, value in notes.items():
             write_meta(db, name, value)
-        db.executemany(f"INSERT OR REPLACE INTO calls ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [row.values for row in rows])
+        db.executemany(
+            f"INSERT OR REPLACE INTO calls ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [row.values for row in rows]
+        )
         db.execute("COMMIT")
     return f"Of the damaged journal {len(rows)} rows were kept; what is missing is asked again. The old file is {aside.name}."
 

@@ -105,7 +105,8 @@ from functools import partial
 from unsoftmax.audit import Defence, run_audit
 from test_cheats import Slow
 if __name__ == "__main__":
-    run_audit(partial(Slow, sys.argv[1]), defences=(Defence(name="none"), Defence(name="3 decimals", decimals=3)), workers=2, seed=1)
+    rows = (Defence(name="none"), Defence(name="3 decimals", decimals=3))
+    run_audit(partial(Slow, sys.argv[1]), defences=rows, workers=2, seed=1)
 """
 
 

@@ -25,8 +25,8 @@ from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
 
 if TYPE_CHECKING:
-    from unsoftmax.oracles.base import Oracle
     from unsoftmax.audit import Cell
+    from unsoftmax.oracles.base import Oracle
 
 
 @click.command(epilog=HELP)

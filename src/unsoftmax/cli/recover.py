@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from pathlib import Path
 from typing import Any
 
 import click
 
-from unsoftmax.cli.options import Grid, Positive, json_option, norm_option, out_option, seed_option, width_option
+from unsoftmax.cli.options import (
+    Grid,
+    Positive,
+    fresh_seed_option,
+    json_option,
+    max_time_option,
+    norm_option,
+    out_option,
+    public_option,
+    repair_option,
+    width_option,
+)
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.targets import HELP, open_target, open_token_target
@@ -37,7 +50,10 @@ from unsoftmax.results import Recovery
     "--embeddings", type=click.Path(path_type=Path), help="Embedding table (safetensors, npy); the target takes token ids."
 )
 @click.option("--answers", type=click.Path(path_type=Path), help="Answers to exported probes (npz); no live target is asked.")
-@seed_option("Same seed, same questions, same result")
+@fresh_seed_option("Same seed, same questions, same result")
+@max_time_option
+@repair_option
+@public_option
 @json_option
 def recover(
     target: str,
@@ -46,6 +62,10 @@ def recover(
     embeddings: Path | None,
     answers: Path | None,
     digits: int | None,
+    seed: int | None,
+    max_time: float | None,
+    repair: bool,
+    public: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -63,25 +83,55 @@ def recover(
     if answers is not None:
         from unsoftmax.recorded import recover_recorded
 
-        recovery = recover_recorded(answers, seed=options["seed"])
+        recovery = recover_recorded(answers, seed=seed or 0)
         recovery.facts["target"] = str(answers)
     else:
         from unsoftmax.driver import recover as run
+        from unsoftmax.oracles.journal_file import settled_seed
+        from unsoftmax.oracles.timed import Timed, time_limit
 
-        with stdout_kept(as_json), progress_bar(enabled=not as_json) as tell:
+        journal = None if out is None else out / "journal.sqlite"
+        if repair:
+            _repaired(journal)
+        with time_limit(max_time) as until, stdout_kept(as_json), progress_bar(enabled=not as_json) as tell:
             oracle = open_target(target, width) if embeddings is None else open_token_target(target, embeddings)
-            journal = None if out is None else out / "journal.sqlite"
-            recovery = run(oracle, journal=journal, on_failure="return", on_progress=tell, **options)
+            try:
+                recovery = run(
+                    oracle if until is None else Timed(oracle, until),
+                    journal=journal,
+                    seed=settled_seed(seed, journal),
+                    on_failure="return",
+                    on_progress=tell,
+                    **options,
+                )
+            finally:
+                closed(oracle)
         recovery.facts["target"] = target
         _tell_fewer_heads(recovery, options["heads"])
     recovery.facts["command"] = command_line()
     if out is not None:
-        save_recovery(recovery, out)
+        save_recovery(recovery, out, public=public)
     if as_json:
         click.echo(recovery_json(recovery))
     else:
         print_recovery(recovery, out)
     return CODES[recovery.status]
+
+
+def closed(oracle: Any) -> None:
+    """Let go of the connections of a target that has some."""
+    close = getattr(oracle, "close", None)
+    if callable(close):
+        close()
+
+
+def _repaired(journal: Path | None) -> None:
+    """Repair a journal before the run, and say what that means."""
+    from unsoftmax.oracles.journal_repair import repair
+
+    if journal is None:
+        raise click.UsageError("--repair mends the journal of an earlier run: name its folder with --out.")
+    click.echo(repair(journal), err=True)
 
 
 def _tell_fewer_heads(recovery: Recovery, heads: int | None) -> None:
@@ -97,8 +147,8 @@ def make_folder(out: Path) -> None:
     """Create the output folder, or say why it cannot be used."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".unsoftmax-write-test"
-        probe.touch()
+        probe = out / f".unsoftmax-{secrets.token_hex(6)}"
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         probe.unlink()
     except OSError as error:
         raise click.UsageError(

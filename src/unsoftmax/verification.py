@@ -17,7 +17,7 @@ from unsoftmax.oracles.meter import Metered
 from unsoftmax.precision.first_look import first_look
 from unsoftmax.precision.formats import formats
 from unsoftmax.proof.compare import compared
-from unsoftmax.proof.fresh import COUNT, PER_LENGTH, Fresh, fresh_batches
+from unsoftmax.proof.fresh import PER_LENGTH, Fresh, fresh_batches
 from unsoftmax.proof.judge import checked, covered
 from unsoftmax.proof.length import longest_taken
 from unsoftmax.results import Floor
@@ -96,8 +96,7 @@ def verify(
     if look.outputs != (model.outputs or 1):
         raise ValueError(f"The target answers with {look.outputs} numbers, a model of these weights with {model.outputs or 1}.")
     longest = longest_taken(oracle, rng, max_norm=max_norm) if max_length is None else max_length
-    times = 1.0 if check is None else check / COUNT
-    batches = fresh_batches(model, rng, max_norm=max_norm, longest=longest, times=times)
+    batches = fresh_batches(model, rng, max_norm=max_norm, longest=longest, count=check)
     seen = compared(oracle, model, batches)
     answers, deviations = seen.answers, seen.answers - seen.predicted
     found = checked(seen, covered(seen, tolerance=SLACK["exact"] * DOUBLE, max_norm=max_norm))

@@ -10,10 +10,13 @@ from typing import Any
 import click
 
 from unsoftmax.cli.options import (
+    FamilyName,
     Grid,
     Positive,
+    check_option,
     fresh_seed_option,
     json_option,
+    length_option,
     max_time_option,
     norm_option,
     out_option,
@@ -31,17 +34,21 @@ from unsoftmax.results import Recovery
 @click.argument("target", default="demo")
 @out_option("weights, report and journal; resumes from it")
 @width_option
-@click.option(
-    "--family",
-    type=click.Choice(["auto", "attention", "transformer", "ffn", "attention-behind-network"]),
-    default="auto",
-    show_default=True,
-    help="What kind of model to look for.",
-)
+@click.option("--family", type=FamilyName(), default="auto", show_default=True, help="What kind of model to look for.")
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; found by itself if left out.")
 @click.option("--heads", type=click.IntRange(min=1), help="How many heads there are at most; found by itself if left out.")
 @click.option("--tolerance", type=Positive(), help="Every answer is within this of the truth; measured if left out.")
 @norm_option
+@length_option
+@check_option
+@click.option(
+    "--natural",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Tokens that the target meets in use (npy, shape (tokens, width)); the check draws from them.",
+)
+@click.option(
+    "--labels", is_flag=True, default=None, help="The target answers with one of two values; found by itself where it shows."
+)
 @click.option("--budget", type=click.IntRange(min=1), help="Ask no more sequences than this, the check included.")
 @click.option("--accuracy", type=Positive(), help="Wanted rms error of W where answers are noisy or rounded.")
 @click.option("--digits", type=click.IntRange(1, 15), help="The same as --accuracy 1e-DIGITS.")
@@ -61,6 +68,7 @@ def recover(
     width: int | None,
     embeddings: Path | None,
     answers: Path | None,
+    natural: Path | None,
     digits: int | None,
     seed: int | None,
     max_time: float | None,
@@ -78,6 +86,8 @@ def recover(
 
     if digits is not None and options["accuracy"] is None:
         options["accuracy"] = 10.0**-digits
+    if natural is not None:
+        options["natural"] = _tokens_in(natural)
     if out is not None:
         make_folder(out)
     if answers is not None:
@@ -154,3 +164,13 @@ def make_folder(out: Path) -> None:
         raise click.UsageError(
             f"The folder {out} cannot be written ({error.strerror or error}). Choose another with --out."
         ) from error
+
+
+def _tokens_in(path: Path) -> Any:
+    """The array of an npy file; nothing is ever unpickled."""
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise click.UsageError(f"{path} is no npy file of numbers ({error}). Save the tokens with numpy.save.") from error

@@ -301,7 +301,7 @@ class _Proof:
     def _fresh(self) -> list[Fresh]:
         """Fresh sequences, as many as the budget allows; nothing is announced unchecked."""
         desk, price = self.desk, 2 if self.family.network else 1
-        times = 1.0 if desk.wishes.check is None else desk.wishes.check / COUNT
+        count = desk.wishes.check if desk.wishes.check is not None or price == 1 else COUNT
         batches = fresh_batches(
             self.learned.model,
             desk.fresh,
@@ -310,7 +310,7 @@ class _Proof:
             vocabulary=desk.embeddings,
             natural=desk.wishes.natural,
             like=self.family.like(desk),
-            times=times / price,
+            count=None if count is None else count // price,
         )
         left = desk.left()
         if left is None:

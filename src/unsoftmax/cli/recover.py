@@ -97,7 +97,6 @@ def recover(
         recovery.facts["target"] = str(answers)
     else:
         from unsoftmax.driver import recover as run
-        from unsoftmax.oracles.journal_file import settled_seed
         from unsoftmax.oracles.timed import Timed, time_limit
 
         journal = None if out is None else out / "journal.sqlite"
@@ -109,7 +108,7 @@ def recover(
                 recovery = run(
                     oracle if until is None else Timed(oracle, until),
                     journal=journal,
-                    seed=settled_seed(seed, journal),
+                    seed=seed,
                     on_failure="return",
                     on_progress=tell,
                     **options,

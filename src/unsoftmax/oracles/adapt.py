@@ -27,7 +27,7 @@ def as_oracle(target: Any, width: int | None = None) -> Oracle:
     if is_model(target):
         if not target.can_answer:
             raise ValueError("The target holds W and c only (its values were not learned), so it answers nothing.")
-        return CallableOracle(target.respond, width=checked_width(target, width))
+        return CallableOracle(target if target.takes_sequences else target.respond, width=checked_width(target, width))
     if not callable(target):
         raise ValueError(
             f"The target, of type {type(target).__name__}, cannot be called. Give a function of arrays (batch, length, width), "

@@ -58,9 +58,10 @@ class Desk(Wrapper):
         on_progress: Progress | None = None,
         entropy: int | None = None,
     ) -> None:
-        guarded: Oracle = NormGuard(target, wishes.max_norm)
+        self.guarded = guarded = NormGuard(target, wishes.max_norm)
         source = secrets.randbits(256) if entropy is None else entropy
-        learning, checking = guarded, guarded
+        learning: Oracle = guarded
+        checking: Oracle = guarded
         self.journal: Journal | None = None
         if journal is not None:
             plan = {name: value for name, value in wishes.noted().items() if name not in ("budget", "check")}
@@ -136,6 +137,16 @@ class Desk(Wrapper):
             if self.calibration.summary:
                 self.notes.append(f"Answers: {self.calibration.summary}.")
         return self.calibration
+
+    def confirm_replayed(self) -> None:
+        """No verdict, good or bad, rests on old answers alone: some of those that a journal replayed are asked again.
+
+        Raises:
+            DriftingError: the target answers otherwise now.
+            TargetError: it does not answer.
+        """
+        if self.journal is not None:
+            self.journal.confirm_replayed(self.guarded, self.watched.floor)
 
     def record(self, fact: Fact) -> bool | None:
         """Keep a fact; returns whether it holds."""

@@ -81,9 +81,10 @@ def _heads(desk: Desk) -> Iterator[Family]:
         desk.clip = 0.9 * desk.calibration.clip_norm
     if wishes.tolerance is not None:
         desk.known(Floor(kind="noisy", relative=0.0, absolute=wishes.tolerance, given=True))
-        if desk.max_norm is not None:
+        if wishes.grid is None:
             yield VOUCHED_HEAD
-            return
+            if desk.max_norm is not None:
+                return
     if wishes.grid is not None:
         yield GRID_HEAD
         return

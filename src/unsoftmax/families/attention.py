@@ -163,15 +163,16 @@ class NoisyHead(AttentionFamily):
 
 
 class VouchedHead(AttentionFamily):
-    """One head whose answers are within a tolerance that the caller vouches for, tokens bounded: certified intervals."""
+    """One head whose answers are within a tolerance that the caller vouches for: certified intervals."""
 
     def learn(self, desk: Desk) -> Outcome:
         """A run that certifies; vector answers through their loudest output."""
-        from unsoftmax.learners.noisy import CertifiedHeadLearner, certify_vector
+        from unsoftmax.learners.noisy import CertifiedHeadLearner, certify_long, certify_vector
 
         assert desk.wishes.tolerance is not None
-        assert desk.max_norm is not None
-        learner = CertifiedHeadLearner(desk.wishes.tolerance, desk.max_norm)
+        if desk.max_norm is None:
+            return attempt(Through(certify_long, desk.wishes.tolerance), desk, desk)
+        learner = CertifiedHeadLearner(desk.wishes.tolerance, desk.max_norm, biases=True)
         if desk.first_look().outputs == 1:
             return attempt(learner, desk, desk)
         return attempt(Through(certify_vector, learner), desk, desk)

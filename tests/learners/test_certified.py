@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import seeds
 
+import unsoftmax as us
 from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.noisy import CertifiedHeadLearner
 from unsoftmax.learners.noisy.intervals import Interval, key_score

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -32,6 +32,7 @@ GENEROUS = 60  # queries per parameter that noisy answers are given of a large b
 ROUNDED = 64.0  # units of the floor, of answers themselves, that no model explains
 COARSELY = 2.0**11  # misfit of one right head on a few float32 answers, in units of the floor
 FITS = 1e-10  # the same for exact answers, of their size
+WIDEST_REHEARSED = 128  # beyond, error bars follow from the precision of the answers alone
 FOUR = 4  # tokens of the two sequences that tell one head from several that pass for one
 
 
@@ -82,15 +83,33 @@ class OneHead(AttentionFamily):
 
     def learn(self, desk: Desk) -> Outcome:
         """Learn, then see whether one head explains more than it was learned from."""
+        state = desk.rng.bit_generator.state
         outcome = super().learn(desk)
         if outcome.learned is not None and desk.precision.absolute:
             outcome = self._beyond_noise(desk, outcome.learned)
+        elif outcome.learned is not None:
+            outcome = Outcome(learned=self._with_bars(desk, outcome.learned, state))
         if outcome.learned is None or desk.wishes.heads == 1 or self._explains(desk, outcome.learned):
             return outcome
         words = "One head explains the questions that it was learned from, but not two fresh sequences of four tokens."
         return Outcome(
             learned=outcome.learned, refusal=NotInFamilyError(words, model=outcome.learned.model, signs=(Sign.ONE_HEAD,))
         )
+
+    def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
+        """The same with error bars from rehearsals, which ask nothing of the target."""
+        if desk.width > WIDEST_REHEARSED:
+            return learned
+        from unsoftmax.learners.rehearsal import rehearsed
+
+        learner = cast(OneHeadLearner, self.learner(desk))
+
+        def run(oracle: Oracle, rng: np.random.Generator) -> Learned:
+            return replace(learner, zero_answer=oracle(np.zeros((1, 1, desk.width)))).run(oracle, rng=rng)
+
+        ndim = desk.first_look().zero_answer.ndim
+        bounds = rehearsed(learned, run, ndim=ndim, relative=desk.precision.relative, state=state)
+        return learned if bounds is None else replace(learned, bounds=bounds)
 
     def _beyond_noise(self, desk: Desk, learned: Learned) -> Outcome:
         """One head that long tokens gave exactly in spite of noise or rounding: all but its constant, and all but a query bias."""

@@ -15,6 +15,7 @@ from unsoftmax.cli.options import json_option, out_option, seed_option
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.errors import FileFormatError
+from unsoftmax.memory import check_archive
 
 
 @click.command()
@@ -84,6 +85,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise FileFormatError(f"There is no file {path}. Give a .npz file with the arrays X and Y (numpy.savez(path, X=X, Y=Y)).")
+    check_archive(path)
     try:
         with path.open("rb") as handle:  # our own handle: numpy leaves its own open when an archive is damaged
             if handle.read(2) not in (b"PK", b"\x93N"):  # zip and npy; numpy takes all else for a pickle and says so

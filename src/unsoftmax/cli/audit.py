@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unsoftmax.cli.options import Positive, json_option, out_option, seed_option, width_option
+from unsoftmax.cli.options import Positive, json_option, out_option, permission_option, seed_option, width_option
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 )
 @click.option("--rate", type=Positive(), help="Queries a second that an attacker may ask, for times.")
 @click.option("--price", type=Positive(zero=True), help="Price of 1000 queries, for bills.")
+@click.option("--currency", metavar="NAME", help="Currency of --price, such as EUR.")
 @click.option("--max-norm", type=Positive(), help="The target takes no longer tokens; send none.")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler; it must share --out.")
 @width_option
 @seed_option("Same seed, same questions")
+@permission_option
 def audit(
     target: str,
     condition: str | None,
@@ -42,10 +44,12 @@ def audit(
     budget: int,
     rate: float | None,
     price: float | None,
+    currency: str | None,
     max_norm: float | None,
     scheduler: str | None,
     width: int | None,
     seed: int,
+    authorised_by: str | None,
 ) -> int:
     """Try extraction of TARGET against a table of defences; report what would stop it and what that costs honest users.
 
@@ -78,7 +82,9 @@ def audit(
             on_cell=tell,
         )
     remote = target.startswith(("http://", "https://", "grpc://", "grpcs://"))
-    record = audit_record(result, target=target, command=command_line(), remote=remote)
+    record = audit_record(
+        result, target=target, command=command_line(), remote=remote, authorised_by=authorised_by, currency=currency
+    )
     if out is not None:
         found = result.cells[0].recovery
         save(out, "audit.json", record, audit_report(record, None if found is None else found.model))

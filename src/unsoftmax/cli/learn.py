@@ -11,7 +11,7 @@ from typing import Any, Literal
 import click
 import numpy as np
 
-from unsoftmax.cli.options import json_option, out_option, seed_option
+from unsoftmax.cli.options import json_option, out_option, permission_option, seed_option
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.errors import FileFormatError
@@ -30,9 +30,17 @@ from unsoftmax.errors import FileFormatError
 )
 @out_option("weights and report")
 @seed_option("Same seed, same result")
+@permission_option
 @json_option
 def learn(
-    examples: Path, heads: int | None, causal: bool, method: Literal["fit", "sculpt"], out: Path | None, seed: int, as_json: bool
+    examples: Path,
+    heads: int | None,
+    causal: bool,
+    method: Literal["fit", "sculpt"],
+    out: Path | None,
+    seed: int,
+    authorised_by: str | None,
+    as_json: bool,
 ) -> int:
     """Learn an attention layer from recorded examples; nothing is asked.
 
@@ -64,6 +72,7 @@ def learn(
         raise click.UsageError(f"{examples}: {error}") from error
     recovery.facts["target"] = str(examples)
     recovery.facts["command"] = command_line()
+    recovery.facts["authorised_by"] = authorised_by
     if out is not None:
         save_recovery(recovery, out)
     if as_json:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from unsoftmax.cli.options import Grid, Positive, json_option, norm_option, out_option, seed_option, width_option
+from unsoftmax.cli.options import Grid, Positive, json_option, norm_option, out_option, permission_option, seed_option, width_option
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.targets import HELP, open_target, open_token_target
@@ -38,6 +38,7 @@ from unsoftmax.results import Recovery
 )
 @click.option("--answers", type=click.Path(path_type=Path), help="Answers to exported probes (npz); no live target is asked.")
 @seed_option("Same seed, same questions, same result")
+@permission_option
 @json_option
 def recover(
     target: str,
@@ -46,6 +47,7 @@ def recover(
     embeddings: Path | None,
     answers: Path | None,
     digits: int | None,
+    authorised_by: str | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -68,13 +70,19 @@ def recover(
     else:
         from unsoftmax.driver import recover as run
 
+        journal = None if out is None else out / "journal.sqlite"
+        kept = 0 if journal is None else answered_before(journal)
+        if kept and not as_json:
+            click.echo(f"Going on from {journal}: {kept:,} sequences are answered there and are not asked again.", err=True)
         with stdout_kept(as_json), progress_bar(enabled=not as_json) as tell:
             oracle = open_target(target, width) if embeddings is None else open_token_target(target, embeddings)
-            journal = None if out is None else out / "journal.sqlite"
             recovery = run(oracle, journal=journal, on_failure="return", on_progress=tell, **options)
         recovery.facts["target"] = target
+        if "journal" in recovery.facts:
+            recovery.facts["journal"]["resumed"] = kept
         _tell_fewer_heads(recovery, options["heads"])
     recovery.facts["command"] = command_line()
+    recovery.facts["authorised_by"] = authorised_by
     if out is not None:
         save_recovery(recovery, out)
     if as_json:
@@ -91,6 +99,21 @@ def _tell_fewer_heads(recovery: Recovery, heads: int | None) -> None:
         recovery.facts["notes"].append(
             f"--heads {heads} is the most: {found} explain{'s' * (found == 1)} every answer, so that no more are there."
         )
+
+
+def answered_before(journal: Path) -> int:
+    """How many sequences a journal of an earlier run holds answers to; 0 where there is none that can be read."""
+    import sqlite3
+    from contextlib import closing
+
+    if not journal.is_file() or journal.stat().st_size == 0:
+        return 0
+    try:
+        with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)) as file:
+            total = file.execute("SELECT COALESCE(SUM(sequences), 0) FROM calls WHERE answers IS NOT NULL").fetchone()[0]
+    except sqlite3.Error:  # the run itself will say what is wrong with it
+        return 0
+    return int(total)
 
 
 def make_folder(out: Path) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 from unsoftmax.audit import Audit, outcome
 from unsoftmax.audit.sweep import bill, duration
-from unsoftmax.report.common import plain, shared
+from unsoftmax.report.audit_advice import advice
+from unsoftmax.report.common import CATALOGUES, plain, shared
+from unsoftmax.report.provenance import now
 from unsoftmax.report.record import recovery_record
 
 APPLIED_HERE = (
@@ -17,7 +19,9 @@ MEASURED = "The target is local: every row was measured by running the extractio
 UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
-def audit_record(audit: Audit, *, target: str, command: str, remote: bool) -> dict[str, Any]:
+def audit_record(
+    audit: Audit, *, target: str, command: str, remote: bool, authorised_by: str | None = None, currency: str | None = None
+) -> dict[str, Any]:
     """Everything about an audit, ready for JSON."""
     conclusion = audit.conclusion
     cells = []
@@ -51,11 +55,15 @@ def audit_record(audit: Audit, *, target: str, command: str, remote: bool) -> di
         "spread": audit.spread,
         "rate": audit.rate,
         "price_per_1000": audit.price,
+        "currency": currency,
         **audit.facts,
         "present": None if recovery is None else recovery_record(recovery),
-        **shared(APPLIED_HERE if remote else MEASURED),
+        **shared(
+            "audit", APPLIED_HERE if remote else MEASURED, authorised_by=authorised_by, date=audit.facts.setdefault("date", now())
+        ),
         "command": command,
     }
+    record |= {"advice": advice(record), "catalogues": CATALOGUES}
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
 
 

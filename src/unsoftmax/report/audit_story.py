@@ -113,7 +113,7 @@ def table(tell: Teller) -> Table:
 def notes(record: dict[str, Any]) -> str:
     """What the columns mean."""
     unnamed = record["price_per_1000"] is not None and not record.get("currency")
-    return NOTES + (" Price: in the unit in which that of 1,000 queries was given; no currency was named." if unnamed else "")
+    return NOTES + (" Price: in the unit of --price; no currency was named." if unnamed else "")
 
 
 def stopped(record: dict[str, Any]) -> list[str]:

@@ -29,6 +29,7 @@ def serve(
     port: int = 8080,
     grpc_port: int = 8081,
     rate: float | None = None,
+    quota: int | None = None,
     announce: Callable[[], None] | None = None,
 ) -> None:
     """Host ``oracle`` until the process is told to stop (Ctrl-C or SIGTERM); defences are wrappers around the oracle.
@@ -39,20 +40,22 @@ def serve(
         host: address to listen on.
         port: HTTP port.
         grpc_port: gRPC port.
-        rate: requests per second that are let through; the others get 429 with the time to wait.
+        rate: sequences a second that are let through; requests beyond get 429 with the time to wait.
+        quota: sequences that are answered in all; requests beyond get 403.
         announce: called once the server is about to listen.
     """
     try:
         import mlserver
     except ImportError as error:
         raise MissingExtraError("mlserver", "serve") from error
-    from unsoftmax.serving.runtime import HOSTED, HostedTarget, Limiter
+    from unsoftmax.serving.limits import Limiter, Quota
+    from unsoftmax.serving.runtime import HOSTED, HostedTarget
 
     if port == grpc_port:
         raise ValueError(f"HTTP and gRPC need a port each; both are told to listen on {port}.")
     for wanted in (port, grpc_port):
         _check_port(host, wanted)
-    HOSTED[name] = (oracle, None if rate is None else Limiter(rate))
+    HOSTED[name] = (oracle, None if rate is None else Limiter(rate), None if quota is None else Quota(quota))
     with tempfile.TemporaryDirectory() as empty:
         settings = mlserver.Settings(
             debug=False,

@@ -130,9 +130,10 @@ class _Run:
         self.options = options
         self.started = time.perf_counter()
         self.journal: Journal | None = None
-        guarded: Oracle = NormGuard(oracle, options.max_norm)
+        self.guarded = guarded = NormGuard(oracle, options.max_norm)
         source = secrets.randbits(256) if entropy is None else entropy
-        learning, checking = guarded, guarded
+        learning: Oracle = guarded
+        checking: Oracle = guarded
         if journal is not None:
             plan = {k: _noted(v) for k in Options.__slots__ if (v := getattr(options, k)) is not None and k != "budget"}
             self.journal = Journal(journal, {"target": identity_of(oracle), "width": oracle.width, "version": __version__, **plan})
@@ -165,6 +166,11 @@ class _Run:
         except Exception as error:  # contradictory answers may also end in an error of the arithmetic
             self.refusal = self._look_back(error)
             status, message = Status[self.refusal.status_name], str(self.refusal)
+        if self.journal is not None and status not in (Status.DRIFTING, Status.TARGET_FAILED):
+            try:  # no verdict, good or bad, rests on old answers alone
+                self.journal.confirm_replayed(self.guarded, self.oracle.floor)
+            except (DriftingError, TargetError) as reason:
+                self.refusal, status, message = reason, Status[reason.status_name], str(reason)
         return self._pack(status, message)
 
     def _look_back(self, error: Exception) -> RefusalError:
@@ -217,7 +223,9 @@ class _Run:
             "options": {k: _noted(v) for k in Options.__slots__ if (v := getattr(self.options, k)) is not None},
         }
         if self.journal is not None:
-            facts["journal"] = {"sha256": self.journal.digest, "possibly_asked_twice": self.journal.repeated}
+            facts["journal"] = self.journal.describe()
+            facts["queries"] |= {"confirm": self.journal.confirmed} if self.journal.confirmed else {}
+            facts["queries"]["total"] += self.journal.confirmed
         if model is not None:
             facts |= model_sizes(model, evidence)
         return Recovery(

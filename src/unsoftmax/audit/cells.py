@@ -62,6 +62,9 @@ class Cell:
         seconds: time the extraction took here.
         measured: False where the row is arithmetic on another one.
         journal: SHA-256 over the answers, where a journal was kept.
+        replayed: sequences whose answers came from that journal.
+        confirmed: sequences asked again to confirm those; no part of the price of the extraction.
+        answers_from: when the oldest of those was answered.
         recovery: the whole recovery, for the target as it stands alone.
     """
 
@@ -78,6 +81,9 @@ class Cell:
     seconds: float = 0.0
     measured: bool = True
     journal: str | None = None
+    replayed: int = 0
+    confirmed: int = 0
+    answers_from: str | None = None
     recovery: Recovery | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +111,9 @@ def _told(oracle: Oracle, questions: list[Floats], seed: int, folder: Path | Non
     journal = Journal(folder / f"{name}.sqlite", identity)
     try:
         kept = Journaled(oracle, journal, "honest")
-        return [_flat(kept(batch)) for batch in questions]
+        told = [_flat(kept(batch)) for batch in questions]
+        journal.confirm_replayed(oracle, None)
+        return told
     finally:
         journal.close()
 
@@ -129,6 +137,7 @@ def run_cell(
     """
     started = time.perf_counter()
     cost = 0.0
+    oracle: Oracle | None = None
     try:
         # a norm limit over the length of a zero token; and the last bits must not depend on where a row is computed
         with np.errstate(over="ignore"), one_thread():
@@ -153,6 +162,10 @@ def run_cell(
             honest_cost=cost,
             seconds=time.perf_counter() - started,
         )
+    finally:
+        close = getattr(oracle, "close", None)
+        if callable(close):
+            close()
     seen = model_error(found.model, sample)
     hidden = found.status.success and seen is not None and 0 < seen * sample.spread <= HIDDEN * sample.noise
     expected = expected_error(found, sample) if hidden else None
@@ -161,7 +174,7 @@ def run_cell(
         status=found.status.name,
         message=found.message,
         queries=found.queries,
-        total_queries=found.facts["queries"]["total"],
+        total_queries=found.facts["queries"]["learn"] + found.facts["queries"]["check"],
         error=seen if expected is None else expected,
         estimated=expected is not None,
         check_error=None if found.check is None else found.check.relative_error,
@@ -169,6 +182,9 @@ def run_cell(
         honest_cost=cost,
         seconds=time.perf_counter() - started,
         journal=found.facts.get("journal", {}).get("sha256"),
+        replayed=found.facts.get("journal", {}).get("replayed", 0),
+        confirmed=found.facts.get("journal", {}).get("confirmed", 0),
+        answers_from=found.facts.get("journal", {}).get("answers_from"),
         recovery=found if defence.base else None,
     )
 
@@ -180,6 +196,9 @@ def rate_limited(present: Cell, defence: Defence) -> Cell:
         defence=defence,
         measured=False,
         journal=None,
+        replayed=0,
+        confirmed=0,
+        answers_from=None,
         recovery=None,
         message=f"Not run: {present.total_queries} queries as without a defence, at {defence.rate:g} a second.",
     )

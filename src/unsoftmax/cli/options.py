@@ -73,3 +73,21 @@ def out_option(content: str) -> Callable[[Command], Command]:
 def seed_option(meaning: str) -> Callable[[Command], Command]:
     """A seed; ``meaning`` says what it decides."""
     return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help=f"{meaning}.")
+
+
+def fresh_seed_option(meaning: str) -> Callable[[Command], Command]:
+    """A seed that the operating system draws, so that no target can foresee it; ``meaning`` says what it decides."""
+    return click.option(
+        "--seed", type=click.IntRange(min=0), help=f"{meaning}. Drawn by the operating system and recorded, if left out."
+    )
+
+
+public_option = click.option("--public", is_flag=True, help="Files that other users may read (mode 0644 in place of 0600).")
+repair_option = click.option(
+    "--repair",
+    is_flag=True,
+    help="Ask the damaged answers of the journal in --out again; all of them, where none is damaged.",
+)
+max_time_option = click.option(
+    "--max-time", type=Positive(), help="End after this many seconds; what was answered stays in the journal."
+)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from pathlib import Path
 from typing import Any
 
 import click
 
-from unsoftmax.cli.options import Grid, Positive, json_option, norm_option, out_option, permission_option, seed_option, width_option
+from unsoftmax.cli.options import (
+    Grid,
+    Positive,
+    fresh_seed_option,
+    json_option,
+    max_time_option,
+    norm_option,
+    out_option,
+    permission_option,
+    public_option,
+    repair_option,
+    width_option,
+)
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.targets import HELP, open_target, open_token_target
@@ -37,8 +51,11 @@ from unsoftmax.results import Recovery
     "--embeddings", type=click.Path(path_type=Path), help="Embedding table (safetensors, npy); the target takes token ids."
 )
 @click.option("--answers", type=click.Path(path_type=Path), help="Answers to exported probes (npz); no live target is asked.")
-@seed_option("Same seed, same questions, same result")
+@fresh_seed_option("Same seed, same questions, same result")
+@max_time_option
+@repair_option
 @permission_option
+@public_option
 @json_option
 def recover(
     target: str,
@@ -47,7 +64,11 @@ def recover(
     embeddings: Path | None,
     answers: Path | None,
     digits: int | None,
+    seed: int | None,
+    max_time: float | None,
+    repair: bool,
     authorised_by: str | None,
+    public: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -65,31 +86,56 @@ def recover(
     if answers is not None:
         from unsoftmax.recorded import recover_recorded
 
-        recovery = recover_recorded(answers, seed=options["seed"])
+        recovery = recover_recorded(answers, seed=seed or 0)
         recovery.facts["target"] = str(answers)
     else:
         from unsoftmax.driver import recover as run
+        from unsoftmax.oracles.journal_file import settled_seed
+        from unsoftmax.oracles.timed import Timed, time_limit
 
         journal = None if out is None else out / "journal.sqlite"
-        kept = 0 if journal is None else answered_before(journal)
-        if kept and not as_json:
-            click.echo(f"Going on from {journal}: {kept:,} sequences are answered there and are not asked again.", err=True)
-        with stdout_kept(as_json), progress_bar(enabled=not as_json) as tell:
+        if repair:
+            _repaired(journal)
+        with time_limit(max_time) as until, stdout_kept(as_json), progress_bar(enabled=not as_json) as tell:
             oracle = open_target(target, width) if embeddings is None else open_token_target(target, embeddings)
-            recovery = run(oracle, journal=journal, on_failure="return", on_progress=tell, **options)
+            try:
+                recovery = run(
+                    oracle if until is None else Timed(oracle, until),
+                    journal=journal,
+                    seed=settled_seed(seed, journal),
+                    on_failure="return",
+                    on_progress=tell,
+                    **options,
+                )
+            finally:
+                closed(oracle)
         recovery.facts["target"] = target
-        if "journal" in recovery.facts:
-            recovery.facts["journal"]["resumed"] = kept
         _tell_fewer_heads(recovery, options["heads"])
     recovery.facts["command"] = command_line()
     recovery.facts["authorised_by"] = authorised_by
     if out is not None:
-        save_recovery(recovery, out)
+        save_recovery(recovery, out, public=public)
     if as_json:
         click.echo(recovery_json(recovery))
     else:
         print_recovery(recovery, out)
     return CODES[recovery.status]
+
+
+def closed(oracle: Any) -> None:
+    """Let go of the connections of a target that has some."""
+    close = getattr(oracle, "close", None)
+    if callable(close):
+        close()
+
+
+def _repaired(journal: Path | None) -> None:
+    """Repair a journal before the run, and say what that means."""
+    from unsoftmax.oracles.journal_repair import repair
+
+    if journal is None:
+        raise click.UsageError("--repair mends the journal of an earlier run: name its folder with --out.")
+    click.echo(repair(journal), err=True)
 
 
 def _tell_fewer_heads(recovery: Recovery, heads: int | None) -> None:
@@ -101,27 +147,12 @@ def _tell_fewer_heads(recovery: Recovery, heads: int | None) -> None:
         )
 
 
-def answered_before(journal: Path) -> int:
-    """How many sequences a journal of an earlier run holds answers to; 0 where there is none that can be read."""
-    import sqlite3
-    from contextlib import closing
-
-    if not journal.is_file() or journal.stat().st_size == 0:
-        return 0
-    try:
-        with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)) as file:
-            total = file.execute("SELECT COALESCE(SUM(sequences), 0) FROM calls WHERE answers IS NOT NULL").fetchone()[0]
-    except sqlite3.Error:  # the run itself will say what is wrong with it
-        return 0
-    return int(total)
-
-
 def make_folder(out: Path) -> None:
     """Create the output folder, or say why it cannot be used."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".unsoftmax-write-test"
-        probe.touch()
+        probe = out / f".unsoftmax-{secrets.token_hex(6)}"
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         probe.unlink()
     except OSError as error:
         raise click.UsageError(

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from unsoftmax.report.audit_record import spell
-from unsoftmax.report.audit_story import mood, notes, stopped, table
+from unsoftmax.report.audit_story import mood, notes, replayed, stopped, table
 from unsoftmax.report.screen import indented
 from unsoftmax.report.told import Teller
 
@@ -31,7 +31,7 @@ def print_audit(record: dict[str, Any], folder: Path | None = None, console: Con
         console.print(f"  {escape(line)}", soft_wrap=True)  # on a narrow terminal a line runs on; no number is cut
     console.print()
     indented(console, notes(record) + "\n")
-    for sentence in (*stopped(record), record["advice"][0][1]):
+    for sentence in (*replayed(record), *stopped(record), record["advice"][0][1]):
         indented(console, escape(sentence))
     console.print()
     console.print(

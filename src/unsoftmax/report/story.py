@@ -160,11 +160,6 @@ def _queries(tell: Teller) -> list[tuple[str, Text]]:
     """What was asked, against what no exact scheme can go below."""
     record = tell.record
     facts: list[tuple[str, Text]] = [("queries to learn", tell("{/queries/learn:,}"))]
-    resumed = (record.get("journal") or {}).get("resumed")
-    if resumed:
-        facts.append(
-            ("of these from the journal", tell("{/journal/resumed:,} were answered in an earlier run, the check's included"))
-        )
     if record["theory"] is not None:
         facts.append(("free parameters", tell("{/theory/parameters:,}")))
         facts.append(("numbers in the answers", tell("{/theory/numbers:,}; no exact scheme needs fewer than the parameters")))
@@ -172,4 +167,9 @@ def _queries(tell: Teller) -> list[tuple[str, Text]]:
             ("counting bound", tell("at least {/theory/queries:,} such queries; {/theory/ratio:.3f} times that were asked"))
         )
     facts.append(("queries to check", tell("{/queries/check:,}")))
+    if (record.get("journal") or {}).get("replayed"):
+        journal = record["journal"]
+        dates = " to ".join(dict.fromkeys((journal["answers_from"], journal["answers_to"])))
+        facts.append(("from the journal", tell(f"{{/journal/replayed:,}} answers of {dates}")))
+        facts.append(("asked now", tell("{/journal/asked_now:,}, of which {/journal/confirmed:,} to confirm replayed answers")))
     return facts

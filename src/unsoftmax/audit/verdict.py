@@ -13,8 +13,8 @@ CLOSE = 1e-2  # an error within this share of the answers' spread: a copy that u
 ROUGH = 0.5  # up to here a model explains most of the answers
 FAR = 100.0  # times the error of a copy's own check: honest questions are no harder than that
 CONTRADICTION = (
-    "The extraction's own check agrees, and yet its copy misses honest answers by {:.2g} of their spread: the target answers the two "
-    "kinds of questions differently, so that neither tells what it is."
+    "The extraction's own check agrees, and yet its copy misses honest answers by {:.2g} of their spread: the target answers the "
+    "two kinds of questions differently, so that neither tells what it is."
 )
 CODES = {"TARGET_FAILED": 3, "DRIFTING": 5}  # inconclusive for the target's own fault, as every command reports it
 
@@ -50,8 +50,8 @@ class Conclusion:
 def contradicts(cell: Cell) -> bool:
     """Whether a success misses the honest answers by far more than its own check: the target tells questions apart.
 
-    An exact copy is within ``CLOSE`` of every honest answer, under any defence. Of the target as it stands the same holds for a copy
-    within tolerance, up to what its own check showed.
+    An exact copy is within ``CLOSE`` of every honest answer, under any defence. Of the target as it stands the same holds for a
+    copy within tolerance, up to what its own check showed.
     """
     if cell.error is None or not cell.values_known:
         return False

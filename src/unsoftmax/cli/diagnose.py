@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unsoftmax.cli.exporting import export, export_options
 from unsoftmax.cli.options import json_option, norm_option, out_option, permission_option, seed_option, width_option
 from unsoftmax.cli.outcome import DRIFTING, NOT_RECOVERED, SUCCESS
 from unsoftmax.cli.progress import stdout_kept
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @seed_option("Seed of the random probes")
 @out_option("diagnosis.json and the report")
 @permission_option
+@export_options(gate=True)
 @json_option
 def diagnose(
     target: str,
@@ -32,6 +34,10 @@ def diagnose(
     seed: int,
     out: Path | None,
     authorised_by: str | None,
+    csv: Path | None,
+    markdown: Path | None,
+    junit: Path | None,
+    sarif: Path | None,
     as_json: bool,
 ) -> int:
     """Tell which family TARGET belongs to, with the evidence; at most 200 + 4 width queries.
@@ -53,6 +59,7 @@ def diagnose(
     )
     if out is not None:
         save(out, "diagnosis.json", record, diagnosis_report(record))
+    export(record, {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
     if as_json:
         click.echo(to_json(record))
     else:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 import numpy as np
 
+from unsoftmax.cli.exporting import export, export_options
 from unsoftmax.cli.options import json_option, out_option, permission_option, seed_option
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.recover import make_folder
@@ -31,6 +32,7 @@ from unsoftmax.errors import FileFormatError
 @out_option("weights and report")
 @seed_option("Same seed, same result")
 @permission_option
+@export_options(gate=False)
 @json_option
 def learn(
     examples: Path,
@@ -40,6 +42,8 @@ def learn(
     out: Path | None,
     seed: int,
     authorised_by: str | None,
+    csv: Path | None,
+    markdown: Path | None,
     as_json: bool,
 ) -> int:
     """Learn an attention layer from recorded examples; nothing is asked.
@@ -49,7 +53,7 @@ def learn(
     where a token is real. A part of the answers is held out beforehand and decides at the end.
     """
     from unsoftmax.learners.from_examples import learn_from_examples
-    from unsoftmax.report import print_recovery, recovery_json, save_recovery
+    from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
 
     arrays = read_arrays(examples)
@@ -75,6 +79,7 @@ def learn(
     recovery.facts["authorised_by"] = authorised_by
     if out is not None:
         save_recovery(recovery, out)
+    export(recovery_record(recovery), {"csv": csv, "markdown": markdown})
     if as_json:
         click.echo(recovery_json(recovery))
         return CODES[recovery.status]

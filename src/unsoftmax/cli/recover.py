@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from unsoftmax.cli.exporting import export, export_options
 from unsoftmax.cli.options import (
     Grid,
     Positive,
@@ -55,6 +56,7 @@ from unsoftmax.results import Recovery
 @max_time_option
 @repair_option
 @permission_option
+@export_options(gate=True)
 @public_option
 @json_option
 def recover(
@@ -68,6 +70,10 @@ def recover(
     max_time: float | None,
     repair: bool,
     authorised_by: str | None,
+    csv: Path | None,
+    markdown: Path | None,
+    junit: Path | None,
+    sarif: Path | None,
     public: bool,
     as_json: bool,
     **options: Any,
@@ -76,7 +82,7 @@ def recover(
 
     With --out the run keeps a journal: the same command goes on where it stopped, and asks nothing twice.
     """
-    from unsoftmax.report import print_recovery, recovery_json, save_recovery
+    from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
 
     if digits is not None and options["accuracy"] is None:
@@ -115,6 +121,7 @@ def recover(
     recovery.facts["authorised_by"] = authorised_by
     if out is not None:
         save_recovery(recovery, out, public=public)
+    export(recovery_record(recovery), {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
     if as_json:
         click.echo(recovery_json(recovery))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +80,7 @@ class GrpcOracle(Planned):
         self._reply_cap = reply_cap
         self._plan: Plan | None = None
         self._layout = Layout()
+        self._met = False  # whether the server ever replied
         self._channel: Any = None
         self.requests = 0
         self.repeated = 0
@@ -188,16 +190,20 @@ class GrpcOracle(Planned):
         def noticed(error: TransientError) -> None:
             self.repeated += questions * error.lost
 
+        attempts, started = 0, time.monotonic()
         try:
-            for attempt in self._patience.tries(noticed):
+            for attempt in self._patience.tries(noticed, met=self._met):
                 with attempt:
+                    attempts += 1
                     current, under_way = under_way or self._begin(method, request, reply), None
                     try:
-                        return current.result()
+                        result = current.result()
+                        self._met = True
+                        return result
                     except self._grpc.RpcError as error:
                         raise self._failure(error) from error
         except TransientError as error:
-            raise TargetError(self._patience.given_up(error)) from error
+            raise TargetError(self._patience.given_up(error, attempts, time.monotonic() - started, met=self._met)) from error
         raise AssertionError("the attempts end by an answer or an error")
 
     def _failure(self, error: Any) -> TargetError:
@@ -205,7 +211,9 @@ class GrpcOracle(Planned):
         detail = plain(error.details() or "", 200)
         told = f"The server at {self.address.host} answered {code} ({self._token.redact(detail) if self._token else detail})."
         if code in PASSING or code in DOUBTFUL:
-            return TransientError(told, lost=code != "RESOURCE_EXHAUSTED", doubtful=code in DOUBTFUL)
+            return TransientError(
+                told, lost=code != "RESOURCE_EXHAUSTED", doubtful=code in DOUBTFUL, unreached=code == "UNAVAILABLE"
+            )
         return TargetError(f"{told} Check the address, and that the model takes sequences of this shape.")
 
     def _begin(self, method: str, request: Any, reply: str) -> Any:

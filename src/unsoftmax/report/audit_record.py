@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from unsoftmax.audit import Audit, outcome
@@ -63,8 +65,23 @@ def audit_record(
         ),
         "command": command,
     }
+    record["curves"] = [asdict(curve) for curve in audit.curves]
     record |= {"advice": advice(record), "catalogues": CATALOGUES}
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
+
+
+def save_audit(audit: Audit, folder: str | Path, *, target: str | None = None) -> None:
+    """Write ``audit.json`` and ``report.html`` of an audit that was run from Python."""
+    from unsoftmax.report.audit_story import audit_report
+    from unsoftmax.report.files import save
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {key: audit.facts.get(key) for key in ("authorised_by", "currency")}
+    name = target or audit.facts.get("target") or "a Python callable"
+    record = audit_record(audit, target=name, command="", remote=bool(audit.facts.get("remote")), **known)
+    found = audit.cells[0].recovery
+    save(folder, "audit.json", record, audit_report(record, None if found is None else found.model))
 
 
 def spell(seconds: float) -> str:

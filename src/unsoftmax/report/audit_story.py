@@ -11,6 +11,7 @@ from unsoftmax.report import figures
 from unsoftmax.report.audit_advice import ending
 from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
 from unsoftmax.report.common import closing
+from unsoftmax.report.curve_figure import curve_figure
 from unsoftmax.report.story import NEXT, SUCCESS, subject
 from unsoftmax.report.story import chapters as recovery_chapters
 from unsoftmax.report.told import Teller
@@ -37,6 +38,7 @@ def audit_report(record: dict[str, Any], model: Model | None = None) -> Report:
         chapters=[
             _defences(tell),
             Chapter("What the owner can do", facts=[(name, text) for name, text in record["advice"]]),
+            *_curves(tell),
             _endings(tell),
             *_present(tell, model),
             _target(tell),
@@ -161,6 +163,40 @@ def _defences(tell: Teller) -> Chapter:
         table=Table(numbered.headings, rows, words=2, note=notes(tell.record), marks=numbered.marks),
         figures=[[choice, spent]],
     )
+
+
+def _curves(tell: Teller) -> list[Chapter]:
+    """Error against queries, where it was measured."""
+    curves = tell.record.get("curves") or []
+    if not curves:
+        return []
+    numbers = {cell["name"]: str(i + 1) for i, cell in enumerate(tell.record["cells"])}
+    rows: list[list[Text]] = [
+        [
+            curve["name"],
+            *(
+                tell(f"{{/curves/{i}/points/{k}/error:.1e}} from {{/curves/{i}/points/{k}/queries:,}}")
+                for k in range(len(curve["points"]))
+            ),
+        ]
+        for i, curve in enumerate(curves)
+    ]
+    drawn = curve_figure(
+        [(numbers.get(curve["name"], "?"), curve["points"]) for curve in curves],
+        "Error of the copy against queries asked, a line for each defence; the table below holds the numbers.",
+        CLOSE,
+    )
+    headings = ["Defence", *(f"budget {point['budget']:,}" for point in curves[0]["points"])]
+    caption = (
+        "Error of the copy against queries, both logarithmic; numbers are rows of the table of defences, bands reach from the best "
+    )
+    return [
+        Chapter(
+            "Error against queries",
+            figures=[[Figure(caption + "to the worst of several seeds.", drawn)]],
+            table=Table(headings, rows, note="Error of the copy (median over the seeds) and the queries that it took; –: no copy."),
+        )
+    ]
 
 
 def _endings(tell: Teller) -> Chapter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib import resources
 
 from jinja2 import Environment, PackageLoader, Template
 from markupsafe import Markup, escape
@@ -16,6 +17,12 @@ CODE = re.compile("`([^`<>]*)`")  # within one piece of escaped text: never acro
 def page(report: Report) -> str:
     """The report as HTML; text is escaped, drawings escape their own."""
     return _template().render(report=report)
+
+
+def stylesheet() -> str:
+    """The style of the pages, for drawings that stand alone."""
+    text = resources.files("unsoftmax.report").joinpath("templates/page.html.j2").read_text(encoding="utf-8")
+    return text.partition("<style>")[2].partition("</style>")[0]
 
 
 @cache

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unsoftmax.audit import Audit, Cell, Defence
+    from unsoftmax.audits import Audit, Cell, Defence
     from unsoftmax.oracles.base import Oracle
 
 SERVERS = ("http://", "https://", "grpc://", "grpcs://", "vllm+", "sglang+", "rest+")
@@ -62,7 +62,7 @@ def audit(
     >>> found.conclusion.verdict.words, found.conclusion.stopped_by
     ('EXTRACTABLE', ('quota 5',))
     """
-    from unsoftmax.audit import Defence, parse_gate, read_defence, run_audit
+    from unsoftmax.audits import Defence, parse_gate, read_defence, run_audit
 
     if workers > 1 and not isinstance(target, str):
         raise ValueError("Several workers each open the target anew: name it as for us.open, or leave `workers` at 1.")

@@ -177,7 +177,7 @@ def test_one_colour_means_one_number_in_every_head():
 
 @pytest.mark.parametrize(("price", "said"), [(["--currency", "EUR"], "Price, EUR"), ([], "no currency was named")])
 def test_a_price_has_its_currency(price, said, capsys, monkeypatch):
-    from unsoftmax.audit import Defence, sweep
+    from unsoftmax.audits import Defence, sweep
 
     monkeypatch.setattr(sweep, "standard_defences", lambda width, spread: (Defence(name="none"), Defence(name="q", quota=4)))
     monkeypatch.setattr(sweep.os, "cpu_count", lambda: 1)

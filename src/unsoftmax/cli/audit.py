@@ -27,7 +27,7 @@ from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
 
 if TYPE_CHECKING:
-    from unsoftmax.audit import AuditFile, Cell
+    from unsoftmax.audits import AuditFile, Cell
     from unsoftmax.oracles.base import Oracle
 
 BUDGET = 100_000
@@ -87,7 +87,7 @@ def audit(
 
     Exit code 0 if the audit ran, 1 if the condition holds or cannot be decided, 3 if the target failed, 5 if it drifts.
     """
-    from unsoftmax.audit import Defence, budgets_up_to, parse_gate, read_audit, read_defence, run_audit
+    from unsoftmax.audits import Defence, budgets_up_to, parse_gate, read_audit, read_defence, run_audit
     from unsoftmax.oracles.timed import time_limit
     from unsoftmax.report import save
     from unsoftmax.report.audit_record import audit_record

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unsoftmax.audit import Audit, outcome
-from unsoftmax.audit.sweep import bill, duration
+from unsoftmax.audits import Audit, outcome
+from unsoftmax.audits.sweep import bill, duration
 from unsoftmax.report.audit_advice import advice
 from unsoftmax.report.common import CATALOGUES, plain, shared
 from unsoftmax.report.provenance import now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from unsoftmax.audit.verdict import CLOSE, ROUGH
+from unsoftmax.audits.verdict import CLOSE, ROUGH
 from unsoftmax.models import Model
 from unsoftmax.report import figures
 from unsoftmax.report.audit_advice import ending

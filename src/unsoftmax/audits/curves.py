@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from unsoftmax.audit.cells import Cell
-from unsoftmax.audit.defences import Defence
+from unsoftmax.audits.cells import Cell
+from unsoftmax.audits.defences import Defence
 
 Run = Callable[[Defence, int, int], Cell]  # a defence, a budget, a seed
 

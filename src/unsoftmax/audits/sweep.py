@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from unsoftmax import __version__
-from unsoftmax.audit.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_limited, run_cell
-from unsoftmax.audit.curves import Curve, curves
-from unsoftmax.audit.defences import Defence, standard_defences
-from unsoftmax.audit.gate import Gate
-from unsoftmax.audit.search import weakest_noise
-from unsoftmax.audit.verdict import Conclusion, conclude
+from unsoftmax.audits.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_limited, run_cell
+from unsoftmax.audits.curves import Curve, curves
+from unsoftmax.audits.defences import Defence, standard_defences
+from unsoftmax.audits.gate import Gate
+from unsoftmax.audits.search import weakest_noise
+from unsoftmax.audits.verdict import Conclusion, conclude
 from unsoftmax.errors import MissingExtraError, check_positive
 from unsoftmax.oracles.journal_file import settled_seed
 

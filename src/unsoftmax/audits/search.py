@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from unsoftmax.audit.cells import Cell
-from unsoftmax.audit.defences import Defence
-from unsoftmax.audit.verdict import Verdict, outcome
+from unsoftmax.audits.cells import Cell
+from unsoftmax.audits.defences import Defence
+from unsoftmax.audits.verdict import Verdict, outcome
 
 LEAST, MOST = 1e-4, 10.0  # of the spread of honest answers: below, nobody is disturbed; above, nobody is served
 STEPS = 7  # halvings of five decades: the noise is found within a factor of 1.1

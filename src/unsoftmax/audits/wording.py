@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from unsoftmax.audit.defences import Defence
+from unsoftmax.audits.defences import Defence
 
 NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
 FORMS: tuple[tuple[str, str, type], ...] = (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import __version__
-from unsoftmax.audit.defences import Defence
+from unsoftmax.audits.defences import Defence
 from unsoftmax.driver import recover
 from unsoftmax.errors import JournalError
 from unsoftmax.learners.threads import one_thread

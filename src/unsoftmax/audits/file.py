@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unsoftmax.audit.defences import Defence
-from unsoftmax.audit.wording import read_defence
+from unsoftmax.audits.defences import Defence
+from unsoftmax.audits.wording import read_defence
 from unsoftmax.errors import FileFormatError
 
 KNOWN = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from unsoftmax.bills import Bill
 from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles.adapt import as_oracle
-from unsoftmax.planning import Plan, plan_attention, plan_fixed, plan_network, plan_noisy
+from unsoftmax.planning import plan_attention, plan_fixed, plan_network, plan_noisy
 
 GUESSED = "Counted for attention; `unsoftmax diagnose` tells the family of a target, and --family counts for another."
 FAMILIES = ("attention", "transformer", "ffn", "attention-behind-network")
@@ -26,7 +27,7 @@ def plan(
     max_norm: float | None = None,
     accuracy: float | None = None,
     noise: float | None = None,
-) -> Plan:
+) -> Bill:
     """What recovering a target will cost, by phase, in queries and tokens; it is asked nothing but its metadata.
 
     Args:
@@ -58,9 +59,8 @@ def plan(
     elif not adaptive:
         made = plan_fixed(oracle.width, rank=rank)
     elif family != "attention":
-        if isinstance(known, FFN | Transformer):
-            network = known if isinstance(known, FFN) else known.ffn
-            neurons, told = neurons or len(network.biases[0]), network.outputs
+        if known is not None:
+            neurons, told = neurons or known.sizes(None).get("neurons"), known.outputs
         if neurons is None and family in ("transformer", "ffn"):
             raise ValueError("The bill of a network grows with its hidden units: say how many to count for (`neurons`, --neurons).")
         made = plan_network(family, oracle.width, neurons=neurons, outputs=outputs or told or 1, rank=rank)

@@ -27,6 +27,7 @@ from unsoftmax.audits.search import weakest_noise
 from unsoftmax.audits.verdict import Conclusion, conclude
 from unsoftmax.errors import MissingExtraError, check_positive
 from unsoftmax.oracles.journal_file import settled_seed
+from unsoftmax.report.brief import Brief
 
 INFINITE = float("inf")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt in malloc.h
@@ -39,7 +40,7 @@ Work = Callable[[Defence], Cell]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Audit:
+class Audit(Brief):
     """A finished audit.
 
     Attributes:
@@ -59,22 +60,6 @@ class Audit:
     price: float | None
     facts: dict[str, Any]
     curves: tuple[Curve, ...] = ()
-
-    def __repr__(self) -> str:
-        from unsoftmax.report.brief import brief
-
-        return brief(self)
-
-    def summary(self) -> str:
-        """The verdict and a line for each row."""
-        from unsoftmax.report.brief import summary
-
-        return summary(self)
-
-    def _repr_html_(self) -> str:
-        from unsoftmax.report.brief import notebook
-
-        return notebook(self)
 
     def save(self, folder: str | Path) -> None:
         """Write ``audit.json`` and ``report.html`` into ``folder``."""

@@ -1,15 +1,6 @@
 """Results in a few words: a short ``repr``, a ``summary()`` of some lines, and a page for notebooks.
 
-Each result class needs three lines to use them::
-
-    def __repr__(self) -> str:
-        return brief(self)
-
-    def summary(self) -> str:
-        return summary(self)
-
-    def _repr_html_(self) -> str:
-        return notebook(self)
+A result class takes all three from ``Brief``: ``@dataclass(…, repr=False)`` and ``class Recovery(Brief)``.
 """
 
 from __future__ import annotations
@@ -21,6 +12,22 @@ from markupsafe import Markup, escape
 
 LONGEST = 120  # characters of a sentence in a repr
 Facts = list[tuple[str, str]]
+
+
+class Brief:
+    """A result that says itself: one line as its ``repr``, some lines as ``summary()``, a table in notebooks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return brief(self)
+
+    def summary(self) -> str:
+        """The verdict, then a fact a line."""
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        return notebook(self)
 
 
 def brief(result: Any) -> str:

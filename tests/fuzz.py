@@ -1,4 +1,4 @@
-"""Fuzzing of everything that reads foreign bytes: ``python tests/fuzz.py CASES [READER]``; each case is returned or refused by name.
+"""Fuzzing of everything that reads foreign bytes: ``python tests/fuzz.py CASES [READER]``.
 
 Inputs are sound examples with flipped bits, lost, repeated and foreign pieces, spliced with each other. A case that ends in an
 untyped error is printed with its seed and ends the run.
@@ -13,9 +13,9 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+from unsoftmax.audit import parse_gate
 
 import unsoftmax as us
-from unsoftmax.audit import parse_gate
 from unsoftmax.cli.learn import read_arrays
 from unsoftmax.errors import JournalError, UnsoftmaxError
 from unsoftmax.oracles import CallableOracle, Journal, Journaled, ReplayOracle

@@ -12,7 +12,6 @@ from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.planning import plan_fixed, plan_noisy
 
 GUESSED = "Counted for attention; `unsoftmax diagnose` tells the family of a target, and --family counts for another."
-FAMILIES = ("attention", "transformer", "ffn", "attention-behind-network")
 
 
 def plan(

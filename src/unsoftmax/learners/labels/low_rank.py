@@ -1,0 +1,112 @@
+"""Scores of low rank: a few tokens are read whole, all others along what those span."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsoftmax.learners.labels.equations import Scores, images, solved
+from unsoftmax.learners.labels.scores import FIRST_BITS, NOISE, Reading, full_scores, grown, pivots, span, wanted_width
+from unsoftmax.models import Floats
+
+AHEAD = 7  # rounds after which what the first tokens span is known well enough to aim at it
+
+
+def block_rank(reading: Reading, size: int) -> tuple[int, bool, NDArray[np.int_]] | None:
+    """What the images of the first ``size`` tokens span along the first ``size`` keys; None if no low rank shows.
+
+    Returns:
+        The rank; whether it is that of differences of images (then c lies outside the range of W); tokens that span it.
+    """
+    found = reading.equations(np.arange(size))
+    frame = np.concatenate([reading.design.plane.normal[None], span(reading.design.directions[:size])])
+    inverse = np.linalg.inv(found.steps.reshape(size, size, reading.width) @ frame.T)
+    block = np.einsum("jab,jb->ja", inverse, found.odds.reshape(size, size))
+    noise = np.einsum("jab,jb->ja", inverse**2, found.variance.reshape(size, size))
+    floor = NOISE * np.sqrt(float(np.mean(noise.sum(axis=1))))
+    straight, apart = (int((np.linalg.svd(b, compute_uv=False) > floor).sum()) for b in (block, block - block.mean(axis=0)))
+    if straight > size - SPARE:
+        return None
+    order = pivots(block.T)
+    if straight <= apart:
+        return straight, False, order[:straight]
+    return apart, True, order[: apart + 1]
+
+
+SPARE = 2  # singular values of a block that must be rounding before a rank is low
+
+
+def low_scores(reading: Reading, rank: int, apart: bool, first: NDArray[np.int_], before: int) -> Scores:
+    """Scores of rank ``rank``, given tokens whose images span them.
+
+    Price: ``len(first) * width + rank * (width + 1 - len(first))`` equations, of which the first block has asked some.
+    """
+    width = reading.width
+    reading.keep(first, before)
+    tokens = np.repeat(first, width - before)
+    reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)))
+    reading.go_on(0.0, AHEAD)
+
+    def spanning() -> tuple[Floats, Floats, Floats]:
+        """Images of the first tokens, their variances, and what all others are combinations of."""
+        image, variance = images(reading.equations(first), len(first))
+        return image, variance, (image[1:] - image[0]) if apart else image
+
+    others = np.setdiff1d(np.arange(width + 1), first)
+    basis = spanning()[2]
+    if rank:
+        left = np.linalg.svd(basis, full_matrices=False)[2]  # (rank, width)
+        normal = reading.design.plane.normal
+        # one of them holds all that lies along v, which keys beside v cannot show
+        lean = left @ normal
+        turn = np.linalg.qr(np.concatenate([lean[:, None], np.eye(rank)], axis=1))[0]
+        aimed = turn.T @ left
+        aimed = aimed - np.outer(aimed @ normal, normal)
+        aimed /= np.maximum(np.linalg.norm(aimed, axis=1, keepdims=True), AIMED)
+        reading.add(np.repeat(others, rank), np.tile(aimed, (len(others), 1)), late=True)
+        reading.go_on(0.0, FIRST_BITS)
+
+    def solution() -> tuple[Scores, float]:
+        image, variance, basis = spanning()
+        start = image[0] if apart else np.zeros(width)
+        all_images, all_variances = np.empty((width + 1, width)), np.empty((width + 1, width))
+        all_images[first], all_variances[first] = image, variance
+        growth = 1.0
+        if rank and len(others):
+            found = reading.equations(others)
+            steps = found.steps.reshape(len(others), rank, width)
+            inverse = np.linalg.inv(steps @ basis.T)
+            odds = found.odds.reshape(len(others), rank) - steps @ start
+            share = np.einsum("jab,jb->ja", inverse, odds)
+            all_images[others] = start + share @ basis
+            own = np.einsum("jab,jb->ja", inverse**2, found.variance.reshape(len(others), rank)) @ basis**2
+            weights = np.concatenate([1 - share.sum(axis=1, keepdims=True), share], axis=1) if apart else share
+            all_variances[others] = own + weights**2 @ variance
+            growth = float(np.sqrt(1 + np.mean((weights**2).sum(axis=1))))
+        elif len(others):
+            all_images[others], all_variances[others] = start, variance.mean(axis=0)
+        return solved(reading.design.last, all_images, all_variances, rank), growth
+
+    rough, growth = solution()
+    reading.go_on(wanted_width(reading, rough, growth))
+    reading.fine.finish()
+    return solution()[0]
+
+
+AIMED = 0.1  # of a direction, what must be left of it beside v
+
+
+def scores(reading: Reading, blocks: list[int]) -> Scores:
+    """W and c, of low rank if one of the blocks shows it."""
+    before = 0
+    for size in blocks:
+        grown(reading, before, size)
+        reading.go_on(0.0, FIRST_BITS)
+        before = size
+        found = block_rank(reading, size)
+        if found is not None:
+            rank, apart, first = found
+            if rank == 0 and not apart:
+                first = np.arange(1)
+            return low_scores(reading, rank, apart, first, before)
+    return full_scores(reading, before)

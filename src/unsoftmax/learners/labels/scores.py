@@ -1,0 +1,165 @@
+"""W and c from the boundaries of two tokens, of full or of low rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.labels.asking import Asker
+from unsoftmax.learners.labels.design import CORNERS, Design
+from unsoftmax.learners.labels.equations import Equations, Scores, equations, images, solved
+from unsoftmax.learners.labels.paths import Group, Keys, Rows, rounds
+from unsoftmax.learners.labels.search import Prior, searching
+from unsoftmax.learners.labels.sizes import SIGMA
+from unsoftmax.learners.labels.values import Fine
+from unsoftmax.models import Floats
+
+FIRST_BITS = 8  # rounds before ranks and widths are settled
+NOISE = 6.0  # standard deviations of a block's entries, times the root of its size: singular values below are rounding
+SLACK = 1.4  # finer than wanted, for what the conditioning of a design takes
+GROWTH = 4  # times as many tokens and keys in the next block
+MOST_ROUNDS = 60
+# a key that never wins has a score too low for the lean of its token: the opposite one, further out, has a higher one. Twice as
+# far, not as far: keys of a simplex and their opposites alone do not tell the score along v. These follow each other.
+REPAIRS = (-2.0, -2.0, -1.0, -2.0)
+FINEST = 2.0**-49
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """Scores being read: everything asked so far, by last token."""
+
+    asker: Asker
+    fine: Fine
+    design: Design
+    accuracy: float
+    flip: float
+    blocks: list[tuple[Group, Rows]] = field(default_factory=list)  # groups with the token of each path
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+        return self.asker.width
+
+    def add(self, tokens: Rows, directions: Floats, late: bool = False) -> None:
+        """Paths of keys in these directions beside these last tokens; ``late`` ones hurry at first."""
+        paths = self.design.keys(tokens, directions)
+        group = Group(paths, searching(Prior(len(paths), SIGMA), self.flip), 0.0, np.full(len(paths), True) if late else None)
+        self.blocks.append((group, tokens))
+
+    def keep(self, wanted: Rows, keys: int) -> None:
+        """Ask the paths of other tokens than these no further; they are forgotten. Tokens had ``keys`` paths each."""
+        kept = []
+        for group, tokens in self.blocks:
+            rows = np.flatnonzero(np.isin(tokens, wanted))
+            if len(rows):
+                kept.append((group.part(rows), tokens[rows]))
+        assert all(sum((tokens == token).sum() for _, tokens in kept) == keys for token in wanted)
+        self.blocks = kept
+
+    def go_on(self, until: float, most: int = MOST_ROUNDS) -> None:
+        """Ask all groups until their brackets are as narrow as ``until``; paths without a boundary are moved."""
+        groups = [group for group, _ in self.blocks]
+        for group in groups:
+            group.until = max(until, FINEST)
+        left, repairs = most, 0
+        while left > 0:
+            chunk = min(left, FIRST_BITS)
+            used = rounds(self.asker, [*groups, self.fine.group], chunk)
+            left -= chunk
+            if self._moved(groups, REPAIRS[min(repairs, len(REPAIRS) - 1)]):
+                repairs, left = repairs + 1, max(left, most)
+            elif used < chunk:
+                return
+            if repairs > len(REPAIRS):
+                raise NotInFamilyError(
+                    "Some labels of two tokens never change on paths where one softmax head would have them change, whatever the "
+                    "tokens. Several heads, positions, or another kind of model answer so.",
+                    evidence={"paths_without_boundary": sum(int(group.search.lost.sum()) for group in groups)},
+                )
+
+    @staticmethod
+    def _moved(groups: list[Group], factor: float) -> bool:
+        """Start paths without a boundary in sight anew: other side and further where no key ever wins, closer where all do."""
+        lost = [np.flatnonzero(group.search.lost) for group in groups]
+        for group, rows in zip(groups, lost, strict=True):
+            assert isinstance(group.paths, Keys)
+            never = group.search.centre[rows] < 0
+            group.paths.beside[rows] *= np.where(never, factor, 0.5)[:, None]
+            group.search.restart(rows)
+            if len(rows):
+                group.late = np.zeros(len(group.paths), dtype=bool) if group.late is None else group.late
+                group.late[rows] = True
+        return any(map(len, lost))
+
+    def equations(self, wanted: Rows) -> Equations:
+        """The equations of these tokens, token by token in that order, in the order in which their keys were asked."""
+        plane = self.fine.plane
+        parts = [equations(group, plane) for group, _ in self.blocks]
+        owner = np.concatenate([tokens for _, tokens in self.blocks])
+        order = np.concatenate([np.flatnonzero(owner == token) for token in wanted])
+        return Equations(*(np.concatenate([getattr(p, name) for p in parts])[order] for name in ("steps", "odds", "variance")))
+
+
+def span(directions: Floats) -> Floats:
+    """An orthonormal basis of what a set of directions spans."""
+    _, singular, right = np.linalg.svd(directions, full_matrices=False)
+    return right[singular > 1e-9 * max(singular[0], 1e-300)] if len(singular) else right
+
+
+def pivots(columns: Floats) -> NDArray[np.int_]:
+    """Columns in the order in which each adds most to those before."""
+    left, order = columns.copy(), []
+    for _ in range(columns.shape[1]):
+        sizes = np.linalg.norm(left, axis=0)
+        sizes[order] = -1.0
+        best = int(np.argmax(sizes))
+        order.append(best)
+        unit = left[:, best] / max(float(sizes[best]), 1e-300)
+        left = left - np.outer(unit, unit @ left)
+    return np.array(order)
+
+
+def wanted_width(reading: Reading, rough: Scores, growth: float = 1.0) -> float:
+    """How narrow brackets must be for the accuracy wanted of W, given what W is like."""
+    shift = reading.design.last - reading.design.last.mean(axis=0)
+    score = reading.design.sizes.key * float(np.sqrt(np.mean((shift @ rough.W.T) ** 2)))
+    return float(np.sqrt(12.0) * reading.accuracy * score / (SLACK * growth))
+
+
+def block_sizes(width: int) -> list[int]:
+    """Sizes of the blocks in which a low rank is looked for."""
+    sizes = [CORNERS]
+    while GROWTH * sizes[-1] <= width:
+        sizes.append(GROWTH * sizes[-1])
+    return [size for size in sizes if size < width]
+
+
+def grown(reading: Reading, before: int, size: int) -> None:
+    """Ask what the first ``size`` tokens and keys have beyond the first ``before``."""
+    for tokens, keys in ((range(before), range(before, size)), (range(before, size), range(size))):
+        if len(tokens) and len(keys):
+            rows = np.repeat(np.array(tokens), len(keys))
+            reading.add(rows, np.tile(reading.design.directions[list(keys)], (len(tokens), 1)))
+
+
+def full_scores(reading: Reading, before: int) -> Scores:
+    """Every product that is left, and the solution."""
+    width = reading.width
+    grown(reading, before, width)
+    rows = np.full(width, width)
+    reading.add(rows, reading.design.directions)  # the last corner
+    everybody = np.arange(width + 1)
+
+    def solution() -> Scores:
+        image, variance = images(reading.equations(everybody), width + 1)
+        return solved(reading.design.last, image, variance, width)
+
+    reading.go_on(0.0, FIRST_BITS)
+    rough = solution()
+    reading.go_on(wanted_width(reading, rough))
+    reading.fine.finish()
+    return solution()

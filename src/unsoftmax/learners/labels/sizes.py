@@ -1,0 +1,108 @@
+"""How long tokens must be for scores of a useful size: a handful of labels at lengths that double."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.learners.labels.asking import Asker
+from unsoftmax.learners.labels.paths import Group, Rows, rounds
+from unsoftmax.learners.labels.search import Flags, Prior, searching
+from unsoftmax.learners.labels.values import Plane
+from unsoftmax.models import Floats
+
+PAIRS = 8
+DOUBLINGS = 12.0  # shorter and longer than the tokens of the first labels that are tried
+STEP = 1.0  # doublings to which a length is found
+BESIDE = 0.125  # distance of tokens from the plane, of their offset
+ODDS = 1.0  # log-odds that the score must exceed
+TYPICAL = 1.5  # standard deviation of a normal number whose size exceeds 1 half of the time
+LONGER = 8.0  # of the second row of lengths
+SIGMA = 0.35  # standard deviation of scores that are asked: small, so that every path has its boundary near the middle
+LEAN = 0.06  # of the score along v, at a token's distance from the plane: where it is larger, some paths have no boundary
+DOMINANT = 1.0  # times that the part of W in scores exceeds the part that is the same for all tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Lengths of what is asked.
+
+    Attributes:
+        reach: how far the last tokens lie from the foot of the plane, beside v.
+        depth: how far they lie along v, times the root of ``width + 1``.
+        key: offset of a key from its last token.
+    """
+
+    reach: float
+    depth: float
+    key: float
+
+
+@dataclass(slots=True, eq=False)
+class Ladder:
+    """Questions ``[p; x]`` at lengths ``2^place``: the longer, the surer p wins, if its score is positive."""
+
+    foot: Floats
+    normal: Floats
+    reach: Floats  # (count, width): directions of the last tokens
+    key: Floats  # (count, width): directions of the keys from there
+    fixed: float | None = None  # length of the reach, where only keys grow
+
+    def tokens(self, rows: Rows, at: Floats) -> Floats:
+        """``[p; x]`` at these lengths."""
+        length = np.exp2(at)[:, None]
+        foot = self.foot + (length if self.fixed is None else self.fixed) * self.reach[rows]
+        last = foot - BESIDE * length * self.normal
+        keys = foot + length * (self.key[rows] + BESIDE * np.exp(-ODDS) * self.normal)
+        return np.stack([keys, last], axis=1)
+
+    def above(self, rows: Rows, labels: Flags) -> Flags:
+        """Where p has not won, it must be longer."""
+        return ~labels
+
+
+def climbed(asker: Asker, ladder: Ladder, low: float, high: float, flip: float, also: list[Group]) -> float:
+    """The usual length at which a key wins; ``inf`` where most never do."""
+    count = len(ladder.reach)
+    rows = np.arange(count)
+    won = asker(ladder.tokens(rows, np.full(count, high)))
+    ladder.key[~won] *= -1  # of a key and its opposite one has a positive score
+    search = searching(Prior(count, None, np.full(count, low), np.full(count, high)), flip)
+    rounds(asker, [Group(ladder, search, STEP), *also], 12 if flip else int(np.ceil(np.log2((high - low) / STEP))))
+    centre = search.centre
+    if np.median(centre) > high - 2 * STEP:
+        return np.inf
+    return float(np.exp2(np.median(centre)))
+
+
+def sizes(
+    asker: Asker, plane: Plane, length: float, *, max_norm: float | None, flip: float, rng: np.random.Generator, also: list[Group]
+) -> Sizes:
+    """Lengths that give scores of standard deviation ``SIGMA``; the groups ``also`` ride along. Price: ``12 PAIRS`` labels or so."""
+    beside, foot = plane.beside, plane.offset * plane.normal
+    width = len(plane.normal)
+    room = np.inf if max_norm is None else 0.9 * (max_norm**2 - plane.offset**2) ** 0.5
+    middle = np.log2(max(length, abs(plane.offset)))
+    high = min(middle + DOUBLINGS, np.log2(room / 4))
+
+    def units() -> Floats:
+        found = rng.normal(size=(PAIRS, width - 1)) @ beside if width > 1 else np.tile(plane.normal, (PAIRS, 1))
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    first = climbed(asker, Ladder(foot, plane.normal, units(), units()), high - 2 * DOUBLINGS, high, flip, also)
+    if np.isinf(first):  # scores too small to be seen at any length: what there is shows best with long tokens
+        first = float(np.exp2(high if max_norm is not None else middle))
+        return Sizes(first, first, first)
+    far = min(LONGER * first, room / 2)
+    second = climbed(
+        asker, Ladder(foot, plane.normal, units(), units(), far), np.log2(first) - DOUBLINGS / 2, np.log2(first) + 2, flip, also
+    )
+    second = min(second, first)
+    per_key, per_far = (TYPICAL / first) ** 2, (TYPICAL / second) ** 2
+    growth = (per_far - per_key) / (far**2 - first**2) if far > first else 0.0
+    entry = np.sqrt(max(growth, per_key / (LONGER * first) ** 2))  # of W, root mean square
+    constant = np.sqrt(max(per_key - (first * entry) ** 2, 0.0))
+    reach = min(max(np.sqrt(SIGMA / entry), DOMINANT * constant / entry), LONGER / 2 * np.sqrt(SIGMA / entry), room / 2)
+    key = min(SIGMA / float(np.hypot(reach * entry, constant)), room / 2)
+    return Sizes(float(reach), float(min(reach, LEAN / SIGMA * key * np.sqrt(width + 1))), float(key))

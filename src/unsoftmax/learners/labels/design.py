@@ -17,6 +17,7 @@ from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
 
 CORNERS = 6  # keys that form a simplex, so that the score along v is known too
+SHORT = 0.5  # of other keys' lengths: keys of the simplex cannot be mirrored, so their scores must not be too low
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,13 +67,13 @@ def simplex(corners: int, rng: np.random.Generator) -> Floats:
 
 
 def key_directions(width: int, rng: np.random.Generator) -> Floats:
-    """``(width, width - 1)``: unit vectors at the corners of a small simplex, then along the axes left."""
+    """``(width, width - 1)``: corners of a small simplex, then unit vectors along the axes left."""
     if width == 1:
         return np.zeros((1, 0))
     few = min(CORNERS, width)
     found = np.zeros((width, width - 1))
     small = simplex(few, rng)
-    found[:few, : few - 1] = small / np.linalg.norm(small, axis=1, keepdims=True)
+    found[:few, : few - 1] = SHORT * small / np.linalg.norm(small, axis=1, keepdims=True)
     found[few:, few - 1 :] = np.eye(width - few)
     turned: Floats = found @ orthonormal(width - 1, rng)
     return turned

@@ -6,11 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.learners.labels.equations import Scores, images, solved
-from unsoftmax.learners.labels.scores import FIRST_BITS, NOISE, Reading, full_scores, grown, pivots, span, wanted_width
+from unsoftmax.learners.labels.scores import COARSE, NOISE, Reading, full_scores, grown, pivots, span, wanted_width
+from unsoftmax.learners.labels.sizes import SIGMA
 from unsoftmax.models import Floats
-
-AHEAD = 7  # rounds after which what the first tokens span is known well enough to aim at it
-
 
 def block_rank(reading: Reading, size: int) -> tuple[int, bool, NDArray[np.int_]] | None:
     """What the images of the first ``size`` tokens span along the first ``size`` keys; None if no low rank shows.
@@ -23,7 +21,8 @@ def block_rank(reading: Reading, size: int) -> tuple[int, bool, NDArray[np.int_]
     inverse = np.linalg.inv(found.steps.reshape(size, size, reading.width) @ frame.T)
     block = np.einsum("jab,jb->ja", inverse, found.odds.reshape(size, size))
     noise = np.einsum("jab,jb->ja", inverse**2, found.variance.reshape(size, size))
-    floor = NOISE * np.sqrt(float(np.mean(noise.sum(axis=1))))
+    block = block / np.sqrt(np.median(noise, axis=0))  # in units of its rounding, which is larger along v
+    floor = NOISE * np.sqrt(size)
     straight, apart = (int((np.linalg.svd(b, compute_uv=False) > floor).sum()) for b in (block, block - block.mean(axis=0)))
     if straight > size - SPARE:
         return None
@@ -44,12 +43,12 @@ def low_scores(reading: Reading, rank: int, apart: bool, first: NDArray[np.int_]
     width = reading.width
     reading.keep(first, before)
     tokens = np.repeat(first, width - before)
-    reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)))
-    reading.go_on(0.0, AHEAD)
+    reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)), late=True)
+    reading.go_on(COARSE)
 
-    def spanning() -> tuple[Floats, Floats, Floats]:
+    def spanning(unit: bool = False) -> tuple[Floats, Floats, Floats]:
         """Images of the first tokens, their variances, and what all others are combinations of."""
-        image, variance = images(reading.equations(first), len(first))
+        image, variance = images(reading.equations(first, unit), len(first))
         return image, variance, (image[1:] - image[0]) if apart else image
 
     others = np.setdiff1d(np.arange(width + 1), first)
@@ -63,17 +62,19 @@ def low_scores(reading: Reading, rank: int, apart: bool, first: NDArray[np.int_]
         aimed = turn.T @ left
         aimed = aimed - np.outer(aimed @ normal, normal)
         aimed /= np.maximum(np.linalg.norm(aimed, axis=1, keepdims=True), AIMED)
+        # along them images are longer than along others: keys as much shorter keep the scores as they were
+        usual = reading.design.sizes.key * np.sqrt(np.mean((basis @ aimed.T) ** 2, axis=0))
+        aimed *= np.clip(SIGMA / np.maximum(usual, 1e-300), SHORTEST, 1.0)[:, None]
         reading.add(np.repeat(others, rank), np.tile(aimed, (len(others), 1)), late=True)
-        reading.go_on(0.0, FIRST_BITS)
+        reading.go_on(COARSE)
 
-    def solution() -> tuple[Scores, float]:
-        image, variance, basis = spanning()
+    def solution(unit: bool = False) -> Scores:
+        image, variance, basis = spanning(unit)
         start = image[0] if apart else np.zeros(width)
         all_images, all_variances = np.empty((width + 1, width)), np.empty((width + 1, width))
         all_images[first], all_variances[first] = image, variance
-        growth = 1.0
         if rank and len(others):
-            found = reading.equations(others)
+            found = reading.equations(others, unit)
             steps = found.steps.reshape(len(others), rank, width)
             inverse = np.linalg.inv(steps @ basis.T)
             odds = found.odds.reshape(len(others), rank) - steps @ start
@@ -82,17 +83,17 @@ def low_scores(reading: Reading, rank: int, apart: bool, first: NDArray[np.int_]
             own = np.einsum("jab,jb->ja", inverse**2, found.variance.reshape(len(others), rank)) @ basis**2
             weights = np.concatenate([1 - share.sum(axis=1, keepdims=True), share], axis=1) if apart else share
             all_variances[others] = own + weights**2 @ variance
-            growth = float(np.sqrt(1 + np.mean((weights**2).sum(axis=1))))
         elif len(others):
             all_images[others], all_variances[others] = start, variance.mean(axis=0)
-        return solved(reading.design.last, all_images, all_variances, rank), growth
+        return solved(reading.design.last, all_images, all_variances, rank)
 
-    rough, growth = solution()
-    reading.go_on(wanted_width(reading, rough, growth))
+    reading.go_on(wanted_width(reading, solution(), solution(unit=True)))
     reading.fine.finish()
-    return solution()[0]
+    return solution()
 
 
+HURRIED = 16  # widths from which a block is a small part of the bill, and rounds are saved on it
+SHORTEST = 2.0**-8
 AIMED = 0.1  # of a direction, what must be left of it beside v
 
 
@@ -100,8 +101,8 @@ def scores(reading: Reading, blocks: list[int]) -> Scores:
     """W and c, of low rank if one of the blocks shows it."""
     before = 0
     for size in blocks:
-        grown(reading, before, size)
-        reading.go_on(0.0, FIRST_BITS)
+        grown(reading, before, size, late=reading.width >= HURRIED)
+        reading.go_on(COARSE)
         before = size
         found = block_rank(reading, size)
         if found is not None:

@@ -14,6 +14,7 @@ from unsoftmax.learners.labels.search import Flags, Halving, Search
 from unsoftmax.models import Floats
 
 Rows = NDArray[np.int_]
+BEHIND = 8.0  # times as wide as the usual bracket: three labels behind
 HURRY = 2.0**-8  # width down to which a group that is late as a whole hurries
 
 
@@ -100,42 +101,49 @@ class Group:
 
     paths: Paths
     search: Search
-    until: float = 0.0
-    late: Flags | None = None
+    until: float
+    late: Flags
 
     def turn(self) -> tuple[Rows, Floats]:
         """The paths still wider than wanted and where each is asked next; late ones at three places."""
         rows: Rows = np.flatnonzero(self.search.width > self.until)
         at = self.search.middle(rows)
-        if self.late is None or not isinstance(self.search, Halving) or not self.late[rows].any():
+        if not isinstance(self.search, Halving) or not self.late[rows].any():
             return rows, at
         late = self.late[rows]
         halves = self.search.halves(rows[late], at[late])
         return np.concatenate([rows, rows[late], rows[late]]), np.concatenate([at, *halves])
 
+    @classmethod
+    def of(cls, paths: Paths, search: Search, until: float, late: bool = False) -> Group:
+        """All of these paths, late or not."""
+        return cls(paths, search, until, np.full(search.prior.count, late))
+
     def part(self, rows: Rows) -> Group:
         """Some of these paths."""
         assert isinstance(self.paths, Keys)
-        return Group(self.paths.part(rows), self.search.part(rows), self.until, None if self.late is None else self.late[rows])
+        return Group(self.paths.part(rows), self.search.part(rows), self.until, self.late[rows])
 
-    def caught_up(self) -> None:
-        """Late paths that are as narrow as the usual one of the others are late no longer."""
-        if self.late is not None:
-            width = self.search.width
-            usual = np.median(width[~self.late]) if not self.late.all() else HURRY
-            self.late = self.late & (width > usual)
+    def pace(self) -> None:
+        """Late are paths that lie far behind the usual one, until they have caught up with it."""
+        width = self.search.width
+        usual = HURRY if self.late.all() else float(np.median(width[~self.late]))
+        self.late = (self.late & (width > usual)) | (width > BEHIND * max(usual, self.until))
 
 
-def rounds(asker: Asker, groups: Sequence[Group], most: int) -> int:
-    """Ask every open path of every group once a round, in one call, for up to ``most`` rounds; returns how many it took."""
+def rounds(asker: Asker, groups: Sequence[Group], most: int, also: Sequence[Group] = ()) -> int:
+    """Ask every open path of every group once a round, in one call, for up to ``most`` rounds; returns how many it took.
+
+    The groups ``also`` ride along: their open paths are asked too, but nobody waits for them.
+    """
     for done in range(most):
         turns = [(group, *group.turn()) for group in groups]
-        turns = [turn for turn in turns if len(turn[1])]
-        if not turns:
+        if not any(len(rows) for _, rows, _ in turns):
             return done
+        turns = [turn for turn in [*turns, *((group, *group.turn()) for group in also)] if len(turn[1])]
         labels = asker(np.concatenate([group.paths.tokens(rows, at) for group, rows, at in turns]))
         for group, rows, at in turns:
             group.search.learn(rows, at, group.paths.above(rows, labels[: len(rows)]))
-            group.caught_up()
+            group.pace()
             labels = labels[len(rows) :]
     return most

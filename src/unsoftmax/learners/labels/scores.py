@@ -9,18 +9,19 @@ from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.labels.asking import Asker
-from unsoftmax.learners.labels.design import CORNERS, Design
+from unsoftmax.learners.labels.design import CORNERS, SHORT, Design
 from unsoftmax.learners.labels.equations import Equations, Scores, equations, images, solved
 from unsoftmax.learners.labels.paths import Group, Keys, Rows, rounds
-from unsoftmax.learners.labels.search import Prior, searching
+from unsoftmax.learners.labels.search import Halving, Prior, searching
 from unsoftmax.learners.labels.sizes import SIGMA
 from unsoftmax.learners.labels.values import Fine
 from unsoftmax.models import Floats
 
-FIRST_BITS = 8  # rounds before ranks and widths are settled
-NOISE = 6.0  # standard deviations of a block's entries, times the root of its size: singular values below are rounding
-SLACK = 1.4  # finer than wanted, for what the conditioning of a design takes
-GROWTH = 4  # times as many tokens and keys in the next block
+COARSE = 2.0**-7  # width of brackets when ranks and final widths are settled
+SOME = 8  # rounds after which paths without a boundary show
+NOISE = 3.0  # largest singular value of rounding alone, in units of it and of the root of the size of a block; 2 is usual
+SLACK = 1.2  # finer than wanted
+GROWTH = 3  # times as many tokens and keys in the next block
 MOST_ROUNDS = 60
 # a key that never wins has a score too low for the lean of its token: the opposite one, further out, has a higher one. Twice as
 # far, not as far: keys of a simplex and their opposites alone do not tell the score along v. These follow each other.
@@ -44,11 +45,24 @@ class Reading:
         """Length of a token vector."""
         return self.asker.width
 
-    def add(self, tokens: Rows, directions: Floats, late: bool = False) -> None:
-        """Paths of keys in these directions beside these last tokens; ``late`` ones hurry at first."""
+    def add(self, tokens: Rows, directions: Floats, *, late: bool = False) -> None:
+        """Paths of keys in these directions beside these last tokens; ``late`` ones hurry at first.
+
+        Of keys along an axis, not at the corners of the simplex, those with a positive score are taken: one label tells.
+        """
         paths = self.design.keys(tokens, directions)
-        group = Group(paths, searching(Prior(len(paths), SIGMA), self.flip), 0.0, np.full(len(paths), True) if late else None)
+        length = np.linalg.norm(directions, axis=1)
+        corner = np.isclose(length, SHORT)
+        prior = Prior(len(paths), np.where(corner, SHORT, 1.0) * SIGMA)
+        group = Group(paths, searching(prior, self.flip), 0.0, np.full(len(paths), late))
         self.blocks.append((group, tokens))
+        if isinstance(group.search, Halving):
+            group.late[:] = False
+            rounds(self.asker, [group], 1, also=[*(g for g, _ in self.blocks[:-1]), self.fine.group])
+            group.late[:] = late
+            below = np.flatnonzero(~corner & (group.search.high <= 0))
+            paths.beside[below] *= -1
+            group.search.mirror(below)
 
     def keep(self, wanted: Rows, keys: int) -> None:
         """Ask the paths of other tokens than these no further; they are forgotten. Tokens had ``keys`` paths each."""
@@ -60,18 +74,18 @@ class Reading:
         assert all(sum((tokens == token).sum() for _, tokens in kept) == keys for token in wanted)
         self.blocks = kept
 
-    def go_on(self, until: float, most: int = MOST_ROUNDS) -> None:
+    def go_on(self, until: float) -> None:
         """Ask all groups until their brackets are as narrow as ``until``; paths without a boundary are moved."""
         groups = [group for group, _ in self.blocks]
         for group in groups:
             group.until = max(until, FINEST)
-        left, repairs = most, 0
+        left, repairs = MOST_ROUNDS, 0
         while left > 0:
-            chunk = min(left, FIRST_BITS)
-            used = rounds(self.asker, [*groups, self.fine.group], chunk)
+            chunk = min(left, SOME)
+            used = rounds(self.asker, groups, chunk, also=[self.fine.group])
             left -= chunk
             if self._moved(groups, REPAIRS[min(repairs, len(REPAIRS) - 1)]):
-                repairs, left = repairs + 1, max(left, most)
+                repairs, left = repairs + 1, MOST_ROUNDS
             elif used < chunk:
                 return
             if repairs > len(REPAIRS):
@@ -90,18 +104,20 @@ class Reading:
             never = group.search.centre[rows] < 0
             group.paths.beside[rows] *= np.where(never, factor, 0.5)[:, None]
             group.search.restart(rows)
-            if len(rows):
-                group.late = np.zeros(len(group.paths), dtype=bool) if group.late is None else group.late
-                group.late[rows] = True
+            group.late[rows] = True
         return any(map(len, lost))
 
-    def equations(self, wanted: Rows) -> Equations:
-        """The equations of these tokens, token by token in that order, in the order in which their keys were asked."""
+    def equations(self, wanted: Rows, unit: bool = False) -> Equations:
+        """The equations of these tokens, token by token in that order, in the order in which their keys were asked.
+
+        With ``unit`` the variances are those of brackets of width 1.
+        """
         plane = self.fine.plane
         parts = [equations(group, plane) for group, _ in self.blocks]
         owner = np.concatenate([tokens for _, tokens in self.blocks])
         order = np.concatenate([np.flatnonzero(owner == token) for token in wanted])
-        return Equations(*(np.concatenate([getattr(p, name) for p in parts])[order] for name in ("steps", "odds", "variance")))
+        steps, odds, variance = (np.concatenate([getattr(p, name) for p in parts])[order] for name in ("steps", "odds", "variance"))
+        return Equations(steps, odds, np.full(len(odds), 1 / 12) if unit else variance)
 
 
 def span(directions: Floats) -> Floats:
@@ -123,11 +139,10 @@ def pivots(columns: Floats) -> NDArray[np.int_]:
     return np.array(order)
 
 
-def wanted_width(reading: Reading, rough: Scores, growth: float = 1.0) -> float:
-    """How narrow brackets must be for the accuracy wanted of W, given what W is like."""
-    shift = reading.design.last - reading.design.last.mean(axis=0)
-    score = reading.design.sizes.key * float(np.sqrt(np.mean((shift @ rough.W.T) ** 2)))
-    return float(np.sqrt(12.0) * reading.accuracy * score / (SLACK * growth))
+def wanted_width(reading: Reading, rough: Scores, per_width: Scores) -> float:
+    """How narrow brackets must be for the accuracy wanted of W, given what it is like and its error per width of a bracket."""
+    error = float(np.sqrt(per_width.W_variance.sum()))
+    return reading.accuracy * float(np.linalg.norm(rough.W)) / (SLACK * error)
 
 
 def block_sizes(width: int) -> list[int]:
@@ -138,28 +153,25 @@ def block_sizes(width: int) -> list[int]:
     return [size for size in sizes if size < width]
 
 
-def grown(reading: Reading, before: int, size: int) -> None:
+def grown(reading: Reading, before: int, size: int, late: bool = False) -> None:
     """Ask what the first ``size`` tokens and keys have beyond the first ``before``."""
-    for tokens, keys in ((range(before), range(before, size)), (range(before, size), range(size))):
-        if len(tokens) and len(keys):
-            rows = np.repeat(np.array(tokens), len(keys))
-            reading.add(rows, np.tile(reading.design.directions[list(keys)], (len(tokens), 1)))
+    pairs = [(token, key) for token in range(size) for key in range(size) if token >= before or key >= before]
+    tokens, keys = np.array(pairs).T
+    reading.add(tokens, reading.design.directions[keys], late=late)
 
 
 def full_scores(reading: Reading, before: int) -> Scores:
     """Every product that is left, and the solution."""
     width = reading.width
-    grown(reading, before, width)
-    rows = np.full(width, width)
-    reading.add(rows, reading.design.directions)  # the last corner
-    everybody = np.arange(width + 1)
+    pairs = [(token, key) for token in range(width + 1) for key in range(width) if token >= before or key >= before]
+    tokens, keys = np.array(pairs).T
+    reading.add(tokens, reading.design.directions[keys])
 
-    def solution() -> Scores:
-        image, variance = images(reading.equations(everybody), width + 1)
+    def solution(unit: bool = False) -> Scores:
+        image, variance = images(reading.equations(np.arange(width + 1), unit), width + 1)
         return solved(reading.design.last, image, variance, width)
 
-    reading.go_on(0.0, FIRST_BITS)
-    rough = solution()
-    reading.go_on(wanted_width(reading, rough))
+    reading.go_on(COARSE)
+    reading.go_on(wanted_width(reading, solution(), solution(unit=True)))
     reading.fine.finish()
     return solution()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,26 +12,33 @@ from unsoftmax.models import Floats
 
 Flags = NDArray[np.bool_]
 LINEAR = 0.25  # brackets narrower than this share of the prior's standard deviation are halved in the middle
-LOST = 2.0**-7  # prior mass left on one side of a bracket that still has no other end
+LOST = 2.0**-7  # prior mass below which a bracket without a lower end has probably none
+TOO_HIGH = 6.0  # log-odds at which a key's distance from the plane drowns in rounding
+MIRRORED = 0.7  # standard deviations below 0 that a mirrored boundary may lie, since keys are not mirrored along v
+GUESSED = 2.0**-4  # of a standard deviation: brackets that have shrunk to a lower end which nobody asked
 DEEPEST = 1e-300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """What is known of a path's boundary beforehand: normal around 0 with ``sigma``, or uniform between ``low`` and ``high``."""
+    """What is known of each boundary beforehand: normal around 0 with ``sigma``, or uniform between ``low`` and ``high``."""
 
     count: int
-    sigma: float | None = None
+    sigma: Floats | None = None
     low: Floats = field(default_factory=lambda: np.empty(0))
     high: Floats = field(default_factory=lambda: np.empty(0))
 
     def place(self, share: Floats, rows: NDArray[np.int_] | slice = slice(None)) -> Floats:
         """The place below which ``share`` of the prior lies."""
         if self.sigma is not None:
-            found: Floats = self.sigma * ndtri(np.clip(share, DEEPEST, 1 - 2.0**-53))
+            found: Floats = self.sigma[rows] * ndtri(np.clip(share, DEEPEST, 1 - 2.0**-53))
             return found
         low, high = self.low[rows], self.high[rows]
         return low + (high - low) * share
+
+    def part(self, rows: NDArray[np.int_], low: Floats, high: Floats) -> Prior:
+        """The prior of some paths, between these ends where it is uniform."""
+        return Prior(len(rows), None if self.sigma is None else self.sigma[rows], low, high)
 
     @property
     def ends(self) -> tuple[Floats, Floats]:
@@ -50,6 +57,7 @@ class Halving:
     def __init__(self, prior: Prior) -> None:
         self.prior = prior
         self.low, self.high = prior.ends
+        self._guess = np.full(prior.count, np.nan)  # lower ends that nobody asked
 
     @property
     def width(self) -> Floats:
@@ -74,27 +82,34 @@ class Halving:
         if sigma is None:
             return np.zeros(len(self.low), dtype=bool)
         below, above = np.isinf(self.low), np.isinf(self.high)
-        gone: Flags = (below & (ndtr(self.high / sigma) < LOST)) | (above & (ndtr(-self.low / sigma) < LOST))
+        guessed = (self.low == self._guess) & (self.high - self.low < GUESSED * sigma)
+        gone: Flags = guessed | (below & (ndtr(self.high / sigma) < LOST)) | (above & (self.low > TOO_HIGH))
         return gone
+
+    def mirror(self, rows: NDArray[np.int_]) -> None:
+        """Of paths whose boundary lies below 0 the mirror images are asked from now on: there it lies above, but for a little."""
+        assert self.prior.sigma is not None
+        self.low[rows], self.high[rows] = -MIRRORED * self.prior.sigma[rows], np.inf
+        self._guess[rows] = self.low[rows]
 
     def middle(self, rows: NDArray[np.int_]) -> Floats:
         """Where to ask next."""
         low, high = self.low[rows], self.high[rows]
-        sigma = self.prior.sigma
-        if sigma is None:
+        if self.prior.sigma is None:
             return low + (high - low) / 2
+        sigma = self.prior.sigma[rows]
         share = (ndtr(low / sigma) + ndtr(high / sigma)) / 2
         with np.errstate(invalid="ignore"):
             straight = low + (high - low) / 2
         narrow = high - low < LINEAR * sigma
-        middle: Floats = np.where(narrow, straight, self.prior.place(share))
+        middle: Floats = np.where(narrow, straight, self.prior.place(share, rows))
         return middle
 
     def halves(self, rows: NDArray[np.int_], middle: Floats) -> list[Floats]:
         """The middles of what lies below and above ``middle``: asked together with it they give two bits at once."""
         found = []
         for low, high in ((self.low[rows], middle), (middle, self.high[rows])):
-            part = Halving(Prior(len(rows), self.prior.sigma, low, high))
+            part = Halving(self.prior.part(rows, low, high))
             part.low, part.high = low, high
             found.append(part.middle(np.arange(len(rows))))
         return found
@@ -106,14 +121,14 @@ class Halving:
 
     def part(self, rows: NDArray[np.int_]) -> Halving:
         """Some of these searches."""
-        found = Halving(replace(self.prior, count=len(rows), low=self.low[rows], high=self.high[rows]))
-        found.low, found.high = self.low[rows], self.high[rows]
+        found = Halving(self.prior.part(rows, self.low[rows], self.high[rows]))
+        found.low, found.high, found._guess = self.low[rows], self.high[rows], self._guess[rows]
         return found
 
     def restart(self, rows: NDArray[np.int_]) -> None:
         """Forget what was learned of some paths, which are other ones now."""
         low, high = self.prior.ends
-        self.low[rows], self.high[rows] = low[rows], high[rows]
+        self.low[rows], self.high[rows], self._guess[rows] = low[rows], high[rows], np.nan
 
 
 class Doubting:
@@ -189,7 +204,7 @@ class Doubting:
     def part(self, rows: NDArray[np.int_]) -> Doubting:
         """Some of these searches."""
         low, high = self.prior.ends
-        found = Doubting(replace(self.prior, count=len(rows), low=low[rows], high=high[rows]), self.flip)
+        found = Doubting(self.prior.part(rows, low[rows], high[rows]), self.flip)
         found._edges, found._mass = self._edges[rows], self._mass[rows]
         return found
 

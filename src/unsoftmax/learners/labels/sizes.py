@@ -17,7 +17,6 @@ DOUBLINGS = 12.0  # shorter and longer than the tokens of the first labels that 
 STEP = 1.0  # doublings to which a length is found
 BESIDE = 0.125  # distance of tokens from the plane, of their offset
 ODDS = 1.0  # log-odds that the score must exceed
-TYPICAL = 1.5  # standard deviation of a normal number whose size exceeds 1 half of the time
 LONGER = 8.0  # of the second row of lengths
 SIGMA = 0.35  # standard deviation of scores that are asked: small, so that every path has its boundary near the middle
 LEAN = 0.06  # of the score along v, at a token's distance from the plane: where it is larger, some paths have no boundary
@@ -63,17 +62,13 @@ class Ladder:
 
 
 def climbed(asker: Asker, ladder: Ladder, low: float, high: float, flip: float, also: list[Group]) -> float:
-    """The usual length at which a key wins; ``inf`` where most never do."""
+    """Root mean square of the scores of keys of length 1; as if they won at the last length where they never do."""
     count = len(ladder.reach)
-    rows = np.arange(count)
-    won = asker(ladder.tokens(rows, np.full(count, high)))
+    won = asker(ladder.tokens(np.arange(count), np.full(count, high)))
     ladder.key[~won] *= -1  # of a key and its opposite one has a positive score
     search = searching(Prior(count, None, np.full(count, low), np.full(count, high)), flip)
-    rounds(asker, [Group(ladder, search, STEP), *also], 12 if flip else int(np.ceil(np.log2((high - low) / STEP))))
-    centre = search.centre
-    if np.median(centre) > high - 2 * STEP:
-        return np.inf
-    return float(np.exp2(np.median(centre)))
+    rounds(asker, [Group.of(ladder, search, STEP)], 12 if flip else int(np.ceil(np.log2((high - low) / STEP))), also)
+    return float(np.sqrt(np.mean(np.exp2(-2 * search.centre)))) * ODDS
 
 
 def sizes(
@@ -90,19 +85,17 @@ def sizes(
         found = rng.normal(size=(PAIRS, width - 1)) @ beside if width > 1 else np.tile(plane.normal, (PAIRS, 1))
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
-    first = climbed(asker, Ladder(foot, plane.normal, units(), units()), high - 2 * DOUBLINGS, high, flip, also)
-    if np.isinf(first):  # scores too small to be seen at any length: what there is shows best with long tokens
+    per_key = climbed(asker, Ladder(foot, plane.normal, units(), units()), high - 2 * DOUBLINGS, high, flip, also)
+    first = 1 / per_key  # tokens and keys both so long
+    if np.log2(first) > high - 1:  # scores too small to be seen: what there is shows best with long tokens
         first = float(np.exp2(high if max_norm is not None else middle))
         return Sizes(first, first, first)
     far = min(LONGER * first, room / 2)
-    second = climbed(
-        asker, Ladder(foot, plane.normal, units(), units(), far), np.log2(first) - DOUBLINGS / 2, np.log2(first) + 2, flip, also
-    )
-    second = min(second, first)
-    per_key, per_far = (TYPICAL / first) ** 2, (TYPICAL / second) ** 2
-    growth = (per_far - per_key) / (far**2 - first**2) if far > first else 0.0
-    entry = np.sqrt(max(growth, per_key / (LONGER * first) ** 2))  # of W, root mean square
-    constant = np.sqrt(max(per_key - (first * entry) ** 2, 0.0))
+    ends = np.log2(first) - DOUBLINGS / 2, np.log2(first) + 2
+    per_far = climbed(asker, Ladder(foot, plane.normal, units(), units(), far), *ends, flip, also)
+    growth = (per_far**2 - per_key**2) / (far**2 - first**2) if far > first else 0.0
+    entry = np.sqrt(max(growth, (per_key / (LONGER * first)) ** 2))  # of W, root mean square
+    constant = np.sqrt(max(per_key**2 - (first * entry) ** 2, 0.0))
     reach = min(max(np.sqrt(SIGMA / entry), DOMINANT * constant / entry), LONGER / 2 * np.sqrt(SIGMA / entry), room / 2)
     key = min(SIGMA / float(np.hypot(reach * entry, constant)), room / 2)
     return Sizes(float(reach), float(min(reach, LEAN / SIGMA * key * np.sqrt(width + 1))), float(key))

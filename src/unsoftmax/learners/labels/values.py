@@ -18,7 +18,7 @@ from unsoftmax.learners.labels.start import Start, repeats
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
 
-ROUGH = 9  # rounds of the rough search: then the plane is known to about a percent
+ROUGH = 9  # bits of the rough search: then the plane is known to about a percent
 BENT = 40.0  # misfit of a plane to the rough points, in units of their own rounding, that a plane does not show
 REACH = 5.0  # standard deviations of the rough plane that fine brackets reach to either side
 WIDEST = 6  # times that a bracket without a boundary is made eight times as wide
@@ -63,7 +63,7 @@ def rough_plane(asker: Asker, begin: Start, rng: np.random.Generator) -> Plane:
     lines = Lines(no_end, np.where(yes[:, None], points, begin.yes) - no_end)
     search = searching(Prior(count, None, np.zeros(count), np.ones(count)), begin.flip)
     wanted = 2.0**-ROUGH
-    rounds(asker, [Group(lines, search, wanted)], 40 * ROUGH if begin.flip else ROUGH)
+    rounds(asker, [Group.of(lines, search, wanted, late=True)], 40 * ROUGH)
     centre, spread = search.centre, search.spread
     kept = np.ones(count, dtype=bool)
     if isinstance(search, Doubting):
@@ -120,7 +120,7 @@ class Fine:
         self.lines = Lines(self.arms, np.broadcast_to(rough.normal, (width, width)))
         sd = np.full(width, np.hypot(rough.offset_spread, self.arm * rough.normal_spread))
         low, high = bracketed(asker, self.lines, np.full(width, rough.offset), REACH * sd, begin.flip)
-        self.group = Group(self.lines, searching(Prior(width, None, low, high), begin.flip), until * self.arm)
+        self.group = Group.of(self.lines, searching(Prior(width, None, low, high), begin.flip), until * self.arm)
 
     @property
     def plane(self) -> Plane:
@@ -136,12 +136,13 @@ class Fine:
         return Plane(normal, offset, sd, float(spread[0]))
 
     def finish(self) -> None:
-        """Go on with the offset alone until it is known relative to itself: it may be far smaller than the tokens."""
+        """Finish, and go on with the offset alone until it is known relative to itself: it may be far smaller than the tokens."""
+        rounds(self.asker, [self.group], MOST_ROUNDS)
         search = self.group.search
         if isinstance(search, Halving) and not self._through_origin():
             last = Lines(self.arms[:1], self.lines.direction[:1])
             alone = Halving(Prior(1, None, search.low[:1], search.high[:1]))
-            rounds(self.asker, [Group(last, alone, 2 * FINEST * abs(float(search.centre[0])))], MOST_ROUNDS)
+            rounds(self.asker, [Group.of(last, alone, 2 * FINEST * abs(float(search.centre[0])))], MOST_ROUNDS)
             search.low[:1], search.high[:1] = alone.low, alone.high
 
     def _through_origin(self) -> bool:

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.learners.labels.equations import Scores, images, solved
-from unsoftmax.learners.labels.scores import COARSE, NOISE, Reading, full_scores, grown, pivots, span, wanted_width
+from unsoftmax.learners.labels.foresight import foretold
+from unsoftmax.learners.labels.full_rank import full_scores
+from unsoftmax.learners.labels.scores import BLOCK, COARSE, NOISE, Reading, grown, pivots, span, wanted_width
 from unsoftmax.learners.labels.sizes import SIGMA
 from unsoftmax.models import Floats
 
-def block_rank(reading: Reading, size: int) -> tuple[int, bool, NDArray[np.int_]] | None:
-    """What the images of the first ``size`` tokens span along the first ``size`` keys; None if no low rank shows.
+CLEAR = 5.0  # times the largest rounding: singular values between are asked about once more
+FINER = 2.0**-4
+LOOKS = 3
+SPARE = 2  # singular values of a block that must be rounding before a rank is low
+HURRIED = 16  # widths from which a block is a small part of the bill, and rounds are saved on it
+SHORTEST = 2.0**-8
+AIMED = 0.1  # of a direction, what must be left of it beside v
 
-    Returns:
-        The rank; whether it is that of differences of images (then c lies outside the range of W); tokens that span it.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """What a block shows.
+
+    Attributes:
+        rank: of the images, or of their differences.
+        apart: whether it is that of differences (then c lies outside the range of W).
+        tokens: last tokens that span it.
+        clear: whether no singular value is close to rounding.
     """
+
+    rank: int
+    apart: bool
+    tokens: NDArray[np.int_]
+    clear: bool
+
+
+def block_rank(reading: Reading, size: int) -> Shown | None:
+    """What the images of the first ``size`` tokens span along the first ``size`` keys; None if no low rank shows."""
     found = reading.equations(np.arange(size))
     frame = np.concatenate([reading.design.plane.normal[None], span(reading.design.directions[:size])])
     inverse = np.linalg.inv(found.steps.reshape(size, size, reading.width) @ frame.T)
@@ -23,24 +49,24 @@ def block_rank(reading: Reading, size: int) -> tuple[int, bool, NDArray[np.int_]
     noise = np.einsum("jab,jb->ja", inverse**2, found.variance.reshape(size, size))
     block = block / np.sqrt(np.median(noise, axis=0))  # in units of its rounding, which is larger along v
     floor = NOISE * np.sqrt(size)
-    straight, apart = (int((np.linalg.svd(b, compute_uv=False) > floor).sum()) for b in (block, block - block.mean(axis=0)))
+    singular = [np.linalg.svd(b, compute_uv=False) for b in (block, block - block.mean(axis=0))]
+    straight, apart = (int((values > floor).sum()) for values in singular)
     if straight > size - SPARE:
         return None
+    clear = not any(((values > floor) & (values < CLEAR * floor)).any() for values in singular)
     order = pivots(block.T)
     if straight <= apart:
-        return straight, False, order[:straight]
-    return apart, True, order[: apart + 1]
+        return Shown(straight, False, order[: max(straight, 1)], clear)
+    return Shown(apart, True, order[: apart + 1], clear)
 
 
-SPARE = 2  # singular values of a block that must be rounding before a rank is low
-
-
-def low_scores(reading: Reading, rank: int, apart: bool, first: NDArray[np.int_], before: int) -> Scores:
-    """Scores of rank ``rank``, given tokens whose images span them.
+def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
+    """Scores of a low rank that a block of ``before`` tokens and keys showed.
 
     Price: ``len(first) * width + rank * (width + 1 - len(first))`` equations, of which the first block has asked some.
     """
     width = reading.width
+    rank, apart, first = shown.rank, shown.apart, shown.tokens
     reading.keep(first, before)
     tokens = np.repeat(first, width - before)
     reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)), late=True)
@@ -52,7 +78,8 @@ def low_scores(reading: Reading, rank: int, apart: bool, first: NDArray[np.int_]
         return image, variance, (image[1:] - image[0]) if apart else image
 
     others = np.setdiff1d(np.arange(width + 1), first)
-    basis = spanning()[2]
+    image, variance, basis = spanning()
+    foretold(reading, first, image, variance, reading.rng)
     if rank:
         left = np.linalg.svd(basis, full_matrices=False)[2]  # (rank, width)
         normal = reading.design.plane.normal
@@ -92,22 +119,18 @@ def low_scores(reading: Reading, rank: int, apart: bool, first: NDArray[np.int_]
     return solution()
 
 
-HURRIED = 16  # widths from which a block is a small part of the bill, and rounds are saved on it
-SHORTEST = 2.0**-8
-AIMED = 0.1  # of a direction, what must be left of it beside v
-
-
 def scores(reading: Reading, blocks: list[int]) -> Scores:
     """W and c, of low rank if one of the blocks shows it."""
     before = 0
     for size in blocks:
         grown(reading, before, size, late=reading.width >= HURRIED)
-        reading.go_on(COARSE)
         before = size
-        found = block_rank(reading, size)
-        if found is not None:
-            rank, apart, first = found
-            if rank == 0 and not apart:
-                first = np.arange(1)
-            return low_scores(reading, rank, apart, first, before)
+        for look in range(LOOKS):
+            reading.go_on(BLOCK * FINER**look)
+            reading.settle()
+            shown = block_rank(reading, size)
+            if shown is None:
+                break
+            if shown.clear or look == LOOKS - 1:
+                return low_scores(reading, shown, before)
     return full_scores(reading, before)

@@ -101,7 +101,7 @@ class Group:
 
     paths: Paths
     search: Search
-    until: float
+    until: float | Floats
     late: Flags
 
     def turn(self) -> tuple[Rows, Floats]:
@@ -115,7 +115,7 @@ class Group:
         return np.concatenate([rows, rows[late], rows[late]]), np.concatenate([at, *halves])
 
     @classmethod
-    def of(cls, paths: Paths, search: Search, until: float, late: bool = False) -> Group:
+    def of(cls, paths: Paths, search: Search, until: float | Floats, late: bool = False) -> Group:
         """All of these paths, late or not."""
         return cls(paths, search, until, np.full(search.prior.count, late))
 
@@ -128,7 +128,7 @@ class Group:
         """Late are paths that lie far behind the usual one, until they have caught up with it."""
         width = self.search.width
         usual = HURRY if self.late.all() else float(np.median(width[~self.late]))
-        self.late = (self.late & (width > usual)) | (width > BEHIND * max(usual, self.until))
+        self.late = (self.late & (width > usual)) | (width > BEHIND * np.maximum(usual, self.until))
 
 
 def rounds(asker: Asker, groups: Sequence[Group], most: int, also: Sequence[Group] = ()) -> int:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.design import CORNERS, SHORT, Design
-from unsoftmax.learners.labels.equations import Equations, Scores, equations, images, solved
+from unsoftmax.learners.labels.equations import Equations, Scores, equations
 from unsoftmax.learners.labels.paths import Group, Keys, Rows, rounds
 from unsoftmax.learners.labels.search import Halving, Prior, searching
 from unsoftmax.learners.labels.sizes import SIGMA
@@ -18,6 +17,9 @@ from unsoftmax.learners.labels.values import Fine
 from unsoftmax.models import Floats
 
 COARSE = 2.0**-7  # width of brackets when ranks and final widths are settled
+BLOCK = 2.0**-6  # and when a block shows whether its rank is low
+CROWD = 0.15  # share of paths without a boundary at first sight: scores are too large
+TOO_LARGE, TOO_SMALL = 2.5, 0.25  # times the size that scores should have, beyond which tokens are chosen anew
 SOME = 8  # rounds after which paths without a boundary show
 NOISE = 3.0  # largest singular value of rounding alone, in units of it and of the root of the size of a block; 2 is usual
 SLACK = 1.2  # finer than wanted
@@ -29,6 +31,22 @@ REPAIRS = (-2.0, -2.0, -1.0, -2.0)
 FINEST = 2.0**-49
 
 
+class LostError(Exception):
+    """Some paths have no boundary, wherever their keys are: the tokens are too far from the plane."""
+
+    def __init__(self, paths: int) -> None:
+        super().__init__(f"{paths} paths without a boundary")
+        self.paths = paths
+
+
+class SizeError(Exception):
+    """Scores are ``ratio`` times as large as they should be."""
+
+    def __init__(self, ratio: float) -> None:
+        super().__init__(f"scores are {ratio:.3g} times as large as they should be")
+        self.ratio = ratio
+
+
 @dataclass(slots=True, eq=False)
 class Reading:
     """Scores being read: everything asked so far, by last token."""
@@ -38,6 +56,7 @@ class Reading:
     design: Design
     accuracy: float
     flip: float
+    rng: np.random.Generator
     blocks: list[tuple[Group, Rows]] = field(default_factory=list)  # groups with the token of each path
 
     @property
@@ -84,16 +103,22 @@ class Reading:
             chunk = min(left, SOME)
             used = rounds(self.asker, groups, chunk, also=[self.fine.group])
             left -= chunk
+            if not repairs and np.mean(np.concatenate([group.search.lost for group in groups])) > CROWD:
+                raise SizeError(TOO_LARGE)
             if self._moved(groups, REPAIRS[min(repairs, len(REPAIRS) - 1)]):
                 repairs, left = repairs + 1, MOST_ROUNDS
             elif used < chunk:
                 return
             if repairs > len(REPAIRS):
-                raise NotInFamilyError(
-                    "Some labels of two tokens never change on paths where one softmax head would have them change, whatever the "
-                    "tokens. Several heads, positions, or another kind of model answer so.",
-                    evidence={"paths_without_boundary": sum(int(group.search.lost.sum()) for group in groups)},
-                )
+                raise LostError(sum(int(group.search.lost.sum()) for group in groups))
+
+    def settle(self) -> None:
+        """Look at the first scores: are they as large as they should be?"""
+        search = self.blocks[0][0].search
+        assert search.prior.sigma is not None
+        ratio = float(np.sqrt(np.mean((search.centre / search.prior.sigma) ** 2)))
+        if (ratio > TOO_LARGE or ratio < TOO_SMALL) and ratio * SIGMA > COARSE:
+            raise SizeError(ratio)
 
     @staticmethod
     def _moved(groups: list[Group], factor: float) -> bool:
@@ -158,20 +183,3 @@ def grown(reading: Reading, before: int, size: int, late: bool = False) -> None:
     pairs = [(token, key) for token in range(size) for key in range(size) if token >= before or key >= before]
     tokens, keys = np.array(pairs).T
     reading.add(tokens, reading.design.directions[keys], late=late)
-
-
-def full_scores(reading: Reading, before: int) -> Scores:
-    """Every product that is left, and the solution."""
-    width = reading.width
-    pairs = [(token, key) for token in range(width + 1) for key in range(width) if token >= before or key >= before]
-    tokens, keys = np.array(pairs).T
-    reading.add(tokens, reading.design.directions[keys])
-
-    def solution(unit: bool = False) -> Scores:
-        image, variance = images(reading.equations(np.arange(width + 1), unit), width + 1)
-        return solved(reading.design.last, image, variance, width)
-
-    reading.go_on(COARSE)
-    reading.go_on(wanted_width(reading, solution(), solution(unit=True)))
-    reading.fine.finish()
-    return solution()

@@ -15,8 +15,10 @@ LINEAR = 0.25  # brackets narrower than this share of the prior's standard devia
 LOST = 2.0**-7  # prior mass below which a bracket without a lower end has probably none
 TOO_HIGH = 6.0  # log-odds at which a key's distance from the plane drowns in rounding
 MIRRORED = 0.7  # standard deviations below 0 that a mirrored boundary may lie, since keys are not mirrored along v
+BEYOND = 3.0  # standard deviations of a prior that are taken at its word
 GUESSED = 2.0**-4  # of a standard deviation: brackets that have shrunk to a lower end which nobody asked
 DEEPEST = 1e-300
+TAIL = 1e-6  # of a prior: as far as its normal tails are counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +85,8 @@ class Halving:
             return np.zeros(len(self.low), dtype=bool)
         below, above = np.isinf(self.low), np.isinf(self.high)
         guessed = (self.low == self._guess) & (self.high - self.low < GUESSED * sigma)
-        gone: Flags = guessed | (below & (ndtr(self.high / sigma) < LOST)) | (above & (self.low > TOO_HIGH))
+        crossed = self.low > self.high  # a path with two boundaries
+        gone: Flags = crossed | guessed | (below & (ndtr(self.high / sigma) < LOST)) | (above & (self.low > TOO_HIGH))
         return gone
 
     def mirror(self, rows: NDArray[np.int_]) -> None:
@@ -101,8 +104,11 @@ class Halving:
         share = (ndtr(low / sigma) + ndtr(high / sigma)) / 2
         with np.errstate(invalid="ignore"):
             straight = low + (high - low) / 2
-        narrow = high - low < LINEAR * sigma
+        narrow = (high - low < LINEAR * sigma) | (low > BEYOND * sigma) | (high < -BEYOND * sigma)
         middle: Floats = np.where(narrow, straight, self.prior.place(share, rows))
+        # beyond where the prior ends brackets double
+        middle = np.where(np.isinf(high) & (low > BEYOND * sigma), 2 * low, middle)
+        middle = np.where(np.isinf(low) & (high < -BEYOND * sigma), 2 * high, middle)
         return middle
 
     def halves(self, rows: NDArray[np.int_], middle: Floats) -> list[Floats]:
@@ -153,15 +159,22 @@ class Doubting:
         found: Floats = (start + (end - start) * np.clip((share - before) / np.maximum(inside, DEEPEST), 0.0, 1.0))[:, 0]
         return found
 
+    def _moments(self) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of each posterior; what is left far away counts with its distance."""
+        places = np.stack([self.prior.place(edge) for edge in np.clip(self._edges, TAIL, 1 - TAIL).T], axis=1)
+        middle, width = (places[:, 1:] + places[:, :-1]) / 2, np.diff(places, axis=1)
+        mean = (self._mass * middle).sum(axis=1)
+        return mean, np.sqrt((self._mass * ((middle - mean[:, None]) ** 2 + width**2 / 12)).sum(axis=1))
+
     @property
     def centre(self) -> Floats:
-        """The posterior's median."""
-        return self.prior.place(self._quantile(0.5))
+        """The posterior's mean."""
+        return self._moments()[0]
 
     @property
     def spread(self) -> Floats:
-        """A standard deviation, from the middle 95% of the posterior, which has long tails."""
-        return (self.prior.place(self._quantile(0.975)) - self.prior.place(self._quantile(0.025))) / 3.92
+        """The posterior's standard deviation."""
+        return self._moments()[1]
 
     @property
     def width(self) -> Floats:

@@ -12,10 +12,13 @@ from unsoftmax.learners.labels.search import Flags, Prior, searching
 from unsoftmax.learners.labels.values import Plane
 from unsoftmax.models import Floats
 
-PAIRS = 8
+PAIRS = 10
 DOUBLINGS = 12.0  # shorter and longer than the tokens of the first labels that are tried
+MOST_LABELS = 12  # where labels may be wrong
+NORMAL = 1.25  # standard deviation of a normal number whose usual size is 1
 STEP = 1.0  # doublings to which a length is found
 BESIDE = 0.125  # distance of tokens from the plane, of their offset
+KNOWN = 8.0  # times the uncertainty of the plane
 ODDS = 1.0  # log-odds that the score must exceed
 LONGER = 8.0  # of the second row of lengths
 SIGMA = 0.35  # standard deviation of scores that are asked: small, so that every path has its boundary near the middle
@@ -62,13 +65,13 @@ class Ladder:
 
 
 def climbed(asker: Asker, ladder: Ladder, low: float, high: float, flip: float, also: list[Group]) -> float:
-    """Root mean square of the scores of keys of length 1; as if they won at the last length where they never do."""
+    """The usual size of the scores of keys of length 1; as if they won at the last length where they never do."""
     count = len(ladder.reach)
     won = asker(ladder.tokens(np.arange(count), np.full(count, high)))
     ladder.key[~won] *= -1  # of a key and its opposite one has a positive score
     search = searching(Prior(count, None, np.full(count, low), np.full(count, high)), flip)
-    rounds(asker, [Group.of(ladder, search, STEP)], 12 if flip else int(np.ceil(np.log2((high - low) / STEP))), also)
-    return float(np.sqrt(np.mean(np.exp2(-2 * search.centre)))) * ODDS
+    rounds(asker, [Group.of(ladder, search, STEP, late=True)], MOST_LABELS, also)
+    return float(np.mean(np.exp2(-search.centre))) * ODDS * NORMAL
 
 
 def sizes(
@@ -85,13 +88,16 @@ def sizes(
         found = rng.normal(size=(PAIRS, width - 1)) @ beside if width > 1 else np.tile(plane.normal, (PAIRS, 1))
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
-    per_key = climbed(asker, Ladder(foot, plane.normal, units(), units()), high - 2 * DOUBLINGS, high, flip, also)
+    # no shorter than that distances from the plane are known
+    blur = np.hypot(plane.offset_spread, plane.normal_spread * max(length, abs(plane.offset)))
+    low = min(max(high - 2 * DOUBLINGS, np.log2(KNOWN * blur / BESIDE)), high - 2)
+    per_key = climbed(asker, Ladder(foot, plane.normal, units(), units()), low, high, flip, also)
     first = 1 / per_key  # tokens and keys both so long
     if np.log2(first) > high - 1:  # scores too small to be seen: what there is shows best with long tokens
         first = float(np.exp2(high if max_norm is not None else middle))
         return Sizes(first, first, first)
     far = min(LONGER * first, room / 2)
-    ends = np.log2(first) - DOUBLINGS / 2, np.log2(first) + 2
+    ends = max(np.log2(first) - DOUBLINGS / 2, min(low, np.log2(first))), np.log2(first) + 2
     per_far = climbed(asker, Ladder(foot, plane.normal, units(), units(), far), *ends, flip, also)
     growth = (per_far**2 - per_key**2) / (far**2 - first**2) if far > first else 0.0
     entry = np.sqrt(max(growth, (per_key / (LONGER * first)) ** 2))  # of W, root mean square

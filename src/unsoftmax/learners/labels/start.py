@@ -14,8 +14,8 @@ from unsoftmax.oracles.base import Oracle, phase
 DIRECTIONS = 4
 LENGTHS = (2.0**-4, 1.0, 2.0**4, 2.0**10, 2.0**20)  # of tokens, times the root of the width
 FIRST = 2 * DIRECTIONS * len(LENGTHS)
-FLIPS = 48  # labels far from the boundary that show whether labels are wrong now and then
-MORE_FLIPS = 464  # more of them, once one was wrong
+FLIPS = 72  # labels far from the boundary that show whether labels are wrong now and then
+MORE_FLIPS = 440  # more of them, once one was wrong
 MOST = 0.2  # flip rate beyond which too few bits come through
 FARTHEST = 0.9  # of the longest token allowed
 
@@ -28,6 +28,7 @@ class Start:
     no: Floats
     yes: Floats
     length: float
+    far: Floats  # tokens (count, width) as long as were asked, far from the boundary most of them
     flip: float = 0.0
 
 
@@ -67,7 +68,7 @@ def start(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None, f
         )
     asker = Asker(oracle, values)
     if flip is None:
-        flip = flip_rate(asker, tokens, labels, rng)
+        flip = flip_rate(asker, tokens[-1].reshape(-1, asker.width), rng)
     if flip > MOST:
         raise TooNoisyError(
             f"About {flip:.0%} of the labels are wrong; beyond {MOST:.0%} too few bits come through. Ask a target that "
@@ -77,13 +78,12 @@ def start(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None, f
     return _bracket(asker, tokens, labels, values, flip, rng)
 
 
-def flip_rate(asker: Asker, tokens: Floats, labels: Floats, rng: np.random.Generator) -> float:
-    """The share of wrong labels on two opposite rays, far from the boundary; 0 where none was seen.
+def flip_rate(asker: Asker, ray: Floats, rng: np.random.Generator) -> float:
+    """The share of wrong labels on rays through these tokens, far from the boundary; 0 where none was seen.
 
     Each question is another point of the rays, so that labels which are wrong for a question, again and again, show too.
     """
     asked, wrong = 0, 0
-    ray = tokens[-1, :, :].reshape(-1, asker.width)[: 2 * DIRECTIONS]
     for more in (FLIPS, MORE_FLIPS):
         count = more // len(ray)
         places = ray[None] * rng.uniform(0.5, 1.0, size=(count, len(ray), 1))
@@ -111,7 +111,7 @@ def _bracket(
         if len(mixed):
             first, second = pairs[mixed[0]]
             yes, no = (first, second) if told[mixed[0], 0] else (second, first)
-            return Start(values, no, yes, float(np.linalg.norm(no)), flip)
+            return Start(values, no, yes, float(np.linalg.norm(no)), tokens[-1].reshape(-1, asker.width), flip)
     raise NotIdentifiableError(
         "No two opposite tokens had different labels, so no boundary was found on a line through the origin. Allow longer tokens "
         "(`max_norm`).",

@@ -22,9 +22,10 @@ ROUGH = 9  # bits of the rough search: then the plane is known to about a percen
 BENT = 40.0  # misfit of a plane to the rough points, in units of their own rounding, that a plane does not show
 REACH = 5.0  # standard deviations of the rough plane that fine brackets reach to either side
 WIDEST = 6  # times that a bracket without a boundary is made eight times as wide
-FINEST = 2.0**-50  # widths of fine brackets, relative to the tokens
+FINEST = 2.0**-50  # width of fine brackets, relative to the tokens: the last bits
 NEAR_END = 0.02  # of a line: boundaries so near to an end that its label was wrong
 MOST_ROUNDS = 60
+KNOWN = 10.0  # standard deviations from 0 of a rough offset that is none
 ZERO = 3.0  # standard deviations from 0 within which a threshold is none, where labels may be wrong
 NOISY_EXTRA = 3  # times as many rough lines where labels may be wrong
 
@@ -120,7 +121,11 @@ class Fine:
         self.lines = Lines(self.arms, np.broadcast_to(rough.normal, (width, width)))
         sd = np.full(width, np.hypot(rough.offset_spread, self.arm * rough.normal_spread))
         low, high = bracketed(asker, self.lines, np.full(width, rough.offset), REACH * sd, begin.flip)
-        self.group = Group.of(self.lines, searching(Prior(width, None, low, high), begin.flip), until * self.arm)
+        self.until = until
+        target = np.full(width, until * self.arm)
+        if abs(rough.offset) > KNOWN * rough.offset_spread:
+            target[0] = until * abs(rough.offset)
+        self.group = Group.of(self.lines, searching(Prior(width, None, low, high), begin.flip), target)
 
     @property
     def plane(self) -> Plane:
@@ -142,14 +147,14 @@ class Fine:
         if isinstance(search, Halving) and not self._through_origin():
             last = Lines(self.arms[:1], self.lines.direction[:1])
             alone = Halving(Prior(1, None, search.low[:1], search.high[:1]))
-            rounds(self.asker, [Group.of(last, alone, 2 * FINEST * abs(float(search.centre[0])))], MOST_ROUNDS)
+            rounds(self.asker, [Group.of(last, alone, self.until * abs(float(search.centre[0])))], MOST_ROUNDS)
             search.low[:1], search.high[:1] = alone.low, alone.high
 
     def _through_origin(self) -> bool:
         search = self.group.search
         if isinstance(search, Doubting):
             return bool(abs(search.centre[0]) < ZERO * search.spread[0])
-        return bool(search.low[0] <= 0 <= search.high[0] and search.width[0] <= 2 * self.group.until)
+        return bool(search.low[0] <= 0 <= search.high[0] and search.width[0] <= 2 * self.until * self.arm)
 
 
 def bracketed(asker: Asker, lines: Lines, centre: Floats, reach: Floats, flip: float) -> tuple[Floats, Floats]:

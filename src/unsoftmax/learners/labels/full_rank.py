@@ -24,6 +24,6 @@ def full_scores(reading: Reading, before: int) -> Scores:
     reading.go_on(COARSE)
     reading.settle()
     foretold(reading, everybody, *images(reading.equations(everybody), width + 1), reading.rng)
-    reading.go_on(wanted_width(reading, solution(), solution(unit=True)))
+    reading.go_on(wanted_width(reading, solution(), solution(unit=True)), final=True)
     reading.fine.finish()
     return solution()

@@ -250,8 +250,7 @@ def read_scores(
             lost = error.paths
             size = replace(size, depth=SHALLOWER * size.depth)
         except SizeError as error:
-            shrunk = error.ratio**-0.5
-            size = Sizes(shrunk * size.reach, shrunk * size.depth, shrunk * size.key)
+            size = Sizes(size.reach * error.reach, size.depth / error.ratio, size.key / error.ratio)
     raise NotInFamilyError(
         "However the tokens are chosen, labels of two of them do not change where one softmax head would have them change"
         + (f": on {lost} paths they never do" if lost else "")

@@ -114,7 +114,7 @@ def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
             all_images[others], all_variances[others] = start, variance.mean(axis=0)
         return solved(reading.design.last, all_images, all_variances, rank)
 
-    reading.go_on(wanted_width(reading, solution(), solution(unit=True)))
+    reading.go_on(wanted_width(reading, solution(), solution(unit=True)), final=True)
     reading.fine.finish()
     return solution()
 

@@ -15,7 +15,7 @@ from unsoftmax.models import Floats
 
 Rows = NDArray[np.int_]
 BEHIND = 8.0  # times as wide as the usual bracket: three labels behind
-HURRY = 2.0**-8  # width down to which a group that is late as a whole hurries
+HURRY = 2.0**-8
 
 
 class Paths(Protocol):
@@ -103,6 +103,7 @@ class Group:
     search: Search
     until: float | Floats
     late: Flags
+    hurry: float = HURRY  # width down to which a group that is late as a whole hurries
 
     def turn(self) -> tuple[Rows, Floats]:
         """The paths still wider than wanted and where each is asked next; late ones at three places."""
@@ -115,19 +116,19 @@ class Group:
         return np.concatenate([rows, rows[late], rows[late]]), np.concatenate([at, *halves])
 
     @classmethod
-    def of(cls, paths: Paths, search: Search, until: float | Floats, late: bool = False) -> Group:
+    def of(cls, paths: Paths, search: Search, until: float | Floats, late: bool = False, hurry: float = HURRY) -> Group:
         """All of these paths, late or not."""
-        return cls(paths, search, until, np.full(search.prior.count, late))
+        return cls(paths, search, until, np.full(search.prior.count, late), hurry)
 
     def part(self, rows: Rows) -> Group:
         """Some of these paths."""
         assert isinstance(self.paths, Keys)
-        return Group(self.paths.part(rows), self.search.part(rows), self.until, self.late[rows])
+        return Group(self.paths.part(rows), self.search.part(rows), self.until, self.late[rows], self.hurry)
 
     def pace(self) -> None:
         """Late are paths that lie far behind the usual one, until they have caught up with it."""
         width = self.search.width
-        usual = HURRY if self.late.all() else float(np.median(width[~self.late]))
+        usual = self.hurry if self.late.all() else float(np.median(width[~self.late]))
         self.late = (self.late & (width > usual)) | (width > BEHIND * np.maximum(usual, self.until))
 
 

@@ -17,9 +17,11 @@ from unsoftmax.learners.labels.values import Fine
 from unsoftmax.models import Floats
 
 COARSE = 2.0**-7  # width of brackets when ranks and final widths are settled
-BLOCK = 2.0**-6  # and when a block shows whether its rank is low
+BLOCK = 2.0**-8  # and when a block shows whether its rank is low
 CROWD = 0.15  # share of paths without a boundary at first sight: scores are too large
+CROWDED = 4.0  # times as large as they should be, then
 TOO_LARGE, TOO_SMALL = 2.5, 0.25  # times the size that scores should have, beyond which tokens are chosen anew
+IN_ANY_CASE = 1.0  # width of brackets, over the accuracy wanted, that is never too narrow
 SOME = 8  # rounds after which paths without a boundary show
 NOISE = 3.0  # largest singular value of rounding alone, in units of it and of the root of the size of a block; 2 is usual
 SLACK = 1.2  # finer than wanted
@@ -40,11 +42,12 @@ class LostError(Exception):
 
 
 class SizeError(Exception):
-    """Scores are ``ratio`` times as large as they should be."""
+    """Scores are ``ratio`` times as large as they should be, or last tokens should lie ``reach`` times as far out."""
 
-    def __init__(self, ratio: float) -> None:
+    def __init__(self, ratio: float, reach: float = 1.0) -> None:
         super().__init__(f"scores are {ratio:.3g} times as large as they should be")
         self.ratio = ratio
+        self.reach = reach
 
 
 @dataclass(slots=True, eq=False)
@@ -93,24 +96,31 @@ class Reading:
         assert all(sum((tokens == token).sum() for _, tokens in kept) == keys for token in wanted)
         self.blocks = kept
 
-    def go_on(self, until: float) -> None:
-        """Ask all groups until their brackets are as narrow as ``until``; paths without a boundary are moved."""
+    def go_on(self, until: float, final: bool = False) -> None:
+        """Ask all groups until their brackets are as narrow as ``until``; paths without a boundary are moved.
+
+        Unless this is final, narrow paths go on while others catch up: all will have to become far narrower.
+        """
         groups = [group for group, _ in self.blocks]
+        stop = max(until if final else min(until, IN_ANY_CASE * self.accuracy), FINEST)
         for group in groups:
-            group.until = max(until, FINEST)
+            group.until = stop
         left, repairs = MOST_ROUNDS, 0
         while left > 0:
-            chunk = min(left, SOME)
-            used = rounds(self.asker, groups, chunk, also=[self.fine.group])
-            left -= chunk
+            for _ in range(min(left, SOME)):
+                left -= 1
+                if all((group.search.width <= max(until, FINEST)).all() for group in groups):
+                    break
+                rounds(self.asker, groups, 1, also=[self.fine.group])
             if not repairs and np.mean(np.concatenate([group.search.lost for group in groups])) > CROWD:
-                raise SizeError(TOO_LARGE)
+                raise SizeError(CROWDED)
             if self._moved(groups, REPAIRS[min(repairs, len(REPAIRS) - 1)]):
                 repairs, left = repairs + 1, MOST_ROUNDS
-            elif used < chunk:
+            elif all((group.search.width <= max(until, FINEST)).all() for group in groups):
                 return
             if repairs > len(REPAIRS):
-                raise LostError(sum(int(group.search.lost.sum()) for group in groups))
+                break
+        raise LostError(sum(int((group.search.width > max(until, FINEST)).sum()) for group in groups))
 
     def settle(self) -> None:
         """Look at the first scores: are they as large as they should be?"""

@@ -15,12 +15,15 @@ from unsoftmax.models import Floats
 PAIRS = 10
 DOUBLINGS = 12.0  # shorter and longer than the tokens of the first labels that are tried
 MOST_LABELS = 12  # where labels may be wrong
-NORMAL = 1.25  # standard deviation of a normal number whose usual size is 1
+NORMAL = 1.5  # standard deviation of scores whose usual size is 1: of normal ones 1.25, of those of low rank more
 STEP = 1.0  # doublings to which a length is found
 BESIDE = 0.125  # distance of tokens from the plane, of their offset
 KNOWN = 8.0  # times the uncertainty of the plane
 ODDS = 1.0  # log-odds that the score must exceed
-LONGER = 8.0  # of the second row of lengths
+FURTHER = (2.0, 16.0, 128.0)  # times that length, where last tokens lie until W shows in their scores
+SHOWN = 1.5  # times as large scores as beside the foot: then W shows
+FAINT = 0.1  # share of the scores that W is taken to have where it does not show
+LONGER = 6.0  # than where W alone would need them: last tokens at most
 SIGMA = 0.35  # standard deviation of scores that are asked: small, so that every path has its boundary near the middle
 LEAN = 0.06  # of the score along v, at a token's distance from the plane: where it is larger, some paths have no boundary
 DOMINANT = 1.0  # times that the part of W in scores exceeds the part that is the same for all tokens
@@ -47,14 +50,13 @@ class Ladder:
 
     foot: Floats
     normal: Floats
-    reach: Floats  # (count, width): directions of the last tokens
+    reach: Floats  # (count, width): last tokens from the foot of the plane, but for their distance from it
     key: Floats  # (count, width): directions of the keys from there
-    fixed: float | None = None  # length of the reach, where only keys grow
 
     def tokens(self, rows: Rows, at: Floats) -> Floats:
         """``[p; x]`` at these lengths."""
         length = np.exp2(at)[:, None]
-        foot = self.foot + (length if self.fixed is None else self.fixed) * self.reach[rows]
+        foot = self.foot + self.reach[rows]
         last = foot - BESIDE * length * self.normal
         keys = foot + length * (self.key[rows] + BESIDE * np.exp(-ODDS) * self.normal)
         return np.stack([keys, last], axis=1)
@@ -91,17 +93,17 @@ def sizes(
     # no shorter than that distances from the plane are known
     blur = np.hypot(plane.offset_spread, plane.normal_spread * max(length, abs(plane.offset)))
     low = min(max(high - 2 * DOUBLINGS, np.log2(KNOWN * blur / BESIDE)), high - 2)
-    per_key = climbed(asker, Ladder(foot, plane.normal, units(), units()), low, high, flip, also)
-    first = 1 / per_key  # tokens and keys both so long
-    if np.log2(first) > high - 1:  # scores too small to be seen: what there is shows best with long tokens
-        first = float(np.exp2(high if max_norm is not None else middle))
-        return Sizes(first, first, first)
-    far = min(LONGER * first, room / 2)
-    ends = max(np.log2(first) - DOUBLINGS / 2, min(low, np.log2(first))), np.log2(first) + 2
-    per_far = climbed(asker, Ladder(foot, plane.normal, units(), units(), far), *ends, flip, also)
-    growth = (per_far**2 - per_key**2) / (far**2 - first**2) if far > first else 0.0
-    entry = np.sqrt(max(growth, (per_key / (LONGER * first)) ** 2))  # of W, root mean square
-    constant = np.sqrt(max(per_key**2 - (first * entry) ** 2, 0.0))
-    reach = min(max(np.sqrt(SIGMA / entry), DOMINANT * constant / entry), LONGER / 2 * np.sqrt(SIGMA / entry), room / 2)
+    none = np.zeros((PAIRS, width))
+    constant = climbed(asker, Ladder(foot, plane.normal, none, units()), low, high, flip, also)
+    first = 1 / constant  # keys so long have scores of 1 beside the foot of the plane itself
+    far, per_far = 0.0, constant
+    for longer in FURTHER:
+        far = min(longer * first, room / 2)
+        ends = max(np.log2(first) - DOUBLINGS, min(low, np.log2(first) - 2)), np.log2(first) + 2
+        per_far = climbed(asker, Ladder(foot, plane.normal, far * units(), units()), *ends, flip, also)
+        if per_far > SHOWN * constant or far == room / 2:
+            break
+    entry = np.sqrt(max(per_far**2 - constant**2, (FAINT * constant) ** 2)) / far  # of W, root mean square
+    reach = min(max(np.sqrt(SIGMA / entry), DOMINANT * constant / entry), LONGER * np.sqrt(SIGMA / entry), room / 2)
     key = min(SIGMA / float(np.hypot(reach * entry, constant)), room / 2)
     return Sizes(float(reach), float(min(reach, LEAN / SIGMA * key * np.sqrt(width + 1))), float(key))

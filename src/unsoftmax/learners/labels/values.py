@@ -25,6 +25,8 @@ WIDEST = 6  # times that a bracket without a boundary is made eight times as wid
 FINEST = 2.0**-50  # width of fine brackets, relative to the tokens: the last bits
 NEAR_END = 0.02  # of a line: boundaries so near to an end that its label was wrong
 MOST_ROUNDS = 60
+ALONE = 5  # rounds of the fine search before others ride along
+HURRIED = 2.0**-20  # width of brackets, relative to the tokens, down to which it gets two bits a round
 KNOWN = 10.0  # standard deviations from 0 of a rough offset that is none
 ZERO = 3.0  # standard deviations from 0 within which a threshold is none, where labels may be wrong
 NOISY_EXTRA = 3  # times as many rough lines where labels may be wrong
@@ -125,7 +127,9 @@ class Fine:
         target = np.full(width, until * self.arm)
         if abs(rough.offset) > KNOWN * rough.offset_spread:
             target[0] = until * abs(rough.offset)
-        self.group = Group.of(self.lines, searching(Prior(width, None, low, high), begin.flip), target)
+        search = searching(Prior(width, None, low, high), begin.flip)
+        self.group = Group.of(self.lines, search, target, late=True, hurry=HURRIED * self.arm)
+        rounds(asker, [self.group], ALONE)
 
     @property
     def plane(self) -> Plane:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.models import Attention, Floats
+from unsoftmax.proof.fresh import Fresh
 from unsoftmax.results import Bounds
 
 LENGTHS = (2, 7)
@@ -126,3 +127,25 @@ def _reach(model: Attention, bounds: Bounds, X: Floats, rng: np.random.Generator
     values = np.abs(X @ (model.V[0] if model.V.ndim == 3 else model.V[0][:, None])).reshape(len(X), -1).max(axis=1)
     scores = np.abs(np.einsum("bnd,bd->bn", X, X[:, -1] @ model.W[0].T + model.c[0])).max(axis=1)
     return MARGIN * furthest + ROUNDING * (values + np.abs(model.b).max()) * (1 + scores)
+
+
+def class_of(model: Attention, X: Floats) -> NDArray[np.int_]:
+    """The class that the model tells for each sequence: an index into the labels, smallest first."""
+    return margins(model, X)[1]
+
+
+def beside_boundary(model: Attention, bounds: Bounds, batch: Fresh, rng: np.random.Generator, max_norm: float | None) -> Fresh:
+    """As many sequences as ``batch`` holds, of the same length and kind of tokens, in pairs on either side of the boundary.
+
+    Where sequences of that kind all have one label, they are asked as they are.
+    """
+    count = max(1, len(batch.sequences) // 2)
+    spread = np.std(batch.sequences) or NATURAL
+    pairs = boundary_pairs(model, bounds, batch.length, count, rng, scale=float(spread)).sequences
+    if max_norm is not None and len(pairs):
+        short = np.linalg.norm(pairs, axis=2).max(axis=1) <= max_norm
+        pairs = pairs[np.tile(short.reshape(2, -1).all(axis=0), 2)]
+    rest = batch.sequences[: max(0, len(batch.sequences) - len(pairs))]
+    lead, _ = margins(model, rest) if len(rest) else (np.empty(0), None)
+    sure = rest[lead > 1e-6 * max(float(np.std(lead)), 1e-300)] if len(rest) else rest
+    return Fresh(np.concatenate([pairs, sure]), batch.natural)

@@ -94,7 +94,7 @@ def run_audit(
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     oracle = opener()
     sample = honest_sample(oracle, seed, folder)
-    rows = standard_defences(oracle.width, sample.spread) if defences is None else defences
+    rows = standard_defences(oracle.width, sample.spread, sample.middle) if defences is None else defences
     if not rows or not rows[0].base:
         raise ValueError("The first defence must be none: the target as it stands.")
     if len({row.slug for row in rows}) < len(rows):

@@ -13,6 +13,7 @@ from unsoftmax.cli.targets import HELP, open_target
 @width_option
 @click.option("--round", "decimals", type=click.IntRange(min=0), help="Defence: round answers to this many decimals.")
 @click.option("--noise", type=Positive(), help="Defence: add Gaussian noise of this standard deviation.")
+@click.option("--labels", "threshold", type=float, help="Defence: say only whether an answer exceeds this, or which output is largest.")
 @click.option("--max-norm", type=Positive(), help="Defence: shorten longer tokens to this length.")
 @click.option("--rate", type=Positive(), help="Defence: let this many requests per second pass.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="HTTP port; 0 takes a free one.")
@@ -23,6 +24,7 @@ def serve(
     width: int | None,
     decimals: int | None,
     noise: float | None,
+    threshold: float | None,
     max_norm: float | None,
     rate: float | None,
     port: int,
@@ -34,7 +36,7 @@ def serve(
     It listens on 127.0.0.1 alone, until Ctrl-C. Noise is added first, then answers are rounded.
     """
     from unsoftmax.oracles.base import Oracle
-    from unsoftmax.oracles.noise import Clipped, Noisy, Rounded
+    from unsoftmax.oracles.noise import Clipped, Noisy, Rounded, Thresholded
     from unsoftmax.serving import free_port
     from unsoftmax.serving import serve as host
 
@@ -47,6 +49,8 @@ def serve(
         oracle = Noisy(oracle, noise)
     if decimals is not None:
         oracle = Rounded(oracle, decimals=decimals)
+    if threshold is not None:
+        oracle = Thresholded(oracle, threshold)
     http = port or free_port(but=grpc_port)
     grpc = grpc_port or free_port(but=http)
     address = f"http://127.0.0.1:{http}/v2/models/{name}"

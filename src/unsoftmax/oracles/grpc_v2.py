@@ -16,7 +16,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.crew import Before
 from unsoftmax.oracles.grpc_messages import SERVICE, message
 from unsoftmax.oracles.http_address import Address
-from unsoftmax.oracles.http_codec import DATATYPES, ModelSpec, TensorSpec, from_bytes, shaped, to_datatype
+from unsoftmax.oracles.http_codec import ANSWERS, ModelSpec, TensorSpec, from_bytes, shaped, to_datatype
 from unsoftmax.oracles.local import Layout, checked_answers
 from unsoftmax.oracles.retry import Patience, TransientError
 from unsoftmax.oracles.tensors import Plan, Planned, Wishes, plan_tensors
@@ -170,7 +170,7 @@ class GrpcOracle(Planned):
             raise TargetError(f"The reply has outputs {names}; exactly one was expected. Choose it with `output=`.")
         place = places[0]
         tensor = reply.outputs[place]
-        if tensor.datatype not in DATATYPES or (plan.promised is not None and tensor.datatype != plan.promised):
+        if tensor.datatype not in ANSWERS or (plan.promised is not None and tensor.datatype != plan.promised):
             raise TargetError(
                 f"The output came as {plain(tensor.datatype, 20)}, but the metadata says {plan.promised or 'nothing'}. "
                 "Numbers are never cast silently: correct the model's metadata."
@@ -178,7 +178,7 @@ class GrpcOracle(Planned):
         if place < len(reply.raw_output_contents):
             values = from_bytes(reply.raw_output_contents[place], tensor.datatype)
         else:
-            contents = tensor.contents.fp64_contents or tensor.contents.fp32_contents
+            contents = next((held for _, held in tensor.contents.ListFields()), [])  # one field holds them, as the datatype says
             values = np.array(contents, dtype=np.float64)
         return shaped(values, list(tensor.shape))
 

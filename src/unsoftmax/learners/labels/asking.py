@@ -10,6 +10,10 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 
 
+class StrangeLabelError(NotInFamilyError):
+    """A label came that had not been seen before."""
+
+
 class Asker:
     """Asks for labels; a value that is none of those settled on is refused.
 
@@ -36,10 +40,10 @@ class Asker:
         answers = flat_labels(self.oracle(sequences), len(sequences))
         strange = np.setdiff1d(answers, self.values)
         if len(strange):
-            raise NotInFamilyError(
+            raise StrangeLabelError(
                 f"The target answered {strange[0]:g}, which is none of its labels so far ({listed(self.values)}). A target that answers "
                 "with numbers, not labels, is asked without `labels`.",
-                evidence={"labels": list(self.values), "strange": float(strange[0])},
+                evidence={"labels": list(self.values), "strange": strange.tolist()},
             )
         return answers
 

@@ -13,7 +13,7 @@ from unsoftmax.learners.labels.equations import Equations, Scores, equations
 from unsoftmax.learners.labels.paths import Group, Keys, Rows, rounds
 from unsoftmax.learners.labels.search import Halving, Prior, searching
 from unsoftmax.learners.labels.sizes import SIGMA
-from unsoftmax.learners.labels.values import Fine
+from unsoftmax.learners.labels.values import PlaneSearch
 from unsoftmax.models import Floats
 
 COARSE = 2.0**-7  # width of brackets when ranks and final widths are settled
@@ -55,7 +55,7 @@ class Reading:
     """Scores being read: everything asked so far, by last token."""
 
     asker: Asker
-    fine: Fine
+    fine: PlaneSearch
     design: Design
     accuracy: float
     flip: float

@@ -77,12 +77,25 @@ def climbed(asker: Asker, ladder: Ladder, low: float, high: float, flip: float, 
 
 
 def sizes(
-    asker: Asker, plane: Plane, length: float, *, max_norm: float | None, flip: float, rng: np.random.Generator, also: list[Group]
+    asker: Asker,
+    plane: Plane,
+    length: float,
+    *,
+    max_norm: float | None,
+    flip: float,
+    rng: np.random.Generator,
+    also: list[Group],
+    centre: Floats | None = None,
+    room: float = np.inf,
 ) -> Sizes:
-    """Lengths that give scores of standard deviation ``SIGMA``; the groups ``also`` ride along. Price: ``12 PAIRS`` labels or so."""
-    beside, foot = plane.beside, plane.offset * plane.normal
+    """Lengths that give scores of standard deviation ``SIGMA``; the groups ``also`` ride along. Price: about ``16 PAIRS`` labels.
+
+    Around ``centre``, the foot of the plane if it is None, tokens may lie up to ``room`` away.
+    """
+    beside, foot = plane.beside, plane.offset * plane.normal if centre is None else centre
     width = len(plane.normal)
-    room = np.inf if max_norm is None else 0.9 * (max_norm**2 - plane.offset**2) ** 0.5
+    if max_norm is not None and centre is None:
+        room = 0.9 * (max_norm**2 - plane.offset**2) ** 0.5
     middle = np.log2(max(length, abs(plane.offset)))
     high = min(middle + DOUBLINGS, np.log2(room / 4))
 

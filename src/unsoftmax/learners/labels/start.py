@@ -78,13 +78,13 @@ def start(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None, f
     return _bracket(asker, tokens, labels, values, flip, rng)
 
 
-def flip_rate(asker: Asker, ray: Floats, rng: np.random.Generator) -> float:
+def flip_rate(asker: Asker, ray: Floats, rng: np.random.Generator, first: int = FLIPS) -> float:
     """The share of wrong labels on rays through these tokens, far from the boundary; 0 where none was seen.
 
     Each question is another point of the rays, so that labels which are wrong for a question, again and again, show too.
     """
     asked, wrong = 0, 0
-    for more in (FLIPS, MORE_FLIPS):
+    for more in (first, MORE_FLIPS):
         count = more // len(ray)
         places = ray[None] * rng.uniform(0.5, 1.0, size=(count, len(ray), 1))
         told = asker.classes(places.reshape(-1, 1, asker.width)).reshape(count, len(ray))

@@ -7,6 +7,7 @@ one through the origin, so that every coordinate of the plane is read on its own
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -97,6 +98,36 @@ def fitted_plane(points: Floats, begin: Start, blur: float) -> tuple[Plane, floa
     variance = ((right[:-1] / singular[:-1, None]) ** 2).sum(axis=0) * blur**2
     spread = float(np.sqrt(variance[:-1].mean())), float(np.sqrt(variance[-1]) * begin.length)
     return Plane(null[:-1], float(null[-1] * begin.length), *spread), misfit
+
+
+class PlaneSearch(Protocol):
+    """A plane that is known better and better while other things are asked."""
+
+    group: Group
+
+    @property
+    def plane(self) -> Plane:
+        """What is known by now."""
+
+    def finish(self) -> None:
+        """Ask the rest."""
+
+
+class Settled:
+    """A plane that is known as well as it ever will be."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        nothing = np.empty((0, len(plane.normal)))
+        self.group = Group.of(Lines(nothing, nothing), Halving(Prior(0, None, np.empty(0), np.empty(0))), 0.0)
+
+    @property
+    def plane(self) -> Plane:
+        """The plane."""
+        return self._plane
+
+    def finish(self) -> None:
+        """There is nothing left to ask."""
 
 
 class Fine:

@@ -127,7 +127,7 @@ def strangers(width: int, seed: int) -> dict[str, Callable[[Floats], Floats]]:
 
     def stepping(X: Floats) -> Floats:
         asked["stepping"] += len(X)
-        return one(X) > 0.01 * (asked["stepping"] > 1500)
+        return one(X) > 0.01 * (asked["stepping"] > 800)
 
     def transformer(X: Floats) -> Floats:
         mixed = Attention(one.W, np.eye(width)[None], one.c)(X)
@@ -199,7 +199,9 @@ def drawing(series: dict[str, list[tuple[float, float]]]) -> str:
     parts = []
     for k in range(0, DECADES + 1, 2):
         left, y = at(0, 10.0**-k)
-        parts.append(f'<path d="M{left:.1f} {y:.1f}H{WIDTH - 12}" stroke="#ddd"/>{words(left - 6, y + 4, f"1e-{k}" if k else "1", "end")}')
+        parts.append(
+            f'<path d="M{left:.1f} {y:.1f}H{WIDTH - 12}" stroke="#ddd"/>{words(left - 6, y + 4, f"1e-{k}" if k else "1", "end")}'
+        )
     for x in range(0, MOST, 10):
         across, low = at(x, 10.0**-DECADES)
         parts.append(f'<path d="M{across:.1f} {TOP}V{low}" stroke="#ddd"/>{words(across, low + 16, str(x))}')
@@ -216,8 +218,9 @@ def drawing(series: dict[str, list[tuple[float, float]]]) -> str:
     title = "Relative error of W from labels alone"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'font-family="sans-serif" font-size="11" role="img" aria-label="{title}"><rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>'
-        f'{words(WIDTH / 2, 20, title)}{"".join(parts)}</svg>\n'
+        f'font-family="sans-serif" font-size="11" role="img" aria-label="{title}">'
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>'
+        f"{words(WIDTH / 2, 20, title)}{''.join(parts)}</svg>\n"
     )
 
 

@@ -13,7 +13,9 @@ from unsoftmax.cli.targets import HELP, open_target
 @width_option
 @click.option("--round", "decimals", type=click.IntRange(min=0), help="Defence: round answers to this many decimals.")
 @click.option("--noise", type=Positive(), help="Defence: add Gaussian noise of this standard deviation.")
-@click.option("--labels", "threshold", type=float, help="Defence: say only whether an answer exceeds this, or which output is largest.")
+@click.option(
+    "--labels", "threshold", type=float, help="Defence: say only whether an answer exceeds this, or which output is largest."
+)
 @click.option("--max-norm", type=Positive(), help="Defence: shorten longer tokens to this length.")
 @click.option("--rate", type=Positive(), help="Defence: let this many requests per second pass.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="HTTP port; 0 takes a free one.")

@@ -106,8 +106,8 @@ class LabelsFamily(Family):
             usual = flip * len(told)
             if wrong.sum() > usual + CHANCE * np.sqrt(usual):
                 raise NotInFamilyError(
-                    f"{wrong.sum()} of {len(told)} fresh labels beside the model's boundary are on the wrong side, where {usual:.0f} are "
-                    "wrong by chance. The target is no single softmax head.",
+                    f"{wrong.sum()} of {len(told)} fresh labels beside the model's boundary are on the wrong side, where "
+                    f"{usual:.0f} are wrong by chance. The target is no single softmax head.",
                     model=model,
                     evidence={"check_wrong": int(wrong.sum())},
                 )
@@ -115,8 +115,8 @@ class LabelsFamily(Family):
             told = expected
         else:
             desk.notes.append(
-                f"Fresh labels were asked on either side of the model's boundary, {len(told)} in all, as near to it as the error bars "
-                "of the parameters allow: a label there is right only if the boundary is."
+                f"Fresh labels were asked on either side of the model's boundary, {len(told)} in all, as near to it as the error "
+                "bars of the parameters allow: a label there is right only if the boundary is."
             )
         return Compared(_signed(told, values), _signed(expected, values), tuple(near))
 

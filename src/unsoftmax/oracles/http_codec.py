@@ -164,7 +164,9 @@ def decode_reply(body: bytes, header_length: str | None, output: str | None, pro
         )
     if chosen.datatype not in ANSWERS:
         raise TargetError(f"Output {plain(chosen.name, 60)!r} has datatype {plain(chosen.datatype, 20)}, which is no real number.")
-    values = from_bytes(raw[chosen.name], chosen.datatype) if chosen.name in raw else _numbers(chosen.data, chosen.datatype == "BOOL")
+    values = (
+        from_bytes(raw[chosen.name], chosen.datatype) if chosen.name in raw else _numbers(chosen.data, chosen.datatype == "BOOL")
+    )
     return shaped(values, chosen.shape)
 
 

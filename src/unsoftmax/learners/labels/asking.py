@@ -41,8 +41,8 @@ class Asker:
         strange = np.setdiff1d(answers, self.values)
         if len(strange):
             raise StrangeLabelError(
-                f"The target answered {strange[0]:g}, which is none of its labels so far ({listed(self.values)}). A target that answers "
-                "with numbers, not labels, is asked without `labels`.",
+                f"The target answered {strange[0]:g}, which is none of its labels so far ({listed(self.values)}). A target that "
+                "answers with numbers, not labels, is asked without `labels`.",
                 evidence={"labels": list(self.values), "strange": strange.tolist()},
             )
         return answers

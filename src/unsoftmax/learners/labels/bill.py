@@ -41,7 +41,7 @@ def bound(width: int, rank: int, relative: float, flip: float = 0.0) -> float:
 def bill(width: int, rank: int | None, accuracy: float) -> tuple[tuple[str, tuple[int, int], tuple[int, int]], ...]:
     """Labels and tokens by phase, each from least to most."""
     lines = width + max(4, width // 2)
-    values = lines * 11, lines * 20 + 4 * width
+    values = lines * 11 + 10 * width, lines * 18 + 26 * width
     low_rank = rank if rank is not None and rank < width else width
     products = low_rank * (2 * width - low_rank) + width
     each = bits(accuracy) + OVERHEAD

@@ -65,8 +65,8 @@ def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[
     """Values of all classes, points of their boundaries ``(lines, width)`` and the pair of classes at each."""
     if begin.flip:
         raise TooNoisyError(
-            f"About {begin.flip:.0%} of the labels are wrong, and there are {len(begin.values)} classes: wrong labels are allowed for "
-            "with two classes only. Ask for yes or no.",
+            f"About {begin.flip:.0%} of the labels are wrong, and there are {len(begin.values)} classes: wrong labels are allowed "
+            "for with two classes only. Ask for yes or no.",
             evidence={"flip_rate": begin.flip},
         )
     phase(asker.oracle, "values")
@@ -84,8 +84,8 @@ def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[
         inside, outside = np.flatnonzero(told == k), np.flatnonzero(told != k)
         if len(inside) < FEWEST or not len(outside):
             raise NotIdentifiableError(
-                f"Label {asker.values[k]:g} is so rare that {len(inside)} of {len(tokens)} random tokens got it; its values cannot be "
-                "read. Allow longer tokens (`max_norm`).",
+                f"Label {asker.values[k]:g} is so rare that {len(inside)} of {len(tokens)} random tokens got it; its values cannot "
+                "be read. Allow longer tokens (`max_norm`).",
                 evidence={"rare_label": asker.values[k]},
             )
         starts.append(rng.choice(inside, size=each))
@@ -118,8 +118,8 @@ def solved_values(
         )
     if singular[-1] > BENT * np.sqrt(len(points)):
         raise NotInFamilyError(
-            f"The boundaries between the labels of one token are no planes: they miss by {singular[-1]:.1g} of the tokens' length. A "
-            "network, a norm, or another kind of model bends them.",
+            f"The boundaries between the labels of one token are no planes: they miss by {singular[-1]:.1g} of the tokens' length. "
+            "A network, a norm, or another kind of model bends them.",
             evidence={"plane_misfit": float(singular[-1])},
         )
     values = np.concatenate([np.zeros((1, width + 1)), right[-1].reshape(classes - 1, width + 1)])

@@ -63,7 +63,7 @@ def foretold(reading: Reading, tokens: Rows, image: Floats, variance: Floats, rn
     if wrong > MISSES + expected + 4 * np.sqrt(expected):
         raise NotInFamilyError(
             f"{wrong} of {2 * len(rows)} labels of two tokens are not what one softmax head would answer, given its labels so far. "
-            "Several heads, positions, a network behind the attention or a threshold that moves answer so; with labels only, one head "
-            "can be recovered. Ask a target that tells numbers, if there is one.",
+            "Several heads, positions, a network behind the attention or a threshold that moves answer so; with labels only, one "
+            "head can be recovered. Ask a target that tells numbers, if there is one.",
             evidence={"foretold": 2 * len(rows), "wrong": wrong},
         )

@@ -31,7 +31,7 @@ CLEAR = 0.03  # of the distance of tokens from the plane, to which it must be kn
 CLEARING = 40  # rounds for that
 SHALLOWER = 0.25  # of the depth: where scores along v are so large that paths have no boundary
 DESIGNS = 6  # choices of tokens before a target is given up
-CHECKS = 24  # pairs of fresh questions of each length, one on either side of the boundary
+CHECKS = 16  # pairs of fresh questions of each length, one on either side of the boundary
 EARLY = 24  # calls of which questions are kept
 AGAIN = 32  # earlier labels that are asked again where the model fails
 
@@ -44,8 +44,8 @@ class LabelsLearner:
     ``(p - x)·(W x + c) = log((theta - v·x) / (v·p - theta))``, one linear equation in W and c per path on which the change is found
     by halving. All paths are halved side by side, one call a round.
 
-    Price: about 45 labels for each of the ``r (2 d - r) + 2 d`` parameters at the usual accuracy of 2e-12, in at most 80 rounds; 3.3
-    labels less or more per decimal digit.
+    Price: about 45 labels for each of the ``r (2 d - r) + 2 d`` parameters at the usual accuracy of 2e-12, in 70 to 95 rounds;
+    3.3 labels less or more per decimal digit.
 
     Args:
         accuracy: wanted relative error of W; None for 2e-12, or 1e-3 where labels are wrong now and then.
@@ -171,7 +171,8 @@ class LabelsLearner:
         allowed = begin.flip * asked + 4 * np.sqrt(begin.flip * asked)
         if wrong > allowed or not asked:
             raise NotInFamilyError(
-                f"The model found explains its own labels, but {wrong} of {asked} fresh ones beside its boundary are on the wrong side"
+                f"The model found explains its own labels, but {wrong} of {asked} fresh ones beside its boundary are on the wrong"
+                " side"
                 + (f", where {allowed:.0f} may be by chance" if begin.flip else "")
                 + ". The target is no single softmax head without positions, or it computes more coarsely than its labels "
                 "were asked: then give `accuracy`, such as 1e-5 for float32.",
@@ -204,8 +205,8 @@ class LabelsLearner:
             )
         if changed:
             return DriftingError(
-                f"{changed} of {len(after)} labels changed when the same questions were asked again. Pin one version of the target and "
-                "start again.",
+                f"{changed} of {len(after)} labels changed when the same questions were asked again. Pin one version of the target "
+                "and start again.",
                 evidence={"changed": changed, "asked_again": len(after)},
             )
         return error
@@ -284,7 +285,8 @@ def read_scores(
             lost = error.paths
             size = replace(size, depth=SHALLOWER * size.depth)
         except SizeError as error:
-            size = Sizes(size.reach * error.reach, size.depth / error.ratio, size.key / error.ratio)
+            key = min(size.key / error.ratio, size.longest)
+            size = replace(size, depth=size.depth * key / size.key, key=key)
     raise NotInFamilyError(
         "However the tokens are chosen, labels of two of them do not change where one softmax head would have them change"
         + (f": on {lost} paths they never do" if lost else "")
@@ -303,13 +305,13 @@ def _packed(found: Found, begin: Start, asker: Asker, checked: dict[str, float],
     several = model.V is not None and model.V.ndim == 3
     if several:
         ambiguity = (
-            "Labels show differences of class values only, up to one common positive factor: the values and constants of all classes "
-            "sum to zero, and the values have length 1 in all. W and c are unique."
+            "Labels show differences of class values only, up to one common positive factor: the values and constants of all "
+            "classes sum to zero, and the values have length 1 in all. W and c are unique."
         )
     elif model.has_b:
         ambiguity = (
-            "Labels show v and the threshold up to one common positive factor only: it is chosen so that the threshold is 1 or -1, and b "
-            "is minus the threshold. The label is yes where model(X) > 0. W and c are unique."
+            "Labels show v and the threshold up to one common positive factor only: it is chosen so that the threshold is 1 or -1, "
+            "and b is minus the threshold. The label is yes where model(X) > 0. W and c are unique."
         )
     else:
         ambiguity = (
@@ -319,12 +321,14 @@ def _packed(found: Found, begin: Start, asker: Asker, checked: dict[str, float],
     width, parameters = asker.width, found.rank * (2 * asker.width - found.rank) + 2 * asker.width
     error = float(np.sqrt(np.mean((found.bounds.W / 1.96) ** 2))) if found.bounds.W is not None else 0.0
     size = float(np.sqrt(np.mean(model.W**2)))
-    notes = (
-        f"Labels {', '.join(f'{value:g}' for value in asker.values)}; the model's boundary was found again, between fresh labels "
-        f"{checked['check_margin']:.1g} of the answers' spread apart, in all of {checked['check_labels']:.0f}."
-        if not begin.flip
-        else f"{begin.flip:.1%} of the labels are wrong; of {checked['check_labels']:.0f} fresh ones beside the boundary {checked['check_wrong']:.0f} were.",
-    )
+    fresh, wrong = int(checked["check_labels"]), int(checked["check_wrong"])
+    if begin.flip:
+        note = f"{begin.flip:.1%} of the labels are wrong; of {fresh} fresh ones beside the boundary {wrong} were."
+    else:
+        note = (
+            f"Labels {', '.join(f'{value:g}' for value in asker.values)}; the model's boundary was found again between fresh "
+            f"labels {checked['check_margin']:.1g} of the answers' spread apart, in all of {fresh}."
+        )
     evidence = {
         "rank": found.rank,
         "labels": list(asker.values),
@@ -335,4 +339,4 @@ def _packed(found: Found, begin: Start, asker: Asker, checked: dict[str, float],
         "bits_bound": bound(width, found.rank, max(error / size, 1e-16) if size else accuracy, begin.flip),
         **checked,
     }
-    return Learned(model=model, ambiguity=ambiguity, bounds=found.bounds, notes=notes, evidence=evidence)
+    return Learned(model=model, ambiguity=ambiguity, bounds=found.bounds, notes=(note,), evidence=evidence, ranks=(found.rank,))

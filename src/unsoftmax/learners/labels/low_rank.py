@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unsoftmax.learners.labels.equations import Scores, images, solved
 from unsoftmax.learners.labels.foresight import foretold
-from unsoftmax.learners.labels.full_rank import full_scores
+from unsoftmax.learners.labels.full_rank import read_finely, read_roughly
 from unsoftmax.learners.labels.scores import BLOCK, COARSE, NOISE, Reading, grown, pivots, span, wanted_width
 from unsoftmax.learners.labels.sizes import SIGMA
 from unsoftmax.models import Floats
@@ -17,6 +17,7 @@ from unsoftmax.models import Floats
 CLEAR = 5.0  # times the largest rounding: singular values between are asked about once more
 FINER = 2.0**-4
 LOOKS = 3
+WORTH = 0.8  # of the entries of W: a rank with more parameters is read as if it were full
 SPARE = 2  # singular values of a block that must be rounding before a rank is low
 HURRIED = 16  # widths from which a block is a small part of the bill, and rounds are saved on it
 SHORTEST = 2.0**-8
@@ -46,12 +47,16 @@ def block_rank(reading: Reading, size: int) -> Shown | None:
     frame = np.concatenate([reading.design.plane.normal[None], span(reading.design.directions[:size])])
     inverse = np.linalg.inv(found.steps.reshape(size, size, reading.width) @ frame.T)
     block = np.einsum("jab,jb->ja", inverse, found.odds.reshape(size, size))
-    noise = np.einsum("jab,jb->ja", inverse**2, found.variance.reshape(size, size))
+    return rank_shown(block, np.einsum("jab,jb->ja", inverse**2, found.variance.reshape(size, size)))
+
+
+def rank_shown(block: Floats, noise: Floats) -> Shown | None:
+    """What images ``(tokens, directions)`` with these variances span; None if no low rank shows."""
     block = block / np.sqrt(np.median(noise, axis=0))  # in units of its rounding, which is larger along v
-    floor = NOISE * np.sqrt(size)
+    floor = NOISE * np.sqrt(len(block))
     singular = [np.linalg.svd(b, compute_uv=False) for b in (block, block - block.mean(axis=0))]
     straight, apart = (int((values > floor).sum()) for values in singular)
-    if straight > size - SPARE:
+    if straight > block.shape[1] - SPARE:
         return None
     clear = not any(((values > floor) & (values < CLEAR * floor)).any() for values in singular)
     order = pivots(block.T)
@@ -68,8 +73,9 @@ def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
     width = reading.width
     rank, apart, first = shown.rank, shown.apart, shown.tokens
     reading.keep(first, before)
-    tokens = np.repeat(first, width - before)
-    reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)), late=True)
+    if before < width:
+        tokens = np.repeat(first, width - before)
+        reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)), late=True)
     reading.go_on(COARSE)
 
     def spanning(unit: bool = False) -> tuple[Floats, Floats, Floats]:
@@ -133,4 +139,7 @@ def scores(reading: Reading, blocks: list[int]) -> Scores:
                 break
             if shown.clear or look == LOOKS - 1:
                 return low_scores(reading, shown, before)
-    return full_scores(reading, before)
+    width, shown = reading.width, rank_shown(*read_roughly(reading, before))
+    if blocks and shown is not None and shown.clear and shown.rank * (2 * width - shown.rank) < WORTH * width**2:
+        return low_scores(reading, shown, width)
+    return read_finely(reading)

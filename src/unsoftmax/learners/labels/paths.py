@@ -40,7 +40,7 @@ class Lines:
         return self.start[rows] + at[:, None] * self.direction[rows]
 
     def tokens(self, rows: Rows, at: Floats) -> Floats:
-        """Each point twice: copies of one token weigh nothing, whatever their scores, and all rounds hold questions of two tokens."""
+        """Each point twice: copies of one token weigh nothing, whatever their scores, and all questions have two tokens."""
         return np.repeat(self.points(rows, at)[:, None], 2, axis=1)
 
     def above(self, rows: Rows, labels: Flags) -> Flags:

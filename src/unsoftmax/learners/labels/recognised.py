@@ -9,9 +9,9 @@ from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Fact
 
 NAME = "labels"
-QUESTIONS = 24  # tokens of natural length, and the same many times as long
+QUESTIONS = 12  # tokens of natural length, and the same many times as long
 LONGER = 2.0**12
-MOST_CLASSES = 8  # different labels: fewer than half of what so many numbers would be
+MOST_CLASSES = 8  # different labels: a third of what so many numbers would be
 
 
 def could_be_labels(answers: Floats) -> bool:
@@ -35,8 +35,9 @@ def recognised(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
     whole = answers.shape[1] == 1 and could_be_labels(answers)
     few = whole and len(values) <= MOST_CLASSES and not (len(values) > 2 and values.min() < 0)
     passed = None if whole and len(values) == 1 else few
+    some = ", ".join(f"{value:g}" for value in values[:MOST_CLASSES])
     words = {
-        True: f"Answers are labels: only {', '.join(f'{value:g}' for value in values[:MOST_CLASSES])} came back, however long the tokens.",
+        True: f"Answers are labels: only {some} came back, however long the tokens.",
         False: f"Answers are numbers, not labels: {len(values)} different ones to {2 * QUESTIONS} questions.",
         None: f"Every answer was {values[0]:g}: a label that never changes, or a constant.",
     }

@@ -25,11 +25,10 @@ IN_ANY_CASE = 1.0  # width of brackets, over the accuracy wanted, that is never 
 SOME = 8  # rounds after which paths without a boundary show
 NOISE = 3.0  # largest singular value of rounding alone, in units of it and of the root of the size of a block; 2 is usual
 SLACK = 1.2  # finer than wanted
-GROWTH = 3  # times as many tokens and keys in the next block
 MOST_ROUNDS = 60
 # a key that never wins has a score too low for the lean of its token: the opposite one, further out, has a higher one. Twice as
 # far, not as far: keys of a simplex and their opposites alone do not tell the score along v. These follow each other.
-REPAIRS = (-2.0, -2.0, -1.0, -2.0)
+REPAIRS = (-2.0, -2.0, -1.0)
 FINEST = 2.0**-49
 
 
@@ -42,12 +41,11 @@ class LostError(Exception):
 
 
 class SizeError(Exception):
-    """Scores are ``ratio`` times as large as they should be, or last tokens should lie ``reach`` times as far out."""
+    """Scores are ``ratio`` times as large as they should be."""
 
-    def __init__(self, ratio: float, reach: float = 1.0) -> None:
+    def __init__(self, ratio: float) -> None:
         super().__init__(f"scores are {ratio:.3g} times as large as they should be")
         self.ratio = ratio
-        self.reach = reach
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +125,8 @@ class Reading:
         search = self.blocks[0][0].search
         assert search.prior.sigma is not None
         ratio = float(np.sqrt(np.mean((search.centre / search.prior.sigma) ** 2)))
-        if (ratio > TOO_LARGE or ratio < TOO_SMALL) and ratio * SIGMA > COARSE:
+        longer = self.design.sizes.key < self.design.sizes.longest / 2
+        if ratio > TOO_LARGE or (ratio < TOO_SMALL and longer and ratio * SIGMA > COARSE):
             raise SizeError(ratio)
 
     @staticmethod
@@ -181,11 +180,8 @@ def wanted_width(reading: Reading, rough: Scores, per_width: Scores) -> float:
 
 
 def block_sizes(width: int) -> list[int]:
-    """Sizes of the blocks in which a low rank is looked for."""
-    sizes = [CORNERS]
-    while GROWTH * sizes[-1] <= width:
-        sizes.append(GROWTH * sizes[-1])
-    return [size for size in sizes if size < width]
+    """Sizes of the blocks in which a very low rank is looked for before all products are asked."""
+    return [CORNERS] if width > CORNERS else []
 
 
 def grown(reading: Reading, before: int, size: int, late: bool = False) -> None:

@@ -108,8 +108,7 @@ class Halving:
         middle: Floats = np.where(narrow, straight, self.prior.place(share, rows))
         # beyond where the prior ends brackets double
         middle = np.where(np.isinf(high) & (low > BEYOND * sigma), 2 * low, middle)
-        middle = np.where(np.isinf(low) & (high < -BEYOND * sigma), 2 * high, middle)
-        return middle
+        return np.where(np.isinf(low) & (high < -BEYOND * sigma), 2 * high, middle)
 
     def halves(self, rows: NDArray[np.int_], middle: Floats) -> list[Floats]:
         """The middles of what lies below and above ``middle``: asked together with it they give two bits at once."""

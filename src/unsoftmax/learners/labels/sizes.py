@@ -12,18 +12,19 @@ from unsoftmax.learners.labels.search import Flags, Prior, searching
 from unsoftmax.learners.labels.values import Plane
 from unsoftmax.models import Floats
 
-PAIRS = 10
+PAIRS = 8
 DOUBLINGS = 12.0  # shorter and longer than the tokens of the first labels that are tried
 MOST_LABELS = 12  # where labels may be wrong
 NORMAL = 1.5  # standard deviation of scores whose usual size is 1: of normal ones 1.25, of those of low rank more
 STEP = 1.0  # doublings to which a length is found
 BESIDE = 0.125  # distance of tokens from the plane, of their offset
 KNOWN = 8.0  # times the uncertainty of the plane
-ODDS = 1.0  # log-odds that the score must exceed
+ODDS = 0.5  # log-odds that the score must exceed
 FURTHER = (2.0, 16.0, 128.0)  # times that length, where last tokens lie until W shows in their scores
 SHOWN = 1.5  # times as large scores as beside the foot: then W shows
 FAINT = 0.1  # share of the scores that W is taken to have where it does not show
 LONGER = 6.0  # than where W alone would need them: last tokens at most
+MOVED = 8.0  # keys that had to be moved are several times as long as others
 SIGMA = 0.35  # standard deviation of scores that are asked: small, so that every path has its boundary near the middle
 LEAN = 0.06  # of the score along v, at a token's distance from the plane: where it is larger, some paths have no boundary
 DOMINANT = 1.0  # times that the part of W in scores exceeds the part that is the same for all tokens
@@ -37,11 +38,13 @@ class Sizes:
         reach: how far the last tokens lie from the foot of the plane, beside v.
         depth: how far they lie along v, times the root of ``width + 1``.
         key: offset of a key from its last token.
+        longest: the longest key allowed.
     """
 
     reach: float
     depth: float
     key: float
+    longest: float = np.inf
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +100,7 @@ def sizes(
     if max_norm is not None and centre is None:
         room = 0.9 * (max_norm**2 - plane.offset**2) ** 0.5
     middle = np.log2(max(length, abs(plane.offset)))
-    high = min(middle + DOUBLINGS, np.log2(room / 4))
+    high = min(middle + DOUBLINGS, np.log2(room / 2))
 
     def units() -> Floats:
         found = rng.normal(size=(PAIRS, width - 1)) @ beside if width > 1 else np.tile(plane.normal, (PAIRS, 1))
@@ -112,11 +115,12 @@ def sizes(
     far, per_far = 0.0, constant
     for longer in FURTHER:
         far = min(longer * first, room / 2)
-        ends = max(np.log2(first) - DOUBLINGS, min(low, np.log2(first) - 2)), np.log2(first) + 2
+        ends = max(np.log2(first) - DOUBLINGS, min(low, np.log2(first) - 2)), min(np.log2(first) + 2, high)
         per_far = climbed(asker, Ladder(foot, plane.normal, far * units(), units()), *ends, flip, also)
         if per_far > SHOWN * constant or far == room / 2:
             break
     entry = np.sqrt(max(per_far**2 - constant**2, (FAINT * constant) ** 2)) / far  # of W, root mean square
     reach = min(max(np.sqrt(SIGMA / entry), DOMINANT * constant / entry), LONGER * np.sqrt(SIGMA / entry), room / 2)
-    key = min(SIGMA / float(np.hypot(reach * entry, constant)), room / 2)
-    return Sizes(float(reach), float(min(reach, LEAN / SIGMA * key * np.sqrt(width + 1))), float(key))
+    longest = room / MOVED
+    key = min(SIGMA / float(np.hypot(reach * entry, constant)), longest)
+    return Sizes(float(reach), float(min(reach, LEAN / SIGMA * key * np.sqrt(width + 1))), float(key), float(longest))

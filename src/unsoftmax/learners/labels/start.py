@@ -14,8 +14,8 @@ from unsoftmax.oracles.base import Oracle, phase
 DIRECTIONS = 4
 LENGTHS = (2.0**-4, 1.0, 2.0**4, 2.0**10, 2.0**20)  # of tokens, times the root of the width
 FIRST = 2 * DIRECTIONS * len(LENGTHS)
-FLIPS = 72  # labels far from the boundary that show whether labels are wrong now and then
-MORE_FLIPS = 440  # more of them, once one was wrong
+FLIPS = 48  # labels far from the boundary that show whether labels are wrong now and then
+MORE_FLIPS = 464  # more of them, once one was wrong
 MOST = 0.2  # flip rate beyond which too few bits come through
 FARTHEST = 0.9  # of the longest token allowed
 
@@ -62,8 +62,9 @@ def start(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None, f
     values = tuple(np.unique(labels).tolist())
     if len(values) < 2:
         raise NotIdentifiableError(
-            f"All of the first {FIRST} labels were {listed(values)}, for tokens up to {np.linalg.norm(tokens[-1, 0, 0]):.3g} long: without "
-            "a boundary there is nothing to find. Allow longer tokens (`max_norm`), or the target answers the same to everything.",
+            f"All of the first {FIRST} labels were {listed(values)}, for tokens up to {np.linalg.norm(tokens[-1, 0, 0]):.3g} long: "
+            "without a boundary there is nothing to find. Allow longer tokens (`max_norm`),"
+            " or the target answers the same to everything.",
             evidence={"labels": list(values)},
         )
     asker = Asker(oracle, values)
@@ -86,14 +87,25 @@ def flip_rate(asker: Asker, ray: Floats, rng: np.random.Generator, first: int = 
     asked, wrong = 0, 0
     for more in (first, MORE_FLIPS):
         count = more // len(ray)
-        places = ray[None] * rng.uniform(0.5, 1.0, size=(count, len(ray), 1))
-        told = asker.classes(places.reshape(-1, 1, asker.width)).reshape(count, len(ray))
-        usual = [max(set(column.tolist()), key=column.tolist().count) for column in told.T]
-        wrong += int((told != np.array(usual)).sum())
+        lengths = np.sort(rng.uniform(0.5, 1.0, size=(count, len(ray), 1)), axis=0)
+        told = asker.classes((ray[None] * lengths).reshape(-1, 1, asker.width)).reshape(count, len(ray))
+        wrong += sum(_odd(column) for column in told.T)
         asked += told.size
         if wrong == 0:
             return 0.0
     return (wrong + 1.0) / (asked + 2.0)
+
+
+def _odd(labels: Floats) -> int:
+    """Labels along a ray that differ from the others; where it crosses the boundary once, from those on their side."""
+
+    def minority(part: Floats) -> int:
+        return len(part) - int(np.unique(part, return_counts=True)[1].max())
+
+    whole = minority(labels)
+    if whole < 2:
+        return whole
+    return min(whole, *(minority(labels[:k]) + minority(labels[k:]) for k in range(2, len(labels) - 1)))
 
 
 def _bracket(

@@ -77,9 +77,9 @@ def rough_plane(asker: Asker, begin: Start, rng: np.random.Generator) -> Plane:
     plane, misfit = fitted_plane(found, begin, blur)
     if misfit > BENT * blur:
         raise NotInFamilyError(
-            f"The boundary between the labels of one token is no plane: points of it miss the best one by {misfit / blur:.0f} times "
-            "what their own rounding explains. One attention layer has a plane there; a network behind or instead of it, a norm, or "
-            "another kind of model bends it.",
+            f"The boundary between the labels of one token is no plane: points of it miss the best one by {misfit / blur:.0f} "
+            "times what their own rounding explains. One attention layer has a plane there; a network behind or instead of it, a "
+            "norm, or another kind of model bends it.",
             evidence={"plane_misfit": misfit / blur},
         )
     return plane
@@ -207,7 +207,7 @@ def bracketed(asker: Asker, lines: Lines, centre: Floats, reach: Floats, flip: f
         reach[open_] *= 8
         low[open_], high[open_] = centre[open_] - reach[open_], centre[open_] + reach[open_]
     raise NotInFamilyError(
-        f"On {len(open_)} of {count} lines the label of one token does not change where a plane would have it change. One attention "
-        "layer has a plane there; a network behind it, or another kind of model, has not.",
+        f"On {len(open_)} of {count} lines the label of one token does not change where a plane would have it change. One "
+        "attention layer has a plane there; a network behind it, or another kind of model, has not.",
         evidence={"lines_without_boundary": len(open_)},
     )

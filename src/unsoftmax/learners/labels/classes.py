@@ -24,7 +24,9 @@ LAST_BITS = 2.0**-50
 MOST_ROUNDS = 70
 BENT = 1e-9  # misfit of the planes between classes, relative to the length of tokens, that rounding does not explain
 FLAT = 1e-7  # singular value of what must be determined, relative to the largest, below which it is not
-LONGER = (0.5, 1.0, 2.0, 4.0)  # places of the boundary tried as the middle of a design: nearer, as found, and further out
+LONGER = (0.25, 1.0, 4.0)  # places of the boundary tried as the middle of a design: nearer, as found, and further out
+OCTAVE = 2.0  # doublings of the distance from the origin, of which one place each is looked at
+ENOUGH = 0.5  # of the widest room, relative to the distance from the origin
 ROOM = 0.5  # of the distance to the next class, that a design may take
 
 
@@ -143,10 +145,9 @@ class Middle:
     room: float
 
 
-def best_middle(values: ClassValues, points: Floats, pairs: NDArray[np.int_], max_norm: float | None) -> Middle:
-    """Of the boundary points, and places further out on their boundaries, the one farthest from other classes for its length."""
-    best: Middle | None = None
-    merit = -np.inf
+def middles(values: ClassValues, points: Floats, pairs: NDArray[np.int_], max_norm: float | None) -> list[Middle]:
+    """Of the boundary points, and places nearer and further out on their boundaries, those far from other classes, by octaves."""
+    found: list[tuple[float, float, Middle]] = []
     for point, (i, j) in zip(points, pairs, strict=True):
         across = values.V[i] - values.V[j]
         length = float(np.linalg.norm(across))
@@ -154,17 +155,21 @@ def best_middle(values: ClassValues, points: Floats, pairs: NDArray[np.int_], ma
         for longer in LONGER:
             centre = longer * point
             centre = centre + (offset - normal @ centre) * normal
+            far = float(np.linalg.norm(centre))
             ahead = values.V[i] @ centre + values.b[i] - values.V @ centre - values.b
             apart = np.linalg.norm(values.V[i] - values.V, axis=1)
             others = [k for k in range(len(apart)) if k not in (i, j)]
-            room = min((float(ahead[k] / apart[k]) for k in others), default=float(np.linalg.norm(centre)))
+            room = min((float(ahead[k] / apart[k]) for k in others), default=far)
             if max_norm is not None:
-                room = min(room, max_norm - float(np.linalg.norm(centre)))
-            share = room / (1.0 + float(np.linalg.norm(centre)))
-            if share > merit:
-                merit = share
-                best = Middle(int(i), Plane(normal, offset, values.spread, values.spread), centre, ROOM * room)
-    assert best is not None
-    if best.room <= 0:
+                room = min(room, max_norm - far)
+            plane = Plane(normal, offset, values.spread, values.spread)
+            found.append((room / far, far, Middle(int(i), plane, centre, ROOM * room)))
+    widest = max(share for share, _, _ in found)
+    if widest <= 0:
         raise NotIdentifiableError("No two classes touch where no third one is near. Ask for yes or no.")
-    return best
+    by_octave: dict[int, tuple[float, Middle]] = {}
+    for share, far, middle in found:
+        octave = int(np.floor(np.log2(far) / OCTAVE))
+        if share >= ENOUGH * widest and share > by_octave.get(octave, (0.0, middle))[0]:
+            by_octave[octave] = share, middle
+    return [middle for _, middle in by_octave.values()]

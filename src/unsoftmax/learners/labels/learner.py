@@ -10,7 +10,7 @@ from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyErr
 from unsoftmax.learners.labels.asking import Asker, StrangeLabelError
 from unsoftmax.learners.labels.bill import bill, bound
 from unsoftmax.learners.labels.check import LENGTHS, Pairs, boundary_pairs
-from unsoftmax.learners.labels.classes import best_middle, class_values
+from unsoftmax.learners.labels.classes import Middle, class_values, middles
 from unsoftmax.learners.labels.design import designed
 from unsoftmax.learners.labels.equations import Scores
 from unsoftmax.learners.labels.low_rank import scores
@@ -128,12 +128,18 @@ class LabelsLearner:
 
     def _several(self, asker: Asker, begin: Start, wanted: float, rng: np.random.Generator) -> Found:
         values, points, pairs = class_values(asker, begin, rng)
-        middle = best_middle(values, points, pairs, self.max_norm)
-        pair = Asker(asker.oracle, asker.values, asker.values[middle.yes])
         phase(asker.oracle, "scale")
-        size = sizes(
-            pair, middle.plane, begin.length, max_norm=None, flip=0.0, rng=rng, also=[], centre=middle.centre, room=middle.room
-        )
+        tried: list[tuple[float, Middle, Asker, Sizes]] = []
+        for middle in middles(values, points, pairs, self.max_norm):
+            pair, place = Asker(asker.oracle, asker.values, asker.values[middle.yes]), middle.centre
+            size = sizes(
+                pair, middle.plane, begin.length, max_norm=None, flip=0.0, rng=rng, also=[], centre=place, room=middle.room
+            )
+            asker.rounds += pair.rounds
+            pair.rounds = 0
+            # rounding of long tokens, over their distance from the plane, blurs what W shows
+            tried.append((size.shown * size.depth / float(np.linalg.norm(place)), middle, pair, size))
+        _, middle, pair, size = max(tried, key=lambda one: one[0])
         read = read_scores(pair, Settled(middle.plane), size, wanted, 0.0, self.rank, rng, middle.centre)
         asker.rounds += pair.rounds
         model = Attention(read.W[None], values.V.T[None], read.c[None], values.b)

@@ -39,12 +39,14 @@ class Sizes:
         depth: how far they lie along v, times the root of ``width + 1``.
         key: offset of a key from its last token.
         longest: the longest key allowed.
+        shown: the part of scores that comes from W.
     """
 
     reach: float
     depth: float
     key: float
     longest: float = np.inf
+    shown: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -123,4 +125,5 @@ def sizes(
     reach = min(max(np.sqrt(SIGMA / entry), DOMINANT * constant / entry), LONGER * np.sqrt(SIGMA / entry), room / 2)
     longest = room / MOVED
     key = min(SIGMA / float(np.hypot(reach * entry, constant)), longest)
-    return Sizes(float(reach), float(min(reach, LEAN / SIGMA * key * np.sqrt(width + 1))), float(key), float(longest))
+    depth = min(reach, LEAN / SIGMA * key * np.sqrt(width + 1))
+    return Sizes(float(reach), float(depth), float(key), float(longest), float(key * reach * entry))

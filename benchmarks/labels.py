@@ -11,6 +11,7 @@ import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def learned(head: Attention, learner: LabelsLearner, seed: int, flip: float = 0.
     """What was learned, the labels asked and the calls made."""
     noise = np.random.default_rng([seed, 1])
 
-    def target(X: Floats) -> Floats:
+    def target(X: Floats) -> Any:
         yes = head(X) > 0
         return yes ^ (noise.random(len(yes)) < flip) if flip else yes
 
@@ -112,7 +113,7 @@ def flipped_part(seeds: list[int]) -> None:
         row(f"{flip:.0%} flipped, d = 8", some, LabelsLearner(), per=80, bar=np.inf, flip=flip)
 
 
-def strangers(width: int, seed: int) -> dict[str, Callable[[Floats], Floats]]:
+def strangers(width: int, seed: int) -> dict[str, Callable[[Floats], Any]]:
     """Targets outside the family, as labels."""
     rng = np.random.default_rng(seed)
     one, other = (drawn_head(width, seed + 7 * k, threshold=0.3) for k in range(2))
@@ -121,15 +122,15 @@ def strangers(width: int, seed: int) -> dict[str, Callable[[Floats], Floats]]:
     places = 0.3 * rng.normal(size=(4096, width))
     asked = {"moving": 0, "stepping": 0}
 
-    def moving(X: Floats) -> Floats:
+    def moving(X: Floats) -> Any:
         asked["moving"] += len(X)
         return one(X) > 1e-6 * asked["moving"]
 
-    def stepping(X: Floats) -> Floats:
+    def stepping(X: Floats) -> Any:
         asked["stepping"] += len(X)
         return one(X) > 0.01 * (asked["stepping"] > 800)
 
-    def transformer(X: Floats) -> Floats:
+    def transformer(X: Floats) -> Any:
         mixed = Attention(one.W, np.eye(width)[None], one.c)(X)
         return np.maximum(mixed @ inner.T + bias, 0) @ outer > 1.0
 
@@ -158,9 +159,10 @@ def strangers_part(seeds: list[int]) -> None:
             except RefusalError as error:
                 told = error.status_name
             tally.setdefault(name, []).append(f"{told} {meter.spent}")
-    for name, told in tally.items():
-        kinds = sorted({t.split()[0] for t in told})
-        print(f"| {name} | {len(told)} | {', '.join(kinds)} | {max(int(t.split()[1]) for t in told)} |", flush=True)
+    for name, endings in tally.items():
+        kinds = sorted({ending.split()[0] for ending in endings})
+        most = max(int(ending.split()[1]) for ending in endings)
+        print(f"| {name} | {len(endings)} | {', '.join(kinds)} | {most} |", flush=True)
 
 
 def figure_part(seeds: list[int]) -> None:

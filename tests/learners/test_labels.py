@@ -177,7 +177,7 @@ def test_no_token_is_longer_than_allowed():
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match="flip is 0.7"):
+    with pytest.raises(ValueError, match=r"flip is 0\.7"):
         LabelsLearner(flip=0.7)
     with pytest.raises(ValueError, match="accuracy is -1"):
         LabelsLearner(accuracy=-1.0)

@@ -178,7 +178,9 @@ class GrpcOracle(Planned):
         if place < len(reply.raw_output_contents):
             values = from_bytes(reply.raw_output_contents[place], tensor.datatype)
         else:
-            contents = next((held for _, held in tensor.contents.ListFields()), [])  # one field holds them, as the datatype says
+            contents: Any = next(
+                (held for _, held in tensor.contents.ListFields()), []
+            )  # one field holds them, as the datatype says
             values = np.array(contents, dtype=np.float64)
         return shaped(values, list(tensor.shape))
 

@@ -60,7 +60,8 @@ class Thresholded(Wrapper):
         answers = self.inner(sequences)
         if answers.ndim == 1 or answers.shape[-1] == 1:
             return (answers > self.threshold).astype(np.float64)
-        return np.argmax(answers, axis=-1, keepdims=True).astype(np.float64)
+        winners: Floats = np.argmax(answers, axis=-1, keepdims=True).astype(np.float64)
+        return winners
 
 
 class Noisy(Wrapper):

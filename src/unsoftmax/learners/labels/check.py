@@ -61,8 +61,7 @@ def boundary_pairs(
     Ends of different labels are drawn at random, entries of standard deviation ``scale`` around ``middle``; the model's own
     boundary between them is found by halving, and left by as little as the error bars allow.
     """
-    ends = [_drawn(model, length, count, rng, scale, middle)]
-    low, high, sides = ends[0]
+    low, high, spread = _drawn(model, length, count, rng, scale, middle)
     if not len(low):
         return Pairs(np.empty((0, length, model.width)), np.empty(0, dtype=np.int_), np.empty(0))
     a, b = np.zeros(len(low)), np.ones(len(low))
@@ -74,8 +73,8 @@ def boundary_pairs(
     reach = _reach(model, bounds, _between(low, high, a), rng)
     step = np.full(len(low), 2.0**-50)
     for _ in range(50):  # as far from the boundary as the margin wants, on both sides
-        lead = [margins(model, _between(low, high, at))[0] for at in (a - step, b + step)]
-        near = np.minimum(*lead) < reach
+        ahead = [margins(model, _between(low, high, at))[0] for at in (a - step, b + step)]
+        near = np.minimum(*ahead) < reach
         step = np.where(near, 2 * step, step)
     sequences = np.concatenate([_between(low, high, a - step), _between(low, high, b + step)])
     lead, winner = margins(model, sequences)
@@ -83,7 +82,7 @@ def boundary_pairs(
         (step < 0.25) & (winner[: len(low)] == start) & (winner[len(low) :] != start) & (lead.reshape(2, -1) >= reach).all(axis=0),
         2,
     )
-    return Pairs(sequences[kept], winner[kept], (lead / sides)[kept])
+    return Pairs(sequences[kept], winner[kept], lead[kept] / spread)
 
 
 def _between(low: Floats, high: Floats, share: Floats) -> Floats:
@@ -126,7 +125,8 @@ def _reach(model: Attention, bounds: Bounds, X: Floats, rng: np.random.Generator
         furthest = np.maximum(furthest, np.abs(other(X) - base).reshape(len(X), -1).max(axis=1))
     values = np.abs(X @ (model.V[0] if model.V.ndim == 3 else model.V[0][:, None])).reshape(len(X), -1).max(axis=1)
     scores = np.abs(np.einsum("bnd,bd->bn", X, X[:, -1] @ model.W[0].T + model.c[0])).max(axis=1)
-    return MARGIN * furthest + ROUNDING * (values + np.abs(model.b).max()) * (1 + scores)
+    off: Floats = MARGIN * furthest + ROUNDING * (values + np.abs(model.b).max()) * (1 + scores)
+    return off
 
 
 def class_of(model: Attention, X: Floats) -> NDArray[np.int_]:

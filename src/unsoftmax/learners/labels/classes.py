@@ -44,8 +44,7 @@ class ClassAsker(Asker):
 
     def __call__(self, sequences: Floats) -> Flags:
         """The index of each label."""
-        found: Flags = np.searchsorted(self.values, self.classes(sequences))
-        return found
+        return np.searchsorted(self.values, self.classes(sequences))  # type: ignore[return-value]  # lines of classes take indices
 
 
 @dataclass(slots=True, eq=False)

@@ -32,6 +32,8 @@ CLEARING = 40  # rounds for that
 SHALLOWER = 0.25  # of the depth: where scores along v are so large that paths have no boundary
 DESIGNS = 6  # choices of tokens before a target is given up
 CHECKS = 16  # pairs of fresh questions of each length, one on either side of the boundary
+LOOSEST, LOOSE = 30.0, 1e-5  # times the accuracy wanted, and the error of W, beyond which a result is none
+TINY = 1e-9  # scores of a W so small show nowhere
 EARLY = 24  # calls of which questions are kept
 AGAIN = 32  # earlier labels that are asked again where the model fails
 
@@ -86,13 +88,13 @@ class LabelsLearner:
         try:
             found = self._found(asker, begin, wanted, rng)
             try:
-                checked = self._check(asker, found, begin, rng)
+                checked = self._check(asker, found, begin, wanted, rng)
             except NotInFamilyError:
                 if found.rank == asker.width or self.rank is not None:
                     raise
                 # what looked like rounding in a small block was part of W
                 found = replace(self, rank=asker.width)._found(asker, begin, wanted, rng)
-                checked = self._check(asker, found, begin, rng)
+                checked = self._check(asker, found, begin, wanted, rng)
         except (NotInFamilyError, NotIdentifiableError) as error:
             raise self._reason(asker, memory, begin, error, rng) from error
         return _packed(found, begin, asker, checked, wanted)
@@ -115,12 +117,13 @@ class LabelsLearner:
         read = read_scores(asker, fine, size, wanted, begin.flip, self.rank, rng)
         plane = fine.plane
         scale = abs(plane.offset) or 1.0
-        model = Attention.single(read.W, plane.normal / scale, read.c, -plane.offset / scale if plane.offset else None)
-        half = 1.96 * np.array([plane.normal_spread / scale, plane.offset_spread / scale])
+        v, b = plane.normal / scale, -plane.offset / scale if plane.offset else None
+        model = Attention(read.W[None], v[None], read.c[None], b)
+        off, shift = 1.96 * plane.normal_spread / scale, 1.96 * plane.offset_spread / scale
         bounds = Bounds(
             kind="estimated",
             W=1.96 * np.sqrt(read.W_variance)[None],
-            V=np.full((1, asker.width), np.hypot(half[0], half[1] * bool(plane.offset) * np.abs(model.V).max() / scale)),
+            V=np.hypot(off, shift * np.abs(v) if plane.offset else 0.0 * v)[None],
             c=1.96 * np.sqrt(read.c_variance)[None],
             b=np.array(0.0),
         )
@@ -152,9 +155,17 @@ class LabelsLearner:
         )
         return Found(model, bounds, read.rank, middle.centre, size)
 
-    def _check(self, asker: Asker, found: Found, begin: Start, rng: np.random.Generator) -> dict[str, float]:
+    def _check(self, asker: Asker, found: Found, begin: Start, wanted: float, rng: np.random.Generator) -> dict[str, float]:
         """Labels of fresh questions on either side of the model's boundary, near the design and at natural scale."""
         phase(asker.oracle, "boundary check")
+        error = _relative_error(found)
+        if error > max(LOOSEST * wanted, LOOSE):
+            raise NotInFamilyError(
+                f"The equations leave W open to {error:.1g} of its size, where {wanted:.1g} was wanted: the tokens asked do not determine "
+                "it. Other lengths (`max_norm`) or another seed may.",
+                evidence={"relative_error": error},
+                model=found.model,
+            )
         asked, wrong, widest = 0, 0, 0.0
         for length in LENGTHS:
             near = boundary_pairs(
@@ -299,6 +310,13 @@ def read_scores(
         + ". Several heads, positions, or another kind of model answer so.",
         evidence={"paths_without_boundary": lost},
     )
+
+
+def _relative_error(found: Found) -> float:
+    """The error of W that its bars tell, over its size; 0 where W is none."""
+    assert found.bounds.W is not None
+    size = float(np.linalg.norm(found.model.W))
+    return float(np.linalg.norm(found.bounds.W / 1.96)) / size if size > TINY else 0.0
 
 
 def _single(oracle: Oracle) -> bool:

@@ -52,9 +52,14 @@ def block_rank(reading: Reading, size: int) -> Shown | None:
 
 def rank_shown(block: Floats, noise: Floats) -> Shown | None:
     """What images ``(tokens, directions)`` with these variances span; None if no low rank shows."""
-    block = block / np.sqrt(np.median(noise, axis=0))  # in units of its rounding, which is larger along v
+    usual = np.median(noise, axis=0)
+    block = block / np.sqrt(usual)  # in units of its rounding, which is larger along v,
+    loud = np.sqrt(np.maximum((noise / usual).mean(axis=1), 1.0))  # and for tokens whose keys had to be moved
     floor = NOISE * np.sqrt(len(block))
-    singular = [np.linalg.svd(b, compute_uv=False) for b in (block, block - block.mean(axis=0))]
+    quiet = int(np.argmin(loud))
+    differences = np.delete(block - block[quiet], quiet, axis=0) / np.delete(np.hypot(loud, loud[quiet]), quiet)[:, None]
+    block = block / loud[:, None]
+    singular = [np.linalg.svd(b, compute_uv=False) for b in (block, differences)]
     straight, apart = (int((values > floor).sum()) for values in singular)
     if straight > block.shape[1] - SPARE:
         return None

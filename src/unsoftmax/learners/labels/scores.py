@@ -162,7 +162,8 @@ def span(directions: Floats) -> Floats:
 
 def pivots(columns: Floats) -> NDArray[np.int_]:
     """Columns in the order in which each adds most to those before."""
-    left, order = columns.copy(), []
+    left = columns.copy()
+    order: list[int] = []
     for _ in range(columns.shape[1]):
         sizes = np.linalg.norm(left, axis=0)
         sizes[order] = -1.0

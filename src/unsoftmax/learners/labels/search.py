@@ -75,7 +75,8 @@ class Halving:
     @property
     def spread(self) -> Floats:
         """Standard deviation of each boundary around its centre."""
-        return self.width / np.sqrt(12.0)
+        spread: Floats = self.width / np.sqrt(12.0)
+        return spread
 
     @property
     def lost(self) -> Flags:
@@ -178,7 +179,8 @@ class Doubting:
     @property
     def width(self) -> Floats:
         """As wide as a bracket of the same standard deviation."""
-        return self.spread * np.sqrt(12.0)
+        width: Floats = self.spread * np.sqrt(12.0)
+        return width
 
     @property
     def lost(self) -> Flags:

@@ -106,7 +106,8 @@ def sizes(
 
     def units() -> Floats:
         found = rng.normal(size=(PAIRS, width - 1)) @ beside if width > 1 else np.tile(plane.normal, (PAIRS, 1))
-        return found / np.linalg.norm(found, axis=1, keepdims=True)
+        directions: Floats = found / np.linalg.norm(found, axis=1, keepdims=True)
+        return directions
 
     # no shorter than that distances from the plane are known
     blur = np.hypot(plane.offset_spread, plane.normal_spread * max(length, abs(plane.offset)))

@@ -161,8 +161,8 @@ class LabelsLearner:
         error = _relative_error(found)
         if error > max(LOOSEST * wanted, LOOSE):
             raise NotInFamilyError(
-                f"The equations leave W open to {error:.1g} of its size, where {wanted:.1g} was wanted: the tokens asked do not determine "
-                "it. Other lengths (`max_norm`) or another seed may.",
+                f"The equations leave W open to {error:.1g} of its size, where {wanted:.1g} was wanted: the tokens asked do not "
+                "determine it. Other lengths (`max_norm`) or another seed may.",
                 evidence={"relative_error": error},
                 model=found.model,
             )

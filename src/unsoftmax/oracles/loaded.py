@@ -24,7 +24,8 @@ def files_read() -> Iterator[set[Path]]:
         _hooked.set()
         sys.addaudithook(_heard)  # it stays for the life of the process, and is silent outside such blocks
     before = getattr(_listening, "to", None)
-    _listening.to = found = set()
+    found: set[Path] = set()
+    _listening.to = found
     try:
         yield found
     finally:

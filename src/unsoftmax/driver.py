@@ -134,17 +134,24 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
         return _packed(desk, started, family, learned, proof, None), None
     except RefusalError as error:
         refusal = error
-        told = isinstance(error, DriftingError | BudgetExceededError | TargetError) or Sign.DIAGNOSED in error.signs
-        if not told:
-            drift = desk.contradiction()  # contradictory answers may also end in another reason
+        if not isinstance(error, DriftingError | BudgetExceededError | TargetError):
+            drift = desk.contradiction(
+                briefly=Sign.DIAGNOSED in error.signs
+            )  # contradictory answers may also end in another reason
             if drift is not None:
                 drift.model, refusal = error.model, drift
         if not isinstance(refusal, DriftingError | TargetError):
-            try:  # no verdict, good or bad, rests on old answers alone
-                desk.confirm_replayed()
-            except (DriftingError, TargetError) as reason:
-                refusal = reason
+            refusal = _confirmed(desk, refusal)
         return _packed(desk, started, family, learned, proof, refusal), refusal
+
+
+def _confirmed(desk: Desk, refusal: RefusalError) -> RefusalError:
+    """The refusal, or a better reason: the target contradicts the answers that a journal replayed."""
+    try:
+        desk.confirm_replayed()
+    except (DriftingError, TargetError) as reason:
+        return reason
+    return refusal
 
 
 def _packed(

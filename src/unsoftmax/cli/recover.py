@@ -9,14 +9,19 @@ from typing import Any
 
 import click
 
+from unsoftmax.cli.exporting import export, export_options
 from unsoftmax.cli.options import (
+    FamilyName,
     Grid,
     Positive,
+    check_option,
     fresh_seed_option,
     json_option,
+    length_option,
     max_time_option,
     norm_option,
     out_option,
+    permission_option,
     public_option,
     repair_option,
     width_option,
@@ -31,17 +36,21 @@ from unsoftmax.results import Recovery
 @click.argument("target", default="demo")
 @out_option("weights, report and journal; resumes from it")
 @width_option
-@click.option(
-    "--family",
-    type=click.Choice(["auto", "attention", "transformer", "ffn", "attention-behind-network"]),
-    default="auto",
-    show_default=True,
-    help="What kind of model to look for.",
-)
+@click.option("--family", type=FamilyName(), default="auto", show_default=True, help="What kind of model to look for.")
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; found by itself if left out.")
 @click.option("--heads", type=click.IntRange(min=1), help="How many heads there are at most; found by itself if left out.")
 @click.option("--tolerance", type=Positive(), help="Every answer is within this of the truth; measured if left out.")
 @norm_option
+@length_option
+@check_option
+@click.option(
+    "--natural",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Tokens that the target meets in use (npy, shape (tokens, width)); the check draws from them.",
+)
+@click.option(
+    "--labels", is_flag=True, default=None, help="The target answers with one of two values; found by itself where it shows."
+)
 @click.option("--budget", type=click.IntRange(min=1), help="Ask no more sequences than this, the check included.")
 @click.option("--accuracy", type=Positive(), help="Wanted rms error of W where answers are noisy or rounded.")
 @click.option("--digits", type=click.IntRange(1, 15), help="The same as --accuracy 1e-DIGITS.")
@@ -53,6 +62,8 @@ from unsoftmax.results import Recovery
 @fresh_seed_option("Same seed, same questions, same result")
 @max_time_option
 @repair_option
+@permission_option
+@export_options(gate=True)
 @public_option
 @json_option
 def recover(
@@ -61,10 +72,16 @@ def recover(
     width: int | None,
     embeddings: Path | None,
     answers: Path | None,
+    natural: Path | None,
     digits: int | None,
     seed: int | None,
     max_time: float | None,
     repair: bool,
+    authorised_by: str | None,
+    csv: Path | None,
+    markdown: Path | None,
+    junit: Path | None,
+    sarif: Path | None,
     public: bool,
     as_json: bool,
     **options: Any,
@@ -73,11 +90,13 @@ def recover(
 
     With --out the run keeps a journal: the same command goes on where it stopped, and asks nothing twice.
     """
-    from unsoftmax.report import print_recovery, recovery_json, save_recovery
+    from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
 
     if digits is not None and options["accuracy"] is None:
         options["accuracy"] = 10.0**-digits
+    if natural is not None:
+        options["natural"] = _tokens_in(natural)
     if out is not None:
         make_folder(out)
     if answers is not None:
@@ -108,8 +127,10 @@ def recover(
         recovery.facts["target"] = target
         _tell_fewer_heads(recovery, options["heads"])
     recovery.facts["command"] = command_line()
+    recovery.facts["authorised_by"] = authorised_by
     if out is not None:
         save_recovery(recovery, out, public=public)
+    export(recovery_record(recovery), {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
     if as_json:
         click.echo(recovery_json(recovery))
     else:
@@ -153,3 +174,13 @@ def make_folder(out: Path) -> None:
         raise click.UsageError(
             f"The folder {out} cannot be written ({error.strerror or error}). Choose another with --out."
         ) from error
+
+
+def _tokens_in(path: Path) -> Any:
+    """The array of an npy file; nothing is ever unpickled."""
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise click.UsageError(f"{path} is no npy file of numbers ({error}). Save the tokens with numpy.save.") from error

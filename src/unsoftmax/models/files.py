@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from unsoftmax.models.attention import Attention
 from unsoftmax.models.base import Floats, Model
 from unsoftmax.models.network import FFN, Transformer
 
+GROUP = "unsoftmax.models"
 SCORE_FORM = "x_i.W[h].x_N + c[h].x_i"
 Build = Callable[[dict[str, Floats], dict[str, str]], Model]
 KINDS: dict[str, Build] = {"attention": Attention.from_blocks, "ffn": FFN.from_blocks, "transformer": Transformer.from_blocks}
@@ -66,6 +68,9 @@ def _build(tensors: dict[str, Any], metadata: dict[str, str]) -> Model:
     if kind is None:
         heads, network = "attention.W" in tensors, "ffn.weights.0" in tensors
         kind = "transformer" if heads and network else "attention" if heads else "ffn"
-    if kind not in KINDS:
-        raise ValueError(f"its kind is {kind!r}, which is none of {', '.join(KINDS)}")
-    return KINDS[kind](tensors, metadata)
+    if kind in KINDS:
+        return KINDS[kind](tensors, metadata)
+    for entry in entry_points(group=GROUP, name=kind):  # models of other packages
+        build: Build = entry.load().from_blocks
+        return build(tensors, metadata)
+    raise ValueError(f"its kind is {kind!r}, which is none of {', '.join(KINDS)}")

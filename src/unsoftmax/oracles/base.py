@@ -51,6 +51,11 @@ def phase(oracle: Oracle, name: str) -> None:
         begin(name)
 
 
+def is_local(oracle: Oracle) -> bool:
+    """Whether the target runs in this process: what fails then fails because of the question, not of the way to the target."""
+    return bool(getattr(oracle, "local", False))
+
+
 class LastPosition(Wrapper):
     """Of a target that answers at every position, only the last answer."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import unsoftmax as us
-from unsoftmax.audit import parse_gate
+from unsoftmax.audits import parse_gate
 from unsoftmax.cli.learn import read_arrays
 from unsoftmax.errors import JournalError, UnsoftmaxError
 from unsoftmax.oracles import CallableOracle, Journal, Journaled, ReplayOracle

@@ -24,12 +24,12 @@ f.width = 4
 """
 
 
-@pytest.mark.parametrize(("command", "pause"), [("recover", 0.1), ("recover", 30.0), ("audit", 0.1)])
+@pytest.mark.parametrize(("command", "pause"), [("recover", 0.1), ("recover", 200.0), ("audit", 0.1)])
 def test_a_run_ends_in_time(command, pause, tmp_path, capsys):
     (tmp_path / "t.py").write_text(SLEEPY.format(pause=pause))
     began = time.monotonic()
     code = run([command, f"{tmp_path}/t.py:f", "--max-time", "0.4", "--out", str(tmp_path / "out"), "--json"])
-    assert time.monotonic() - began < 25.0
+    assert time.monotonic() - began < 90.0
     assert code == 4
     if command == "recover":
         record = json.loads(capsys.readouterr().out)

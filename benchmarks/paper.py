@@ -1,7 +1,7 @@
 """Redraw the figures of docs/theory/papers.md: ``python benchmarks/paper.py [--quick]`` writes docs/images/paper/*.svg.
 
-Each figure holds what a theorem claims against what a run of today's code asks or reaches. About a minute; a few seconds with --quick,
-which draws the same figures from fewer points into a temporary folder.
+Each figure holds what a theorem claims against what a run of today's code asks or reaches. About a minute; a few seconds with
+--quick, which draws the same figures from fewer points into a temporary folder.
 """
 
 from __future__ import annotations

@@ -13,7 +13,13 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent
 SECTIONS = {  # a page that is not there is left out, and one that is not named here stands under "More"
-    "Tutorials": ("tutorials/researcher.md", "tutorials/auditor.md", "tutorials/engineer.md", "notebooks/recover.md", "notebooks/audit.md"),
+    "Tutorials": (
+        "tutorials/researcher.md",
+        "tutorials/auditor.md",
+        "tutorials/engineer.md",
+        "notebooks/recover.md",
+        "notebooks/audit.md",
+    ),
     "How to": (
         "real-targets.md",
         "diagnose.md",
@@ -81,7 +87,10 @@ def python_reference() -> str:
         said = inspect.getdoc(thing) or ""
         if inspect.ismodule(thing):
             members = [n for n in getattr(thing, "__all__", ()) if not n.startswith("_")]
-            parts.append(f"## us.{name}\n\n```text\n{said}\n```\n" + (f"\nNames: {', '.join(f'`{m}`' for m in members)}.\n" if members else ""))
+            parts.append(
+                f"## us.{name}\n\n```text\n{said}\n```\n"
+                + (f"\nNames: {', '.join(f'`{m}`' for m in members)}.\n" if members else "")
+            )
             continue
         try:
             signature = str(inspect.signature(thing))

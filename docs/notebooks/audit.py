@@ -22,7 +22,9 @@ audit
 # %%
 for cell in audit.cells:
     error = "no copy" if cell.error is None else f"error {cell.error:.1e}"
-    print(f"{cell.defence.name:<12} {cell.status:<18} {cell.queries:>5} queries  {error:<14} users pay {cell.honest_cost / audit.spread:.1e}")
+    print(
+        f"{cell.defence.name:<12} {cell.status:<18} {cell.queries:>5} queries  {error:<14} users pay {cell.honest_cost / audit.spread:.1e}"
+    )
 
 # %%
 assert audit.conclusion.verdict.words == "EXTRACTABLE"

@@ -58,10 +58,10 @@ def _table() -> dict[str, Activation]:
     from scipy.special import expit, ndtr  # here: a command that only prints its help should not load SciPy
 
     def density(z: Floats) -> Floats:
-        return np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+        return np.asarray(np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi))
 
     def inner(z: Floats) -> Floats:
-        return 2 * ROOT * z * (1 + CUBE * z * z)
+        return np.asarray(2 * ROOT * z * (1 + CUBE * z * z))
 
     def gelu_tanh_slope(z: Floats) -> Floats:
         gate = expit(inner(z))

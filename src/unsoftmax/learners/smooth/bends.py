@@ -27,7 +27,7 @@ FREE = 2.0  # logarithm of the sharpness, and widths of the bend, by which a fit
 TRIES = 14  # answers per neuron at most
 
 
-def profile(phi: Activation, sharp: Floats, along: Floats, turned: bool = False) -> Floats:
+def profile(phi: Activation, sharp: float, along: Floats, turned: bool = False) -> Floats:
     """Height of a neuron above its off side, in units of its jump, at distance ``along`` from its straight parts' crossing.
 
     ``sharp`` is the length of its row. ``turned``: the neuron is written the other way round, and what it adds to the off side is
@@ -68,7 +68,7 @@ def fitted_bend(phi: Activation, along: Floats, heights: Floats, turned: bool) -
     width = 1 / best
 
     def gaps(unknown: Floats) -> Floats:
-        return (profile(phi, best * np.exp(unknown[0]), along + unknown[1] * width, turned) - heights) / width
+        return np.asarray((profile(phi, best * np.exp(unknown[0]), along + unknown[1] * width, turned) - heights) / width)
 
     # bounded: a bend that is no bend at all (sharpness 0) would fit anything, in its own widths
     result = least_squares(gaps, np.zeros(2), bounds=([-FREE, -FREE], [FREE, FREE]), xtol=1e-15, ftol=1e-15, gtol=1e-15)
@@ -76,7 +76,7 @@ def fitted_bend(phi: Activation, along: Floats, heights: Floats, turned: bool) -
     return Bend(phi, sharp, float(result.x[1] * width), turned, float(np.abs(result.fun).max() * width * sharp))
 
 
-def activation_of(corners: Corners, questions: Questions, order: Floats) -> tuple[Bend, int, list[int]]:
+def activation_of(corners: Corners, questions: Questions, order: list[int]) -> tuple[Bend, int, list[int]]:
     """The activation, from looks across the neurons in ``order``; the neuron that told it, and those that fit none.
 
     Raises:
@@ -85,7 +85,7 @@ def activation_of(corners: Corners, questions: Questions, order: Floats) -> tupl
     phase(questions.oracle, "activation")
     strange: list[int] = []
     best: list[Bend] = []
-    for j in [int(k) for k in order[: STRANGERS + 1]]:
+    for j in order[: STRANGERS + 1]:
         along, heights, bent = across(corners, questions, j)
         if not bent:
             raise NotInFamilyError(
@@ -128,19 +128,19 @@ def sharpness(corners: Corners, questions: Questions, phi: Activation, guess: fl
     neurons = len(corners.units)
     steps = np.full(neurons, 1 / guess)
     sharp, turned = np.full(neurons, guess), np.zeros(neurons, dtype=bool)
-    todo = np.arange(neurons)
+    todo = list(range(neurons))
     for _ in range(TRIES):
         points = np.concatenate([corners.across(j, -steps[j : j + 1]) for j in todo])
         answers = questions.ask(points)
-        again = []
+        again: list[int] = []
         for i, j in enumerate(todo):
             height = float(corners.heights(j, points[i : i + 1], answers[i : i + 1])[0])
             sharp[j] = told_sharpness(phi, float(steps[j]), height)
             if not LEAST <= sharp[j] * steps[j] <= MOST:
                 again.append(j)
                 steps[j] = float(np.clip(1 / sharp[j], steps[j] / 16, 16 * steps[j]))
-        todo = np.array(again, dtype=np.intp)
-        if len(todo) == 0:
+        todo = again
+        if not todo:
             break
     if not phi.even:
         for j in range(neurons):

@@ -87,9 +87,7 @@ class Curves:
         rows = np.zeros((outputs, count, total))
         for o in range(outputs):
             pull = slopes * self.out[:, o]
-            np.multiply(
-                pull[:, :, None], points[:, None, :], out=rows[o, :, : neurons * width].reshape(count, neurons, width)
-            )
+            np.multiply(pull[:, :, None], points[:, None, :], out=rows[o, :, : neurons * width].reshape(count, neurons, width))
             rows[o, :, neurons * width : own] = pull
             rows[o, :, own + o : own + neurons * outputs : outputs] = bends
             rows[o, :, own + neurons * outputs + o] = weights

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
+from scipy.linalg.lapack import dormqr
 
 from unsoftmax.models import Floats
 
@@ -26,13 +27,21 @@ def least_squares(matrix: Floats) -> Callable[[Floats], Floats]:
     scales[scales == 0] = 1.0
     matrix /= scales
     rows, columns = matrix.shape
-    if rows >= columns:
-        q, r = qr(matrix, mode="economic", check_finite=False)
-        sizes = np.abs(np.diag(r))
-        if sizes.min() > FAINT * sizes.max():
-            return lambda gaps: np.asarray(solve_triangular(r, q.T @ gaps, check_finite=False) / scales)
-    q, r = qr(np.concatenate([matrix, FAINT * np.eye(columns)]), mode="economic", overwrite_a=True, check_finite=False)
-    return lambda gaps: np.asarray(solve_triangular(r, q[:rows].T @ gaps, check_finite=False) / scales)
+    if rows < columns:
+        matrix = np.concatenate([matrix, FAINT * np.eye(columns)])
+    (packed, tau), r = qr(matrix, mode="raw", check_finite=False)  # Q is kept as reflections: forming it costs as much again
+    sizes = np.abs(np.diag(r))
+    if rows >= columns and sizes.min() <= FAINT * sizes.max():
+        (packed, tau), r = qr(np.concatenate([matrix, FAINT * np.eye(columns)]), mode="raw", check_finite=False)
+    factor = r[:columns]
+
+    def solve(gaps: Floats) -> Floats:
+        padded = np.concatenate([gaps, np.zeros(len(packed) - rows)])[:, None]
+        turned, _, info = dormqr("L", "T", packed, tau, padded, max(1, 64 * padded.shape[1]))
+        assert info == 0
+        return np.asarray(solve_triangular(factor, turned[:columns, 0], check_finite=False) / scales)
+
+    return solve
 
 
 def fitted(

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.ffn.questions import Questions
+from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.bends import activation_of, curves_of, sharpness
 from unsoftmax.learners.smooth.curves import Curves
-from unsoftmax.learners.smooth.fitting import fitted
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.limit import relu_limit
 from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
-from unsoftmax.models import FFN, Floats
+from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
 CHECKS = 12  # fresh points that the finished network must answer
 ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers
 EXTRA = 0.25  # random points as a share of P / outputs
-PATTERN = 1e-7  # relative distance from a hyperplane below which an answer from very far is left out of the fit: corners are not smooth
+PATTERN = (
+    1e-7  # relative distance from a hyperplane below which an answer from very far is left out of the fit: corners are not smooth
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,15 +32,14 @@ class Found:
 
     Attributes:
         curves: the function.
-        points, answers: everything asked that the fit uses, ``(asked, width)`` and ``(asked, outputs)``.
+        answers: everything asked for it.
         length: distance from the origin within which most neurons bend.
         spread: standard deviation of the answers at that distance.
         error: largest error at the checks, relative to the spread.
     """
 
     curves: Curves
-    points: Floats
-    answers: Floats
+    answers: Answers
     length: float
     spread: float
     error: float
@@ -75,14 +76,12 @@ class SmoothNetworkLearner:
         corners = with_reach(Corners.of(limit.hinges, rng), questions, limit.error, rng)
         corners = with_offsets(corners, questions, rng)
         strengths = np.linalg.norm(corners.jumps, axis=1) * np.minimum(corners.margins, 1.0)
-        bend, _, _ = activation_of(corners, questions, np.argsort(-strengths))
+        bend, _, _ = activation_of(corners, questions, [int(j) for j in np.argsort(-strengths)])
         sharp, turned = sharpness(corners, questions, bend.phi, bend.sharp)
         rough = curves_of(corners, bend.phi, sharp, turned)
         return self._finished(rough, questions, afar, scale, rng)
 
-    def _finished(
-        self, rough: Curves, questions: Questions, afar: Questions, scale: float, rng: np.random.Generator
-    ) -> Found:
+    def _finished(self, rough: Curves, questions: Questions, afar: Questions, scale: float, rng: np.random.Generator) -> Found:
         neurons, outputs = rough.out.shape
         width = questions.width
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
@@ -90,10 +89,13 @@ class SmoothNetworkLearner:
         lengths = rough.lengths()
         count = max(8, int(self.extra * parameters))
         questions.ask(scattered(lengths, count, width, rng))
-        points = np.concatenate([scale * afar.points, questions.points])
-        answers = np.concatenate([scale * afar.answers, questions.answers])
-        curves, misfit = fit(rough, points, answers, self.floor, linear=True)
-        curves = without_skip(curves, lambda model: fit(model, points, answers, self.floor, linear=False)[0])
+        answers = Answers(
+            np.concatenate([scale * afar.points, questions.points]),
+            np.concatenate([scale * afar.answers, questions.answers]),
+            self.floor,
+        )
+        curves, misfit = answers.fit(rough, linear=True)
+        curves = without_skip(curves, lambda model: answers.fit(model, linear=False)[0])
         phase(questions.oracle, "check")
         length = float(np.median(lengths))
         fresh = scattered(np.array([0.5, 1.0, 4.0]) * length, CHECKS, width, rng)
@@ -106,7 +108,7 @@ class SmoothNetworkLearner:
                 f"A network of {neurons} {curves.phi.name} neurons misses fresh answers by {error:.1e} of their spread.",
                 evidence={"check_error": error, "misfit": misfit, "near": int(near.sum())},
             )
-        return Found(curves, points, answers, length, spread, error)
+        return Found(curves, answers, length, spread, error)
 
 
 def scattered(lengths: Floats, count: int, width: int, rng: np.random.Generator) -> Floats:
@@ -114,23 +116,3 @@ def scattered(lengths: Floats, count: int, width: int, rng: np.random.Generator)
     points = rng.normal(size=(count, width))
     radii = np.resize(lengths, count) * rng.uniform(0.3, 1.5, size=count)
     return np.asarray(points * (radii / np.linalg.norm(points, axis=1))[:, None])
-
-
-def fit(curves: Curves, points: Floats, answers: Floats, floor: Floor, *, linear: bool) -> tuple[Curves, float]:
-    """Gauss-Newton on all parameters, each answer weighted by its error."""
-    offset, slope = curves.sizes()
-    distances = np.linalg.norm(points, axis=1)
-    weights = 1 / (floor.absolute + floor.relative * (offset + slope * distances))
-    norms = np.linalg.norm(curves.normal, axis=1)
-    before = np.abs(curves.before(points))
-    doubtful = (before < PATTERN * norms * distances[:, None]) & (before > 50) | (distances[:, None] > 1e9) & (
-        before < PATTERN * norms * distances[:, None]
-    )
-    kept = ~doubtful.any(axis=1)
-    points, answers, weights = points[kept], answers[kept], weights[kept]
-    return fitted(
-        curves,
-        lambda model: ((answers - model(points)) * weights[:, None]).T.ravel(),
-        lambda model: model.derivatives(points, weights, linear=linear),
-        lambda model, step: model.moved_by(step, linear=linear),
-    )

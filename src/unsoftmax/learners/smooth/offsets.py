@@ -121,10 +121,12 @@ def with_offsets(corners: Corners, questions: Questions, rng: np.random.Generato
         axis=2,
     )
     chosen = telling(rows / np.linalg.norm(points, axis=1).clip(corners.reach)[:, None, None], neurons + outputs)
-    answers = questions.ask(points[chosen]) - replace(corners, offsets=np.zeros(neurons), constant=np.zeros(outputs))(points[chosen])
+    answers = questions.ask(points[chosen]) - replace(corners, offsets=np.zeros(neurons), constant=np.zeros(outputs))(
+        points[chosen]
+    )
     weights = 1 / np.repeat(np.linalg.norm(points[chosen], axis=1).clip(corners.reach), outputs)
     system = rows[chosen].reshape(-1, neurons + outputs) * weights[:, None]
-    solution = np.linalg.lstsq(system, answers.ravel() * weights, rcond=1e-13)[0]
+    solution = np.asarray(np.linalg.lstsq(system, answers.ravel() * weights, rcond=1e-13)[0])
     return replace(corners, offsets=solution[:neurons] / strengths, constant=solution[neurons:])
 
 

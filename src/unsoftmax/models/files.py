@@ -42,6 +42,7 @@ def save_model(model: Model, path: str | Path) -> None:
             tensors[f"ffn.biases.{i}"] = shift
         if network.skip is not None:
             tensors["ffn.skip"] = network.skip
+        metadata["activation"] = network.activation
     try:
         save_file({name: np.array(value, order="C") for name, value in tensors.items()}, str(path), metadata=metadata)
     except SafetensorError as error:
@@ -85,6 +86,7 @@ def _build(tensors: dict[str, Any], metadata: dict[str, str]) -> Model:
             [tensors[f"ffn.weights.{i}"] for i in range(layers)],
             [tensors[f"ffn.biases.{i}"] for i in range(layers)],
             tensors.get("ffn.skip"),
+            metadata.get("activation", "relu"),
         )
     if attention is not None and network is not None:
         return Transformer(attention, network, residual=metadata.get("residual") == "true")

@@ -76,11 +76,16 @@ def fitted_bend(phi: Activation, along: Floats, heights: Floats, turned: bool) -
     return Bend(phi, sharp, float(result.x[1] * width), turned, float(np.abs(result.fun).max() * width * sharp))
 
 
-def activation_of(corners: Corners, questions: Questions, order: list[int]) -> tuple[Bend, int, list[int]]:
-    """The activation, from looks across the neurons in ``order``; the neuron that told it, and those that fit none.
+class StrangeBendError(NotInFamilyError):
+    """Neurons that bend as no activation known here; or several at once, or seen from too near."""
+
+
+def activation_of(corners: Corners, questions: Questions, order: list[int]) -> Bend:
+    """The activation, from looks across the neurons in ``order`` until one fits.
 
     Raises:
-        NotInFamilyError: the neurons are corners (a ReLU network), or bend in another way.
+        NotInFamilyError: the neurons are corners (a ReLU network).
+        StrangeBendError: they bend in another way.
     """
     phase(questions.oracle, "activation")
     strange: list[int] = []
@@ -95,9 +100,9 @@ def activation_of(corners: Corners, questions: Questions, order: list[int]) -> t
             )
         best = best_bends(along, heights)
         if best[0].misfit <= AGREE and best[1].misfit >= APART * best[0].misfit:
-            return best[0], j, strange
+            return best[0]
         strange.append(j)
-    raise NotInFamilyError(
+    raise StrangeBendError(
         f"{len(strange)} neurons bend smoothly, but as none of {', '.join(NAMES[1:])}: the nearest, {best[0].phi.name}, misses "
         f"by {best[0].misfit:.1e} of the width of the bend. Attention in front of such a network can be learned (family "
         "`attention-behind-network`).",

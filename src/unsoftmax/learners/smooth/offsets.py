@@ -73,22 +73,25 @@ class Corners:
 
 
 def with_reach(corners: Corners, questions: Questions, error: float, rng: np.random.Generator) -> Corners:
-    """The corners with their reach: on a ray far from all hyperplanes, twice as far must be no other line; 2 questions and more.
+    """The corners with their reach: on a ray far from all hyperplanes and on its mirror image, four times as far must be on one
+    line; 4 questions and 2 more for every farther try.
 
-    ``error`` is that of the corners' slopes, relative to their sum.
+    Both rays: a neuron whose hyperplane lies beyond the reach shows on one of them only. ``error`` is that of the corners' slopes,
+    relative to their sum.
     """
     phase(questions.oracle, "reach")
     ray, margin = clear_directions(corners.units, 1, rng)
+    rays = np.concatenate([ray, -ray])
     strengths = np.linalg.norm(corners.jumps, axis=1)
     slope = float(np.median(strengths) * margin[0])
     allowed = STRAIGHT * slope + 30 * (error + 2.0**-50) * float(strengths.sum() + np.linalg.norm(corners.linear))
-    reach = FIRST if corners.reach == 0 else FURTHER * corners.reach
-    radius = reach / margin[0]
-    here = questions.ask(radius * ray)
+    radius = (FIRST if corners.reach == 0 else FURTHER * corners.reach) / margin[0]
+    bare = replace(corners, offsets=np.zeros(len(strengths)))
+    here = questions.ask(radius * rays)
     for _ in range(TRIES):
-        there = questions.ask(FURTHER * radius * ray)
-        rise = corners(FURTHER * radius * ray) - corners(radius * ray)
-        if np.linalg.norm(there - here - rise) <= allowed * radius * (FURTHER - 1):
+        there = questions.ask(FURTHER * radius * rays)
+        rise = bare(FURTHER * radius * rays) - bare(radius * rays)
+        if np.linalg.norm(there - here - rise, axis=1).max() <= allowed * radius * (FURTHER - 1):
             return replace(corners, reach=float(radius * margin[0]))
         here, radius = there, FURTHER * radius
         if questions.max_norm is not None and FURTHER * radius > questions.max_norm:

@@ -98,7 +98,7 @@ def token_sizes(W: Floats, length: float) -> Floats:
     width = len(W)
     scale = 1 / np.sqrt(max(float(np.linalg.norm(W, 2)), 1e-300))
     usual = np.sqrt(width)
-    return np.array([*np.clip([scale, length], length / 16, 4 * length), usual, usual / 3]) / usual
+    return np.asarray(np.array([*np.clip([scale, length], length / 16, 4 * length), usual, usual / 3]) / usual)
 
 
 def ask_random(

@@ -33,7 +33,8 @@ def canonical_network(network: FFN, *, tolerance: float = ROUNDING, orient: bool
     """Scale every neuron to ``|incoming row| = 1``, fold idle ones away, merge duplicates, sort.
 
     With one hidden layer, neurons ``relu(z)`` and ``relu(-z)`` of the same hyperplane merge too: ``relu(-z) = relu(z) - z``
-    leaves a linear part in ``skip``; so it is for GELU, SiLU and softplus. A smooth neuron keeps its length, which shows. A neuron can be turned round that way at any time, so where there is a skip
+    leaves a linear part in ``skip``; so it is for GELU, SiLU and softplus. A smooth neuron keeps its length, which shows.
+    A neuron can be turned round that way at any time, so where there is a skip
     (or ``orient`` asks for it) all neurons are turned to one side; without one they stay as they are.
     Merging across the layers of a deeper network is not attempted.
     """

@@ -3,8 +3,8 @@
     python benchmarks/smooth.py [--part networks|large|transformers|hard|refused|gated] [--seeds N] [--first-seed N] [--jobs N]
 
 Targets are random (B/sqrt d, b, A/sqrt m, W/sqrt d and V/sqrt d Gaussian). P counts parameters: m(d+1+p)+p for the network, d^2 for
-W, d for the query bias, d^2 for a residual; (2d+p-1)m+p for a gated network, 2m more with biases. The error is the largest
-deviation on fresh points 2*N(0, I) (networks) or on sequences of 2, 8 and 32 tokens N(0, I) (Transformers), relative to the standard
+W, d for the query bias, d^2 for a residual. The error is the largest
+deviation on fresh points 2*N(0, I) (networks) or on sequences of 2, 8 and 32 tokens N(0, I) (Transformers), over the standard
 deviation of the answers. A run counts as right if nothing was refused, the activation, the number of neurons (and residual, query
 bias) are right and the error is below the bar. Prints Markdown tables; times are CPU seconds.
 """

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from unsoftmax.models.attention import Floats
+from unsoftmax.models.base import Floats
 
 NAMES = ("relu", "gelu", "gelu_tanh", "silu", "softplus", "mish", "elu")
 CUBE = 0.044715  # of the tanh form of GELU

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.ffn.questions import Questions
+from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.offsets import Corners
 from unsoftmax.models import Floats

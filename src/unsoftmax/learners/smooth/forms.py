@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from unsoftmax.ffn.hinges import Hinges
-from unsoftmax.ffn.orientation import active_sides
+from unsoftmax.learners.ffn.hinges import Hinges
+from unsoftmax.learners.ffn.orientation import active_sides
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.models import FFN
 

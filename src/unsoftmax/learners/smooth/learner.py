@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, RefusalError
-from unsoftmax.ffn.questions import Questions
+from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, curves_of, sharpness
 from unsoftmax.learners.smooth.curves import Curves

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.ffn.forms import Found
-from unsoftmax.ffn.learner import FFNLearner
-from unsoftmax.ffn.questions import Questions
+from unsoftmax.learners.ffn.forms import Found
+from unsoftmax.learners.ffn.learner import FFNLearner
+from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper
 from unsoftmax.results import Floor

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.ffn.hinges import Hinges
-from unsoftmax.ffn.questions import Questions
+from unsoftmax.learners.ffn.hinges import Hinges
+from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.places import clear_directions, clear_place
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.ffn.questions import Questions
+from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.bends import profile
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.offsets import Corners

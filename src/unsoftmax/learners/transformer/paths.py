@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.ffn.hinges import Hinges
+from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.models import Floats
 
 CHUNK = 256  # paths worked out at once

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, RefusalError
+from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, curves_of, sharpness
@@ -71,7 +72,36 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class SmoothNetworkLearner:
-    """Recover ``A phi(B x + b) + c`` (+ a linear skip) with ``phi`` GELU, SiLU, softplus, Mish or ELU, all of it unknown."""
+    """Recover ``A phi(B x + b) + c`` (+ a linear skip) with ``phi`` GELU, SiLU, softplus, Mish or ELU, all of it unknown.
+
+    Seen from very far (``y(T x) / T`` with ``T = 2^100``) such a network is a ReLU network without biases, which gives every
+    neuron's direction and jump. Moderately far out all neurons are straight: answers there tell where their hyperplanes lie. A
+    few answers across one neuron name the activation, one answer near each hyperplane tells how sharply its neuron bends, and a
+    fit to all answers takes back the digits that were lost.
+
+    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the corners, ``(m + 1) (d - 1)`` for the
+    gradients (with ``p`` outputs about ``(1.33 m / p + 1) (d - 1)``) plus about a tenth, ``0.05 P / p`` and 12 for the check of the
+    limit; then 4 for the reach, ``(m + p) / p`` for the offsets, 7 for the activation, ``m`` for the sharpness (Mish and ELU:
+    ``4 m``), ``0.22 P / p`` random points and 12 checks.
+
+    Assumes: no bound on the length of tokens, or one above ``2^36 sqrt(d)``; answers in float64. Neurons that share a direction are
+    told apart up to three at a time, unless their jumps cancel.
+
+    Args:
+        floor: how coarse the answers are.
+        max_norm: no token longer than this is asked.
+        max_neurons: refuse a target with more bends on one line.
+        extra: random points near by, as a share of ``P / outputs``.
+
+    >>> from unsoftmax.models import FFN
+    >>> from unsoftmax.oracles.local import CallableOracle
+    >>> network = FFN([[[3.0, 4.0], [0.0, 1.0]], [[2.0, -1.0]]], [[1.0, 0.5], [0.5]], activation="gelu")
+    >>> oracle = CallableOracle(lambda X: network(X[:, 0]), width=2)
+    >>> learned = SmoothNetworkLearner().run(oracle, rng=np.random.default_rng(0))
+    >>> learned.model.activation, np.round(learned.model.weights[0], 9) + 0.0
+    ('gelu', array([[3., 4.],
+           [0., 1.]]))
+    """
 
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
@@ -90,6 +120,23 @@ class SmoothNetworkLearner:
             "check_error": found.error,
         }
         return Learned(model=network, ambiguity=AMBIGUITY, evidence=evidence)
+
+    def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+        """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
+        parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
+        random = max(LEAST, int(self.extra * parameters))
+        afar = max(8, int(0.05 * parameters))
+        offsets = -(-(neurons + outputs) // outputs)
+        ranges = {name: bounds for name, bounds, _ in FFNLearner(through_origin=True).price(width, neurons, outputs)}
+        ranges |= {
+            "reach": (4, 12),
+            "offsets": (offsets, 2 * offsets),
+            "activation": (7, 28),
+            "sharpness": (neurons, 5 * neurons),
+            "random points": (random + afar, random + 2 * afar),
+            "check": (2 * CHECKS, 3 * CHECKS),
+        }
+        return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
     def find(self, oracle: Oracle, *, rng: np.random.Generator) -> Found:
         """Learn the network as curves and a linear part, ask the checks and refuse what fails them."""

@@ -92,6 +92,18 @@ class SmoothTransformerLearner:
             )
         return Learned(model=transformer, ambiguity=_ambiguity(residual), evidence=evidence)
 
+    def price(
+        self, width: int, neurons: int, outputs: int = 1, rank: int | None = None
+    ) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+        """Queries and tokens by phase, each as (low, high)."""
+        known = width if rank is None else rank
+        scores = (known * (2 * width - known) + 6, int(1.2 * known * (2 * width - known)) + 2 * width + 60)
+        values = (8, 8 + 2 * width * (width + 3) // outputs + 4 * width)
+        fits = (CHECKS + 4 * (width // 2) + CHECKS, CHECKS + 4 * width + CHECKS)
+        phases = SmoothNetworkLearner(extra=EXTRA).price(width, neurons, outputs)
+        phases += [("residual", values, (2 * values[0], 2 * values[1])), ("scores", scores, (2 * scores[0], 2 * scores[1]))]
+        return [*phases, ("fit", fits, (18 * fits[0] // 4, 18 * fits[1] // 4))]
+
 
 def token_sizes(W: Floats, length: float) -> Floats:
     """Lengths of tokens to ask: scores of order 1, the network's own length, and tokens of unit variance."""

@@ -1,6 +1,6 @@
 """How well networks with smooth activations, gated ones and Transformers that end in them are recovered.
 
-    python benchmarks/smooth.py [--part networks|large|transformers|hard|refused|gated] [--seeds N] [--first-seed N] [--jobs N]
+    python benchmarks/smooth.py [--part networks|large|transformers|hard|refused] [--seeds N] [--first-seed N] [--jobs N]
 
 Targets are random (B/sqrt d, b, A/sqrt m, W/sqrt d and V/sqrt d Gaussian). P counts parameters: m(d+1+p)+p for the network, d^2 for
 W, d for the query bias, d^2 for a residual. The error is the largest
@@ -25,6 +25,7 @@ import numpy as np  # noqa: E402 - after the threads are set
 from unsoftmax.errors import RefusalError  # noqa: E402
 from unsoftmax.learners.smooth import SmoothNetworkLearner, SmoothTransformerLearner  # noqa: E402
 from unsoftmax.models import FFN, Attention, Transformer  # noqa: E402
+from unsoftmax.models.activations import activation_named  # noqa: E402
 from unsoftmax.oracles import CallableOracle, Metered  # noqa: E402
 
 FIRST_SEED = 71_000
@@ -147,7 +148,52 @@ def run_hard(case, seed):
     return result
 
 
-RUNS = {"networks": run_network, "large": run_network, "transformers": run_transformer, "hard": run_hard}
+def outside(name, rng, d=8, m=16):
+    """A function of points that is none of the networks learned here."""
+    target = network(d, m, 1, "gelu", rng)
+    (B, A), (b, c) = target.weights, target.biases
+    gelu, elu = (activation_named(kind).value for kind in ("gelu", "elu"))
+    C = rng.normal(size=(m, m)) / np.sqrt(m)
+    functions = {
+        "two hidden layers": lambda z: gelu(gelu(z) @ C.T),
+        "rational activation": lambda z: z * (1 + z / (1 + np.abs(z))) / 2,
+        "another GELU constant": lambda z: z * (1 + np.tanh(0.8 * (z + 0.06 * z**3))) / 2,
+        "half GELU, half ELU": lambda z: np.concatenate([gelu(z[:, ::2]), elu(z[:, 1::2])], axis=1),
+        "tanh": np.tanh,
+        "sign": np.sign,
+        "leaky ReLU": lambda z: np.maximum(z, 0.1 * z),
+    }
+    if name == "LayerNorm in front":
+        return lambda x: target((x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5))
+    return lambda x: functions[name](x @ B.T + b) @ A[0] + c[0]
+
+
+OUTSIDE = [
+    "two hidden layers",
+    "LayerNorm in front",
+    "rational activation",
+    "another GELU constant",
+    "half GELU, half ELU",
+    "tanh",
+    "sign",
+    "leaky ReLU",
+]
+
+
+def run_refused(case, seed):
+    function = outside(case[0], np.random.default_rng(seed))
+    start = time.process_time()
+    oracle = Metered(CallableOracle(lambda X: function(X[:, 0]), width=8))
+    try:
+        SmoothNetworkLearner().run(oracle, rng=np.random.default_rng(seed))
+        refusal = None
+    except RefusalError as problem:
+        refusal = f"{type(problem).__name__}: {problem}"
+    told = refusal is not None and not refusal.startswith("TargetError")
+    return {"queries": oracle.spent / 161, "seconds": time.process_time() - start, "refusal": None, "told": told, "error": 0.0}
+
+
+RUNS = {"refused": run_refused, "networks": run_network, "large": run_network, "transformers": run_transformer, "hard": run_hard}
 
 
 def cases(part):
@@ -161,6 +207,8 @@ def cases(part):
         kinds = [(kind, c, r) for kind in ("gelu", "silu") for c in (False, True) for r in (False, True)]
         small = [((8, 16, 1, *k), 10, 1e-11, 2.8 if k[2] else 2.1) for k in kinds]
         return small + [((16, 32, 1, *k), 5, 1e-11, np.inf) for k in kinds]
+    if part == "refused":  # right: refused, and not by blaming the target
+        return [((name,), 10, np.inf, np.inf) for name in OUTSIDE]
     return [((name, kind), 10, 1e-9, np.inf) for name in HARD for kind in KINDS]
 
 

@@ -94,10 +94,11 @@ class FFNLearner:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         cells = neurons + 1 if outputs == 1 else min(neurons + 1, int(1.34 * neurons / outputs) + 3)
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
+        across = max(1, width - self.through_origin)
         ranges = {
             "scale": (4, 4),
             "kinks": (int(3.5 * neurons) + 6, int(8 * neurons) + 34),
-            "gradients": (cells * width // (1 if outputs == 1 else 2), int(1.8 * cells * width) + 16),
+            "gradients": (cells * across // (1 if outputs == 1 else 2), int(1.8 * cells * across) + 16),
             "random points": (8, int(0.6 * parameters) + 8),
             "check": (CHECKS, CHECKS),
         }

@@ -17,7 +17,7 @@ from unsoftmax.oracles.base import phase
 
 LOOKS = 7  # answers on one line across a neuron that name its activation
 SHRINK = 3.0  # each at a distance this much shorter than the one before
-AGAIN = 4  # rounds of looks, each nearer, before a neuron is a corner
+AGAIN = 2  # rounds of looks, each nearer, before a neuron is a corner; nearer still, errors of its offset look like a bend
 ROUND = 1e-3  # share of the distance that an answer must lie off the corner to show a bend
 AGREE = 1e-5  # error, in widths of the bend, at which an activation fits
 APART = 20.0  # how much worse the next one must fit

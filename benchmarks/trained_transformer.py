@@ -3,9 +3,9 @@
     python benchmarks/trained_transformer.py [--quick] [--seed N] [--activation relu|gelu|silu]
 
 The task is made here: each sequence holds points of a noisy plane wave; the last token asks for the value that the wave has at
-another place. The layer is softmax attention (query bias, value matrix, residual or not) and a network with biases, trained by Adam.
-Prints a Markdown table: loss before and after training, queries, error on fresh sequences of the task, relative error of W. Needs
-the extra `torch`.
+another place. The layer is softmax attention (query bias, value matrix, residual or not) and a network with biases, trained by
+Adam. Prints a Markdown table: loss before and after training, queries, error on fresh sequences of the task, relative error of W.
+Needs the extra `torch`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, curves_of, sharpness
 from unsoftmax.learners.smooth.curves import Curves
+from unsoftmax.learners.smooth.design import telling_points
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.limit import relu_limit
 from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
@@ -23,7 +24,10 @@ from unsoftmax.results import Floor, Learned
 CHECKS = 12  # fresh points that the finished network must answer
 ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers
 EXTRA = 0.22  # random points as a share of P / outputs
-LEAST = 8  # random points at least
+ROOM = 2.19  # questions per parameter, in all, that random points may fill (one output)
+FEWEST = 0.1  # random points, as a share of P, that are asked in any case
+POOL = 6  # points drawn for each of them, of which the most telling are asked
+LEAST = 8  # and at least so many
 ATTEMPTS = 3  # each from four times as far out
 LOUD = 1e4  # misfit, in expected errors, beyond which a fit has not found the network; right ones end near 0.02
 BENDS_ON = 1e-3  # height that a neuron may still have, in widths of its bend, where it is taken to be straight
@@ -125,6 +129,7 @@ class SmoothNetworkLearner:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
         random = max(LEAST, int(self.extra * parameters))
+        fewest = max(LEAST, int(min(self.extra, FEWEST) * parameters))
         afar = max(8, int(0.05 * parameters))
         offsets = -(-(neurons + outputs) // outputs)
         ranges = {name: bounds for name, bounds, _ in FFNLearner(through_origin=True).price(width, neurons, outputs)}
@@ -133,7 +138,7 @@ class SmoothNetworkLearner:
             "offsets": (offsets, 2 * offsets),
             "activation": (7, 28),
             "sharpness": (neurons, 5 * neurons),
-            "random points": (random + afar, random + 2 * afar),
+            "random points": (fewest + afar, random + 2 * afar),
             "check": (2 * CHECKS, 3 * CHECKS),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
@@ -178,7 +183,7 @@ class SmoothNetworkLearner:
         phi = bend.phi
         sharp, turned = sharpness(corners, questions, phi, bend.sharp)
         curves = curves_of(corners, phi, sharp, turned)
-        self._random(questions, curves, rng)
+        self._random(questions, far, curves, rng)
         fitted, misfit = self._fitted(curves, questions, far)
         if not misfit <= LOUD:
             straight = np.abs(phi.value(-sharp * (corners.reach - np.abs(corners.offsets))) - phi.low)
@@ -190,13 +195,15 @@ class SmoothNetworkLearner:
             fitted, misfit = self._fitted(curves, questions, far)
         return self._checked(fitted, misfit, questions, far, rng)
 
-    def _random(self, questions: Questions, curves: Curves, rng: np.random.Generator) -> None:
-        """Ask random points where the neurons bend."""
+    def _random(self, questions: Questions, far: Far, curves: Curves, rng: np.random.Generator) -> None:
+        """Ask the most telling of many random points near the bends; fewer where the corners took many questions."""
         phase(questions.oracle, "random points")
         neurons, outputs = curves.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
-        count = max(LEAST, int(self.extra * parameters))
-        questions.ask(scattered(curves.lengths(), count, questions.width, rng))
+        room = int(ROOM * parameters) - len(far.points) - len(questions.points) - CHECKS if outputs == 1 else np.inf
+        count = int(max(LEAST, min(self.extra * parameters, max(room, FEWEST * parameters))))
+        pool = scattered(curves.lengths(), POOL * count, questions.width, rng)
+        questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, rng))
 
     def _fitted(self, curves: Curves, questions: Questions, far: Far) -> tuple[Curves, float]:
         """All parameters fitted to all answers, without a linear part where there is none; and the misfit in expected errors."""

@@ -17,6 +17,7 @@ from unsoftmax.results import Floor
 FARTHEST = 2.0**100  # from there a bend of width 1 is sharp within 1e-30
 NEAREST = 2.0**30  # and from there within 1e-9: less, and bends are seen to be round
 ROOM = 64.0  # longest point asked of the limit, at least, where tokens are bounded; in lengths of the usual token
+CAUTION = 0.35  # steps per gradient that cross a bend and are repeated; short steps lose digits, which the later fit takes back
 EXTRA = 0.05  # random points, as a share of P / outputs: the fit of the smooth network takes back what they would have
 
 
@@ -58,5 +59,5 @@ def relu_limit(
     scale = far_scale(oracle.width, max_norm)
     inner = None if max_norm is None else max_norm / scale
     questions = Questions(FromAfar(oracle, scale), floor=replace(floor, absolute=0.0), max_norm=inner)
-    learner = FFNLearner(floor=questions.floor, max_norm=inner, max_neurons=max_neurons, extra=EXTRA, through_origin=True)
+    learner = FFNLearner(questions.floor, inner, max_neurons, caution=CAUTION, extra=EXTRA, through_origin=True)
     return learner.find(questions, rng=rng), questions, scale

@@ -13,7 +13,7 @@ from unsoftmax.learners.smooth.places import clear_directions, clear_place
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
-FIRST = 16.0  # distance from every hyperplane at which straightness is tried first
+FIRST = 64.0  # distance from every hyperplane at which straightness is tried first
 FURTHER = 4.0  # and by how much farther the next
 TRIES = 16  # up to 7e10 away
 STRAIGHT = 1e-7  # change of slope, relative to a neuron's, that is straight; a finer test mistakes errors of slopes for bends

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from unsoftmax.oracles.crew import Before
 from unsoftmax.oracles.grpc_messages import SERVICE, message
 from unsoftmax.oracles.http_address import CA_VARIABLE, Address, forbidden, presentable, refuse_forbidden
 from unsoftmax.oracles.http_codec import (
-    DATATYPES,
+    ANSWERS,
     GarbledReplyError,
     Labels,
     ModelSpec,
@@ -97,6 +98,7 @@ class GrpcOracle(Planned):
         self._plan: Plan | None = None
         self._layout = Layout()
         self._labels = Labels()
+        self._met = False  # whether the server ever replied
         self._channel: Any = None
         self.requests = 0
         self.repeated = 0
@@ -190,7 +192,7 @@ class GrpcOracle(Planned):
             raise TargetError(f"The reply has outputs {names}; exactly one was expected. Choose it with `output=`.")
         place = places[0]
         tensor = reply.outputs[place]
-        if tensor.datatype not in DATATYPES or (plan.promised is not None and tensor.datatype != plan.promised):
+        if tensor.datatype not in ANSWERS or (plan.promised is not None and tensor.datatype != plan.promised):
             raise TargetError(
                 f"The output came as {plain(tensor.datatype, 20)}, but the metadata says {plan.promised or 'nothing'}. "
                 "Numbers are never cast silently: correct the model's metadata."
@@ -198,7 +200,9 @@ class GrpcOracle(Planned):
         if place < len(reply.raw_output_contents):
             values = from_bytes(reply.raw_output_contents[place], tensor.datatype)
         else:
-            contents = tensor.contents.fp64_contents or tensor.contents.fp32_contents
+            contents: Any = next(
+                (held for _, held in tensor.contents.ListFields()), []
+            )  # one field holds them, as the datatype says
             values = np.array(contents, dtype=np.float64)
         return shaped(values, list(tensor.shape))
 
@@ -208,12 +212,15 @@ class GrpcOracle(Planned):
         def noticed(error: TransientError) -> None:
             self.repeated += questions * error.lost
 
+        attempts, started = 0, time.monotonic()
         try:
-            for attempt in self._patience.tries(noticed):
+            for attempt in self._patience.tries(noticed, met=self._met):
                 with attempt:
+                    attempts += 1
                     current, under_way = under_way or self._begin(method, request, reply), None
                     try:
                         found = current.result()
+                        self._met = True
                     except self._grpc.RpcError as error:
                         raise self._failure(error) from error
                     try:
@@ -223,7 +230,7 @@ class GrpcOracle(Planned):
                         raise TransientError(str(error), lost=True, doubtful=True) from error
                     return found
         except TransientError as error:
-            raise TargetError(self._patience.given_up(error)) from error
+            raise TargetError(self._patience.given_up(error, attempts, time.monotonic() - started, met=self._met)) from error
         raise AssertionError("the attempts end by an answer or an error")
 
     def _failure(self, error: Any) -> TargetError:
@@ -233,7 +240,9 @@ class GrpcOracle(Planned):
         if code == "RESOURCE_EXHAUSTED" and "larger than max" in detail:  # it was answered, and would be again
             return TargetError(f"{told} Raise `reply_cap` (now {self._reply_cap} bytes) if such answers are expected.")
         if code in PASSING or code in DOUBTFUL:
-            return TransientError(told, lost=code != "RESOURCE_EXHAUSTED", doubtful=code in DOUBTFUL)
+            return TransientError(
+                told, lost=code != "RESOURCE_EXHAUSTED", doubtful=code in DOUBTFUL, unreached=code == "UNAVAILABLE"
+            )
         return TargetError(f"{told} Check the address, and that the model takes sequences of this shape.")
 
     def _begin(self, method: str, request: Any, reply: str) -> Any:

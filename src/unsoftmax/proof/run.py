@@ -36,6 +36,7 @@ DOUBTS = 4.0  # standard deviations by which predictions may be off within the s
 FAINTEST = 2.0**-44  # of the loudest output's spread: what is fainter is rounding of the others
 OWN_ROUNDING = 2.0**-40  # of an output's size: misfit that its own rounding explains
 UNREMARKABLE = 256.0  # units of precision by which a right model misses the largest answers
+TIES, TIED = 2048, 12  # natural sequences of so many tokens on which models within the error bars are compared
 FEWEST = 11  # fresh sequences, or nothing is announced
 
 
@@ -113,6 +114,7 @@ class _Proof:
         if reason is not None:
             return reason
         self._allow_for_misfit(seen, own)
+        self._beside_ties()
         sized = float(spread[~seen.natural].max(initial=0.0)) or float(spread.max())
         if self.noise > HALF * sized:
             return TooNoisyError(
@@ -195,6 +197,43 @@ class _Proof:
                 for name, bars in (("W", bounds.W), ("V", bounds.V), ("c", bounds.c), ("b", bounds.b))
             }
             self.bounds = Bounds(kind="estimated", **wider)
+
+    def _beside_ties(self) -> None:
+        """Natural sequences on which two tokens nearly tie are rare, and show every error of the scores; the check may meet none.
+
+        How far models within the error bars differ on many more natural sequences is counted without a question; what exceeds the
+        tolerance is stated in its place.
+        """
+        learned, rng = self.learned, self.desk.fresh
+        if self.family.network or not self.floor.exact or not self._scores_in_doubt():
+            return
+        X = rng.normal(size=(TIES, TIED, learned.model.width))
+        if self.desk.wishes.natural is not None:
+            X = self.desk.wishes.natural[rng.integers(0, len(self.desk.wishes.natural), size=(TIES, TIED))]
+        if self.desk.max_norm is not None:
+            X *= min(1.0, self.desk.max_norm / float(np.linalg.norm(X, axis=-1).max()))
+        centre = learned.model.answer(X)
+        bounds = self.bounds or learned.bounds
+        others = [learned.model.within(bounds, rng) for _ in range(2)]
+        if learned.known_to > 0:
+            others.append(learned.model.shaken(learned.known_to, rng))
+        moved = max((float(np.abs(other.answer(X) - centre).max()) for other in others if other is not None), default=0.0)
+        expected = moved / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
+        if expected > self.stated_tolerance:
+            self.stated = expected
+            self.desk.notes.append(
+                f"Where two tokens nearly tie, natural sequences may differ by {expected:.1g} of their spread, by the error bars."
+            )
+
+    def _scores_in_doubt(self) -> bool:
+        """Whether the error bars leave scores of natural tokens open by more than the tolerance."""
+        bounds, width = self.bounds or self.learned.bounds, self.desk.width
+        if self.learned.known_to > 0:
+            return True
+        if bounds is None or bounds.W is None:
+            return False
+        of_c = 0.0 if bounds.c is None else float(np.max(bounds.c)) * width**0.5
+        return float(np.max(bounds.W)) * width + of_c > EXACT_TOLERANCE / 4
 
     def _moved(self, seen: Compared, other: Model) -> Floats:
         """How far another model's predictions lie from this one's, for every answer compared ``(rows, outputs)``."""

@@ -95,14 +95,17 @@ def compared(oracle: Oracle, model: Model, batches: list[Fresh], like: Floats | 
     All are asked before the first is looked at: a device answers meanwhile. Natural sequences may fail (scores that overflow
     inside the target); then they are left out, and ``unanswered`` says so.
     """
-    asked, unanswered = _ask(oracle, batches)
-    kept = tuple(batch for batch, raw in zip(batches, asked, strict=True) if raw is not None)
-    raw = [part for part in asked if part is not None]
-    if raw[0].ndim < 3:
+    asked = _ask(oracle, batches)
+    told = _on_host([raw for raw in asked if raw is not None])
+    answered = [batch for batch, raw in zip(batches, asked, strict=True) if raw is not None]
+    sound = [np.isfinite(part).all() or not batch.natural for batch, part in zip(answered, told, strict=True)]
+    kept = tuple(batch for batch, good in zip(answered, sound, strict=True) if good)
+    told = [checked_answers(part, batch.sequences.shape) for batch, part in zip(kept, _kept(told, sound), strict=True)]
+    unanswered = tuple(sorted({batch.length for batch in batches} - {batch.length for batch in kept}))
+    if told[0].ndim < 3:
         predicted = on_host(predictor(model, like)([batch.sequences for batch in kept]))
-        answers = _joined(raw, kept, oracle.width)
+        answers = np.concatenate([part.reshape(len(part), -1) for part in told])
         return Compared(answers, predicted.reshape(len(answers), -1), kept, unanswered=unanswered)
-    told = [on_host(part) for part in raw]
     best: Compared | None = None
     for causal in (False, True):  # whichever form is nearer
         places, predictions = zip(*(model.answer_at(on_host(batch.sequences), causal=causal) for batch in kept), strict=True)
@@ -115,6 +118,10 @@ def compared(oracle: Oracle, model: Model, batches: list[Fresh], like: Floats | 
     return best
 
 
+def _kept(parts: list[Floats], sound: list[Any]) -> list[Floats]:
+    return [part for part, good in zip(parts, sound, strict=True) if good]
+
+
 def predicted_as(seen: Compared, model: Model) -> Floats:
     """What another model predicts for everything compared ``(rows, outputs)``."""
     if seen.causal is None:
@@ -123,32 +130,26 @@ def predicted_as(seen: Compared, model: Model) -> Floats:
     return np.concatenate([part.reshape(-1, part.shape[2]) for part in told])
 
 
-def _ask(oracle: Oracle, batches: list[Fresh]) -> tuple[list[Floats | None], tuple[int, ...]]:
+def _ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:
     """Raw answers to each batch; None for natural ones that the target fails on although it still answers others."""
     raw: list[Floats | None] = []
-    failed: list[int] = []
     for batch in batches:
         try:
-            answers = oracle(batch.sequences)
-            if not batch.natural or isinstance(answers, np.ndarray):
-                raw.append(answers)
-                continue
-            raw.append(checked_answers(on_host(answers), batch.sequences.shape))  # a device tells of failures late
+            raw.append(oracle(batch.sequences))
         except TargetError:
             if not (batch.natural and is_local(oracle)):
                 raise
             oracle(batches[0].sequences[:1])  # a target that is gone fails here again
             raw.append(None)
-            failed.append(batch.length)
-    return raw, tuple(sorted(set(failed)))
+    return raw
 
 
-def _joined(raw: list[Floats], batches: tuple[Fresh, ...], width: int) -> Floats:
-    """Answers ``(all sequences, outputs)`` on this machine, checked; in as few copies as their kinds allow."""
-    hosts = [on_host(part) for part in raw] if any(isinstance(part, np.ndarray) for part in raw) else None
-    answers = np.concatenate(hosts) if hosts is not None else on_host(array_namespace(raw[0]).concat(raw))
-    told = checked_answers(answers, (sum(len(batch.sequences) for batch in batches), 1, width))
-    return told.reshape(len(told), -1)
+def _on_host(raw: list[Floats]) -> list[Floats]:
+    """Answers on this machine; those of one device and shape in a single copy."""
+    if any(isinstance(part, np.ndarray) for part in raw) or raw[0].ndim == 3:
+        return [on_host(part) for part in raw]
+    whole = on_host(array_namespace(raw[0]).concat(raw))
+    return np.split(whole, np.cumsum([len(part) for part in raw])[:-1])
 
 
 def predictor(model: Model, like: Floats | None = None) -> Predict:

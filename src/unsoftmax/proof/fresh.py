@@ -66,13 +66,13 @@ def fresh_batches(
     batches = [Fresh(part) for part in sized(sizes, moderate, model.width, rng, max_norm, like)]
     for length, kind, count in counts:
         if kind == "natural":
-            batches.append(Fresh(_within(_natural(count, length, model.width, natural, rng), max_norm), natural=True))
+            batches.append(Fresh(_within(_natural(count, length, model.width, natural, rng, like), max_norm), natural=True))
         if kind == "long":
             half = count // 2
             if half:
-                (part,) = sized(rng.permutation(sizes), [(length, half)], model.width, rng, max_norm)
+                (part,) = sized(rng.permutation(sizes), [(length, half)], model.width, rng, max_norm, like)
                 batches.append(Fresh(part))
-            ordinary = _natural(count - half, length, model.width, natural, rng)
+            ordinary = _natural(count - half, length, model.width, natural, rng, like)
             batches.append(Fresh(_within(ordinary, max_norm), natural=True))
     return batches
 
@@ -131,19 +131,22 @@ def _even_bits(count: int, width: int, rng: np.random.Generator) -> Floats:
     return tokens
 
 
-def _natural(count: int, length: int, width: int, given: Floats | None, rng: np.random.Generator) -> Floats:
+def _natural(count: int, length: int, width: int, given: Floats | None, rng: np.random.Generator, like: Floats | None) -> Floats:
     """Sequences of natural tokens; in turn plain ones, whole numbers, tokens that repeat each other, and equally long ones."""
     if given is not None:
         return _rows(given, (count, length), rng)
-    small = count * length * width < LARGE
-    tokens = rng.normal(size=(count, length, width)) if small else _even_bits(count * length, width, rng).reshape(count, length, -1)
+    plain = count * length * width < LARGE or like is not None
+    tokens = (
+        normal((count, length, width), rng, like) if plain else _even_bits(count * length, width, rng).reshape(count, length, -1)
+    )
+    xp = array_namespace(tokens)
     for number, kind in enumerate(rng.permutation(count) % 6):
         if kind == 0:
-            tokens[number] = np.rint(2 * tokens[number]) / 2 if rng.random() < 0.5 else np.rint(tokens[number])
+            tokens[number] = xp.round(2 * tokens[number]) / 2 if rng.random() < 0.5 else xp.round(tokens[number])
         elif kind == 1:
             tokens[number] = tokens[number][rng.integers(0, -(-length // 2), size=length)]
         elif kind == 2:
-            tokens[number] *= np.sqrt(width) / np.maximum(np.linalg.norm(tokens[number], axis=1, keepdims=True), 1e-300)
+            tokens[number] *= width**0.5 / xp.clip(xp.linalg.vector_norm(tokens[number], axis=1, keepdims=True), min=1e-300)
     return tokens
 
 

@@ -1,0 +1,1 @@
+def explained(*a, **k): return None

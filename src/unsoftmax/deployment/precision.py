@@ -1,0 +1,85 @@
+"""Which arithmetic an endpoint has, by the rounding of its answers alone, and what the checkpoint says in that arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax.deployment.checkpoint import Checkpoint, View
+from unsoftmax.deployment.coherence import Pairs, paired
+from unsoftmax.models import Floats
+
+HALF = ("float16", "bfloat16")
+FACTOR = 24.0  # rounding that is farther from that of any arithmetic is called coarse; decimals of a log-probability cost a factor 5
+FINE = 2.0**-12  # of float32 rounding: below it, the arithmetic is float64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Precision:
+    """The arithmetic of an endpoint.
+
+    Attributes:
+        name: ``"float64"``, ``"float32"``, ``"float16"``, ``"bfloat16"``, or ``"coarse"`` for rounding or noise of another kind.
+        weights: the precision that the checkpoint's weights have in it.
+        reference: the checkpoint's answers with its weights in that precision, free of rounding, call by call.
+        answers: the endpoint's.
+        honest: deviations that this machine's own arithmetic of that precision has, taken apart.
+    """
+
+    name: str
+    weights: str
+    reference: list[Floats]
+    answers: list[Floats]
+    honest: Pairs
+    notes: list[str] = field(default_factory=list)
+
+
+def measured_precision(
+    checkpoint: Checkpoint,
+    batches: Sequence[Floats],
+    answers: list[Floats],
+    reference: list[Floats],
+    local: list[Floats],
+    noise: Sequence[Floats],
+    view: View | None,
+    *,
+    wish: str | None = None,
+) -> Precision:
+    """Compare the rounding of answers, taken from twins, with that of each arithmetic on this machine."""
+    rough = paired([a - b for a, b in zip(answers, reference, strict=True)], noise).noise
+    single = paired([a - b for a, b in zip(local, reference, strict=True)], noise)
+    if wish in (None, "float32", "float64") and (rough < np.sqrt(FACTOR) * single.noise or wish is not None):
+        name = wish or ("float64" if rough < FINE * single.noise else "float32")
+        return Precision(name, checkpoint.stored, reference, answers, single)
+    found: dict[str, tuple[list[Floats], Pairs]] = {}
+    for half in HALF if wish is None else (wish,):
+        rounded = {key: _rounded(tensor, half) for key, tensor in checkpoint.tensors.items()}
+        exact = [checkpoint(batch, changed=rounded, view=view) for batch in batches]
+        coarse = [checkpoint(batch, precision=half, view=view) for batch in batches]
+        if all(np.isfinite(part).all() for part in coarse):
+            found[half] = exact, paired([a - b for a, b in zip(coarse, exact, strict=True)], noise)
+    levels = {"float32": single.noise, **{half: pairs.noise for half, (_, pairs) in found.items()}}
+    nearest = min(levels, key=lambda name: abs(np.log(rough / levels[name])))
+    apart = max(rough / levels[nearest], levels[nearest] / rough)
+    if nearest in found and (apart <= FACTOR or wish is not None):
+        exact, pairs = found[nearest]
+        notes = [f"The endpoint computes in {nearest}; a change of weights below that rounding is seen only in the mean of many answers."]
+        if checkpoint.stored in ("float32", "float64"):
+            notes.append(
+                f"The checkpoint is stored in {checkpoint.stored}: the endpoint rounds its weights to {nearest} too, which is not "
+                "counted as a difference. Ask for --precision float32 to have it count."
+            )
+        return Precision(nearest, nearest, exact, answers, pairs, notes)
+    if apart <= FACTOR:
+        return Precision("float32", checkpoint.stored, reference, answers, single)
+    note = f"Answers are rounded or noisy in a way of their own, {rough / single.noise:.2g} times as coarse as float32."
+    return Precision("coarse", checkpoint.stored, reference, answers, single, [note])
+
+
+def _rounded(tensor: object, precision: str) -> object:
+    import torch
+
+    assert isinstance(tensor, torch.Tensor)
+    return tensor.to(getattr(torch, precision)).to(torch.float64)

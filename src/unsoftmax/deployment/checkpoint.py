@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,6 +109,17 @@ class Checkpoint:
             pieces.append(shown(answers, view).numpy())
         return np.concatenate(pieces)
 
+    def each(
+        self, batches: Sequence[Floats], *, precision: str = "float64", changed: Mapping[str, Any] | None = None, view: View | None = None
+    ) -> list[Floats]:
+        """Answers to several batches; those of one length are run together."""
+        found: dict[int, Floats] = {}
+        for held in by_length(batches).values():
+            answers = self(np.concatenate([batches[i] for i in held]), precision=precision, changed=changed, view=view)
+            ends = np.cumsum([len(batches[i]) for i in held])[:-1]
+            found.update(zip(held, np.split(answers, ends), strict=True))
+        return [found[i] for i in range(len(batches))]
+
     def layer_of(self, tensor: str) -> str:
         """The layer that a tensor belongs to: ``"layer 3"``, or its own name where it stands outside of the layers.
 
@@ -126,6 +137,14 @@ class Checkpoint:
         for key in self.tensors:
             found.setdefault(self.layer_of(key), []).append(key)
         return found
+
+
+def by_length(batches: Sequence[Floats]) -> dict[int, list[int]]:
+    """Places of the batches, by the length of their sequences."""
+    found: dict[int, list[int]] = {}
+    for i, batch in enumerate(batches):
+        found.setdefault(batch.shape[1], []).append(i)
+    return found
 
 
 class _Asked:

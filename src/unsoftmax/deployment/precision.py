@@ -56,8 +56,8 @@ def measured_precision(
     found: dict[str, tuple[list[Floats], Pairs]] = {}
     for half in HALF if wish is None else (wish,):
         rounded = {key: _rounded(tensor, half) for key, tensor in checkpoint.tensors.items()}
-        exact = [checkpoint(batch, changed=rounded, view=view) for batch in batches]
-        coarse = [checkpoint(batch, precision=half, view=view) for batch in batches]
+        exact = checkpoint.each(batches, changed=rounded, view=view)
+        coarse = checkpoint.each(batches, precision=half, view=view)
         if all(np.isfinite(part).all() for part in coarse):
             found[half] = exact, paired([a - b for a, b in zip(coarse, exact, strict=True)], noise)
     levels = {"float32": single.noise, **{half: pairs.noise for half, (_, pairs) in found.items()}}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.deployment.checkpoint import Checkpoint, View
+from unsoftmax.deployment.checkpoint import Checkpoint, View, by_length
 from unsoftmax.deployment.jacobian import jacobian_rows
 from unsoftmax.models import Floats
 
@@ -117,18 +117,19 @@ def shown_by(
     checkpoint: Checkpoint, calls: Sequence[Probe], noise: Sequence[Floats], view: View | None, rng: np.random.Generator
 ) -> tuple[list[str], Floats]:
     """How strongly a relative change of each tensor shows in each pair, in units of rounding, ``(tensors, calls)``."""
-    batches = [probe.sequences[0::2] for probe in calls]
+    ones = [probe.sequences[0::2] for probe in calls]
+    places = by_length(ones)
+    batches = [np.concatenate([ones[i] for i in held]) for held in places.values()]
     outputs = [checkpoint(batch[:1], view=view).shape[1] for batch in batches]
     directions = [rng.normal(size=(len(batch), size)) / np.sqrt(size) for batch, size in zip(batches, outputs, strict=True)]
     rows = jacobian_rows(checkpoint, batches, directions, view)
-    pairs = sum(map(len, batches))
-    scale = np.concatenate([level[0::2] for level in noise])
+    order = np.argsort([i for held in places.values() for i in held])
+    scale = np.asarray([level[0::2] for level in noise])
     names, found = [], []
     for key, part in rows.items():
         squares = part.squares()
-        if len(squares) == pairs:
-            tensor = checkpoint.tensors[key]
-            typical = float(tensor.pow(2).mean().sqrt())
+        if len(squares) == scale.size:
+            typical = float(checkpoint.tensors[key].pow(2).mean().sqrt())
             names.append(key)
-            found.append(np.sqrt(squares) * typical / scale)
-    return names, np.asarray(found).reshape(len(names), len(calls), -1)
+            found.append(np.sqrt(squares.reshape(len(calls), -1)[order]) * typical / scale)
+    return names, np.asarray(found)

@@ -59,8 +59,8 @@ def verify_deployment(
     wanted = queries // (2 * PAIRS)
     pool = drawn_calls(checkpoint, max(wanted, affordable(checkpoint, wanted)), rng, max_length=max_length, max_norm=max_norm)
     batches = [probe.sequences for probe in pool]
-    reference = [checkpoint(batch, view=desk.view) for batch in batches]
-    local = [checkpoint(batch, precision="float32", view=desk.view) for batch in batches]
+    reference = checkpoint.each(batches, view=desk.view)
+    local = checkpoint.each(batches, precision="float32", view=desk.view)
     noise = [rounding(a - b, b) for a, b in zip(local, reference, strict=True)]
     names, responses = shown_by(checkpoint, pool, noise, desk.view, rng)
     kept = chosen_calls(pool, np.sqrt(np.mean(responses**2, axis=2)), wanted)
@@ -77,7 +77,7 @@ def verify_deployment(
     verdict = Verdict.REPLICAS_DIFFER if several else Verdict.DIFFERS if found.differs else Verdict.MATCHES
     change = None
     if verdict is Verdict.DIFFERS and explain:
-        change = explained(checkpoint, batches, answers, setting, noise, weightings, own.share, desk.view, rng)
+        change = explained(checkpoint, batches, setting, noise, weightings, own.share, desk.view, rng)
     smallest, weakest = smallest_changes(checkpoint, names, strength, found, pairs)
     typical = float(np.sqrt(np.mean([np.mean(level**2) for level in noise])))
     coherent = pairs.size * typical / spread if verdict is Verdict.DIFFERS else 0.0

@@ -102,14 +102,15 @@ def read_address(url: str) -> Address:
     legal = found and all(names) and (len(names) == 1 or (len(names) == 3 and names[1] == "versions"))
     if not legal or any(name in (".", "..") for name in [*names, *prefix.split("/")]):
         raise ValueError(f"{shown!r} does not name a model; it must look like {FORM}.")
-    if _link_local(parts.hostname):
+    if link_local(parts.hostname):
         raise ValueError(f"{parts.hostname} is a link-local address, where clouds keep their secrets; it is never asked.")
     version = names[2] if len(names) == 3 else None
     return Address(parts.scheme, parts.hostname, port, prefix.rstrip("/"), names[0], version)
 
 
-def _link_local(host: str) -> bool:
+def link_local(host: str) -> bool:
+    """Whether an address is only valid on its own wire."""
     try:
-        return ipaddress.ip_address(host).is_link_local
+        return ipaddress.ip_address(host).islink_local
     except ValueError:
         return False

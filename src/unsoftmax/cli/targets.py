@@ -83,7 +83,9 @@ def _server(scheme: str, text: str, width: int | None) -> Named:
     others = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if scheme not in others:
         known = ", ".join([*SCHEMES, *sorted(set(others) - set(SCHEMES))])
-        raise click.UsageError(f"{plain(text, 120)!r} has the scheme {plain(scheme, 40)!r}, which nothing here opens. Known: {known}.")
+        raise click.UsageError(
+            f"{plain(text, 120)!r} has the scheme {plain(scheme, 40)!r}, which nothing here opens. Known: {known}."
+        )
     try:
         opened = others[scheme].load()(text, width=width)
     except ImportError as error:

@@ -110,7 +110,12 @@ class Checkpoint:
         return np.concatenate(pieces)
 
     def each(
-        self, batches: Sequence[Floats], *, precision: str = "float64", changed: Mapping[str, Any] | None = None, view: View | None = None
+        self,
+        batches: Sequence[Floats],
+        *,
+        precision: str = "float64",
+        changed: Mapping[str, Any] | None = None,
+        view: View | None = None,
     ) -> list[Floats]:
         """Answers to several batches; those of one length are run together."""
         found: dict[int, Floats] = {}

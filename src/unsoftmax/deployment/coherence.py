@@ -15,7 +15,9 @@ import numpy as np
 from unsoftmax.models import Floats
 
 SURE = 6.0  # standard errors; a thousand checks with a hundred tests each are wrong less than once in ten thousand
-EXPLAINED = 0.1  # coherent share that another order of operations explains; measured 0.04 at most (benchmarks/deployments.py, honest)
+EXPLAINED = (
+    0.1  # coherent share that another order of operations explains; measured 0.04 at most (benchmarks/deployments.py, honest)
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

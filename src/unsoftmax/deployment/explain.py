@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unsoftmax.deployment.checkpoint import Checkpoint, View
+from unsoftmax.deployment.checkpoint import Checkpoint
 from unsoftmax.deployment.coherence import paired
 from unsoftmax.deployment.kinds import Trial, head_trials, layer_trials, pruning_trials, rounding_trials
 from unsoftmax.deployment.low_rank import fitted_rank
-from unsoftmax.deployment.precision import Precision
 from unsoftmax.deployment.results import Change
 from unsoftmax.deployment.scene import Scene
 from unsoftmax.deployment.where import Located, located
-from unsoftmax.models import Floats
 
 FINALISTS = 3  # trials that are run on all
 MOSTLY = 0.9  # share of the deviations that a trial must explain to be named though it does not explain all
@@ -22,18 +20,9 @@ OTHER = 0.5  # deviation over spread from which the endpoint runs something else
 PRUNED = 1.6  # factor within which the size of a change and its share along the weights agree for weights set to zero
 
 
-def explained(
-    checkpoint: Checkpoint,
-    batches: Sequence[Floats],
-    setting: Precision,
-    noise: Sequence[Floats],
-    weightings: Floats,
-    honest: Floats,
-    view: View | None,
-    rng: np.random.Generator,
-) -> Change:
+def explained(scene: Scene, rng: np.random.Generator) -> Change:
     """Find the change that explains the deviations best."""
-    scene = Scene(checkpoint, batches, setting, noise, weightings, honest, view)
+    checkpoint = scene.checkpoint
     matrices = [name for name, tensor in checkpoint.tensors.items() if tensor.ndim == 2]
     inner = [name for name in matrices if checkpoint.layer_of(name).startswith("layer ")]
     scopes = {"every layer": inner, "every matrix": matrices} if inner else {"every matrix": matrices}
@@ -42,8 +31,9 @@ def explained(
     best = best_trial(scene, trials)
     if best is not None and (best.exact or best.explained > MOSTLY):
         return best
-    level = paired(scene.deviations, noise).noise
-    place = located(checkpoint, batches, scene.deviations, [level * part for part in noise], view, rng)
+    level = paired(scene.deviations, scene.noise).noise
+    levels = [level * part for part in scene.noise]
+    place = located(checkpoint, scene.batches, scene.deviations, levels, scene.view, rng)
     local = {name: [n for n in held if n in matrices] for name, held in _scopes(place, checkpoint).items()}
     near = best_trial(scene, [*rounding_trials(checkpoint, local), *pruning_trials(checkpoint, local)])
     if near is not None and (near.exact or near.explained > MOSTLY):
@@ -94,10 +84,20 @@ def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.ra
     if rank is not None:
         words = f"an update of rank {rank} in {group.name}"
         return Change(
-            kind="low-rank update", where=where, layer=group.layer, size=place.size, explained=part, rank=rank, words=words, others=place.others
+            kind="low-rank update",
+            where=where,
+            layer=group.layer,
+            size=place.size,
+            explained=part,
+            rank=rank,
+            words=words,
+            others=place.others,
         )
     if group.layer is None:
-        kind, words = "changed in every layer", f"{group.name} changed, by about {place.size:.1e} of the weights' size, as by further training"
+        kind, words = (
+            "changed in every layer",
+            f"{group.name} changed, by about {place.size:.1e} of the weights' size, as by further training",
+        )
     elif len(group.tensors) == 1:
         kind, words = "one tensor changed", f"{group.name} is off by about {place.size:.1e} of its size"
     else:

@@ -104,7 +104,9 @@ def _add(
     kind = _kind(part, torch)
     batch = len(at_tokens)
     if kind == "table":
-        if gradient.ndim == 3 and gradient.shape[1:] == at_tokens.shape[1:]:  # positions, shared by the batch: per sequence at tokens
+        if (
+            gradient.ndim == 3 and gradient.shape[1:] == at_tokens.shape[1:]
+        ):  # positions, shared by the batch: per sequence at tokens
             _vector(found, names.get(id(part.weight)), _placed(at_tokens, given, part.weight.shape[0]))
         return
     if gradient.ndim == 2 and len(gradient) == batch * at_tokens.shape[1]:

@@ -15,25 +15,23 @@ if TYPE_CHECKING:
 
 RANKS = (1, 2, 4, 8)
 FITS = 0.95  # share of held-out deviations that an update of low rank must explain
-CALLS = 48  # that the fit uses
-STEPS = 40  # of L-BFGS
+CALLS = 32  # that the fit uses
+STEPS = 30  # of L-BFGS
 START = 1e-2  # size of the factors that it starts from, relative to the weights
 ROOM = 4  # an update of rank r must be this much smaller than the matrix
 
 
 def fitted_rank(scene: Scene, names: Sequence[str], rng: np.random.Generator) -> tuple[int | None, float]:
     """The lowest rank whose update of these matrices explains held-out answers, and the share explained; None if none does."""
-    sizes = [min(scene.checkpoint.tensors[name].shape) for name in names]
-    shares: dict[int, float] = {}
-    for rank in RANKS:
-        if rank * ROOM > max(sizes):
-            break
-        shares[rank] = _share(scene, names, rank, rng)
-        if shares[rank] > FITS:
-            return rank, shares[rank]
-        if rank > 1 and shares[rank] < 0.3:  # far from it, and doubling it did not help
-            break
-    return None, 0.0
+    room = max(min(scene.checkpoint.tensors[name].shape) for name in names) // ROOM
+    ranks = [rank for rank in RANKS if rank <= room]
+    if not ranks or _share(scene, names, ranks[-1], rng) <= FITS:
+        return None, 0.0
+    for rank in ranks:
+        share = _share(scene, names, rank, rng)
+        if share > FITS or rank == ranks[-1]:
+            return rank, share
+    raise AssertionError("the last rank was returned")
 
 
 def _share(scene: Scene, names: Sequence[str], rank: int, rng: np.random.Generator) -> float:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from unsoftmax.deployment.checkpoint import Checkpoint, View
 from unsoftmax.deployment.coherence import Pairs, paired
+from unsoftmax.deployment.exam import Exam
 from unsoftmax.models import Floats
 
 HALF = ("float16", "bfloat16")
-FACTOR = 24.0  # rounding that is farther from that of any arithmetic is called coarse; decimals of a log-probability cost a factor 5
+FACTOR = (
+    24.0  # rounding that is farther from that of any arithmetic is called coarse; decimals of a log-probability cost a factor 5
+)
 FINE = 2.0**-12  # of float32 rounding: below it, the arithmetic is float64
 
 
@@ -36,18 +37,16 @@ class Precision:
     notes: list[str] = field(default_factory=list)
 
 
-def measured_precision(
-    checkpoint: Checkpoint,
-    batches: Sequence[Floats],
-    answers: list[Floats],
-    reference: list[Floats],
-    local: list[Floats],
-    noise: Sequence[Floats],
-    view: View | None,
-    *,
-    wish: str | None = None,
-) -> Precision:
+def measured_precision(exam: Exam, answers: list[Floats], *, wish: str | None = None) -> Precision:
     """Compare the rounding of answers, taken from twins, with that of each arithmetic on this machine."""
+    checkpoint, batches, view, noise, reference, local = (
+        exam.checkpoint,
+        exam.batches,
+        exam.view,
+        exam.noise,
+        exam.reference,
+        exam.local,
+    )
     rough = paired([a - b for a, b in zip(answers, reference, strict=True)], noise).noise
     single = paired([a - b for a, b in zip(local, reference, strict=True)], noise)
     if wish in (None, "float32", "float64") and (rough < np.sqrt(FACTOR) * single.noise or wish is not None):
@@ -65,7 +64,9 @@ def measured_precision(
     apart = max(rough / levels[nearest], levels[nearest] / rough)
     if nearest in found and (apart <= FACTOR or wish is not None):
         exact, pairs = found[nearest]
-        notes = [f"The endpoint computes in {nearest}; a change of weights below that rounding is seen only in the mean of many answers."]
+        notes = [
+            f"The endpoint computes in {nearest}; a change of weights below that rounding is seen only in the mean of many answers."
+        ]
         if checkpoint.stored in ("float32", "float64"):
             notes.append(
                 f"The checkpoint is stored in {checkpoint.stored}: the endpoint rounds its weights to {nearest} too, which is not "

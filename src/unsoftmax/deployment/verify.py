@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import numpy as np
 from unsoftmax.deployment.asking import Desk, opened
 from unsoftmax.deployment.checkpoint import Checkpoint
 from unsoftmax.deployment.coherence import Pairs, coherence, paired
+from unsoftmax.deployment.exam import Exam, prepared
 from unsoftmax.deployment.explain import explained
 from unsoftmax.deployment.precision import Precision, measured_precision
-from unsoftmax.deployment.probes import PAIRS, affordable, chosen_calls, drawn_calls, shown_by
+from unsoftmax.deployment.probes import PAIRS
 from unsoftmax.deployment.replicas import AGAIN, APART, ROLL, contradicts, suspects, versions
 from unsoftmax.deployment.results import Deployment, Verdict, Version
+from unsoftmax.deployment.scene import Scene
 from unsoftmax.deployment.sensitivity import smallest_changes
 from unsoftmax.errors import check_positive
 from unsoftmax.models import Floats
@@ -54,45 +57,42 @@ def verify_deployment(
     if queries < 2 * PAIRS:
         raise ValueError(f"queries is {queries}; at least {2 * PAIRS} are needed.")
     seed = secrets.randbits(63) if seed is None else seed
-    rng = np.random.default_rng(seed)
     desk = opened(endpoint, checkpoint)
-    wanted = queries // (2 * PAIRS)
-    pool = drawn_calls(checkpoint, max(wanted, affordable(checkpoint, wanted)), rng, max_length=max_length, max_norm=max_norm)
-    batches = [probe.sequences for probe in pool]
-    reference = checkpoint.each(batches, view=desk.view)
-    local = checkpoint.each(batches, precision="float32", view=desk.view)
-    noise = [rounding(a - b, b) for a, b in zip(local, reference, strict=True)]
-    names, responses = shown_by(checkpoint, pool, noise, desk.view, rng)
-    kept = chosen_calls(pool, np.sqrt(np.mean(responses**2, axis=2)), wanted)
-    batches, reference, local, noise = ([part[i] for i in kept] for part in (batches, reference, local, noise))
-    strength = responses[:, kept].reshape(len(names), -1)
+    exam = prepared(checkpoint, desk.view, queries=queries, max_length=max_length, max_norm=max_norm, seed=seed)
+    return judged(desk, exam, precision=precision, explain=explain)
+
+
+def judged(desk: Desk, exam: Exam, *, precision: str | None = None, explain: bool = True) -> Deployment:
+    """Ask the questions of an exam and say what the answers show."""
+    checkpoint, batches, noise, strength = exam.checkpoint, exam.batches, exam.noise, exam.strength
     answers = [desk.ask(batch) for batch in batches]
-    setting = measured_precision(checkpoint, batches, answers, reference, local, noise, desk.view, wish=precision)
-    pairs = paired([a - b for a, b in zip(answers, setting.reference, strict=True)], noise)
+    setting = measured_precision(exam, answers, wish=precision)
+    deviations = [a - b for a, b in zip(answers, setting.reference, strict=True)]
+    pairs = paired(deviations, noise)
     weightings = np.concatenate([np.ones((1, strength.shape[1])), strength**2 + 1e-12 * np.max(strength**2)])
     own = coherence(setting.honest, weightings)
     found = coherence(pairs, weightings, own.share)
-    several = _roll_call(desk, checkpoint, batches, setting, pairs, noise)
+    several = _roll_call(desk, batches, setting, pairs, noise)
     spread = float(np.sqrt(np.mean([np.mean(np.var(y, axis=0)) for y in answers]))) or 1.0
     verdict = Verdict.REPLICAS_DIFFER if several else Verdict.DIFFERS if found.differs else Verdict.MATCHES
     change = None
     if verdict is Verdict.DIFFERS and explain:
-        change = explained(checkpoint, batches, setting, noise, weightings, own.share, desk.view, rng)
-    smallest, weakest = smallest_changes(checkpoint, names, strength, found, pairs)
+        scene = Scene(checkpoint, batches, setting, noise, weightings, own.share, exam.view)
+        change = explained(scene, np.random.default_rng(exam.seed))
+    smallest, weakest = smallest_changes(checkpoint, exam.names, strength, found, pairs)
     typical = float(np.sqrt(np.mean([np.mean(level**2) for level in noise])))
-    coherent = pairs.size * typical / spread if verdict is Verdict.DIFFERS else 0.0
     return Deployment(
         verdict=verdict,
         precision=setting.name,
         noise=pairs.noise * typical / spread,
-        deviation=_rms([a - b for a, b in zip(answers, setting.reference, strict=True)]) / spread,
-        coherent=coherent,
+        deviation=_rms(deviations) / spread,
+        coherent=pairs.size * typical / spread if verdict is Verdict.DIFFERS else 0.0,
         excess=float(found.excess.max()),
         queries=desk.queries,
         calls=desk.calls,
         smallest=smallest,
         weakest=weakest,
-        unseen=sorted(set(checkpoint.tensors) - set(names)),
+        unseen=sorted(set(checkpoint.tensors) - set(exam.names)),
         change=change,
         versions=several,
         histogram=_histogram(pairs),
@@ -101,22 +101,12 @@ def verify_deployment(
         endpoint=desk.name,
         width=checkpoint.width,
         outputs=int(answers[0].shape[1]),
-        seed=seed,
+        seed=exam.seed,
         notes=setting.notes,
     )
 
 
-def rounding(deviation: Floats, answers: Floats) -> Floats:
-    """Rms rounding of each answer, never below the resolution of float32 numbers of that size."""
-    least = 2.0**-25 * np.sqrt(np.mean(answers**2, axis=1)) + np.finfo(float).tiny
-    own = np.sqrt(np.mean(deviation**2, axis=1))
-    twins = np.sqrt((own[0::2] ** 2 + own[1::2] ** 2) / 2)
-    return np.asarray(np.maximum(np.repeat(twins, 2), least))
-
-
-def _roll_call(
-    desk: Desk, checkpoint: Checkpoint, batches: list[Floats], setting: Precision, pairs: Pairs, noise: list[Floats]
-) -> list[Version]:
+def _roll_call(desk: Desk, batches: Sequence[Floats], setting: Precision, pairs: Pairs, noise: Sequence[Floats]) -> list[Version]:
     """The versions behind the endpoint, where one question is answered in several ways; else none."""
     for suspect in suspects(pairs, setting.honest):
         call, place = divmod(suspect, 2 * PAIRS)

@@ -111,6 +111,6 @@ def read_address(url: str) -> Address:
 def link_local(host: str) -> bool:
     """Whether an address is only valid on its own wire."""
     try:
-        return ipaddress.ip_address(host).islink_local
+        return ipaddress.ip_address(host).is_link_local
     except ValueError:
         return False

@@ -160,6 +160,8 @@ class VllmOracle(Served):
             try:
                 rows.append([float(told[name]) for name in names])
             except (KeyError, TypeError) as error:
-                raise TargetError(f"The reply lacks the log-probability of {error}; start the server with --max-logprobs -1.") from error
+                raise TargetError(
+                    f"The reply lacks the log-probability of {error}; start the server with --max-logprobs -1."
+                ) from error
         table = np.asarray(rows)
         return table[:, 1:] - table[:, :1]

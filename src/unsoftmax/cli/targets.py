@@ -23,8 +23,9 @@ from unsoftmax.oracles.base import Oracle, Wrapper
 from unsoftmax.oracles.text import find_token, plain
 
 HELP = (
-    "TARGET: demo, demo:FAMILY,key=value,…, FILE.safetensors[#part], FILE.py:NAME, FILE.onnx[#FROM..TO], ./FOLDER[#part] in Hugging Face "
-    "layout, http(s)://HOST/v2/models/NAME, grpc://HOST:PORT/NAME, vllm+http://HOST/MODEL, sglang+http://HOST/MODEL, or rest+FILE.toml."
+    "TARGET: demo, demo:FAMILY,key=value,…, FILE.safetensors[#part], FILE.py:NAME, FILE.onnx[#FROM..TO], ./FOLDER[#part] in "
+    "Hugging Face layout, http(s)://HOST/v2/models/NAME, grpc://HOST:PORT/NAME, vllm+http://HOST/MODEL, "
+    "sglang+http://HOST/MODEL, or rest+FILE.toml."
 )
 ENTRY_POINTS = "unsoftmax.targets"
 SCHEMES = {

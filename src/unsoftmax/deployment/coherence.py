@@ -1,8 +1,8 @@
 """Deviations of an endpoint from a checkpoint, taken apart: what rounding does to an answer, and what other weights do to it.
 
-For a sequence and its twin, the deviations that other weights cause are alike and those of rounding are independent. So the mean product
-of the two is the energy of a change of weights, and half the mean square of their difference is the energy of rounding; neither
-needs to be known beforehand, and a change far below the rounding of a single answer shows in the mean of all.
+For a sequence and its twin, the deviations that other weights cause are alike and those of rounding are independent. So the mean
+product of the two is the energy of a change of weights, and half the mean square of their difference is the energy of rounding;
+neither needs to be known beforehand, and a change far below the rounding of a single answer shows in the mean of all.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Coherence:
 
 
 def coherence(pairs: Pairs, weightings: Floats, honest: Floats | float = 0.0) -> Coherence:
-    """Judge pairs under several weightings ``(weightings, pairs)``; ``honest`` is the share that this machine's own rounding has."""
+    """Judge pairs under weightings ``(weightings, pairs)``; ``honest`` is the share that this machine's own rounding has."""
     weights = weightings / weightings.sum(axis=1, keepdims=True)
     rough = weights @ pairs.rough
     rough = np.maximum(rough, np.finfo(float).tiny)

@@ -68,7 +68,7 @@ def _scopes(place: Located, checkpoint: Checkpoint) -> dict[str, Sequence[str]]:
 
 def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.random.Generator) -> Change:
     """A change that no trial reproduces: its rank, its size, and where it is."""
-    checkpoint, group = scene.checkpoint, place.group
+    group = place.group
     where = list(group.tensors) if len(group.tensors) <= 4 else [group.name]
     spread = float(np.sqrt(np.mean([np.mean(np.var(y, axis=0)) for y in scene.setting.answers]))) or 1.0
     typical = float(np.sqrt(np.mean([np.mean(d**2) for d in scene.deviations])))

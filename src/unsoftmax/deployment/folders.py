@@ -61,7 +61,7 @@ def load_module(folder: Path, *, trust_pickle: bool = False) -> Any:
             raise FileFormatError(f"{folder / 'config.json'} names no architecture and no model_type, so it cannot be built.")
         if names:
             raise FileFormatError(
-                f"transformers {transformers.__version__} knows no architecture {', '.join(map(plain, names))} (config.json of {folder})."
+                f"transformers {transformers.__version__} knows no architecture {', '.join(map(plain, names))}, as {folder} has."
             )
         kind = transformers.AutoModel
     _check_shards(folder)

@@ -1,8 +1,8 @@
 """How answers follow the weights: one row of the Jacobian per sequence, kept in factors so that whole models fit.
 
-A row is the gradient of ``v . f(x)`` for one sequence ``x`` and one random direction ``v`` of the answers. For a linear layer it is
-``sum_t d_t x_t^T`` with the layer's inputs ``x_t`` and the gradients ``d_t`` at its outputs, so that the inner product of two rows is
-``sum_ts (d_t . d_s)(x_t . x_s)``: no gradient of the size of a weight matrix is ever written down.
+A row is the gradient of ``v . f(x)`` for one sequence ``x`` and one random direction ``v`` of the answers. For a linear layer it
+is ``sum_t d_t x_t^T`` with the layer's inputs ``x_t`` and the gradients ``d_t`` at its outputs, so that the inner product of two
+rows is ``sum_ts (d_t . d_s)(x_t . x_s)``: no gradient of the size of a weight matrix is ever written down.
 """
 
 from __future__ import annotations
@@ -66,25 +66,30 @@ def jacobian_rows(
     names = {id(value): key for key, value in checkpoint.module.named_parameters()}
     found: dict[str, Rows] = {}
     for sequences, chosen in zip(batches, directions, strict=True):
-        seen: list[tuple[Any, Any, Any]] = []
-        hooks = [
-            part.register_forward_hook(lambda part, given, answer: seen.append((part, given[0] if given else None, answer)))
-            for part in checkpoint.module.modules()
-            if _kind(part, torch)
-        ]
-        try:
-            tokens = torch.as_tensor(np.ascontiguousarray(sequences)).requires_grad_(True)
-            answers = shown(checkpoint.tensor(tokens, gradients=True), view)
-            total = (answers * torch.as_tensor(np.ascontiguousarray(chosen))).sum()
-            goals = [answer for _, _, answer in seen]
-            gradients = torch.autograd.grad(total, [tokens, *goals], allow_unused=True)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        seen, gradients = _run(checkpoint, sequences, chosen, view, torch)
         for (part, given, answer), gradient in zip(seen, gradients[1:], strict=True):
             if gradient is not None:
                 _add(found, part, given, answer, gradient, gradients[0], names, torch)
     return {key: rows for key, rows in found.items() if sum(map(len, rows.gradients)) and any(np.any(g) for g in rows.gradients)}
+
+
+def _run(checkpoint: Checkpoint, sequences: Floats, chosen: Floats, view: View | None, torch: Any) -> tuple[list[Any], Any]:
+    """Inputs and outputs of every layer on the way, and the gradients at the tokens and at those outputs."""
+    seen: list[tuple[Any, Any, Any]] = []
+
+    def noticed(part: Any, given: Any, answer: Any) -> None:
+        seen.append((part, given[0] if given else None, answer))
+
+    hooks = [part.register_forward_hook(noticed) for part in checkpoint.module.modules() if _kind(part, torch)]
+    try:
+        tokens = torch.as_tensor(np.ascontiguousarray(sequences)).requires_grad_(True)
+        answers = shown(checkpoint.tensor(tokens, gradients=True), view)
+        total = (answers * torch.as_tensor(np.ascontiguousarray(chosen))).sum()
+        goals = [answer for _, _, answer in seen]
+        return seen, torch.autograd.grad(total, [tokens, *goals], allow_unused=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _kind(part: Any, torch: Any) -> str:

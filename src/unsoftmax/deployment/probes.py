@@ -1,7 +1,7 @@
 """Telling embeddings: sequences of natural and other sizes, in pairs of twins, chosen so that every tensor of a checkpoint shows.
 
-A twin differs from its sequence by one percent. What a change of weights does to the answers is nearly the same for both; what rounding
-does is not. All numbers are on the grid of bfloat16, so that no endpoint rounds them on arrival.
+A twin differs from its sequence by one percent. What a change of weights does to the answers is nearly the same for both; what
+rounding does is not. All numbers are on the grid of bfloat16, so that no endpoint rounds them on arrival.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def natural_size(checkpoint: Checkpoint) -> float:
 def drawn_calls(
     checkpoint: Checkpoint, count: int, rng: np.random.Generator, *, max_length: int | None = None, max_norm: float | None = None
 ) -> list[Probe]:
-    """Calls of twins: lengths, sizes and kinds in turn. Words of the token table, Gaussian tokens, one loud token, two repeated ones."""
+    """Calls of twins: lengths, sizes and kinds (words of the token table, Gaussian, one loud token, repeated ones) in turn."""
     size = natural_size(checkpoint)
     lengths = [n for n in LENGTHS if max_length is None or n <= max_length] or [1]
     calls = []

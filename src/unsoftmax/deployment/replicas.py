@@ -29,7 +29,7 @@ def suspects(pairs: Pairs, honest: Pairs) -> list[int]:
 
 
 def contradicts(answers: Floats, noise: float) -> bool:
-    """Whether answers to one question ``(times, outputs)`` differ from the first by more than rounding of size ``noise`` explains."""
+    """Whether answers to one question ``(times, outputs)`` differ from the first by more than rounding of this size explains."""
     apart = np.sqrt(np.mean((answers - answers[0]) ** 2, axis=1))
     return bool(np.any(apart > APART * np.sqrt(2.0) * noise))
 

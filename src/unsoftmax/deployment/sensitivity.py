@@ -14,8 +14,8 @@ def smallest_changes(
 ) -> tuple[dict[str, float | None], dict[str, str]]:
     """By layer: the relative rms change that would show in the tensor that shows least, and that tensor's name.
 
-    A change in a random direction of relative size e moves an answer by e times ``strength`` (in units of float32 rounding); it shows
-    once its energy, weighed for this tensor, exceeds what is explained plus chance.
+    A change in a random direction of relative size e moves an answer by e times ``strength`` (in units of float32 rounding); it
+    shows once its energy, weighed for this tensor, exceeds what is explained plus chance.
     """
     weights = strength**2 / np.maximum(np.sum(strength**2, axis=1, keepdims=True), np.finfo(float).tiny)
     signal = np.sum(weights * strength**2, axis=1)

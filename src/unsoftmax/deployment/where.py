@@ -1,9 +1,9 @@
 """Which tensors changed: deviations explained by the checkpoint's own Jacobian, group by group.
 
 Under the hypothesis "these tensors changed by a random relative amount", deviations are Gaussian with the covariance
-``t K + S``: K sums the inner products of Jacobian rows over the group, S is rounding and what is not linear. The hypothesis with the highest
-likelihood over t wins; the t of the winner is the size of the change. This is group-sparse regression with the weights integrated out, so
-that it needs far fewer answers than a tensor has entries.
+``t K + S``: K sums the inner products of Jacobian rows over the group, S is rounding and what is not linear. The hypothesis with
+the highest likelihood over t wins; the t of the winner is the size of the change. This is group-sparse regression with the weights
+integrated out, so that it needs far fewer answers than a tensor has entries.
 """
 
 from __future__ import annotations

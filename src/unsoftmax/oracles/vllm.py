@@ -25,8 +25,8 @@ WHOLE = 4096  # a larger vocabulary is asked for chosen ids only
 class VllmOracle(Served):
     """A model on a vLLM server that was started with ``--enable-prompt-embeds``, at ``vllm+http(s)://HOST/MODEL``.
 
-    An answer is the log-probability of each id at the last position less that of the first one, since a softmax forgets one constant:
-    differences of logits. All ids come back from a server with ``--max-logprobs -1`` and at most 4,096 words; else 128 chosen ones.
+    An answer is the log-probability of each id at the last position less that of the first one, since a softmax forgets one
+    constant: differences of logits. All ids come back from a server with ``--max-logprobs -1`` and at most 4,096 words; else 128 chosen ones.
 
     Args:
         url: address of the model; its name is the one under which it is served.
@@ -69,7 +69,7 @@ class VllmOracle(Served):
         ids = self.ids
         if max(ids) >= logits.shape[-1]:
             raise ValueError(
-                f"{self.name} answers for {max(ids) + 1} words or more, the checkpoint has {logits.shape[-1]} of them: other models."
+                f"{self.name} answers for {max(ids) + 1} words or more, the checkpoint has {logits.shape[-1]}: other models."
             )
         if self._whole is not None and self._whole != logits.shape[-1]:
             raise ValueError(f"{self.name} has {self._whole} words, the checkpoint {logits.shape[-1]}: other models.")

@@ -48,7 +48,7 @@ def test_a_slow_limiter_still_lets_single_requests_pass():
 @pytest.fixture
 def hosted(monkeypatch):
     def host(target, limiter=None):
-        monkeypatch.setitem(runtime.HOSTED, "target", (target, limiter))
+        monkeypatch.setitem(runtime.HOSTED, "target", runtime.Hosted(target, limiter))
         settings = ModelSettings(name="target", implementation=runtime.HostedTarget, parameters=ModelParameters())
         model = runtime.HostedTarget(settings)
         asyncio.run(model.load())

@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unsoftmax.cli.options import Positive, json_option, out_option, seed_option, width_option
+from unsoftmax.cli.options import (
+    Positive,
+    fresh_seed_option,
+    json_option,
+    max_time_option,
+    out_option,
+    public_option,
+    width_option,
+)
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
 
 if TYPE_CHECKING:
     from unsoftmax.audit import Cell
+    from unsoftmax.oracles.base import Oracle
 
 
 @click.command(epilog=HELP)
@@ -33,7 +42,9 @@ if TYPE_CHECKING:
 @click.option("--max-norm", type=Positive(), help="The target takes no longer tokens; send none.")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler; it must share --out.")
 @width_option
-@seed_option("Same seed, same questions")
+@fresh_seed_option("Same seed, same questions")
+@max_time_option
+@public_option
 def audit(
     target: str,
     condition: str | None,
@@ -45,7 +56,9 @@ def audit(
     max_norm: float | None,
     scheduler: str | None,
     width: int | None,
-    seed: int,
+    seed: int | None,
+    max_time: float | None,
+    public: bool,
 ) -> int:
     """Try extraction of TARGET against a table of defences; report what would stop it and what that costs honest users.
 
@@ -55,6 +68,7 @@ def audit(
     Exit code 0 if the audit ran, 1 if the condition holds or cannot be decided, 3 if the target failed, 5 if it drifts.
     """
     from unsoftmax.audit import parse_gate, run_audit
+    from unsoftmax.oracles.timed import time_limit
     from unsoftmax.report import save
     from unsoftmax.report.audit_record import audit_record
     from unsoftmax.report.audit_screen import print_audit
@@ -64,9 +78,9 @@ def audit(
     gate = None if condition is None else parse_gate(condition)
     if out is not None:
         make_folder(out)
-    with stdout_kept(as_json), _progress(enabled=not as_json) as tell:
+    with time_limit(max_time) as until, stdout_kept(as_json), _progress(enabled=not as_json) as tell:
         result = run_audit(
-            partial(open_target, target, width),
+            partial(_opened, target, width, until),
             gate=gate,
             budget=budget,
             rate=rate,
@@ -81,12 +95,20 @@ def audit(
     record = audit_record(result, target=target, command=command_line(), remote=remote)
     if out is not None:
         found = result.cells[0].recovery
-        save(out, "audit.json", record, audit_report(record, None if found is None else found.model))
+        save(out, "audit.json", record, audit_report(record, None if found is None else found.model), public=public)
     if as_json:
         click.echo(to_json(record))
     else:
         print_audit(record, out)
     return int(record["exit_code"])
+
+
+def _opened(target: str, width: int | None, until: float | None) -> Oracle:
+    """The target, in whatever process; with a limit on time, it is not asked after that."""
+    from unsoftmax.oracles.timed import Timed
+
+    oracle = open_target(target, width)
+    return oracle if until is None else Timed(oracle, until)
 
 
 @contextmanager

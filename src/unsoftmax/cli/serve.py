@@ -18,6 +18,11 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="HTTP port; 0 takes a free one.")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), default=0, help="gRPC port; 0, the default, takes a free one.")
 @click.option("--name", default="target", show_default=True, help="The model's name in its address.")
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Only requests with the bearer token in this file are answered (mode 600).",
+)
 def serve(
     target: str,
     width: int | None,
@@ -28,6 +33,7 @@ def serve(
     port: int,
     grpc_port: int,
     name: str,
+    token_file: str | None,
 ) -> int:
     """Host TARGET on this machine over the Open Inference Protocol, for trying an audit in a second terminal.
 
@@ -35,6 +41,7 @@ def serve(
     """
     from unsoftmax.oracles.base import Oracle
     from unsoftmax.oracles.noise import Clipped, Noisy, Rounded
+    from unsoftmax.oracles.text import find_token
     from unsoftmax.serving import free_port
     from unsoftmax.serving import serve as host
 
@@ -55,5 +62,6 @@ def serve(
         click.echo(f"Serving {target} (width {oracle.width}) at {address} and grpc://127.0.0.1:{grpc}/{name}")
         click.echo(f"In another terminal:  unsoftmax recover {address} --out audit")
 
-    host(oracle, name=name, port=http, grpc_port=grpc, rate=rate, announce=announce)
+    token = None if token_file is None else find_token(file=token_file)
+    host(oracle, name=name, port=http, grpc_port=grpc, rate=rate, token=token, announce=announce)
     return 0

@@ -13,7 +13,7 @@ import numpy as np
 
 from unsoftmax.errors import FileFormatError, TargetError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.http_address import Address, link_local
+from unsoftmax.oracles.http_address import Address, refuse_forbidden
 from unsoftmax.oracles.served import Served, at
 from unsoftmax.oracles.text import plain
 
@@ -102,8 +102,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     parts = urlsplit(mapping["url"])
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise FileFormatError(f"The url in {path} must be http(s)://HOST/PATH, without a user name.")
-    if link_local(parts.hostname):
-        raise FileFormatError(f"{parts.hostname} is a link-local address, where clouds keep their secrets; it is never asked.")
+    refuse_forbidden(parts.hostname)
     return mapping
 
 

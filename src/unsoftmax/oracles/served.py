@@ -16,7 +16,7 @@ import numpy as np
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.crew import Before, Task, in_turn
-from unsoftmax.oracles.http_address import Address, link_local
+from unsoftmax.oracles.http_address import Address, presentable, refuse_forbidden
 from unsoftmax.oracles.http_codec import GarbledReplyError
 from unsoftmax.oracles.http_transport import Transport
 from unsoftmax.oracles.local import Layout, checked_answers
@@ -33,7 +33,7 @@ def read_served(url: str, scheme: str) -> Address:
     'org/name'
     """
     form = f"{scheme}+http(s)://HOST[:PORT]/MODEL"
-    shown = plain(url, 120)
+    shown = presentable(url)
     try:
         parts = urlsplit(url.removeprefix(f"{scheme}+"))
         port = parts.port
@@ -44,8 +44,7 @@ def read_served(url: str, scheme: str) -> Address:
     model = unquote(parts.path.strip("/"))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or not model:
         raise ValueError(f"{shown!r} is no address of a model; it must look like {form}.")
-    if link_local(parts.hostname):
-        raise ValueError(f"{parts.hostname} is a link-local address, where clouds keep their secrets; it is never asked.")
+    refuse_forbidden(parts.hostname)
     return Address(parts.scheme, parts.hostname, port, "", model, None)
 
 

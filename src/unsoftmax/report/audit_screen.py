@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from unsoftmax.report.audit_record import spell
-from unsoftmax.report.audit_story import NOTES, mood, stopped, table
+from unsoftmax.report.audit_story import NOTES, mood, replayed, stopped, table
 from unsoftmax.report.told import Teller
 
 COLOURS = {"good": "green", "bad": "red", "open": "yellow"}
@@ -29,6 +29,8 @@ def print_audit(record: dict[str, Any], folder: Path | None = None, console: Con
         console.print(f"  {escape(line)}", soft_wrap=True)  # on a narrow terminal a line runs on; no number is cut
     console.print()
     console.print(f"  {NOTES}\n")
+    for sentence in replayed(record):
+        console.print(f"  {escape(sentence)}\n")
     for sentence in stopped(record):
         console.print(f"  {escape(sentence)}")
     console.print()

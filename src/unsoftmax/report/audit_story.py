@@ -103,6 +103,18 @@ def stopped(record: dict[str, Any]) -> list[str]:
     return told
 
 
+def replayed(record: dict[str, Any]) -> list[str]:
+    """What came from journals of an earlier run, where something did."""
+    old = [cell for cell in record["cells"] if cell["replayed"]]
+    if not old:
+        return []
+    count, again = (f"{sum(cell[name] for cell in old):,}" for name in ("replayed", "confirmed"))
+    return [
+        f"Replayed from journals: {count} answers, the oldest of {min(cell['answers_from'] for cell in old)}; "
+        f"{again} questions were asked again now to confirm them."
+    ]
+
+
 def _defences(tell: Teller) -> Chapter:
     cells = tell.record["cells"]
     numbered = table(tell)
@@ -120,7 +132,7 @@ def _defences(tell: Teller) -> Chapter:
     ]
     return Chapter(
         "Defences against extraction",
-        sentences=stopped(tell.record),
+        sentences=[*stopped(tell.record), *replayed(tell.record)],
         table=Table(numbered.headings, rows, words=2, note=NOTES),
         figures=[drawn],
     )

@@ -127,6 +127,11 @@ def _cost(tell: Teller) -> Chapter:
         facts.append(("free parameters", tell("{/theory/parameters:,}, so at least {/theory/queries:,} queries")))
         facts.append(("against that count", tell("{/theory/ratio:.3f} times")))
     facts.append(("queries to check", tell("{/queries/check:,}")))
+    if (record.get("journal") or {}).get("replayed"):
+        journal = record["journal"]
+        dates = " to ".join(dict.fromkeys((journal["answers_from"], journal["answers_to"])))
+        facts.append(("replayed", tell(f"{{/journal/replayed:,}} answers of {dates}")))
+        facts.append(("asked now", tell("{/journal/asked_now:,}, of which {/journal/confirmed:,} to confirm replayed answers")))
     if record.get("seconds") is not None:
         facts.append(("time", tell("{/seconds:.2f} s")))
     drawn = []

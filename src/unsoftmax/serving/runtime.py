@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mlserver import MLModel
@@ -15,9 +15,10 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, 
 from unsoftmax.errors import TargetError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.http_codec import DATATYPES, to_datatype
+from unsoftmax.oracles.text import Secret, plain
+from unsoftmax.serving.guard import bears
 
 INPUT, OUTPUT = "sequences", "answers"
-HOSTED: dict[str, tuple[Oracle, Limiter | None]] = {}  # by model name: MLServer builds the runtime itself, from settings
 
 
 class TooManyRequestsError(MLServerError):  # type: ignore[misc]  # mlserver has no type information
@@ -52,12 +53,28 @@ class Limiter:
             return 0.0
 
 
+class Hosted(NamedTuple):
+    """A target, how often it may be asked, and what a request must bear."""
+
+    oracle: Oracle
+    limiter: Limiter | None = None
+    token: Secret | None = None
+
+
+HOSTED: dict[str, Hosted] = {}  # by model name: MLServer builds the runtime itself, from settings
+
+
+async def closed(*_: Any, **__: Any) -> Any:
+    """What stands in place of MLServer's model repository: nobody loads or unloads anything from outside."""
+    raise MLServerError("Models are not managed from outside.", status_code=403)
+
+
 class HostedTarget(MLModel):  # type: ignore[misc]  # mlserver carries no types
     """Answers inference requests from the oracle registered under the model's name."""
 
     async def load(self) -> bool:
         """State the tensors in the model's metadata."""
-        oracle, _ = HOSTED[self.name]
+        oracle = HOSTED[self.name].oracle
         self._datatype = wire_datatype(oracle)
         self.inputs = [MetadataTensor(name=INPUT, datatype=self._datatype, shape=[-1, -1, oracle.width])]
         self.outputs = [MetadataTensor(name=OUTPUT, datatype=self._datatype, shape=[-1])]
@@ -65,7 +82,9 @@ class HostedTarget(MLModel):  # type: ignore[misc]  # mlserver carries no types
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Ask the target; what it refuses comes back as an error of the protocol."""
-        oracle, limiter = HOSTED[self.name]
+        oracle, limiter, token = HOSTED[self.name]
+        if token is not None and not bears(_authorization(payload), token):  # over gRPC nothing else looks at it
+            raise MLServerError("A bearer token is needed.", status_code=401)
         wait = limiter.take() if limiter is not None else 0.0
         if wait > 0.0:
             raise TooManyRequestsError(wait)
@@ -87,10 +106,22 @@ class HostedTarget(MLModel):  # type: ignore[misc]  # mlserver carries no types
         shape = list(tensor.shape)
         if len(shape) != 3 or shape[0] < 1 or shape[1] < 1 or shape[2] != width:
             raise InferenceError(f"Input {INPUT!r} has shape {shape}; it must be [batch, length, {width}].")
-        numbers = np.asarray(tensor.data.root, dtype=np.dtype(DATATYPES[self._datatype])).astype(np.float64)
+        try:
+            with np.errstate(over="ignore"):
+                numbers = np.asarray(tensor.data.root, dtype=np.dtype(DATATYPES[self._datatype])).astype(np.float64).ravel()
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InferenceError(f"Input {INPUT!r} is no array of numbers ({plain(error, 120)}).") from error
+        if not np.isfinite(numbers).all():
+            raise InferenceError(f"Input {INPUT!r} holds NaN or infinite numbers.")
         if numbers.size != np.prod(shape):
             raise InferenceError(f"Input {INPUT!r} holds {numbers.size} numbers, not the {shape} that it states.")
         return numbers.reshape(shape)
+
+
+def _authorization(payload: InferenceRequest) -> str:
+    """The Authorization header that a request came with."""
+    headers = getattr(payload.parameters, "headers", None) or {}
+    return str(next((value for name, value in headers.items() if name.lower() == "authorization"), ""))
 
 
 def wire_datatype(oracle: Oracle) -> str:

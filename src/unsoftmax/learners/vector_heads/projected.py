@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, alike_within
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
 from unsoftmax.learners.scalar_heads.polish import LARGEST_POLISH, polished, rounding_error, sequences_for
 from unsoftmax.learners.vector_heads.answers import Answers, unit
@@ -38,8 +40,7 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
     """
     scalar = ScalarHeadsLearner(heads=heads, floor=answers.floor)
     learned = scalar.run(Mixed(answers.oracle, unit(rng, 1, len(b))[0]), rng=rng)
-    found = learned.model
-    assert isinstance(found, Attention)
+    found = cast(Attention, learned.model)
     phase(answers.oracle, "slices")
     size, width = found.heads * found.width, found.width
     parameters = found.heads * width * (width + len(b) + found.has_c)
@@ -73,5 +74,6 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
             f"known only to {error:.1g}.",
             model=model,
             evidence={"merged_within": error},
+            signs=alike_within(error),
         )
     return model, error

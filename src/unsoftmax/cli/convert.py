@@ -12,7 +12,13 @@ from unsoftmax.cli.verify import heads_option
 @click.command()
 @click.argument("source")
 @click.argument("goal", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--layout", type=click.Choice(["unsoftmax", "mha", "bert", "gpt2"]), default="unsoftmax", show_default=True, help="Layout of GOAL.")
+@click.option(
+    "--layout",
+    type=click.Choice(["unsoftmax", "mha", "bert", "gpt2"]),
+    default="unsoftmax",
+    show_default=True,
+    help="Layout of GOAL.",
+)
 @click.option("--rank", type=click.IntRange(min=1), help="Coordinates of each head; as few as hold the weights if left out.")
 @heads_option
 def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int | None) -> int:

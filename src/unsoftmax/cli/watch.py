@@ -38,8 +38,16 @@ class Span(click.ParamType[float]):
 @click.argument("checkpoint")
 @click.option("--every", type=Span(), required=True, help="Time from check to check: 30s, 10m, 1h, 1d.")
 @click.option("--times", type=click.IntRange(min=1), help="End after this many checks; else with the first that does not match.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default="watch", show_default=True, help="Folder for history and report.")
-@click.option("--on-change", type=click.Path(path_type=Path, dir_okay=False), help="File to write the record to when the verdict changes.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="watch",
+    show_default=True,
+    help="Folder for history and report.",
+)
+@click.option(
+    "--on-change", type=click.Path(path_type=Path, dir_okay=False), help="File to write the record to when the verdict changes."
+)
 @click.option("--queries", type=click.IntRange(min=8), default=240, show_default=True, help="Sequences to ask in each check.")
 @width_option
 @norm_option
@@ -105,9 +113,17 @@ def timeline_record(checks: list[Any], latest: dict[str, Any]) -> dict[str, Any]
     from unsoftmax.report.common import plain
 
     verdicts = [check.verdict for check in checks]
-    shared = {key: latest[key] for key in ("endpoint", "checkpoint", "scope", "mitigations", "version", "versions", "command", "seed")}
+    shared = {
+        key: latest[key] for key in ("endpoint", "checkpoint", "scope", "mitigations", "version", "versions", "command", "seed")
+    }
     listed = [
-        {"at": check.at, "verdict": check.verdict, "excess": check.excess, "queries": check.queries, "sentence": check.record["sentence"]}
+        {
+            "at": check.at,
+            "verdict": check.verdict,
+            "excess": check.excess,
+            "queries": check.queries,
+            "sentence": check.record["sentence"],
+        }
         for check in checks
     ]
     changes = sum(a != b for a, b in zip(verdicts, verdicts[1:], strict=False))

@@ -43,9 +43,9 @@ def explained(scene: Scene, rng: np.random.Generator) -> Change:
 
 def best_trial(scene: Scene, trials: Sequence[Trial]) -> Change | None:
     """The trial that explains most; the first that explains everything."""
-    tried = sorted(((scene.explained_by(trial.make(), scene.look), i) for i, trial in enumerate(trials)), reverse=True)
+    shares = [round(scene.explained_by(trial.make(), scene.look), 6) for trial in trials]
     found: Change | None = None
-    for share, i in tried[:FINALISTS]:
+    for share, i in sorted(((share, i) for i, share in enumerate(shares)), key=lambda pair: (-pair[0], pair[1]))[:FINALISTS]:
         if share <= 0.3:
             break
         trial, changed = trials[i], trials[i].make()

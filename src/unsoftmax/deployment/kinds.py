@@ -107,6 +107,9 @@ def rounding_trials(checkpoint: Checkpoint, scopes: Mapping[str, Sequence[str]])
     for kind, ways in roundings().items():
         for scope, names in scopes.items():
             for way, rounded in ways.items():
+                group = next((int(word) for word in way.split() if word.isdigit()), None)
+                if group is not None and all(checkpoint.tensors[name].shape[-1] % group for name in names):
+                    continue  # no row has such a part: it would be one step a row again
                 yield Trial(kind, (scope,), _layer(scope), f"{kind}{way}, in {scope}", _made(checkpoint, names, rounded))
 
 

@@ -23,7 +23,9 @@ def module_checkpoint(text: str) -> Checkpoint:
     return checkpoint_of(inner.module, name=text, width=inner.width)
 
 
-def checkpoint_of(module: Any, *, name: str = "module", width: int | None = None, heads: int | None = None, vocabulary: Floats | None = None) -> Checkpoint:
+def checkpoint_of(
+    module: Any, *, name: str = "module", width: int | None = None, heads: int | None = None, vocabulary: Floats | None = None
+) -> Checkpoint:
     """A torch module as a checkpoint, asked in the way that ``TorchOracle`` asks it."""
     from unsoftmax.oracles.torch_module import TorchOracle, way_to_call
 

@@ -14,6 +14,7 @@ HALF = ("float16", "bfloat16")
 FACTOR = (
     24.0  # rounding that is farther from that of any arithmetic is called coarse; decimals of a log-probability cost a factor 5
 )
+HIDDEN = 300.0  # energy of a coherent deviation over that of rounding: twins differ by one percent, so that no more can be told
 FINE = 2.0**-12  # of float32 rounding: below it, the arithmetic is float64
 
 
@@ -22,7 +23,8 @@ class Precision:
     """The arithmetic of an endpoint.
 
     Attributes:
-        name: ``"float64"``, ``"float32"``, ``"float16"``, ``"bfloat16"``, or ``"coarse"`` for rounding or noise of another kind.
+        name: ``"float64"``, ``"float32"``, ``"float16"``, ``"bfloat16"``; ``"coarse"`` for rounding or noise of another kind,
+            ``"hidden"`` where a large difference hides it.
         weights: the precision that the checkpoint's weights have in it.
         reference: the checkpoint's answers with its weights in that precision, free of rounding, call by call.
         answers: the endpoint's.
@@ -47,8 +49,12 @@ def measured_precision(exam: Exam, answers: list[Floats], *, wish: str | None = 
         exam.reference,
         exam.local,
     )
-    rough = paired([a - b for a, b in zip(answers, reference, strict=True)], noise).noise
+    pairs = paired([a - b for a, b in zip(answers, reference, strict=True)], noise)
+    rough = pairs.noise
     single = paired([a - b for a, b in zip(local, reference, strict=True)], noise)
+    if wish is None and float(np.median(pairs.product)) > HIDDEN * rough**2:
+        note = "The difference is so large that it hides the endpoint's own rounding; its arithmetic is not known."
+        return Precision("hidden", checkpoint.stored, reference, answers, single, [note])
     if wish in (None, "float32", "float64") and (rough < np.sqrt(FACTOR) * single.noise or wish is not None):
         name = wish or ("float64" if rough < FINE * single.noise else "float32")
         return Precision(name, checkpoint.stored, reference, answers, single)
@@ -59,11 +65,11 @@ def measured_precision(exam: Exam, answers: list[Floats], *, wish: str | None = 
         coarse = checkpoint.each(batches, precision=half, view=view)
         if all(np.isfinite(part).all() for part in coarse):
             found[half] = exact, paired([a - b for a, b in zip(coarse, exact, strict=True)], noise)
-    levels = {"float32": single.noise, **{half: pairs.noise for half, (_, pairs) in found.items()}}
+    levels = {"float32": single.noise, **{half: own.noise for half, (_, own) in found.items()}}
     nearest = min(levels, key=lambda name: abs(np.log(rough / levels[name])))
     apart = max(rough / levels[nearest], levels[nearest] / rough)
     if nearest in found and (apart <= FACTOR or wish is not None):
-        exact, pairs = found[nearest]
+        exact, own = found[nearest]
         notes = [
             f"The endpoint computes in {nearest}; a change of weights below that rounding is seen only in the mean of many answers."
         ]
@@ -72,7 +78,7 @@ def measured_precision(exam: Exam, answers: list[Floats], *, wish: str | None = 
                 f"The checkpoint is stored in {checkpoint.stored}: the endpoint rounds its weights to {nearest} too, which is not "
                 "counted as a difference. Ask for --precision float32 to have it count."
             )
-        return Precision(nearest, nearest, exact, answers, pairs, notes)
+        return Precision(nearest, nearest, exact, answers, own, notes)
     if apart <= FACTOR:
         return Precision("float32", checkpoint.stored, reference, answers, single)
     note = f"Answers are rounded or noisy in a way of their own, {rough / single.noise:.2g} times as coarse as float32."

@@ -60,7 +60,7 @@ class Deployment:
 
     Attributes:
         verdict: the one verdict.
-        precision: arithmetic of the endpoint, as its rounding shows: ``"float32"``, …, or ``"coarse"``.
+        precision: arithmetic of the endpoint, as its rounding shows: ``"float32"``, …, ``"coarse"``, or ``"hidden"``.
         noise: rounding of an answer relative to the spread of answers.
         deviation: rms deviation relative to the spread of answers, all answers.
         coherent: the part of it that twins share, which rounding does not explain; 0 where none was found.

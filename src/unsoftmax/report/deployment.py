@@ -40,7 +40,9 @@ def sentence(result: Deployment) -> str:
     if result.verdict is Verdict.MATCHES:
         sizes = [size for size in result.smallest.values() if size is not None]
         seen = max(sizes, default=None)
-        tail = f" Any one tensor off by {seen:.1e} of its size, in a random direction, would have shown." if seen is not None else ""
+        tail = (
+            f" Any one tensor off by {seen:.1e} of its size, in a random direction, would have shown." if seen is not None else ""
+        )
         return f"{told[:-1]} ({result.precision}).{tail}"
     if result.verdict is Verdict.REPLICAS_DIFFER:
         shares = ", ".join(f"{v.share:.0%}{' (the checkpoint)' if v.matches else ''}" for v in result.versions)
@@ -65,7 +67,14 @@ def deployment_report(record: dict[str, Any]) -> Report:
             (tell("{/noise:.1e}"), "rounding of an answer, relative"),
             (tell("{/queries:,}"), "queries"),
         ],
-        chapters=[_asked(tell), _deviations(tell), *_change(tell), _smallest(tell), Chapter("What cannot be known", sentences=_unknown(tell)), *closing(tell)],
+        chapters=[
+            _asked(tell),
+            _deviations(tell),
+            *_change(tell),
+            _smallest(tell),
+            Chapter("What cannot be known", sentences=_unknown(tell)),
+            *closing(tell),
+        ],
     )
 
 
@@ -100,8 +109,15 @@ def _deviations(tell: Teller) -> Chapter:
 def _change(tell: Teller) -> list[Chapter]:
     record = tell.record
     if record["versions"]:
-        rows = [[f"version {i + 1}", "yes" if v["matches"] else "no", tell(f"{{/versions/{i}/share:.0%}}")] for i, v in enumerate(record["versions"])]
-        return [Chapter("Versions behind the endpoint", table=Table(["version", "the checkpoint's", "share of requests"], rows, words=2))]
+        rows = [
+            [f"version {i + 1}", "yes" if v["matches"] else "no", tell(f"{{/versions/{i}/share:.0%}}")]
+            for i, v in enumerate(record["versions"])
+        ]
+        return [
+            Chapter(
+                "Versions behind the endpoint", table=Table(["version", "the checkpoint's", "share of requests"], rows, words=2)
+            )
+        ]
     change = record["change"]
     if change is None:
         return []
@@ -121,7 +137,9 @@ def _smallest(tell: Teller) -> Chapter:
         [layer, tell.record["weakest"][layer], tell(f"{{/smallest/{step(layer)}:.1e}}")] for layer in tell.record["smallest"]
     ]
     note = "Relative rms change of that tensor, in a random direction, that this check would have noticed."
-    return Chapter("The smallest change that would show", table=Table(["layer", "tensor that shows least", "change"], rows, words=2, note=note))
+    return Chapter(
+        "The smallest change that would show", table=Table(["layer", "tensor that shows least", "change"], rows, words=2, note=note)
+    )
 
 
 def _unknown(tell: Teller) -> list[Text]:

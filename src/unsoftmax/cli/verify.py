@@ -46,9 +46,9 @@ queries_option = click.option("--queries", type=click.IntRange(min=8), default=9
 def verify(target: str, weights: str, width: int | None, out: Path | None, as_json: bool, **options: Any) -> int:
     """Tell whether TARGET answers as WEIGHTS do, and if not, what changed and where.
 
-    WEIGHTS is a model saved by this package or a state dict in safetensors (182 to 258 queries), or whatever can be run here: a folder
-    in Hugging Face layout, a part of it after #, or FILE.py:NAME with a torch module (--queries). Exit code 1 if it differs, 5 if
-    replicas differ.
+    WEIGHTS is a model saved by this package or a state dict in safetensors (182 to 258 queries), or whatever can be run here: a
+    folder in Hugging Face layout, a part of it after #, or FILE.py:NAME with a torch module (--queries). Exit code 1 if it
+    differs, 5 if replicas differ.
     """
     if options["trust_pickle"]:
         click.echo("Opening pickled weights: such a file can run code. Only go on if you trust where it comes from.", err=True)
@@ -63,8 +63,7 @@ def verify(target: str, weights: str, width: int | None, out: Path | None, as_js
 def weights_of(text: str, *, heads: int | None = None, trust_pickle: bool = False) -> Any:
     """WEIGHTS: a model of ours, or a checkpoint that can be run here."""
     whole, _, part = text.partition("#")
-    path, _, name = whole.partition(":")
-    if Path(path).suffix == ".py":
+    if Path(whole.partition(":")[0]).suffix == ".py":
         from unsoftmax.deployment.modules import module_checkpoint
 
         return module_checkpoint(text)

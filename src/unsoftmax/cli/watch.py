@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,8 @@ def watch(
 ) -> int:
     """Verify ENDPOINT against CHECKPOINT again and again, with fresh questions each time.
 
-    History and report lie in --out and go on where they stopped. Ends with the exit code of the last check: at once when it does not
-    match, or after --times checks.
+    History and report lie in --out and go on where they stopped. Ends with the exit code of the last check: at once when it does
+    not match, or after --times checks.
     """
     from unsoftmax.deployment import verify_deployment
     from unsoftmax.deployment.history import History, changed
@@ -126,5 +127,5 @@ def timeline_record(checks: list[Any], latest: dict[str, Any]) -> dict[str, Any]
         }
         for check in checks
     ]
-    changes = sum(a != b for a, b in zip(verdicts, verdicts[1:], strict=False))
+    changes = sum(a != b for a, b in pairwise(verdicts))
     return plain({**shared, "count": len(checks), "changes": changes, "checks": listed})  # type: ignore[no-any-return]

@@ -15,8 +15,10 @@ from unsoftmax.errors import JournalError
 
 VERSION = 1
 TABLE = """CREATE TABLE IF NOT EXISTS checks (
-    at TEXT NOT NULL, endpoint TEXT NOT NULL, checkpoint TEXT NOT NULL, verdict TEXT NOT NULL, excess REAL, deviation REAL, noise REAL,
-    queries INTEGER, record TEXT NOT NULL)"""
+    at TEXT NOT NULL, endpoint TEXT NOT NULL, checkpoint TEXT NOT NULL, verdict TEXT NOT NULL,
+    excess REAL, deviation REAL, noise REAL, queries INTEGER, record TEXT NOT NULL)"""
+LISTED = """SELECT at, verdict, excess, deviation, queries, record FROM checks
+    WHERE endpoint = ? AND checkpoint = ? ORDER BY rowid"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,7 @@ class History:
     def checks(self) -> list[Check]:
         """All checks of this endpoint against this checkpoint."""
         with self._open() as database:
-            rows = database.execute(
-                "SELECT at, verdict, excess, deviation, queries, record FROM checks WHERE endpoint = ? AND checkpoint = ? ORDER BY rowid",
-                (self.endpoint, self.checkpoint),
-            ).fetchall()
+            rows = database.execute(LISTED, (self.endpoint, self.checkpoint)).fetchall()
         return [Check(*row[:5], json.loads(row[5])) for row in rows]
 
     @contextmanager

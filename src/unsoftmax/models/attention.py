@@ -156,7 +156,7 @@ class Attention:
         return attention_to_torch(self, positions=positions, causal=causal)
 
     def to_state_dict(self, layout: str = "mha", *, rank: int | None = None) -> dict[str, Any]:
-        """Torch tensors as nn.MultiheadAttention ("mha"), BERT ("bert") or GPT-2 ("gpt2") names them; the inverse of ``from_torch``.
+        """Torch tensors as nn.MultiheadAttention ("mha"), BERT ("bert") or GPT-2 ("gpt2") names them; ``from_torch`` undoes it.
 
         Each ``W_h`` is split into queries and keys by its singular values: one choice of factors; only the product can be known.
         """

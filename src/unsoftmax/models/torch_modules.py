@@ -73,7 +73,7 @@ class TorchFFN(torch.nn.Module):
         return FFN([_array(layer.weight) for layer in self.layers], [_array(layer.bias) for layer in self.layers], skip)
 
     def forward(self, points: Any) -> Any:
-        """Map ``(…, width)`` to ``(…, outputs)``; of sequences ``(batch, length, width)`` the last token, where positions is "last"."""
+        """Map ``(…, width)`` to ``(…, outputs)``; of sequences the last token, where positions is "last"."""
         given = points[:, -1] if points.ndim == 3 and self.positions == "last" else points
         hidden = given
         for i, layer in enumerate(self.layers):

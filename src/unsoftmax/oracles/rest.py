@@ -24,10 +24,10 @@ VARIABLE = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 class RestOracle(Served):
     """A model behind a REST interface that a TOML file describes, named as ``rest+FILE.toml``.
 
-    The file has ``url``, ``width``, ``answer`` (the place of the numbers in the reply, such as ``"data/0/vector"``; ``*`` stands for
-    every entry of a list), and may have ``tensor`` (the place of the sequences in the request, ``"inputs"`` by default), ``body``
-    (what else is in the request), ``headers`` (with ``${NAME}`` from the environment), ``batched`` (false: one sequence a request),
-    ``sequences`` (in one request at most) and ``timeout``.
+    The file has ``url``, ``width``, ``answer`` (the place of the numbers in the reply, such as ``"data/0/vector"``; ``*`` stands
+    for every entry of a list), and may have ``tensor`` (the place of the sequences in the request, ``"inputs"`` by default),
+    ``body`` (what else is in the request), ``headers`` (with ``${NAME}`` from the environment), ``batched`` (false: one sequence a
+    request), ``sequences`` (in one request at most) and ``timeout``.
     """
 
     def __init__(self, file: str | Path, *, width: int | None = None, **settings: Any) -> None:

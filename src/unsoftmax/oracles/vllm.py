@@ -26,7 +26,8 @@ class VllmOracle(Served):
     """A model on a vLLM server that was started with ``--enable-prompt-embeds``, at ``vllm+http(s)://HOST/MODEL``.
 
     An answer is the log-probability of each id at the last position less that of the first one, since a softmax forgets one
-    constant: differences of logits. All ids come back from a server with ``--max-logprobs -1`` and at most 4,096 words; else 128 chosen ones.
+    constant: differences of logits. All ids come back from a server with ``--max-logprobs -1`` and at most 4,096 words; else 128
+    chosen ones.
 
     Args:
         url: address of the model; its name is the one under which it is served.

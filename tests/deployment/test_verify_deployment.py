@@ -25,7 +25,7 @@ def test_an_honest_endpoint_matches_and_says_what_would_have_shown(weights, seed
     assert result.verdict is Verdict.MATCHES
     assert (result.precision, result.verdict.code) == ("float32", 0)
     assert result.queries == QUERIES + 1
-    assert result.unseen == []
+    assert result.unseen == [f"layers.{i}.k_proj.bias" for i in range(2)]  # the softmax forgets it
     assert set(result.smallest) == {"layer 0", "layer 1", "head.weight", "head.bias"}
     shown = max(size for size in result.smallest.values() if size is not None)
     assert shown < 1e-4
@@ -96,7 +96,7 @@ def test_half_precision_matches_and_says_what_it_hides(weights):
     result = verify_deployment(Endpoint(dtype=torch.bfloat16), weights, queries=160, seed=8)
     assert (result.verdict, result.precision) == (Verdict.MATCHES, "bfloat16")
     assert "bfloat16" in " ".join(result.notes)
-    assert max(size for size in result.smallest.values() if size is not None) > 1e-3
+    assert all(size is None or size > 1e-4 for size in result.smallest.values())
     strict = verify_deployment(Endpoint(dtype=torch.bfloat16), weights, queries=160, seed=8, precision="float32", explain=False)
     assert strict.verdict is Verdict.DIFFERS
 

@@ -142,7 +142,8 @@ def tell(record: dict[str, Any]) -> None:
     )
     for layer, size in record["smallest"].items():
         if record["matches"]:
-            click.echo(f"  {layer}: a change of {size:.1e} of {record['weakest'][layer]} would have shown.")
+            what = "no change" if size is None else f"a change of {size:.1e}"
+            click.echo(f"  {layer}: {what} of {record['weakest'][layer]} would have shown.")
     for note in record["notes"]:
         click.echo(f"  {note}")
     if record["unseen"]:

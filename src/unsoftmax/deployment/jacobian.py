@@ -24,12 +24,17 @@ class Rows:
     Attributes:
         gradients: ``(tokens, out)`` for a matrix, ``(sequences, size)`` for a vector.
         inputs: ``(tokens, in)``.
-        starts: where each sequence's tokens begin.
+        lengths: tokens of each sequence.
     """
 
     gradients: list[Floats] = field(default_factory=list)
     inputs: list[Floats] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Number of sequences."""
+        return len(self.lengths) if self.inputs else sum(map(len, self.gradients))
 
     def kernel(self) -> Floats:
         """Inner products of all pairs of rows."""
@@ -58,9 +63,13 @@ class Rows:
 
 
 def jacobian_rows(
-    checkpoint: Checkpoint, batches: Sequence[Floats], directions: Sequence[Floats], view: View | None
+    checkpoint: Checkpoint, batches: Sequence[Floats], directions: Sequence[Floats], view: View | None, *, sketch: int = 8
 ) -> dict[str, Rows]:
-    """The rows of every tensor that answers depend on; sequences in order, one direction ``(batch, outputs)`` for each."""
+    """The rows of every tensor that answers depend on; sequences in order, one direction ``(batch, outputs)`` for each.
+
+    Tensors that are no part of a linear layer, a norm or a table (the joined projections of ``nn.MultiheadAttention``) are moved in
+    ``sketch`` random directions instead, whose products stand for those of the rows.
+    """
     import torch
 
     names = {id(value): key for key, value in checkpoint.module.named_parameters()}
@@ -70,7 +79,40 @@ def jacobian_rows(
         for (part, given, answer), gradient in zip(seen, gradients[1:], strict=True):
             if gradient is not None:
                 _add(found, part, given, answer, gradient, gradients[0], names, torch)
-    return {key: rows for key, rows in found.items() if sum(map(len, rows.gradients)) and any(np.any(g) for g in rows.gradients)}
+    count = sum(map(len, batches))
+    kept = {key: rows for key, rows in found.items() if rows.count == count and any(np.any(g) for g in rows.gradients)}
+    for key in _influential(checkpoint, batches[0], directions[0], view, torch):
+        if key not in kept:
+            kept[key] = _sketched(checkpoint, key, batches, directions, view, sketch)
+    return kept
+
+
+def _influential(checkpoint: Checkpoint, sequences: Floats, chosen: Floats, view: View | None, torch: Any) -> list[str]:
+    """Tensors that answers depend on at all."""
+    named = [(key, value) for key, value in checkpoint.module.named_parameters() if key in checkpoint.tensors]
+    tokens = torch.as_tensor(np.ascontiguousarray(sequences[:1]))
+    answers = shown(checkpoint.tensor(tokens, gradients=True), view)
+    total = (answers * torch.as_tensor(np.ascontiguousarray(chosen[:1]))).sum()
+    gradients = torch.autograd.grad(total, [value for _, value in named], allow_unused=True)
+    return [key for (key, _), gradient in zip(named, gradients, strict=True) if gradient is not None and bool(gradient.any())]
+
+
+def _sketched(
+    checkpoint: Checkpoint, key: str, batches: Sequence[Floats], directions: Sequence[Floats], view: View | None, sketch: int
+) -> Rows:
+    """Rows seen through random directions of the tensor, by small differences."""
+    import torch
+
+    tensor = checkpoint.tensors[key]
+    step = 1e-5 * float(tensor.pow(2).mean().sqrt()) or 1e-5
+    drawn = torch.Generator().manual_seed(len(key))
+    columns = []
+    before = checkpoint.each(batches, view=view)
+    for _ in range(sketch):
+        direction = torch.randn(tensor.shape, generator=drawn, dtype=tensor.dtype)
+        after = checkpoint.each(batches, changed={key: tensor + step * direction}, view=view)
+        columns.append(np.concatenate([np.sum((a - b) * v, axis=1) for a, b, v in zip(after, before, directions, strict=True)]))
+    return Rows(gradients=[np.stack(columns, axis=1) / (step * np.sqrt(sketch))])
 
 
 def _run(checkpoint: Checkpoint, sequences: Floats, chosen: Floats, view: View | None, torch: Any) -> tuple[list[Any], Any]:

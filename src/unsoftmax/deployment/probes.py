@@ -127,9 +127,9 @@ def shown_by(
     scale = np.asarray([level[0::2] for level in noise])
     names, found = [], []
     for key, part in rows.items():
-        squares = part.squares()
-        if len(squares) == scale.size:
-            typical = float(checkpoint.tensors[key].pow(2).mean().sqrt())
+        typical = float(checkpoint.tensors[key].pow(2).mean().sqrt())
+        strength = np.sqrt(part.squares().reshape(len(calls), -1)[order]) * typical / scale
+        if np.max(strength) > 1.0:  # else not even a tensor of other numbers would show: a key's bias, which softmax forgets
             names.append(key)
-            found.append(np.sqrt(squares.reshape(len(calls), -1)[order]) * typical / scale)
-    return names, np.asarray(found)
+            found.append(strength)
+    return names, np.asarray(found).reshape(len(names), len(calls), -1)

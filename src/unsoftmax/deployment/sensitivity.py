@@ -12,7 +12,7 @@ from unsoftmax.models import Floats
 def smallest_changes(
     checkpoint: Checkpoint, names: list[str], strength: Floats, found: Coherence, pairs: Pairs
 ) -> tuple[dict[str, float | None], dict[str, str]]:
-    """By layer: the relative rms change that would show in the tensor that shows least, and that tensor's name.
+    """By layer: the relative rms change that would show in the tensor that shows least (None: none would), and that tensor's name.
 
     A change in a random direction of relative size e moves an answer by e times ``strength`` (in units of float32 rounding); it
     shows once its energy, weighed for this tensor, exceeds what is explained plus chance.
@@ -25,11 +25,10 @@ def smallest_changes(
         signal, np.finfo(float).tiny
     )
     visible = np.sqrt(needed)
-    smallest: dict[str, float | None] = {}
+    largest: dict[str, float] = {}
     weakest: dict[str, str] = {}
     for name, change in zip(names, visible, strict=True):
         layer = checkpoint.layer_of(name)
-        before = smallest.get(layer)
-        if before is None or change > before:
-            smallest[layer], weakest[layer] = float(change), name
-    return smallest, weakest
+        if change > largest.get(layer, 0.0):
+            largest[layer], weakest[layer] = float(change), name
+    return {layer: change if change < 1.0 else None for layer, change in largest.items()}, weakest

@@ -19,6 +19,7 @@ from unsoftmax.models import Floats
 
 NOT_LINEAR = 0.03  # share of a deviation that the Jacobian cannot explain, for changes of some percent
 TOKENS = 3000  # in all sequences that are used: kernels are (tokens, tokens)
+SKETCH = 64  # random directions for tensors whose Jacobian has no factors
 LIKELY = 6.0  # nats: other hypotheses this close to the best are named too
 ATTENTION = ("q_proj", "k_proj", "v_proj", "query", "key", "value", "c_attn", "in_proj")
 
@@ -91,15 +92,13 @@ def located(
         [np.concatenate([part[kept[n]] for n in held]) for held in places] for part in (batches, deviations, levels)
     )
     directions = [rng.normal(size=part.shape) / np.sqrt(part.shape[1]) for part in deviations]
-    rows = jacobian_rows(checkpoint, batches, directions, view)
+    rows = jacobian_rows(checkpoint, batches, directions, view, sketch=SKETCH)
     measured = np.concatenate([np.sum(a * b, axis=1) for a, b in zip(deviations, directions, strict=True)])
     own = np.concatenate([np.sqrt(np.mean(part**2, axis=1)) for part in deviations])
     scale = np.sqrt(np.concatenate(levels) ** 2 + (NOT_LINEAR * own) ** 2)
     kernels: dict[str, Floats] = {}
     for name, part in rows.items():
-        kernel = part.kernel()
-        if len(kernel) == len(measured):
-            kernels[name] = kernel * float(checkpoint.tensors[name].pow(2).mean()) / np.outer(scale, scale)
+        kernels[name] = part.kernel() * float(checkpoint.tensors[name].pow(2).mean()) / np.outer(scale, scale)
     return likeliest(groups(checkpoint, list(kernels)), kernels, measured / scale)
 
 

@@ -38,8 +38,8 @@ def sentence(result: Deployment) -> str:
     """The verdict in words, with what and where."""
     told = result.verdict.value
     if result.verdict is Verdict.MATCHES:
-        sizes = [size for size in result.smallest.values() if size is not None]
-        seen = max(sizes, default=None)
+        sizes = list(result.smallest.values())
+        seen = None if None in sizes else max((size for size in sizes if size is not None), default=None)
         tail = (
             f" Any one tensor off by {seen:.1e} of its size, in a random direction, would have shown." if seen is not None else ""
         )

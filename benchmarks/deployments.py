@@ -265,8 +265,8 @@ def replicas(given: argparse.Namespace) -> bool:
             good = Endpoint(checkpoint, np.random.default_rng(number)).edited(None)[0]
             desk = opened(good, checkpoint)
             exam = prepared(checkpoint, desk.view, queries=960, seed=given.first + number)
-        bad = Endpoint(checkpoint, np.random.default_rng([1, number])).edited(off(1e-2))[0]
-        rng = np.random.default_rng([2, number])
+        bad = Endpoint(checkpoint, np.random.default_rng([1, given.first, number])).edited(off(1e-2))[0]
+        rng = np.random.default_rng([2, given.first, number])
 
         def balanced(sequences: np.ndarray, good=good, bad=bad, rng=rng) -> np.ndarray:
             return (bad if rng.integers(20) == 0 else good)(sequences)

@@ -87,7 +87,10 @@ class History:
         """All checks of this endpoint against this checkpoint."""
         with self._open() as database:
             rows = database.execute(LISTED, (self.endpoint, self.checkpoint)).fetchall()
-        return [Check(*row[:5], json.loads(row[5])) for row in rows]
+        return [
+            Check(at, verdict, excess, deviation, queries, json.loads(record))
+            for at, verdict, excess, deviation, queries, record in rows
+        ]
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

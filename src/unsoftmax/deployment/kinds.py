@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from unsoftmax.deployment.checkpoint import Checkpoint
@@ -35,6 +36,11 @@ def grid(tensor: Any, bits: int, group: int | None, *, whole: bool = False) -> A
     step = rows.abs().amax(-1, keepdim=True) / top
     step = torch.where(step == 0, torch.ones_like(step), step)
     return (torch.clamp(torch.round(rows / step), -top - 1, top) * step).reshape(tensor.shape)
+
+
+def by_column(tensor: Any, bits: int) -> Any:
+    """One step for each column."""
+    return grid(tensor.T, bits, None).T
 
 
 def shifted_grid(tensor: Any, bits: int, group: int | None) -> Any:
@@ -79,14 +85,14 @@ def roundings() -> dict[str, dict[str, Callable[[Any], Any]]]:
     }
     for bits in (8, 4):
         ways: dict[str, Callable[[Any], Any]] = {
-            ", one step a row": lambda t, b=bits: grid(t, b, None),
-            ", one step a column": lambda t, b=bits: grid(t.T, b, None).T,
-            ", one step a tensor": lambda t, b=bits: grid(t, b, None, whole=True),
-            ", one step a row, shifted": lambda t, b=bits: shifted_grid(t, b, None),
+            ", one step a row": partial(grid, bits=bits, group=None),
+            ", one step a column": partial(by_column, bits=bits),
+            ", one step a tensor": partial(grid, bits=bits, group=None, whole=True),
+            ", one step a row, shifted": partial(shifted_grid, bits=bits, group=None),
         }
         for group in (32, 64, 128):
-            ways[f", one step for {group} numbers"] = lambda t, b=bits, g=group: grid(t, b, g)
-            ways[f", one step for {group} numbers, shifted"] = lambda t, b=bits, g=group: shifted_grid(t, b, g)
+            ways[f", one step for {group} numbers"] = partial(grid, bits=bits, group=group)
+            ways[f", one step for {group} numbers, shifted"] = partial(shifted_grid, bits=bits, group=group)
         found[f"rounded to int{bits}"] = ways
     return found
 
@@ -118,7 +124,7 @@ def pruning_trials(checkpoint: Checkpoint, scopes: Mapping[str, Sequence[str]]) 
     for scope, names in scopes.items():
         for share in SHARES:
             words = f"the smallest {share:.0%} of the weights set to zero, in {scope}"
-            yield Trial("pruned", (scope,), _layer(scope), words, _made(checkpoint, names, lambda t, s=share: pruned(t, s)))
+            yield Trial("pruned", (scope,), _layer(scope), words, _made(checkpoint, names, partial(pruned, share=share)))
 
 
 def head_trials(checkpoint: Checkpoint) -> Iterator[Trial]:
@@ -154,10 +160,10 @@ def layer_trials(checkpoint: Checkpoint) -> Iterator[Trial]:
             if any(a.shape != b.shape for a, b in zip(here, there, strict=True)):
                 continue
             copy = dict(zip(held, there, strict=True))
-            yield Trial("layer replaced", (one,), one, f"{one} is a copy of {other}", lambda c=copy: c)
+            yield Trial("layer replaced", (one,), one, f"{one} is a copy of {other}", partial(dict, copy))
             if i < j:
                 both = {**copy, **dict(zip(kept, here, strict=True))}
-                yield Trial("layers swapped", (one, other), one, f"{one} and {other} swapped", lambda c=both: c)
+                yield Trial("layers swapped", (one, other), one, f"{one} and {other} swapped", partial(dict, both))
 
 
 def _made(checkpoint: Checkpoint, names: Sequence[str], change: Callable[[Any], Any]) -> Callable[[], dict[str, Any]]:

@@ -123,7 +123,8 @@ def likeliest(hypotheses: Sequence[Group], kernels: Mapping[str, Floats], measur
 def _kept(batches: Sequence[Floats], deviations: Sequence[Floats], levels: Sequence[Floats]) -> list[int]:
     """The calls that show most, as many as their tokens allow."""
     seen = [float(np.mean(part**2 / level[:, None] ** 2)) for part, level in zip(deviations, levels, strict=True)]
-    kept, tokens = [], 0
+    kept: list[int] = []
+    tokens = 0
     for i in np.argsort(-np.asarray(seen)):
         size = batches[i].shape[0] * batches[i].shape[1]
         if tokens + size <= TOKENS or not kept:

@@ -9,7 +9,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from unsoftmax.errors import FileFormatError
-from unsoftmax.models.attention import Attention, Floats
+from unsoftmax.models.attention import Attention
+from unsoftmax.models.base import Floats
 from unsoftmax.models.torch_layouts import LAYOUTS, MARKS, attention_from_torch
 
 OURS = ("attention.", "ffn.")

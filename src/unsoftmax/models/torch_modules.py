@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from unsoftmax.models.attention import Attention, Floats
+from unsoftmax.models.attention import Attention
+from unsoftmax.models.base import Floats
 from unsoftmax.models.network import FFN, Transformer
 
 
@@ -70,7 +71,8 @@ class TorchFFN(torch.nn.Module):
     def network(self) -> FFN:
         """The parameters as they stand, as a model of this package."""
         skip = None if self.skip is None else _array(self.skip)
-        return FFN([_array(layer.weight) for layer in self.layers], [_array(layer.bias) for layer in self.layers], skip)
+        held = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, torch.nn.Linear)]
+        return FFN([_array(weight) for weight, _ in held], [_array(bias) for _, bias in held], skip)
 
     def forward(self, points: Any) -> Any:
         """Map ``(…, width)`` to ``(…, outputs)``; of sequences the last token, where positions is "last"."""

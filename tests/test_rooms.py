@@ -11,7 +11,7 @@ import unsoftmax as us
 SOURCE = Path(us.__file__).parent
 # each room may import from itself and from the rooms before it
 ORDER = [
-    {"errors", "__init__", "py"},
+    {"errors", "__init__", "safe_files", "memory"},
     {"models"},
     {"linalg", "symmetry", "bills", "fitting"},
     {"oracles"},
@@ -22,13 +22,14 @@ ORDER = [
     {"recognition", "families"},
     {"candidates", "planning", "recorded"},
     {"driver", "diagnosing", "verification", "demo", "deployment"},
-    {"audit"},
+    {"audits"},
     {"report", "serving"},
-    {"cli", "__main__", "live"},
+    {"cli", "__main__", "live", "auditing", "opening", "plans"},
 ]
 ALLOWED = {
     ("results", "report"),  # ``save`` and the short forms of results, imported when called
     ("models", "report"),
+    ("audits", "report"),
     ("learners", "proof"),
     ("families", "planning"),  # bills are counted where they are asked for
     ("demo", "families"),

@@ -166,7 +166,7 @@ def _coarser(desk: Desk) -> bool:
 
 
 def _told(desk: Desk) -> Diagnosis:
-    return diagnose_oracle(desk, rng=desk.rng, max_norm=desk.max_norm)
+    return diagnose_oracle(desk, rng=desk.rng, max_norm=desk.max_norm, look=desk.look)
 
 
 def _stranger(told: Diagnosis) -> bool:

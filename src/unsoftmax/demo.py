@@ -46,7 +46,7 @@ def demo_oracle(family: str, **settings: int) -> Oracle:
     s = _settings(family, settings)
     if s.get("positions") or s.get("causal"):
         return CallableOracle(lambda X: model.answer_at(X, causal=bool(s["causal"]))[1], width=model.width)
-    return CallableOracle(model.respond, width=model.width)
+    return CallableOracle(model if model.takes_sequences else model.respond, width=model.width)
 
 
 def demo_families() -> dict[str, dict[str, int]]:

@@ -134,9 +134,10 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
         return _packed(desk, started, family, learned, proof, None), None
     except RefusalError as error:
         refusal = error
-        told = isinstance(error, DriftingError | BudgetExceededError | TargetError) or Sign.DIAGNOSED in error.signs
-        if not told:
-            drift = desk.contradiction()  # contradictory answers may also end in another reason
+        if not isinstance(error, DriftingError | BudgetExceededError | TargetError):
+            drift = desk.contradiction(
+                briefly=Sign.DIAGNOSED in error.signs
+            )  # contradictory answers may also end in another reason
             if drift is not None:
                 drift.model, refusal = error.model, drift
         if not isinstance(refusal, DriftingError | TargetError):

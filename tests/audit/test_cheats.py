@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unsoftmax.audit import Cell, Defence, Verdict, conclude, outcome, parse_gate, run_audit
-from unsoftmax.audit.cells import LENGTHS, PER_LENGTH
-from unsoftmax.audit.sweep import gate_values
+from unsoftmax.audits import Cell, Defence, Verdict, conclude, outcome, parse_gate, run_audit
+from unsoftmax.audits.cells import LENGTHS, PER_LENGTH
+from unsoftmax.audits.sweep import gate_values
 from unsoftmax.demo import demo_oracle
 from unsoftmax.errors import DriftingError
 from unsoftmax.oracles import CallableOracle, Rounded
@@ -102,7 +102,7 @@ def test_a_defence_that_was_switched_off_does_not_pass_on_old_answers(tmp_path):
 SLOW = """
 import os, sys, time
 from functools import partial
-from unsoftmax.audit import Defence, run_audit
+from unsoftmax.audits import Defence, run_audit
 from test_cheats import Slow
 if __name__ == "__main__":
     rows = (Defence(name="none"), Defence(name="3 decimals", decimals=3))

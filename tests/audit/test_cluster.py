@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 
 from audit_tables import assert_same_table
-from unsoftmax.audit import Defence, run_audit, sweep
+from unsoftmax.audits import Defence, run_audit, sweep
 from unsoftmax.cli import run
 from unsoftmax.demo import demo_oracle
 from unsoftmax.oracles.base import Wrapper

@@ -6,8 +6,8 @@ import pytest
 
 import unsoftmax as us
 from audit_tables import assert_same_table
-from unsoftmax.audit import Defence, parse_gate, run_audit, standard_defences
-from unsoftmax.audit.cells import honest_sample
+from unsoftmax.audits import Defence, parse_gate, run_audit, standard_defences
+from unsoftmax.audits.cells import honest_sample
 from unsoftmax.demo import demo_oracle
 from unsoftmax.errors import JournalError, MissingExtraError, TargetError
 from unsoftmax.oracles import CallableOracle, Metered, Noisy

@@ -25,6 +25,8 @@ COMMANDS = {
     "identify": "Tell what can and cannot be known about a model.",
     "learn": "Learn an attention layer from recorded examples.",
     "serve": "Host a target on loopback over the Open Inference Protocol.",
+    "compare": "Tell what changed from one audit to another.",
+    "figure": "Write the pictures of a finished run as SVG or PDF.",
 }
 
 

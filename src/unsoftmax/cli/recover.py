@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from unsoftmax.cli.exporting import export, export_options
 from unsoftmax.cli.options import (
     FamilyName,
     Grid,
@@ -20,6 +21,7 @@ from unsoftmax.cli.options import (
     max_time_option,
     norm_option,
     out_option,
+    permission_option,
     public_option,
     repair_option,
     width_option,
@@ -60,6 +62,8 @@ from unsoftmax.results import Recovery
 @fresh_seed_option("Same seed, same questions, same result")
 @max_time_option
 @repair_option
+@permission_option
+@export_options(gate=True)
 @public_option
 @json_option
 def recover(
@@ -73,6 +77,11 @@ def recover(
     seed: int | None,
     max_time: float | None,
     repair: bool,
+    authorised_by: str | None,
+    csv: Path | None,
+    markdown: Path | None,
+    junit: Path | None,
+    sarif: Path | None,
     public: bool,
     as_json: bool,
     **options: Any,
@@ -81,7 +90,7 @@ def recover(
 
     With --out the run keeps a journal: the same command goes on where it stopped, and asks nothing twice.
     """
-    from unsoftmax.report import print_recovery, recovery_json, save_recovery
+    from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
 
     if digits is not None and options["accuracy"] is None:
@@ -97,7 +106,6 @@ def recover(
         recovery.facts["target"] = str(answers)
     else:
         from unsoftmax.driver import recover as run
-        from unsoftmax.oracles.journal_file import settled_seed
         from unsoftmax.oracles.timed import Timed, time_limit
 
         journal = None if out is None else out / "journal.sqlite"
@@ -109,7 +117,7 @@ def recover(
                 recovery = run(
                     oracle if until is None else Timed(oracle, until),
                     journal=journal,
-                    seed=settled_seed(seed, journal),
+                    seed=seed,
                     on_failure="return",
                     on_progress=tell,
                     **options,
@@ -119,8 +127,10 @@ def recover(
         recovery.facts["target"] = target
         _tell_fewer_heads(recovery, options["heads"])
     recovery.facts["command"] = command_line()
+    recovery.facts["authorised_by"] = authorised_by
     if out is not None:
         save_recovery(recovery, out, public=public)
+    export(recovery_record(recovery), {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
     if as_json:
         click.echo(recovery_json(recovery))
     else:

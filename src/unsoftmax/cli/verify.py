@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ queries_option = click.option("--queries", type=click.IntRange(min=8), default=9
 def verify(target: str, weights: str, width: int | None, out: Path | None, as_json: bool, **options: Any) -> int:
     """Tell whether TARGET answers as WEIGHTS do, and if not, what changed and where.
 
-    WEIGHTS is a model saved by this package or a state dict in safetensors (182 to 258 queries), or whatever can be run here: a
+    WEIGHTS is a model saved by this package or a state dict in safetensors (242 to 314 queries), or whatever can be run here: a
     folder in Hugging Face layout, a part of it after #, or FILE.py:NAME with a torch module (--queries). Exit code 1 if it
     differs, 5 if replicas differ.
     """
@@ -86,7 +87,7 @@ def _model(
     from unsoftmax.verification import verify as run
 
     with stdout_kept(as_json):
-        result = run(open_target(target, width or model.width), model, max_norm=max_norm)
+        result = run(open_target(target, width or model.width), model, max_norm=max_norm, tolerance=known_to(weights))
     record = verification_record(result, model, target=target, weights=weights, command=command_line())
     if out is not None:
         save(out, "verification.json", record, verification_report(record, model))
@@ -99,6 +100,16 @@ def _model(
         if out is not None:
             click.echo(f"Files in {out}: verification.json, report.html")
     return SUCCESS if result.matches else NOT_RECOVERED
+
+
+def known_to(weights: str) -> float:
+    """How well recovered weights are known: the tolerance in the record that `recover --out` wrote beside them, else 0."""
+    try:
+        record = json.loads((Path(weights.partition("#")[0]).parent / "recovery.json").read_text())
+    except (OSError, ValueError):
+        return 0.0
+    tolerance = record.get("tolerance") if isinstance(record, dict) else None
+    return float(tolerance) if isinstance(tolerance, int | float) and 0 <= tolerance < 1 else 0.0
 
 
 def _deployment(

@@ -227,6 +227,11 @@ class Attention:
         return cls(blocks["attention.W"], *(blocks.get(f"attention.{name}") for name in ("V", "c", "b")))
 
     @property
+    def takes_sequences(self) -> bool:
+        """It is called on sequences."""
+        return True
+
+    @property
     def can_answer(self) -> bool:
         """Whether its values are known."""
         return self.V is not None

@@ -50,6 +50,10 @@ class Model(Protocol):
     def can_answer(self) -> bool:
         """Whether everything that an answer takes is known."""
 
+    @property
+    def takes_sequences(self) -> bool:
+        """Whether the model itself can be called on ``(batch, length, width)``; else ``respond`` is."""
+
     def respond(self, sequences: Floats) -> Floats:
         """Answers to ``(batch, length, width)`` in the model's own shape, ``(batch,)`` or ``(batch, outputs)``."""
 
@@ -106,6 +110,7 @@ class Plain:
 
     outputs: int | None = None
     can_answer = True
+    takes_sequences = False
 
     @property
     def settings(self) -> dict[str, str]:

@@ -49,7 +49,7 @@ def load(path: str | Path) -> Model:
         with safe_open(str(path), framework="numpy") as file:
             metadata: dict[str, str] = file.metadata() or {}
             tensors: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no iteration
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:  # numbers NumPy has no type for
         raise FileFormatError(
             f"{path} is not a safetensors file ({error}). unsoftmax reads only files written by `model.save` or `recover --out`."
         ) from error

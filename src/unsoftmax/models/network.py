@@ -115,6 +115,11 @@ class FFN:
         return cls(weights, biases, blocks.get("ffn.skip"))
 
     @property
+    def takes_sequences(self) -> bool:
+        """It is called on points."""
+        return False
+
+    @property
     def can_answer(self) -> bool:
         """Always."""
         return True
@@ -232,6 +237,11 @@ class Transformer:
         """The inverse of ``blocks`` and ``settings``."""
         attention, ffn = Attention.from_blocks(blocks, settings), FFN.from_blocks(blocks, settings)
         return cls(attention, ffn, residual=settings.get("residual") == "true")
+
+    @property
+    def takes_sequences(self) -> bool:
+        """It is called on sequences."""
+        return True
 
     @property
     def can_answer(self) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from unsoftmax.models import Model
 from unsoftmax.models.base import is_model
 from unsoftmax.oracles.base import Oracle, Wrapper
-from unsoftmax.oracles.local import CallableOracle
+from unsoftmax.oracles.local import CallableOracle, checked_width
 
 
 def as_oracle(target: Any, width: int | None = None) -> Oracle:
@@ -27,7 +27,7 @@ def as_oracle(target: Any, width: int | None = None) -> Oracle:
     if is_model(target):
         if not target.can_answer:
             raise ValueError("The target holds W and c only (its values were not learned), so it answers nothing.")
-        return CallableOracle(target.respond, width=target.width if width is None else width)
+        return CallableOracle(target if target.takes_sequences else target.respond, width=checked_width(target, width))
     if not callable(target):
         raise ValueError(
             f"The target, of type {type(target).__name__}, cannot be called. Give a function of arrays (batch, length, width), "

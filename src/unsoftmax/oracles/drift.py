@@ -215,10 +215,10 @@ class Watched(Wrapper):
             ]
         return puzzling
 
-    def look_for_replicas(self, times: int = 8) -> None:
+    def look_for_replicas(self, times: int = 8, again: int = ASKED_AGAIN) -> None:
         """Where repeated questions get different answers: tell replicas, or weights that just changed, from noise.
 
-        Price: ``times`` queries, and one for each question asked so far (at most ``ASKED_AGAIN``).
+        Price: ``times`` queries, and one for each question asked so far (at most ``again``).
 
         Raises:
             DriftingError: the same few answers come in turn, or answers differ from earlier ones far more than from each other.
@@ -236,7 +236,7 @@ class Watched(Wrapper):
                 )
             known = self.floor or _Spread(0.0, UNKNOWN_RELATIVE)
             floor = _Spread(max(spread, known.absolute), known.relative, known.step)
-            post_mortem(self.inner, self.sample(ASKED_AGAIN, self._rng), floor, calls=1)
+            post_mortem(self.inner, self.sample(again, self._rng), floor, calls=1)
         finally:
             phase(self.inner, self._phase)
 

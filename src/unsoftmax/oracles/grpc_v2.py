@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,7 @@ class GrpcOracle(Planned):
         self._plan: Plan | None = None
         self._layout = Layout()
         self._labels = Labels()
+        self._met = False  # whether the server ever replied
         self._channel: Any = None
         self.requests = 0
         self.repeated = 0
@@ -208,12 +210,15 @@ class GrpcOracle(Planned):
         def noticed(error: TransientError) -> None:
             self.repeated += questions * error.lost
 
+        attempts, started = 0, time.monotonic()
         try:
-            for attempt in self._patience.tries(noticed):
+            for attempt in self._patience.tries(noticed, met=self._met):
                 with attempt:
+                    attempts += 1
                     current, under_way = under_way or self._begin(method, request, reply), None
                     try:
                         found = current.result()
+                        self._met = True
                     except self._grpc.RpcError as error:
                         raise self._failure(error) from error
                     try:
@@ -223,7 +228,7 @@ class GrpcOracle(Planned):
                         raise TransientError(str(error), lost=True, doubtful=True) from error
                     return found
         except TransientError as error:
-            raise TargetError(self._patience.given_up(error)) from error
+            raise TargetError(self._patience.given_up(error, attempts, time.monotonic() - started, met=self._met)) from error
         raise AssertionError("the attempts end by an answer or an error")
 
     def _failure(self, error: Any) -> TargetError:
@@ -233,7 +238,9 @@ class GrpcOracle(Planned):
         if code == "RESOURCE_EXHAUSTED" and "larger than max" in detail:  # it was answered, and would be again
             return TargetError(f"{told} Raise `reply_cap` (now {self._reply_cap} bytes) if such answers are expected.")
         if code in PASSING or code in DOUBTFUL:
-            return TransientError(told, lost=code != "RESOURCE_EXHAUSTED", doubtful=code in DOUBTFUL)
+            return TransientError(
+                told, lost=code != "RESOURCE_EXHAUSTED", doubtful=code in DOUBTFUL, unreached=code == "UNAVAILABLE"
+            )
         return TargetError(f"{told} Check the address, and that the model takes sequences of this shape.")
 
     def _begin(self, method: str, request: Any, reply: str) -> Any:

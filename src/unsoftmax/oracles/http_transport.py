@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,7 @@ class Transport:
         self._counting = threading.Lock()
         self._allowance = Allowance()
         self._client: httpx.Client | None = None
+        self._met = False  # whether the server ever replied
 
     def get(self, path: str, read: Callable[[bytes], Content]) -> Content:
         """Read something that costs no question."""
@@ -109,9 +111,11 @@ class Transport:
             with self._counting:
                 self.repeated += questions * error.lost
 
+        attempts, started = 0, time.monotonic()
         try:
-            for attempt in self._patience.tries(noticed):
+            for attempt in self._patience.tries(noticed, met=self._met):
                 with attempt:
+                    attempts += 1
                     check_wanted(given_up)
                     reply, header_length = self._once(method, path, body, headers, hopeful)
                     try:
@@ -119,7 +123,7 @@ class Transport:
                     except GarbledReplyError as error:
                         raise TransientError(str(error), lost=True, doubtful=True) from error
         except TransientError as error:
-            raise TargetError(self._patience.given_up(error)) from error
+            raise TargetError(self._patience.given_up(error, attempts, time.monotonic() - started, met=self._met)) from error
         raise AssertionError("the attempts end by an answer or an error")
 
     def close(self) -> None:
@@ -138,6 +142,7 @@ class Transport:
                 content = self._content(reply)
         except httpx.TransportError as error:
             raise self._broken(error) from error
+        self._met = True
         if reply.status_code == 200:
             return content, reply.headers.get(HEADER_LENGTH)
         raise self._refused(reply, content, hopeful)
@@ -193,9 +198,7 @@ class Transport:
         unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
         what = "could not be reached" if unsent else "broke off or fell silent"
         detail = self._redacted(plain(error, 120))
-        return TransientError(
-            f"{self._address.host} {what} ({type(error).__name__}{f': {detail}' if detail else ''}).", lost=not unsent
-        )
+        return TransientError(f"{self._address.root} {what} ({detail or type(error).__name__}).", lost=not unsent, unreached=unsent)
 
     def _redacted(self, text: str) -> str:
         return self._token.redact(text) if self._token else text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from unsoftmax.errors import FileFormatError, MissingExtraError, TargetError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.http_codec import ModelSpec, TensorSpec, to_datatype
+from unsoftmax.oracles.loaded import digest_of, external_data
 from unsoftmax.oracles.local import checked_answers
 from unsoftmax.oracles.tensors import Plan, Planned, Wishes, plan_tensors
 from unsoftmax.oracles.text import plain
@@ -65,8 +65,9 @@ class OnnxOracle(Planned):
 
     @property
     def identity(self) -> str:
-        """What a journal may know this target by: a digest of the file, and the tensors chosen."""
-        return f"onnx {hashlib.sha256(self.path.read_bytes()).hexdigest()} {self.plan.input} -> {self.plan.output}"
+        """What a journal may know this target by: a digest of the file and of its external data, and the tensors chosen."""
+        beside = "".join(f" {other.name} {digest_of(other)}" for other in external_data(self.path))
+        return f"onnx {digest_of(self.path, short=False)}{beside} {self.plan.input} -> {self.plan.output}"
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Run the model and check shape and finiteness of what it says."""

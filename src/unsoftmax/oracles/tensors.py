@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unsoftmax.errors import TargetError
+from unsoftmax.memory import check_memory
 from unsoftmax.models import Floats
 from unsoftmax.oracles.http_codec import DATATYPES, ModelSpec, TensorSpec
-from unsoftmax.oracles.memory import check_memory
 from unsoftmax.oracles.text import plain
 
 WIDEST = 65_536  # numbers in a token that metadata may claim by itself

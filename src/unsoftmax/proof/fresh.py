@@ -49,7 +49,7 @@ def fresh_batches(
     like: Floats | None = None,
     count: int | None = None,
 ) -> list[Fresh]:
-    """About ``count`` fresh sequences (None: ``COUNT``, fewer where sequences must be short): lengths, sizes and kinds are drawn, so that no target can foresee them.
+    """About ``count`` fresh sequences (None: ``COUNT``), whose lengths, sizes and kinds are drawn: no target can foresee them.
 
     Most have 2 to 64 tokens, sized so that the model's scores matter. Others have tokens of natural size: entries of standard
     deviation one, or the rows of ``natural (tokens, width)``; some of them are whole numbers, repeat each other or are equally

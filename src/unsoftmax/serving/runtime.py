@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,47 +14,25 @@ from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.http_codec import DATATYPES, to_datatype
 from unsoftmax.oracles.text import Secret, plain
 from unsoftmax.serving.guard import bears
+from unsoftmax.serving.limits import Limiter, Quota
 
 INPUT, OUTPUT = "sequences", "answers"
 
 
 class TooManyRequestsError(MLServerError):  # type: ignore[misc]  # mlserver has no type information
-    """The rate limit is reached; ``wait`` is the time in seconds until the next request may pass."""
+    """The rate limit is reached; ``wait`` is the time in seconds until this request may pass."""
 
     def __init__(self, wait: float) -> None:
         super().__init__(f"Too many requests; wait {wait:.2f} s.", status_code=429)
         self.wait = wait
 
 
-class Limiter:
-    """Lets ``rate`` requests per second pass, and up to one second's worth at once."""
-
-    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
-        if not rate > 0:
-            raise ValueError(f"The rate is {rate}; it must be above 0 requests per second.")
-        self._rate = rate
-        self._clock = clock
-        self._room = max(1.0, rate)
-        self._seen = clock()
-        self._lock = threading.Lock()
-
-    def take(self) -> float:
-        """Let one request pass and return 0.0, or return the seconds that it has to wait."""
-        with self._lock:
-            now = self._clock()
-            self._room = min(max(1.0, self._rate), self._room + (now - self._seen) * self._rate)
-            self._seen = now
-            if self._room < 1.0:
-                return (1.0 - self._room) / self._rate
-            self._room -= 1.0
-            return 0.0
-
-
 class Hosted(NamedTuple):
-    """A target, how often it may be asked, and what a request must bear."""
+    """A target, how often and how much it may be asked, and what a request must bear."""
 
     oracle: Oracle
     limiter: Limiter | None = None
+    quota: Quota | None = None
     token: Secret | None = None
 
 
@@ -77,18 +52,20 @@ class HostedTarget(MLModel):  # type: ignore[misc]  # mlserver carries no types
         oracle = HOSTED[self.name].oracle
         self._datatype = wire_datatype(oracle)
         self.inputs = [MetadataTensor(name=INPUT, datatype=self._datatype, shape=[-1, -1, oracle.width])]
-        self.outputs = [MetadataTensor(name=OUTPUT, datatype=self._datatype, shape=[-1])]
+        self.outputs = [MetadataTensor(name=OUTPUT, datatype=self._datatype, shape=answer_shape(oracle))]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Ask the target; what it refuses comes back as an error of the protocol."""
-        oracle, limiter, token = HOSTED[self.name]
+        oracle, limiter, quota, token = HOSTED[self.name]
         if token is not None and not bears(_authorization(payload), token):  # over gRPC nothing else looks at it
             raise MLServerError("A bearer token is needed.", status_code=401)
-        wait = limiter.take() if limiter is not None else 0.0
+        sequences = self._sequences(payload, oracle.width)
+        wait = limiter.take(len(sequences)) if limiter is not None else 0.0
         if wait > 0.0:
             raise TooManyRequestsError(wait)
-        sequences = self._sequences(payload, oracle.width)
+        if quota is not None and not quota.take(len(sequences)):
+            raise MLServerError(f"The quota of {quota.most} queries is spent; {quota.left} are left.", status_code=403)
         try:
             answers = oracle(sequences)
         except TargetError as error:
@@ -122,6 +99,19 @@ def _authorization(payload: InferenceRequest) -> str:
     """The Authorization header that a request came with."""
     headers = getattr(payload.parameters, "headers", None) or {}
     return str(next((value for name, value in headers.items() if name.lower() == "authorization"), ""))
+
+
+def answer_shape(oracle: Oracle) -> list[int]:
+    """The shape of answers as the protocol writes it, -1 for what varies; one question of two zero tokens shows it.
+
+    [-1] for one number an answer, [-1, outputs], or [-1, -1, outputs] where every position is answered. A target that does not
+    answer that question is announced by its first axis alone.
+    """
+    try:
+        shape = np.asarray(oracle(np.zeros((1, 2, oracle.width)))).shape
+    except TargetError:
+        return [-1]
+    return [-1, *([-1] if len(shape) == 3 else []), *shape[1:][-1:]] if len(shape) > 1 else [-1]
 
 
 def wire_datatype(oracle: Oracle) -> str:

@@ -33,6 +33,7 @@ def serve(
     port: int = 8080,
     grpc_port: int = 8081,
     rate: float | None = None,
+    quota: int | None = None,
     token: Secret | None = None,
     patience: float | None = None,
     announce: Callable[[], None] | None = None,
@@ -45,7 +46,8 @@ def serve(
         host: address to listen on.
         port: HTTP port.
         grpc_port: gRPC port.
-        rate: requests per second that are let through; the others get 429 with the time to wait.
+        rate: sequences a second that are let through; requests beyond get 429 with the time to wait.
+        quota: sequences that are answered in all; requests beyond get 403.
         token: a bearer token that requests must have; None asks for none.
         patience: seconds for a whole request to arrive; slower clients are dropped.
         announce: called once the server is about to listen.
@@ -55,13 +57,15 @@ def serve(
     except ImportError as error:
         raise MissingExtraError("mlserver", "serve") from error
     from unsoftmax.serving.guard import PATIENCE, impatient
-    from unsoftmax.serving.runtime import HOSTED, Hosted, HostedTarget, Limiter
+    from unsoftmax.serving.limits import Limiter, Quota
+    from unsoftmax.serving.runtime import HOSTED, Hosted, HostedTarget
 
     if port == grpc_port:
         raise ValueError(f"HTTP and gRPC need a port each; both are told to listen on {port}.")
     for wanted in (port, grpc_port):
         _check_port(host, wanted)
-    HOSTED[name] = Hosted(oracle, None if rate is None else Limiter(rate), token)
+    limits = (None if rate is None else Limiter(rate), None if quota is None else Quota(quota))
+    HOSTED[name] = Hosted(oracle, *limits, token)
     with tempfile.TemporaryDirectory() as empty:
         settings = mlserver.Settings(
             debug=False,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import __version__
-from unsoftmax.audit.defences import Defence
+from unsoftmax.audits.defences import Defence
 from unsoftmax.driver import recover
 from unsoftmax.errors import JournalError
 from unsoftmax.learners.threads import one_thread
@@ -212,7 +212,14 @@ def honest_cost(oracle: Oracle, defence: Defence, sample: Sample, seed: int, fol
     else:
         known = _Known(np.concatenate(sample.answers), oracle.width)
         told = [replace(defence, max_norm=None).wrap(known, seed)(known.answers)]
-    return float(np.sqrt(np.mean((np.concatenate(told) - np.concatenate(sample.answers)) ** 2)))
+    seen, true = np.concatenate(told), np.concatenate(sample.answers)
+    if defence.labels:  # a user reads a label as the mean answer behind it
+        seen = np.where(seen > 0, _mean_of(true, seen > 0), _mean_of(true, seen <= 0))
+    return float(np.sqrt(np.mean((seen - true) ** 2)))
+
+
+def _mean_of(answers: Floats, chosen: Any) -> float:
+    return float(answers[chosen].mean()) if chosen.any() else 0.0
 
 
 def model_error(model: Model | None, sample: Sample) -> float | None:

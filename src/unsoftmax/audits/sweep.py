@@ -19,12 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from unsoftmax import __version__
-from unsoftmax.audit.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_limited, run_cell
-from unsoftmax.audit.defences import Defence, standard_defences
-from unsoftmax.audit.gate import Gate
-from unsoftmax.audit.verdict import Conclusion, conclude
+from unsoftmax.audits.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_limited, run_cell
+from unsoftmax.audits.curves import Curve, curves
+from unsoftmax.audits.defences import Defence, standard_defences
+from unsoftmax.audits.gate import Gate
+from unsoftmax.audits.search import weakest_noise
+from unsoftmax.audits.verdict import Conclusion, conclude
 from unsoftmax.errors import MissingExtraError, check_positive
 from unsoftmax.oracles.journal_file import settled_seed
+from unsoftmax.report.brief import Brief
 
 INFINITE = float("inf")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt in malloc.h
@@ -36,8 +39,8 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 Work = Callable[[Defence], Cell]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Audit(Brief):
     """A finished audit.
 
     Attributes:
@@ -47,6 +50,7 @@ class Audit:
         rate: sequences a second that the attacker may ask, where told.
         price: price of 1000 sequences, where told.
         facts: width, budget, seed, version, seconds, honest questions.
+        curves: error against queries, where they were asked for.
     """
 
     cells: tuple[Cell, ...]
@@ -55,12 +59,23 @@ class Audit:
     rate: float | None
     price: float | None
     facts: dict[str, Any]
+    curves: tuple[Curve, ...] = ()
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``audit.json`` and ``report.html`` into ``folder``."""
+        from unsoftmax.report.audit_record import save_audit
+
+        save_audit(self, folder)
 
 
 def run_audit(
     opener: Opener,
     *,
     defences: tuple[Defence, ...] | None = None,
+    extra: tuple[Defence, ...] = (),
+    search: tuple[Defence, ...] = (),
+    budgets: tuple[int, ...] = (),
+    runs: int = 1,
     gate: Gate | None = None,
     budget: int = 100_000,
     rate: float | None = None,
@@ -77,6 +92,10 @@ def run_audit(
     Args:
         opener: opens the target; called once in every process, so it must be picklable unless ``workers`` is 1.
         defences: the rows, the target as it stands first; the standard table if left out.
+        extra: rows after these.
+        search: defences for which the weakest noise is searched that, added to them, stops the extraction.
+        budgets: where given, each row is also run with each of these, for a curve of error against queries.
+        runs: seeds of each point of such a curve.
         gate: condition on the target as it stands under which the audit fails.
         budget: sequences that each extraction may ask.
         rate: sequences a second that the attacker may ask, for times.
@@ -102,6 +121,7 @@ def run_audit(
     oracle = opener()
     sample = honest_sample(oracle, seed, folder)
     rows = standard_defences(oracle.width, sample.spread) if defences is None else defences
+    rows = (*rows, *(row for row in extra if row.slug not in {other.slug for other in rows}))
     if not rows or not rows[0].base:
         raise ValueError("The first defence must be none: the target as it stands.")
     if len({row.slug for row in rows}) < len(rows):
@@ -115,6 +135,16 @@ def run_audit(
             on_cell(cell, len(measured))
     present = done[rows[0].name]
     cells = [done[row.name] if row.rate is None else rate_limited(present, row) for row in rows]
+    for base in search:
+        cells += weakest_noise(work, base, sample.spread)
+
+    def again(row: Defence, most: int, number: int) -> Cell:
+        place = None if folder is None else folder / "curves" / f"{most}-{number}"
+        if place is not None:
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return run_cell(opener, row, sample, budget=most, max_norm=max_norm, seed=number, folder=place)
+
+    drawn = tuple(curves(again, rows, budgets, range(seed, seed + runs))) if budgets else ()
     facts = {
         "width": oracle.width,
         "budget": budget,
@@ -127,7 +157,7 @@ def run_audit(
         "seconds": time.perf_counter() - started,
     }
     conclusion = conclude(cells, gate_values(present, rate, price), gate)
-    return Audit(cells=tuple(cells), conclusion=conclusion, spread=sample.spread, rate=rate, price=price, facts=facts)
+    return Audit(cells=tuple(cells), conclusion=conclusion, spread=sample.spread, rate=rate, price=price, facts=facts, curves=drawn)
 
 
 def gate_values(cell: Cell, rate: float | None, price: float | None) -> dict[str, float]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from unsoftmax.audit.cells import Cell
-from unsoftmax.audit.gate import Gate
+from unsoftmax.audits.cells import Cell
+from unsoftmax.audits.gate import Gate
 
 CLOSE = 1e-2  # an error within this share of the answers' spread: a copy that users could not tell apart
 ROUGH = 0.5  # up to here a model explains most of the answers

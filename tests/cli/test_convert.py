@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 import unsoftmax as us
 from unsoftmax.cli import run
 from unsoftmax.cli.targets import SCHEMES, open_target
-from unsoftmax.errors import FileFormatError
+from unsoftmax.errors import FileFormatError, TargetError
 from unsoftmax.models import Attention
 from unsoftmax.models.state_dicts import read_state_dict
 from unsoftmax.models.torch_layouts import to_arrays
@@ -30,8 +30,10 @@ def test_there_and_back(tmp_path, layout, capsys):
     assert run(["convert", there, back]) == 0  # the file remembers its heads
     assert us.distance(us.load(back), model) < 1e-9
     assert run(["convert", first, str(tmp_path / "x.pt")]) == 2
-    assert run(["verify", "demo:attention,width=6", there]) == 1
-    assert "DIFFERS" in capsys.readouterr().out
+    assert run(["verify", "demo:attention,width=6", there]) == 2  # it answers with one number
+    assert "6" in capsys.readouterr().err
+    assert run(["verify", first, there]) == 0
+    assert "MATCHES" in capsys.readouterr().out
 
 
 def test_a_layer_is_chosen_by_its_name(tmp_path):
@@ -73,7 +75,8 @@ def test_other_packages_add_schemes_but_replace_none(monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [Point("mine"), Point("http")])
     assert np.array_equal(open_target("mine://there")(np.ones((1, 2, 3))), [3.0])
-    assert open_target("http://127.0.0.1:1/v2/models/m", 3).inner.__class__.__name__ == "HttpOracle"
+    with pytest.raises(TargetError, match="could not be reached"):
+        open_target("http://127.0.0.1:1/v2/models/m", 3)  # ours, which looks for a server there
     assert run(["recover", "other://there"]) == 2
     assert all(":" in path for path in SCHEMES.values())
 

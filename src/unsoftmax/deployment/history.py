@@ -47,14 +47,26 @@ class History:
 
     def __init__(self, path: Path, endpoint: str, checkpoint: str) -> None:
         self.path, self.endpoint, self.checkpoint = path, endpoint, checkpoint
+        if path.exists() and path.stat().st_size:
+            self._check()
         with self._open() as database:
-            found = database.execute("PRAGMA user_version").fetchone()[0]
-            tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            if tables and (found != VERSION or "checks" not in tables):
-                raise JournalError(f"{path} is no history of `unsoftmax watch`; it is left untouched. Name another file.")
             database.execute(TABLE)
             database.execute(f"PRAGMA user_version = {VERSION}")
         path.chmod(0o600)
+
+    def _check(self) -> None:
+        """Look at an existing file without writing a byte to it."""
+        try:
+            database = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+            try:
+                found = database.execute("PRAGMA user_version").fetchone()[0]
+                tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            finally:
+                database.close()
+        except sqlite3.DatabaseError as error:
+            raise JournalError(f"{self.path} cannot be used as a history ({error}); it is left untouched.") from error
+        if found != VERSION or "checks" not in tables:
+            raise JournalError(f"{self.path} is no history of `unsoftmax watch`; it is left untouched. Name another file.")
 
     def add(self, record: dict[str, Any], at: datetime | None = None) -> Check:
         """Keep a check."""

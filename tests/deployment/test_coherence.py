@@ -42,6 +42,14 @@ def test_what_twins_share_is_seen_below_the_rounding_of_one_answer(seed):
     assert not coherence(pairs, np.ones((1, 240)), honest=0.5).differs  # where this machine's own rounding has such a share
 
 
+def test_a_large_deviation_does_not_hide_behind_its_own_spread():
+    rng = np.random.default_rng(0)
+    found, noise = deviations(rng, 0.0, calls=10)
+    for part in found[:1]:
+        part += 1e3 * np.repeat(rng.normal(size=(4, 1)), 2, axis=0)
+    assert coherence(paired(found, noise), np.ones((1, 40))).differs
+
+
 @given(seeds, st.integers(0, 2))
 @settings(max_examples=25, deadline=None)
 def test_the_group_that_changed_is_the_likeliest(seed, changed):

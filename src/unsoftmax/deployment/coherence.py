@@ -83,5 +83,7 @@ def coherence(pairs: Pairs, weightings: Floats, honest: Floats | float = 0.0) ->
     rough = np.maximum(rough, np.finfo(float).tiny)
     mean = weights @ pairs.product
     share = mean / rough
-    error = np.sqrt(np.sum((weights * (pairs.product[None] - mean[:, None])) ** 2, axis=1)) / rough
+    seen = np.sqrt(np.sum((weights * (pairs.product[None] - mean[:, None])) ** 2, axis=1))
+    chance = np.sqrt(np.sum((weights * pairs.rough[None]) ** 2, axis=1))  # of rounding alone, were all numbers of an answer one
+    error = np.minimum(seen, chance) / rough  # a large deviation that varies from pair to pair must not hide behind its own spread
     return Coherence(share, error, EXPLAINED + 2.0 * np.maximum(honest, 0.0) * np.ones(len(share)))

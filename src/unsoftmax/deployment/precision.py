@@ -29,6 +29,8 @@ class Precision:
         reference: the checkpoint's answers with its weights in that precision, free of rounding, call by call.
         answers: the endpoint's.
         honest: deviations that this machine's own arithmetic of that precision has, taken apart.
+        notes: what to say about it.
+        coarser: rounding is coarser than that of the arithmetic that was asked for.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Precision:
     answers: list[Floats]
     honest: Pairs
     notes: list[str] = field(default_factory=list)
+    coarser: bool = False
 
 
 def measured_precision(exam: Exam, answers: list[Floats], *, wish: str | None = None) -> Precision:
@@ -57,7 +60,7 @@ def measured_precision(exam: Exam, answers: list[Floats], *, wish: str | None = 
         return Precision("hidden", checkpoint.stored, reference, answers, single, [note])
     if wish in (None, "float32", "float64") and (rough < np.sqrt(FACTOR) * single.noise or wish is not None):
         name = wish or ("float64" if rough < FINE * single.noise else "float32")
-        return Precision(name, checkpoint.stored, reference, answers, single)
+        return Precision(name, checkpoint.stored, reference, answers, single, coarser=rough > FACTOR * single.noise)
     found: dict[str, tuple[list[Floats], Pairs]] = {}
     for half in HALF if wish is None else (wish,):
         rounded = {key: _rounded(tensor, half) for key, tensor in checkpoint.tensors.items()}
@@ -78,7 +81,7 @@ def measured_precision(exam: Exam, answers: list[Floats], *, wish: str | None = 
                 f"The checkpoint is stored in {checkpoint.stored}: the endpoint rounds its weights to {nearest} too, which is not "
                 "counted as a difference. Ask for --precision float32 to have it count."
             )
-        return Precision(nearest, nearest, exact, answers, own, notes)
+        return Precision(nearest, nearest, exact, answers, own, notes, coarser=wish is not None and rough > FACTOR * own.noise)
     if apart <= FACTOR:
         return Precision("float32", checkpoint.stored, reference, answers, single)
     note = f"Answers are rounded or noisy in a way of their own, {rough / single.noise:.2g} times as coarse as float32."

@@ -16,7 +16,7 @@ from unsoftmax.deployment.explain import explained
 from unsoftmax.deployment.precision import Precision, measured_precision
 from unsoftmax.deployment.probes import PAIRS
 from unsoftmax.deployment.replicas import AGAIN, APART, ROLL, contradicts, suspects, versions
-from unsoftmax.deployment.results import Deployment, Verdict, Version
+from unsoftmax.deployment.results import Change, Deployment, Verdict, Version
 from unsoftmax.deployment.scene import Scene
 from unsoftmax.deployment.sensitivity import smallest_changes
 from unsoftmax.errors import check_positive
@@ -74,9 +74,13 @@ def judged(desk: Desk, exam: Exam, *, precision: str | None = None, explain: boo
     found = coherence(pairs, weightings, own.share)
     several = _roll_call(desk, batches, setting, pairs, noise)
     spread = float(np.sqrt(np.mean([np.mean(np.var(y, axis=0)) for y in answers]))) or 1.0
-    verdict = Verdict.REPLICAS_DIFFER if several else Verdict.DIFFERS if found.differs else Verdict.MATCHES
+    differs = found.differs or setting.coarser
+    verdict = Verdict.REPLICAS_DIFFER if several else Verdict.DIFFERS if differs else Verdict.MATCHES
     change = None
-    if verdict is Verdict.DIFFERS and explain:
+    if setting.coarser:
+        words = f"answers are rounded more coarsely than {setting.name} arithmetic does, which was asked for"
+        change = Change(kind="lower precision", where=["every layer"], words=words)
+    elif verdict is Verdict.DIFFERS and explain:
         scene = Scene(checkpoint, batches, setting, noise, weightings, own.share, exam.view)
         change = explained(scene, np.random.default_rng(exam.seed))
     smallest, weakest = smallest_changes(checkpoint, exam.names, strength, found, pairs)

@@ -28,7 +28,7 @@ def deployment_record(result: Deployment, *, command: str) -> dict[str, Any]:
         "matches": result.matches,
         "target": result.endpoint,
         "weights": result.checkpoint,
-        **shared(),
+        **shared("deployment"),
         "command": command,
     }
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one

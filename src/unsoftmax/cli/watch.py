@@ -114,9 +114,8 @@ def timeline_record(checks: list[Any], latest: dict[str, Any]) -> dict[str, Any]
     from unsoftmax.report.common import plain
 
     verdicts = [check.verdict for check in checks]
-    shared = {
-        key: latest[key] for key in ("endpoint", "checkpoint", "scope", "mitigations", "version", "versions", "command", "seed")
-    }
+    kept = ("endpoint", "checkpoint", "date", "commit", "authorised_by", "scope", "version", "versions", "command", "seed")
+    shared = {"schema": "unsoftmax-watch/1", **{key: latest[key] for key in kept}}
     listed = [
         {
             "at": check.at,

@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test check format bench bench-quick coverage browser fuzz sbom lock audit-dependencies docs paper dist clean
+.PHONY: demo test check format bench bench-quick coverage browser fuzz sbom lock audit-dependencies docs paper dist peers clean
 
 # the core alone: what a user installs
 .venv/.core: pyproject.toml
@@ -106,3 +106,7 @@ format: .venv/.dev
 
 clean:
 	rm -rf .venv .venv-dist demo dist site
+
+# a real vLLM on this machine's CPU (3.5 GB, in an environment of its own), asked once; its answers are kept for the tests
+peers: .venv/.dev
+	$(BIN)/python tests/peers/record_vllm.py .peers/vllm .peers/tiny --install

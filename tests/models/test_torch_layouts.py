@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import sys
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_a_state_dict_loads_into_torch():
     A, B = rng.normal(size=(2, 2, 3, 6))
     model = Attention(W=np.einsum("hrd,hre->hde", A, B), V=np.einsum("hrd,hre->hde", B, A), b=rng.normal(size=6))
     module = torch.nn.MultiheadAttention(6, 2, batch_first=True, dtype=torch.float64)
-    module.load_state_dict({name: torch.tensor(array) for name, array in to_state_dict(model).items()})
+    module.load_state_dict(to_state_dict(model))
     X = rng.normal(size=(2, 4, 6))
     with torch.no_grad():
         assert np.allclose(module(*(torch.tensor(X),) * 3)[0].numpy(), model(X, "all"), atol=1e-10)
@@ -102,7 +103,7 @@ def test_a_recovered_layer_loads_back_into_the_block_it_came_from():
         torch.nn.init.normal_(parameter, std=0.5)
     recovered = us.recover(module).model
     again = torch.nn.MultiheadAttention(8, 2, batch_first=True, dtype=torch.float64)
-    again.load_state_dict({name: torch.tensor(array) for name, array in recovered.to_state_dict("mha").items()})
+    again.load_state_dict(recovered.to_state_dict("mha"))
     X = torch.randn(3, 5, 8, dtype=torch.float64)
     with torch.no_grad():
         assert torch.allclose(again(X, X, X)[0], module(X, X, X)[0], atol=1e-9)
@@ -139,6 +140,27 @@ def test_to_torch_answers_the_same_and_folds_back(tail):
     assert np.array_equal(again.W, model.W)
     assert again.has_c
     assert not again.has_b
+
+
+def test_modules_pickle_and_answer_every_position():
+    rng = np.random.default_rng(1)
+    head = Attention(W=rng.normal(size=(1, 3, 3)), V=np.eye(3)[None], c=rng.normal(size=(1, 3)))
+    network = us.FFN(
+        [rng.normal(size=(5, 3)), rng.normal(size=(2, 5))], [rng.normal(size=5), rng.normal(size=2)], rng.normal(size=(2, 3))
+    )
+    block = us.Transformer(head, network, residual=True)
+    X = rng.normal(size=(2, 4, 3))
+    module, layer, body = block.to_torch(), head.to_torch(positions="all", causal=True), network.to_torch()
+    with torch.no_grad():
+        for asked in (module, pickle.loads(pickle.dumps(module))):
+            assert np.allclose(asked(torch.tensor(X)).numpy(), block(X), atol=1e-12)
+            everywhere = asked(torch.tensor(X), "all", True).numpy()
+            assert np.allclose(everywhere[:, 1], block(X[:, :2]), atol=1e-12)
+        assert np.allclose(pickle.loads(pickle.dumps(layer))(torch.tensor(X)).numpy(), head(X, "all", causal=True), atol=1e-12)
+        assert np.allclose(pickle.loads(pickle.dumps(body))(torch.tensor(X[:, 0])).numpy(), network(X[:, 0]), atol=1e-12)
+    assert us.distance(module.transformer, block) < 1e-12
+    with pytest.raises(ValueError, match="positions"):
+        head.to_torch(positions="first")
 
 
 def test_an_absent_torch_is_reported_with_its_install_line(monkeypatch):

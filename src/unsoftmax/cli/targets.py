@@ -1,8 +1,10 @@
-"""TARGET on the command line: a demo, a saved model, Python code, an ONNX file, or a server."""
+"""TARGET on the command line: a table of schemes and kinds of files, each opened by a class that is imported on use."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import importlib.metadata
 import importlib.util
 import sys
 from pathlib import Path
@@ -15,11 +17,29 @@ from safetensors import SafetensorError, safe_open
 
 from unsoftmax.demo import demo_model, demo_oracle
 from unsoftmax.models import Model, load
+from unsoftmax.models.state_dicts import is_state_dict, read_state_dict
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle, Wrapper
-from unsoftmax.oracles.text import plain
+from unsoftmax.oracles.text import find_token, plain
 
-HELP = "TARGET: demo, demo:FAMILY,key=value,…, FILE.safetensors, FILE.py:NAME, FILE.onnx, http(s)://HOST/v2/models/NAME, or grpc://HOST:PORT/NAME."
+HELP = (
+    "TARGET: demo, demo:FAMILY,key=value,…, FILE.safetensors[#part], FILE.py:NAME, FILE.onnx[#FROM..TO], ./FOLDER[#part] in "
+    "Hugging Face layout, http(s)://HOST/v2/models/NAME, grpc://HOST:PORT/NAME, vllm+http://HOST/MODEL, "
+    "sglang+http://HOST/MODEL, or rest+FILE.toml."
+)
+ENTRY_POINTS = "unsoftmax.targets"
+SCHEMES = {
+    "http": "unsoftmax.oracles.http:HttpOracle",
+    "https": "unsoftmax.oracles.http:HttpOracle",
+    "grpc": "unsoftmax.oracles.grpc_v2:GrpcOracle",
+    "grpcs": "unsoftmax.oracles.grpc_v2:GrpcOracle",
+    "vllm+http": "unsoftmax.oracles.vllm:VllmOracle",
+    "vllm+https": "unsoftmax.oracles.vllm:VllmOracle",
+    "sglang+http": "unsoftmax.oracles.sglang:SglangOracle",
+    "sglang+https": "unsoftmax.oracles.sglang:SglangOracle",
+}
+"""Servers by the scheme of their address; each class takes ``(text, width=, token=)``. Others come by entry point."""
+PICKLED = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 
 
 class Named(Wrapper):
@@ -31,42 +51,89 @@ class Named(Wrapper):
         self.identity = identity
 
 
-def open_target(text: str, width: int | None = None) -> Named:
+def open_target(text: str, width: int | None = None, *, heads: int | None = None, trust_pickle: bool = False) -> Named:
     """Open what the user named.
+
+    Args:
+        text: as ``HELP`` says.
+        width: token length, where the target does not tell it.
+        heads: heads of a state dict, which does not tell them.
+        trust_pickle: whether a folder's pickled weights may be opened.
 
     Raises:
         click.UsageError: the text names nothing that can be opened.
     """
     if text == "demo" or text.startswith("demo:"):
         return Named(_demo(text, width), text, text)
-    if text.startswith(("http://", "https://")):
-        from unsoftmax.oracles.http import HttpOracle
-        from unsoftmax.oracles.text import find_token
+    scheme, found, _ = text.partition("://")
+    if found:
+        return _server(scheme.lower(), text, width)
+    if text.startswith("rest+"):
+        from unsoftmax.oracles.rest import RestOracle
 
-        server = HttpOracle(text, width=width, token=find_token())
-        return Named(server, text, server.identity)
-    if text.startswith(("grpc://", "grpcs://")):
-        from unsoftmax.oracles.grpc_v2 import GrpcOracle
-        from unsoftmax.oracles.text import find_token
+        rest = RestOracle(text.removeprefix("rest+"), width=width)
+        return Named(rest, text, rest.identity)
+    return _file(text, width, heads, trust_pickle)
 
-        service = GrpcOracle(text, width=width, token=find_token())
-        return Named(service, text, service.identity)
-    path, _, name = text.partition(":")
-    suffix = Path(path).suffix
+
+def _server(scheme: str, text: str, width: int | None) -> Named:
+    """A server by its scheme: ours first, so that no package can take one of them over."""
+    if scheme in SCHEMES:
+        oracle = _class(SCHEMES[scheme])(text, width=width, token=find_token())
+        return Named(oracle, text, oracle.identity)
+    others = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if scheme not in others:
+        known = ", ".join([*SCHEMES, *sorted(set(others) - set(SCHEMES))])
+        raise click.UsageError(
+            f"{plain(text, 120)!r} has the scheme {plain(scheme, 40)!r}, which nothing here opens. Known: {known}."
+        )
+    try:
+        opened = others[scheme].load()(text, width=width)
+    except ImportError as error:
+        raise click.UsageError(f"The package that opens {scheme}:// cannot be imported: {plain(error)}") from error
+    return Named(as_oracle(opened, None if hasattr(opened, "width") else width), text, str(getattr(opened, "identity", text)))
+
+
+def _file(text: str, width: int | None, heads: int | None, trust_pickle: bool) -> Named:
+    """A file or folder, perhaps with a part of it behind ``#``."""
+    whole, _, part = text.partition("#")
+    path, _, name = whole.partition(":")
+    suffix = Path(path).suffix.lower()
     if suffix == ".py":
         return _python(Path(path), name, text, width)
-    if suffix in (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"):
+    if suffix in PICKLED:
         from unsoftmax.oracles.torch_module import refuse_pickle
 
         refuse_pickle(text)
     if suffix == ".onnx":
-        from unsoftmax.oracles.onnx_file import OnnxOracle
+        from unsoftmax.oracles.onnx_file import OnnxOracle, cut_out
 
-        model = OnnxOracle(text, width=width)
-        return Named(model, text, model.identity)
+        model = OnnxOracle(cut_out(whole, part) if part else whole, width=width)
+        return Named(model, text, f"{model.identity} {part}".strip())
     if suffix == ".safetensors":
-        return Named(as_oracle(load(text), width), text, _fingerprint(Path(text)))
+        return Named(as_oracle(model_in(whole, part, heads), width), text, f"{_fingerprint(Path(whole))} {part}".strip())
+    if Path(whole).is_dir():
+        from unsoftmax.deployment.folders import load_module, part_of
+        from unsoftmax.oracles.torch_module import TorchOracle
+
+        module = load_module(Path(whole), trust_pickle=trust_pickle)
+        target = TorchOracle(part_of(module, part, whole) if part else module, width=width)
+        return Named(target, text, target.identity)
     raise click.UsageError(f"TARGET is {text!r}, which is nothing that can be opened. {HELP}")
+
+
+def model_in(path: str, part: str = "", heads: int | None = None) -> Model:
+    """A model of ours from a safetensors file: saved by us, or a state dict in a layout of the trade (one layer after ``#``)."""
+    if Path(path).is_file() and is_state_dict(path):
+        return read_state_dict(path, part=part, heads=heads)
+    if part:
+        raise click.UsageError(f"{path} holds one model of unsoftmax and no parts; leave out #{part}.")
+    return load(path)
+
+
+def _class(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def open_token_target(text: str, embeddings: Path) -> Named:
@@ -105,12 +172,13 @@ def _table(path: Path) -> Any:
     return tables[0]
 
 
-def model_of(text: str, width: int | None = None) -> Model | None:
+def model_of(text: str, width: int | None = None, heads: int | None = None) -> Model | None:
     """The model itself where a demo or a file of weights is named; None for targets that show nothing but answers."""
     if text == "demo" or text.startswith("demo:"):
         family, settings = _demo_settings(text, width)
         return demo_model(family, **settings)
-    return load(text) if Path(text).suffix == ".safetensors" else None
+    whole, _, part = text.partition("#")
+    return model_in(whole, part, heads) if Path(whole).suffix == ".safetensors" else None
 
 
 def _demo(text: str, width: int | None) -> Oracle:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,30 +12,83 @@ from unsoftmax.cli.options import json_option, norm_option, out_option, width_op
 from unsoftmax.cli.outcome import NOT_RECOVERED, SUCCESS
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
-from unsoftmax.cli.targets import HELP, open_target
+from unsoftmax.cli.targets import HELP, model_in, open_target
+
+if TYPE_CHECKING:
+    from unsoftmax.deployment import Checkpoint
+    from unsoftmax.models import Model
+
+heads_option = click.option("--heads", type=click.IntRange(min=1), help="Heads of a state dict, which does not tell them.")
+pickle_option = click.option(
+    "--trust-pickle", is_flag=True, help="Open a folder's pickled weights; a pickled file can run code, so only if you trust it."
+)
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(["float32", "float16", "bfloat16"]),
+    help="The arithmetic that the endpoint must have; found by its rounding if left out.",
+)
+length_option = click.option("--max-length", type=click.IntRange(min=1), help="Send no longer sequences.")
+queries_option = click.option("--queries", type=click.IntRange(min=8), default=960, show_default=True, help="Sequences to ask.")
 
 
 @click.command(epilog=HELP)
 @click.argument("target")
-@click.argument("weights", type=click.Path(path_type=Path))
+@click.argument("weights")
 @width_option
 @norm_option
+@heads_option
+@pickle_option
+@precision_option
+@length_option
+@queries_option
+@click.option("--seed", type=click.IntRange(min=0), help="Of the questions; drawn from the operating system if left out.")
 @out_option("verification.json and the report")
 @json_option
-def verify(target: str, weights: Path, width: int | None, max_norm: float | None, out: Path | None, as_json: bool) -> int:
-    """Tell whether TARGET answers as the WEIGHTS (a safetensors file) do; 242 to 314 queries. Exit code 1 if it does not."""
-    from unsoftmax.models import load
+def verify(target: str, weights: str, width: int | None, out: Path | None, as_json: bool, **options: Any) -> int:
+    """Tell whether TARGET answers as WEIGHTS do, and if not, what changed and where.
+
+    WEIGHTS is a model saved by this package or a state dict in safetensors (242 to 314 queries), or whatever can be run here: a
+    folder in Hugging Face layout, a part of it after #, or FILE.py:NAME with a torch module (--queries). Exit code 1 if it
+    differs, 5 if replicas differ.
+    """
+    if options["trust_pickle"]:
+        click.echo("Opening pickled weights: such a file can run code. Only go on if you trust where it comes from.", err=True)
+    if out is not None:
+        make_folder(out)
+    known = weights_of(weights, heads=options["heads"], trust_pickle=options["trust_pickle"])
+    if not hasattr(known, "tensors"):
+        return _model(target, known, weights, width, options["max_norm"], out, as_json)
+    return _deployment(target, known, width, out, as_json, options)
+
+
+def weights_of(text: str, *, heads: int | None = None, trust_pickle: bool = False) -> Any:
+    """WEIGHTS: a model of ours, or a checkpoint that can be run here."""
+    whole, _, part = text.partition("#")
+    if Path(whole.partition(":")[0]).suffix == ".py":
+        from unsoftmax.deployment.modules import module_checkpoint
+
+        return module_checkpoint(text)
+    if Path(whole).is_dir():
+        from unsoftmax.deployment.folders import folder_checkpoint
+
+        return folder_checkpoint(text, trust_pickle=trust_pickle)
+    if not Path(whole).exists():
+        raise FileNotFoundError(f"There is no file or folder {whole}.")
+    return model_in(whole, part, heads)
+
+
+def _model(
+    target: str, model: Model, weights: str, width: int | None, max_norm: float | None, out: Path | None, as_json: bool
+) -> int:
+    """Weights of a family of ours."""
     from unsoftmax.report import save
     from unsoftmax.report.common import command_line, to_json
     from unsoftmax.report.verification import sentence, verification_record, verification_report
     from unsoftmax.verification import verify as run
 
-    model = load(weights)
-    if out is not None:
-        make_folder(out)
     with stdout_kept(as_json):
         result = run(open_target(target, width or model.width), model, max_norm=max_norm, tolerance=known_to(weights))
-    record = verification_record(result, model, target=target, weights=str(weights), command=command_line())
+    record = verification_record(result, model, target=target, weights=weights, command=command_line())
     if out is not None:
         save(out, "verification.json", record, verification_report(record, model))
     if as_json:
@@ -48,11 +102,61 @@ def verify(target: str, weights: Path, width: int | None, max_norm: float | None
     return SUCCESS if result.matches else NOT_RECOVERED
 
 
-def known_to(weights: Path) -> float:
+def known_to(weights: str) -> float:
     """How well recovered weights are known: the tolerance in the record that `recover --out` wrote beside them, else 0."""
     try:
-        record = json.loads((weights.parent / "recovery.json").read_text())
+        record = json.loads((Path(weights.partition("#")[0]).parent / "recovery.json").read_text())
     except (OSError, ValueError):
         return 0.0
     tolerance = record.get("tolerance") if isinstance(record, dict) else None
     return float(tolerance) if isinstance(tolerance, int | float) and 0 <= tolerance < 1 else 0.0
+
+
+def _deployment(
+    target: str, checkpoint: Checkpoint, width: int | None, out: Path | None, as_json: bool, options: dict[str, Any]
+) -> int:
+    """A checkpoint of any kind, run here."""
+    from unsoftmax.deployment import verify_deployment
+    from unsoftmax.report import save
+    from unsoftmax.report.common import command_line, to_json
+    from unsoftmax.report.deployment import deployment_record, deployment_report
+
+    settings = {key: options[key] for key in ("queries", "precision", "max_length", "max_norm", "seed")}
+    with stdout_kept(as_json):
+        endpoint = endpoint_of(target, width, checkpoint, options)
+        result = verify_deployment(endpoint, checkpoint, **settings)
+    record = deployment_record(result, command=command_line())
+    if out is not None:
+        save(out, "verification.json", record, deployment_report(record))
+    if as_json:
+        click.echo(to_json(record))
+    else:
+        tell(record)
+        if out is not None:
+            click.echo(f"Files in {out}: verification.json, report.html")
+    return result.verdict.code
+
+
+def endpoint_of(target: str, width: int | None, checkpoint: Checkpoint, options: dict[str, Any]) -> Any:
+    """The endpoint; one that does not tell its width (SGLang) is taken at the checkpoint's."""
+    silent = target.startswith("sglang+") and width is None
+    return open_target(
+        target, checkpoint.width if silent else width, heads=options.get("heads"), trust_pickle=bool(options.get("trust_pickle"))
+    )
+
+
+def tell(record: dict[str, Any]) -> None:
+    """Print a verification of a deployment."""
+    click.echo(
+        f"{record['queries']} sequences in {record['calls']} calls; arithmetic {record['precision']}, "
+        f"rounding {record['noise']:.1e} of the spread, deviations {record['deviation']:.1e}."
+    )
+    for layer, size in record["smallest"].items():
+        if record["matches"]:
+            what = "no change" if size is None else f"a change of {size:.1e}"
+            click.echo(f"  {layer}: {what} of {record['weakest'][layer]} would have shown.")
+    for note in record["notes"]:
+        click.echo(f"  {note}")
+    if record["unseen"]:
+        click.echo(f"  Not seen: {', '.join(record['unseen'][:6])}.")
+    click.echo(f"{record['verdict'].replace('_', ' ')}: {record['sentence']}")

@@ -149,14 +149,14 @@ class Attention:
 
         return attention_from_torch(module, layout=layout, heads=heads)
 
-    def to_torch(self) -> Any:
-        """A ``torch.nn.Module`` with the same answers (needs the extra ``torch``)."""
+    def to_torch(self, *, positions: Literal["last", "all"] = "last", causal: bool = False) -> Any:
+        """A ``torch.nn.Module`` with the same answers, at the last position or at all (needs the extra ``torch``)."""
         from unsoftmax.models.torch_layouts import attention_to_torch
 
-        return attention_to_torch(self)
+        return attention_to_torch(self, positions=positions, causal=causal)
 
-    def to_state_dict(self, layout: str = "mha", *, rank: int | None = None) -> dict[str, Floats]:
-        """Weights as nn.MultiheadAttention ("mha"), BERT ("bert") or GPT-2 ("gpt2") names them; the inverse of ``from_torch``.
+    def to_state_dict(self, layout: str = "mha", *, rank: int | None = None) -> dict[str, Any]:
+        """Torch tensors as nn.MultiheadAttention ("mha"), BERT ("bert") or GPT-2 ("gpt2") names them; ``from_torch`` undoes it.
 
         Each ``W_h`` is split into queries and keys by its singular values: one choice of factors; only the product can be known.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -166,6 +166,12 @@ class FFN:
         """Neurons and the number of free parameters."""
         return {"neurons": len(self.biases[0]), "parameters": self.freedom}
 
+    def to_torch(self) -> Any:
+        """A ``torch.nn.Module`` in float64 with the same answers, on vectors and at every token of a sequence (extra ``torch``)."""
+        from unsoftmax.models.torch_layouts import torch_modules
+
+        return torch_modules().TorchFFN(self)
+
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""
         from unsoftmax.models.files import save_model
@@ -281,6 +287,12 @@ class Transformer:
         scores = sum(r * (2 * d - r) for r in known) + d * self.attention.has_c
         parameters = scores + self.ffn.freedom + d * d * self.residual
         return {"heads": 1, "rank": max(known), "ranks": list(known), "neurons": len(self.ffn.biases[0]), "parameters": parameters}
+
+    def to_torch(self, *, positions: Literal["last", "all"] = "last", causal: bool = False) -> Any:
+        """A ``torch.nn.Module`` in float64 with the same answers, at the last position or at all (needs the extra ``torch``)."""
+        from unsoftmax.models.torch_layouts import torch_modules
+
+        return torch_modules().TorchTransformer(self, positions, causal)
 
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""

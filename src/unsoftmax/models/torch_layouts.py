@@ -162,47 +162,42 @@ def fold(
     return Attention(W=W, V=V, **optional)
 
 
-def attention_to_torch(model: Attention) -> Any:
+def attention_to_torch(model: Attention, *, positions: str = "last", causal: bool = False) -> Any:
     """A ``torch.nn.Module`` in float64 with the same answers; ``positions`` and ``causal`` as in ``Attention``."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("torch", "torch") from None
     if model.V is None:
         raise ValueError("This model holds W and c only (V is None): the values were not learned, so it cannot answer.")
-
-    class TorchAttention(torch.nn.Module):
-        """Scores ``x_i·W[h]·x_N + c[h]·x_i``, answers ``b + sum_h sum_i softmax(s)_i V[h]^T x_i``."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            for name in ("W", "V", "c", "b"):
-                self.register_parameter(name, torch.nn.Parameter(torch.tensor(np.array(getattr(model, name)))))
-            self.width = model.width
-
-        @property
-        def attention(self) -> Attention:
-            """The parameters as they stand, as a model of this package."""
-            arrays = {name: as_array(getattr(self, name)) for name in ("W", "V", "c", "b")}
-            kept = {name: arrays[name] for name in ("c", "b") if arrays[name].any() or getattr(model, f"has_{name}")}
-            return Attention(W=arrays["W"], V=arrays["V"], **kept)
-
-        def forward(self, sequences: Any, positions: str = "last", causal: bool = False) -> Any:
-            """Map ``(batch, length, width)`` to the answers."""
-            queries = sequences if positions == "all" else sequences[:, -1:]
-            scores = torch.einsum("bid,hde,bje->bhji", sequences, self.W, queries)
-            scores = scores + torch.einsum("bid,hd->bhi", sequences, self.c)[:, :, None]
-            if causal and positions == "all":
-                length = sequences.shape[1]
-                scores = scores.masked_fill(torch.ones(length, length, dtype=torch.bool).triu(1), -torch.inf)
-            mixed = torch.einsum("bhji,bid->bhjd", scores.softmax(-1), sequences)
-            answers = self.b + torch.einsum("bhjd,hd...->bj...", mixed, self.V)  # type: ignore[operator]  # a parameter
-            return answers if positions == "all" else answers[:, 0]
-
-    return TorchAttention()
+    if positions not in ("last", "all"):
+        raise ValueError(f"positions is {positions!r}; it must be 'last' or 'all'.")
+    return torch_modules().TorchAttention(model, positions, causal)
 
 
-def to_state_dict(model: Attention, layout: str = "mha", *, rank: int | None = None) -> dict[str, Floats]:
+def torch_modules() -> Any:
+    """The classes that are torch modules, imported on first use.
+
+    Raises:
+        MissingExtraError: torch is not installed.
+    """
+    try:
+        import torch  # noqa: F401 - asked for by name, so that its absence is told apart from a fault of ours
+    except ImportError:
+        raise MissingExtraError("torch", "torch") from None
+    from unsoftmax.models import torch_modules as modules
+
+    return modules
+
+
+def to_state_dict(model: Attention, layout: str = "mha", *, rank: int | None = None) -> dict[str, Any]:
+    """``to_arrays`` as torch tensors, which ``load_state_dict`` takes as they are.
+
+    Raises:
+        MissingExtraError: torch is not installed.
+    """
+    arrays = to_arrays(model, layout, rank=rank)
+    torch = torch_modules().torch
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def to_arrays(model: Attention, layout: str = "mha", *, rank: int | None = None) -> dict[str, Floats]:
     """Weights in a layout of the trade, as float64 arrays; folding them again gives back the model.
 
     Queries, keys and values are not unique: here each ``W_h`` is split by its singular values. All heads get the same number of
@@ -244,11 +239,18 @@ def to_state_dict(model: Attention, layout: str = "mha", *, rank: int | None = N
             for name, pair in named.items()
             for kind, array in zip(("weight", "bias"), pair, strict=True)
         }
-        return {**state, "output.dense.weight": output, "output.dense.bias": np.array(model.b)}
+        return _tight({**state, "output.dense.weight": output, "output.dense.bias": np.array(model.b)})
     joined, biases = np.concatenate([query, key, value]), np.concatenate([bias, zero, zero])
     if layout == "gpt2":
-        return {"c_attn.weight": joined.T, "c_attn.bias": biases, "c_proj.weight": output.T, "c_proj.bias": np.array(model.b)}
-    return {"in_proj_weight": joined, "in_proj_bias": biases, "out_proj.weight": output, "out_proj.bias": np.array(model.b)}
+        return _tight(
+            {"c_attn.weight": joined.T, "c_attn.bias": biases, "c_proj.weight": output.T, "c_proj.bias": np.array(model.b)}
+        )
+    return _tight({"in_proj_weight": joined, "in_proj_bias": biases, "out_proj.weight": output, "out_proj.bias": np.array(model.b)})
+
+
+def _tight(arrays: dict[str, Floats]) -> dict[str, Floats]:
+    """Copies in the order that files and torch want."""
+    return {name: np.array(array, order="C") for name, array in arrays.items()}
 
 
 def inner_rank(model: Attention) -> int:

@@ -176,6 +176,13 @@ def _way_to_call(module: Any, torch: Any) -> Callable[[Any], Any]:
     return lambda tokens: _tensor(call(tokens.transpose(0, 1)), torch).transpose(0, 1)
 
 
+def way_to_call(module: Any) -> Callable[[Any], Any]:
+    """How to ask a module with one tensor of sequences, so that a tensor comes back; gradients flow."""
+    torch = _torch()
+    call = _way_to_call(module, torch)
+    return lambda tokens: _tensor(call(tokens), torch)
+
+
 def _parameters(module: Any) -> list[str]:
     try:
         return list(inspect.signature(getattr(module, "forward", module)).parameters)

@@ -1,0 +1,47 @@
+"""``unsoftmax convert``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from unsoftmax.cli.verify import heads_option
+
+
+@click.command()
+@click.argument("source")
+@click.argument("goal", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--layout",
+    type=click.Choice(["unsoftmax", "mha", "bert", "gpt2"]),
+    default="unsoftmax",
+    show_default=True,
+    help="Layout of GOAL.",
+)
+@click.option("--rank", type=click.IntRange(min=1), help="Coordinates of each head; as few as hold the weights if left out.")
+@heads_option
+def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int | None) -> int:
+    """Turn the attention layer in SOURCE (FILE.safetensors[#part]: ours, nn.MultiheadAttention, BERT or GPT-2) into GOAL.
+
+    Queries and keys are not unique: each W is split by its singular values. Folding GOAL again gives the same W, V, c, b.
+    """
+    from safetensors.numpy import save_file
+
+    from unsoftmax.cli.targets import model_in
+    from unsoftmax.models import Attention
+    from unsoftmax.models.torch_layouts import to_arrays
+
+    path, _, part = source.partition("#")
+    if goal.suffix != ".safetensors":
+        raise click.UsageError(f"{goal} must end in .safetensors; nothing else is written.")
+    model = model_in(path, part, heads)
+    if layout == "unsoftmax":
+        model.save(goal)
+    else:
+        if not isinstance(model, Attention):
+            raise click.UsageError(f"{source} is no attention layer; only those have the layout {layout!r}.")
+        arrays = to_arrays(model, layout, rank=rank)
+        save_file(arrays, str(goal), metadata={"format": "pt", "layout": layout, "heads": str(model.heads)})
+    click.echo(f"Wrote {goal} ({layout} layout).")
+    return 0

@@ -1,0 +1,130 @@
+"""``unsoftmax watch``."""
+
+from __future__ import annotations
+
+import re
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unsoftmax.cli.options import json_option, norm_option, width_option
+from unsoftmax.cli.progress import stdout_kept
+from unsoftmax.cli.recover import make_folder
+from unsoftmax.cli.targets import HELP
+from unsoftmax.cli.verify import endpoint_of, heads_option, length_option, pickle_option, precision_option, tell, weights_of
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Span(click.ParamType[float]):
+    """A time such as 30s, 10m, 1h or 1d, in seconds."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds."""
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", str(value))
+        if found is None or float(found[1]) == 0:
+            self.fail(f"{value!r} is no time; write 30s, 10m, 1h or 1d.", param, ctx)
+        return float(found[1]) * UNITS[found[2]]
+
+
+@click.command(epilog=HELP)
+@click.argument("endpoint")
+@click.argument("checkpoint")
+@click.option("--every", type=Span(), required=True, help="Time from check to check: 30s, 10m, 1h, 1d.")
+@click.option("--times", type=click.IntRange(min=1), help="End after this many checks; else with the first that does not match.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="watch",
+    show_default=True,
+    help="Folder for history and report.",
+)
+@click.option(
+    "--on-change", type=click.Path(path_type=Path, dir_okay=False), help="File to write the record to when the verdict changes."
+)
+@click.option("--queries", type=click.IntRange(min=8), default=240, show_default=True, help="Sequences to ask in each check.")
+@width_option
+@norm_option
+@heads_option
+@pickle_option
+@precision_option
+@length_option
+@json_option
+def watch(
+    endpoint: str,
+    checkpoint: str,
+    every: float,
+    times: int | None,
+    out: Path,
+    on_change: Path | None,
+    width: int | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Verify ENDPOINT against CHECKPOINT again and again, with fresh questions each time.
+
+    History and report lie in --out and go on where they stopped. Ends with the exit code of the last check: at once when it does
+    not match, or after --times checks.
+    """
+    from unsoftmax.deployment import verify_deployment
+    from unsoftmax.deployment.history import History, changed
+    from unsoftmax.report import save
+    from unsoftmax.report.common import command_line, to_json
+    from unsoftmax.report.deployment import deployment_record, timeline_report
+
+    make_folder(out)
+    known = weights_of(checkpoint, heads=options["heads"], trust_pickle=options["trust_pickle"])
+    if not hasattr(known, "tensors"):
+        raise click.UsageError(f"{checkpoint} is a model of one family; watch takes a folder or a torch module (FILE.py:NAME).")
+    history = History(out / "history.sqlite", endpoint, checkpoint)
+    settings = {key: options[key] for key in ("queries", "precision", "max_length", "max_norm")}
+    done = 0
+    while True:
+        begun = time.monotonic()
+        with stdout_kept(as_json):
+            result = verify_deployment(endpoint_of(endpoint, width, known, options), known, **settings)
+        record = deployment_record(result, command=command_line())
+        history.add(record)
+        checks = history.checks()
+        timeline = timeline_record(checks, record)
+        save(out, "watch.json", timeline, timeline_report(timeline))
+        if as_json:
+            click.echo(to_json(record))
+        else:
+            click.echo(f"{checks[-1].at}  {record['verdict'].replace('_', ' ')}  ({record['excess']:.2g} of what is explained)")
+        if changed(checks) and on_change is not None:
+            on_change.write_text(to_json(record) + "\n", encoding="utf-8")
+        done += 1
+        if done == times or (times is None and not result.matches):
+            if not as_json:
+                tell(record)
+            return result.verdict.code
+        time.sleep(max(0.0, every - (time.monotonic() - begun)))
+
+
+def timeline_record(checks: list[Any], latest: dict[str, Any]) -> dict[str, Any]:
+    """The timeline as data."""
+    from unsoftmax.report.common import plain
+
+    verdicts = [check.verdict for check in checks]
+    kept = ("endpoint", "checkpoint", "date", "commit", "authorised_by", "scope", "version", "versions", "command", "seed")
+    shared = {"schema": "unsoftmax-watch/1", **{key: latest[key] for key in kept}}
+    listed = [
+        {
+            "at": check.at,
+            "verdict": check.verdict,
+            "excess": check.excess,
+            "queries": check.queries,
+            "sentence": check.record["sentence"],
+        }
+        for check in checks
+    ]
+    changes = sum(a != b for a, b in pairwise(verdicts))
+    return plain({**shared, "count": len(checks), "changes": changes, "checks": listed})  # type: ignore[no-any-return]

@@ -1,0 +1,120 @@
+"""What changed: first what can be tried on our own copy, then where the deviations come from, then how the weights there moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unsoftmax.deployment.checkpoint import Checkpoint
+from unsoftmax.deployment.coherence import paired
+from unsoftmax.deployment.kinds import Trial, head_trials, layer_trials, pruning_trials, rounding_trials
+from unsoftmax.deployment.low_rank import fitted_rank
+from unsoftmax.deployment.results import Change
+from unsoftmax.deployment.scene import Scene
+from unsoftmax.deployment.where import Located, located
+
+FINALISTS = 3  # trials that are run on all
+MOSTLY = 0.9  # share of the deviations that a trial must explain to be named though it does not explain all
+OTHER = 0.5  # deviation over spread from which the endpoint runs something else altogether
+PRUNED = 2.0  # factor within which the size of a change and its share along the weights agree for weights set to zero
+LEAST, MOST = 0.01, 0.5  # share of weights set to zero that is told as such; of other weights, all are missing
+
+
+def explained(scene: Scene, rng: np.random.Generator) -> Change:
+    """Find the change that explains the deviations best."""
+    checkpoint = scene.checkpoint
+    matrices = [name for name, tensor in checkpoint.tensors.items() if tensor.ndim == 2]
+    inner = [name for name in matrices if checkpoint.layer_of(name).startswith("layer ")]
+    scopes = {"every layer": inner, "every matrix": matrices} if inner else {"every matrix": matrices}
+    trials = [*rounding_trials(checkpoint, scopes), *pruning_trials(checkpoint, scopes)]
+    trials += [*head_trials(checkpoint), *layer_trials(checkpoint)]
+    best = best_trial(scene, trials)
+    if best is not None and (best.exact or best.explained > MOSTLY):
+        return best
+    level = paired(scene.deviations, scene.noise).noise
+    levels = [level * part for part in scene.noise]
+    place = located(checkpoint, scene.batches, scene.deviations, levels, scene.view, rng)
+    local = {name: [n for n in held if n in matrices] for name, held in _scopes(place, checkpoint).items()}
+    near = best_trial(scene, [*rounding_trials(checkpoint, local), *pruning_trials(checkpoint, local)])
+    if near is not None and (near.exact or near.explained > MOSTLY):
+        return near
+    return _described(scene, place, matrices, rng)
+
+
+def best_trial(scene: Scene, trials: Sequence[Trial]) -> Change | None:
+    """The trial that explains most; the first that explains everything."""
+    shares = [round(scene.explained_by(trial.make(), scene.look), 6) for trial in trials]
+    found: Change | None = None
+    for share, i in sorted(((share, i) for i, share in enumerate(shares)), key=lambda pair: (-pair[0], pair[1]))[:FINALISTS]:
+        if share <= 0.3:
+            break
+        trial, changed = trials[i], trials[i].make()
+        exact, whole = scene.settled_by(changed)
+        if found is None or exact:
+            found = Change(
+                kind=trial.kind, where=list(trial.where), layer=trial.layer, explained=whole, exact=exact, words=trial.words
+            )
+        if exact:
+            break
+    return found
+
+
+def _scopes(place: Located, checkpoint: Checkpoint) -> dict[str, Sequence[str]]:
+    found: dict[str, Sequence[str]] = {place.group.name: place.group.tensors}
+    if place.group.layer is not None and place.group.layer != place.group.name:
+        found[place.group.layer] = checkpoint.layers()[place.group.layer]
+    return found
+
+
+def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.random.Generator) -> Change:
+    """A change that no trial reproduces: its rank, its size, and where it is."""
+    group = place.group
+    where = list(group.tensors) if len(group.tensors) <= 4 else [group.name]
+    spread = float(np.sqrt(np.mean([np.mean(np.var(y, axis=0)) for y in scene.setting.answers]))) or 1.0
+    typical = float(np.sqrt(np.mean([np.mean(d**2) for d in scene.deviations])))
+    share = _along(scene, [name for name in group.tensors if name in matrices])
+    if typical > OTHER * spread and not LEAST <= share <= MOST:
+        words = "answers have little in common with the checkpoint's: other weights altogether"
+        return Change(kind="other weights", where=["every layer"], words=words)
+    if LEAST <= share <= MOST and place.size**2 / PRUNED < share < place.size**2 * PRUNED:
+        words = f"about {share:.0%} of the weights set to zero, in {group.name}"
+        return Change(kind="pruned", where=where, layer=group.layer, size=place.size, words=words, others=place.others)
+    names = [name for name in group.tensors if name in matrices]
+    rank, part = fitted_rank(scene, names, rng) if names else (None, 0.0)
+    if rank is not None:
+        words = f"an update of rank {rank} in {group.name}"
+        return Change(
+            kind="low-rank update",
+            where=where,
+            layer=group.layer,
+            size=place.size,
+            explained=part,
+            rank=rank,
+            words=words,
+            others=place.others,
+        )
+    if group.layer is None:
+        kind, words = (
+            "changed in every layer",
+            f"{group.name} changed, by about {place.size:.1e} of the weights' size, as by further training",
+        )
+    elif len(group.tensors) == 1:
+        kind, words = "one tensor changed", f"{group.name} is off by about {place.size:.1e} of its size"
+    else:
+        kind, words = "one layer changed", f"the tensors of {group.name} are off by about {place.size:.1e} of their size"
+    return Change(kind=kind, where=where, layer=group.layer, size=place.size, words=words, others=place.others)
+
+
+def _along(scene: Scene, names: Sequence[str]) -> float:
+    """How much of each weight is missing, by the deviations' share along a common shrinking of these tensors."""
+    step = 0.02
+    shrunk = {name: scene.checkpoint.tensors[name] * (1 - step) for name in names}
+    if not shrunk:
+        return 0.0
+    along = total = 0.0
+    for part in scene.whole[::2]:
+        moved = (scene.checkpoint(part.sequences, changed=shrunk, view=scene.view) - part.expected) / step / part.noise
+        along += float(np.sum(moved * (part.answers - part.expected) / part.noise))
+        total += float(np.sum(moved**2))
+    return along / total if total else 0.0

@@ -1,0 +1,190 @@
+"""Checkpoints from folders in Hugging Face layout: configuration and safetensors; no code of theirs is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.deployment.checkpoint import Checkpoint
+from unsoftmax.errors import FileFormatError, MissingExtraError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.text import plain
+
+SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
+
+
+def is_folder(text: str) -> bool:
+    """Whether a text names a folder with a ``config.json``, perhaps with ``#part`` behind it."""
+    return (Path(text.partition("#")[0]) / "config.json").is_file()
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration as it stands in the folder."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise FileFormatError(f"{folder} has no config.json, so it is no folder in Hugging Face layout.")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FileFormatError(f"{path} is no JSON document ({plain(error, 120)}).") from error
+    if not isinstance(config, dict):
+        raise FileFormatError(f"{path} is no JSON object.")
+    return config
+
+
+def load_module(folder: Path, *, trust_pickle: bool = False) -> Any:
+    """The model of a folder as a torch module in the precision of its file.
+
+    Raises:
+        FileFormatError: no weights, only pickled ones, a corrupt shard, missing keys, code of its own, unknown architecture.
+        MissingExtraError: ``transformers`` is not installed.
+    """
+    config = read_config(folder)
+    if "auto_map" in config:
+        raise FileFormatError(
+            f"{folder} brings code of its own (auto_map in config.json), which is never run here. Load it yourself and name it "
+            "as FILE.py:NAME."
+        )
+    safe = bool(list(folder.glob("*.safetensors")))
+    if not safe:
+        _allow_pickle(folder, trust_pickle)
+    transformers = _transformers()
+    names = config.get("architectures") or []
+    kind = next((getattr(transformers, name) for name in names if hasattr(transformers, name)), None)
+    if kind is None:
+        if "model_type" not in config:
+            raise FileFormatError(f"{folder / 'config.json'} names no architecture and no model_type, so it cannot be built.")
+        if names:
+            raise FileFormatError(
+                f"transformers {transformers.__version__} knows no architecture {', '.join(map(plain, names))}, as {folder} has."
+            )
+        kind = transformers.AutoModel
+    _check_shards(folder)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        module, told = kind.from_pretrained(
+            str(folder),
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=safe,
+            attn_implementation="eager",
+            output_loading_info=True,
+            dtype="auto",
+        )
+    except Exception as error:  # transformers raises nearly anything on a folder that is not what it says
+        raise FileFormatError(
+            f"{folder} cannot be loaded as {kind.__name__} ({type(error).__name__}: {plain(error, 300)})."
+        ) from error
+    mismatched = [str(entry[0] if isinstance(entry, tuple) else entry) for entry in told.get("mismatched_keys", ())]
+    missing = sorted({*map(str, told.get("missing_keys", ())), *mismatched})
+    if missing:
+        raise FileFormatError(
+            f"{folder} lacks {len(missing)} of the tensors that a {kind.__name__} needs, or holds them in other shapes: "
+            f"{', '.join(missing[:4])}{' …' if len(missing) > 4 else ''}. They would be random numbers, so nothing is compared."
+        )
+    return module.eval()
+
+
+def folder_checkpoint(text: str, *, trust_pickle: bool = False) -> Checkpoint:
+    """A folder, or a part of its model after ``#``, as a checkpoint on embeddings."""
+    folder, _, part = text.partition("#")
+    module = load_module(Path(folder), trust_pickle=trust_pickle)
+    config = module.config
+    width = _number(config, WIDTHS)
+    if width is None:
+        raise FileFormatError(f"The configuration of {folder} does not tell the width of its tokens ({', '.join(WIDTHS)}).")
+    if part:
+        return Checkpoint(part_of(module, part, folder), name=text, width=width, call=_ask_part, heads=_number(config, HEADS))
+    return Checkpoint(
+        module, name=text, width=width, call=_ask_whole, heads=_number(config, HEADS), vocabulary=_vocabulary(module, width)
+    )
+
+
+def part_of(module: Any, part: str, folder: str) -> Any:
+    """A submodule by its name."""
+    try:
+        return module.get_submodule(part)
+    except AttributeError as error:
+        names = [name for name, _ in module.named_modules() if name]
+        close = [name for name in names if name.endswith(part) or part in name][:4] or names[:6]
+        raise FileFormatError(f"{folder} has no part {part!r}; it has {', '.join(close)} …") from error
+
+
+def _ask_whole(module: Any, tokens: Any) -> Any:
+    asked = {"use_cache": False} if hasattr(module.config, "use_cache") else {}
+    answer = module(inputs_embeds=tokens, **asked)
+    logits = getattr(answer, "logits", None)
+    return answer.last_hidden_state if logits is None else logits
+
+
+def _ask_part(module: Any, tokens: Any) -> Any:
+    answer = module(tokens)
+    return answer[0] if isinstance(answer, tuple) else answer
+
+
+def _vocabulary(module: Any, width: int) -> Floats | None:
+    try:
+        table = module.get_input_embeddings().weight
+    except (AttributeError, NotImplementedError):
+        return None
+    if table.ndim != 2 or table.shape[1] != width:
+        return None
+    return np.asarray(table.detach().double().numpy())
+
+
+def _number(config: Any, names: tuple[str, ...]) -> int | None:
+    return next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
+
+
+def _allow_pickle(folder: Path, trusted: bool) -> None:
+    pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
+    if not pickled:
+        raise FileFormatError(f"{folder} holds no weights: neither *.safetensors nor {PICKLED}.")
+    if not trusted:
+        raise FileFormatError(
+            f"{folder} holds pickled weights alone ({', '.join(pickled[:3])}); opening them can run code that they hold. Where you "
+            "trust their origin, pass --trust-pickle; better, save the model again as safetensors."
+        )
+    import torch
+
+    version = tuple(int(number) for number in torch.__version__.split("+")[0].split(".")[:2])
+    if version < (2, 10):
+        raise FileFormatError(
+            f"torch {torch.__version__} can be tricked into running code by a pickled file; version 2.10 is the first that is safe "
+            "from what is known today."
+        )
+
+
+def _check_shards(folder: Path) -> None:
+    """Open every safetensors file once, so that a corrupt one is named; and every shard that an index names must be there."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(str(path), framework="numpy") as file:
+                file.keys()
+        except (SafetensorError, OSError) as error:
+            raise FileFormatError(f"The shard {path} is corrupt ({plain(error, 120)}). Copy it again.") from error
+    index = folder / f"{SAFE}.index.json"
+    if index.is_file():
+        try:
+            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise FileFormatError(f"{index} is no index of shards ({plain(error, 120)}).") from error
+        absent = sorted(str(name) for name in shards if not (folder / str(name)).is_file())
+        if absent:
+            raise FileFormatError(f"{index} names {', '.join(absent[:3])}, which {folder} does not hold. Copy the missing shards.")
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError("transformers", "hf") from error
+    return transformers

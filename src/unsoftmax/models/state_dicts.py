@@ -1,0 +1,108 @@
+"""State dicts in safetensors files: attention layers of PyTorch, BERT and GPT-2, one of them chosen by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from unsoftmax.errors import FileFormatError
+from unsoftmax.models.attention import Attention
+from unsoftmax.models.base import Floats
+from unsoftmax.models.torch_layouts import LAYOUTS, MARKS, attention_from_torch
+
+OURS = ("attention.", "ffn.")
+HALF = {"BF16", "F8_E4M3", "F8_E5M2"}  # dtypes that NumPy has no name for
+
+
+def is_state_dict(path: str | Path) -> bool:
+    """Whether a safetensors file holds an attention layer of another library; False for files that cannot be read."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            names = list(file.keys())
+            ours = (file.metadata() or {}).get("format") == "unsoftmax"
+    except (SafetensorError, OSError, ValueError):
+        return False
+    return not ours and any(f".{name}".endswith(f".{mark}") for name in names for marks in MARKS.values() for mark in marks)
+
+
+def layers_of(names: list[str]) -> list[str]:
+    """The attention layers that these names belong to, without the dot at their end.
+
+    >>> layers_of(["h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight", "h.1.attn.c_attn.weight"])
+    ['h.0.attn', 'h.1.attn']
+    """
+    found = []
+    for name in names:
+        for layout in LAYOUTS:
+            for mark in MARKS[layout]:
+                if f".{name}".endswith(f".{mark}"):
+                    prefix = name[: -len(mark)].removesuffix(".").removesuffix(".self")
+                    found.append("" if prefix == "self" else prefix)
+    return list(dict.fromkeys(found))
+
+
+def read_state_dict(path: str | Path, *, part: str = "", heads: int | None = None) -> Attention:
+    """Fold one attention layer of a state dict.
+
+    Args:
+        path: the safetensors file.
+        part: the layer's name, or its beginning, such as ``encoder.layer.3.attention``; may be left out where there is one layer.
+        heads: how many heads it has; a file of ours or a ``config.json`` beside it may tell.
+
+    Raises:
+        FileFormatError: no such layer, several, or tensors missing.
+        ValueError: the number of heads is not known.
+    """
+    tensors = _tensors(Path(path))
+    layers = layers_of(list(tensors))
+    chosen = [layer for layer in layers if layer == part or layer.startswith(f"{part}.")] if part else layers
+    if len(chosen) != 1:
+        listed = ", ".join(layers[:6]) + (" …" if len(layers) > 6 else "")
+        what = f"no attention layer {part!r}" if part and not chosen else f"{len(chosen)} attention layers"
+        raise FileFormatError(f"{path} holds {what}; choose one of them after #: {listed}.")
+    prefix = f"{chosen[0]}." if chosen[0] else ""
+    state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    heads = _told_heads(Path(path)) if heads is None else heads
+    if heads is None:
+        raise ValueError(f"{path} does not tell how many heads its layer has. Pass --heads (`heads=`).")
+    try:
+        return attention_from_torch(state, heads=heads)
+    except KeyError as error:
+        raise FileFormatError(f"The layer {chosen[0] or path} lacks the tensor {error}.") from error
+
+
+def _tensors(path: Path) -> dict[str, Floats]:
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            names = list(file.keys())
+            kinds = {name: file.get_slice(name).get_dtype() for name in names}
+            if not HALF & set(kinds.values()):
+                return {name: np.asarray(file.get_tensor(name)) for name in names}
+        with safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name).double().numpy() for name in names}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FileFormatError(f"{path} is not a safetensors file ({error}).") from error
+
+
+def _told_heads(path: Path) -> int | None:
+    """The number of heads, from the file's own metadata or from a configuration beside it."""
+    import json
+
+    with safe_open(str(path), framework="numpy") as file:
+        told = (file.metadata() or {}).get("heads", "")
+    if told.isdigit():
+        return int(told)
+    beside = path.parent / "config.json"
+    if not beside.is_file():
+        return None
+    try:
+        config: Any = json.loads(beside.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    names = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+    return next((config[name] for name in names if isinstance(config.get(name), int)), None) if isinstance(config, dict) else None

@@ -1,0 +1,142 @@
+"""Endpoints held against a checkpoint: what matches, what differs, where and how, and replicas that do."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from small_transformer import WIDTH, Endpoint, checkpoint, off  # noqa: E402 - needs torch
+from unsoftmax.deployment import Verdict, verify_deployment  # noqa: E402
+from unsoftmax.deployment.kinds import grid, pruned, shifted_grid  # noqa: E402
+from unsoftmax.report.deployment import deployment_record, deployment_report  # noqa: E402
+from unsoftmax.report.page import page  # noqa: E402
+
+QUERIES = 480
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return checkpoint()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_honest_endpoint_matches_and_says_what_would_have_shown(weights, seed):
+    result = verify_deployment(Endpoint(rng=np.random.default_rng(seed)), weights, queries=QUERIES, seed=seed)
+    assert result.verdict is Verdict.MATCHES
+    assert (result.precision, result.verdict.code) == ("float32", 0)
+    assert result.queries == QUERIES + 1
+    assert result.unseen == [f"layers.{i}.k_proj.bias" for i in range(2)]  # the softmax forgets it
+    assert set(result.smallest) == {"layer 0", "layer 1", "head.weight", "head.bias"}
+    shown = max(size for size in result.smallest.values() if size is not None)
+    assert shown < 1e-4
+    # what it says would show does show
+    name = result.weakest["layer 0"]
+    changed = Endpoint(change=off(name, 3 * result.smallest["layer 0"]))
+    assert verify_deployment(changed, weights, queries=QUERIES, seed=seed, explain=False).verdict is Verdict.DIFFERS
+
+
+@pytest.mark.parametrize("name", ["layers.1.k_proj.weight", "layers.0.down.weight", "head.weight"])
+def test_a_tensor_that_is_off_is_named_with_its_size(weights, name):
+    result = verify_deployment(Endpoint(change=off(name, 1e-3)), weights, queries=240, seed=4)
+    assert result.verdict is Verdict.DIFFERS
+    assert result.change.where == [name]
+    assert result.change.layer == weights.layer_of(name)
+    assert result.change.kind == "one tensor changed"
+    assert result.change.size == pytest.approx(1e-3, rel=0.3)
+    record = deployment_record(result, command="test")
+    assert name in record["sentence"]
+    assert name in page(deployment_report(record))
+
+
+def inner(change):
+    def edit(model):
+        for name, tensor in model.named_parameters():
+            if tensor.ndim == 2 and name.startswith("layers"):
+                tensor.copy_(change(tensor))
+
+    return edit
+
+
+def swapped(model):
+    model.layers[0], model.layers[1] = model.layers[1], model.layers[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (inner(lambda t: grid(t, 8, None)), "rounded to int8"),
+        (inner(lambda t: t.bfloat16().float()), "rounded to bfloat16"),
+        (inner(lambda t: pruned(t, 0.05)), "pruned"),
+        (lambda model: model.layers[1].o_proj.weight[:, 8:].zero_(), "head switched off"),
+        (swapped, "layers swapped"),
+    ],
+)
+def test_changes_that_can_be_tried_are_told_exactly(weights, change, kind):
+    result = verify_deployment(Endpoint(change=change), weights, queries=160, seed=5)
+    assert (result.verdict, result.change.kind, result.change.exact) == (Verdict.DIFFERS, kind, True)
+    assert result.change.explained > 0.999
+
+
+def test_an_adapter_of_low_rank_is_told_with_its_rank(weights):
+    def adapted(model):
+        rng = torch.Generator().manual_seed(1)
+        tensor = model.layers[1].v_proj.weight
+        tensor += 0.01 * torch.randn(WIDTH, 1, generator=rng) @ torch.randn(1, WIDTH, generator=rng) / 4
+
+    result = verify_deployment(Endpoint(change=adapted), weights, queries=160, seed=6)
+    assert (result.change.kind, result.change.rank, result.change.layer) == ("low-rank update", 1, "layer 1")
+
+
+def test_other_weights_are_told_apart(weights):
+    result = verify_deployment(Endpoint(seed=1), weights, queries=160, seed=7)
+    assert (result.verdict, result.change.kind) == (Verdict.DIFFERS, "other weights")
+
+
+def test_half_precision_matches_and_says_what_it_hides(weights):
+    result = verify_deployment(Endpoint(dtype=torch.bfloat16), weights, queries=160, seed=8)
+    assert (result.verdict, result.precision) == (Verdict.MATCHES, "bfloat16")
+    assert "bfloat16" in " ".join(result.notes)
+    assert all(size is None or size > 1e-4 for size in result.smallest.values())
+    strict = verify_deployment(Endpoint(dtype=torch.bfloat16), weights, queries=160, seed=8, precision="float32")
+    assert (strict.verdict, strict.change.kind) == (Verdict.DIFFERS, "lower precision")
+
+
+class Balanced:
+    """Twenty replicas behind one address, one of them changed; each call goes to one of them."""
+
+    width = WIDTH
+
+    def __init__(self, change, seed):
+        self.good, self.bad, self.rng = Endpoint(), Endpoint(change=change), np.random.default_rng(seed)
+
+    def __call__(self, sequences):
+        return (self.bad if self.rng.integers(20) == 0 else self.good)(sequences)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_bad_replica_of_twenty_is_found(weights, seed):
+    result = verify_deployment(Balanced(off("layers.1.up.weight", 1e-2), seed), weights, seed=seed)
+    assert result.verdict is Verdict.REPLICAS_DIFFER
+    assert result.verdict.code == 5
+    assert [version.matches for version in result.versions] == [True, False]
+    assert 0.8 < result.versions[0].share < 1.0
+    page(deployment_report(deployment_record(result, command="test")))
+
+
+def test_what_does_not_fit_together_is_told_with_both_sides(weights):
+    endpoint = Endpoint()
+    endpoint.width = 20
+    with pytest.raises(ValueError, match=r"width 20.*width 16"):
+        verify_deployment(endpoint, weights)
+    with pytest.raises(ValueError, match=r"3 numbers a sequence.*12"):
+        verify_deployment(lambda X: X[:, -1, :3], weights)
+    with pytest.raises(ValueError, match="at least 8"):
+        verify_deployment(Endpoint(), weights, queries=3)
+
+
+def test_roundings_round():
+    tensor = torch.tensor([[1.0, -0.3, 0.26, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    assert torch.allclose(grid(tensor, 4, None)[0] * 7, torch.round(tensor[0] * 7))
+    assert torch.equal(grid(tensor, 8, 2)[1], tensor[1])
+    assert float((shifted_grid(tensor, 8, None) - tensor).abs().max()) < 1.3 / 255
+    assert torch.equal(pruned(tensor[:1], 0.5), torch.tensor([[1.0, -0.3, 0.0, 0.0]]))

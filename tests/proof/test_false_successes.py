@@ -121,3 +121,18 @@ def test_natural_samples_of_the_caller_are_checked():
 
     assert us.recover(differs_there, width=D).status is us.Status.EXACT
     refused(differs_there, natural=table)
+
+
+def test_dropout_that_seldom_acts_is_named_as_chance():
+    rng = np.random.default_rng(11)
+    W, v = rng.normal(size=(D, D)) / 2, rng.normal(size=D)
+
+    def dropping(X):
+        scores = np.einsum("bnd,de,be->bn", X, W, X[:, -1])
+        dropped = rng.random(scores.shape) < 3e-3
+        dropped[:, -1] = False
+        return np.einsum("bn,bnd,d->b", softmax(np.where(dropped, -1e30, scores)), X, v)
+
+    for seed in range(3):
+        found = refused(dropping, seed=seed)
+        assert found.status is us.Status.DRIFTING or "random" in found.message or "noise" in found.message

@@ -7,7 +7,7 @@ way: values that tell tokens apart badly, a basis of a low rank, a bias. The tar
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -54,8 +54,7 @@ def rehearsed(
         relative: precision of the target's answers.
         state: of the randomness that drew the questions, before they were drawn.
     """
-    model = learned.model
-    assert isinstance(model, Attention)
+    model = cast(Attention, learned.model)
     noise = np.random.default_rng(0)  # fixed: bars must not change from call to call
     truth = _blocks(model)
     squares = {name: np.zeros(np.shape(block)) for name, block in truth.items()}
@@ -65,10 +64,9 @@ def rehearsed(
         causal = bool(learned.evidence.get("causal", False))
         stage = Stage(model, ndim=ndim, causal=causal, relative=QUARTER * relative, rng=noise)
         try:
-            again = run(stage, questions).model
+            again = cast(Attention, run(stage, questions).model)
         except (RefusalError, ArithmeticError, np.linalg.LinAlgError):
             return None
-        assert isinstance(again, Attention)
         for name, block in _blocks(again).items():
             squares[name] += (block - truth[name]) ** 2 / TIMES
     return Bounds(kind="estimated", **{name: _bars(squares[name], truth[name]) for name in truth})

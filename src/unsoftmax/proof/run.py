@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.errors import BudgetExceededError, DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.one_head.learner import LOW_RANK_GROWTH
+from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats, Model
+from unsoftmax.oracles.base import LastPosition
 from unsoftmax.oracles.drift import post_mortem
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, predicted_as
@@ -37,6 +39,7 @@ FAINTEST = 2.0**-44  # of the loudest output's spread: what is fainter is roundi
 OWN_ROUNDING = 2.0**-40  # of an output's size: misfit that its own rounding explains
 UNREMARKABLE = 256.0  # units of precision by which a right model misses the largest answers
 TIES, TIED = 2048, 12  # natural sequences of so many tokens on which models within the error bars are compared
+ASKED_AGAIN = 4  # fresh questions, the worst, that are repeated before a target is blamed
 FEWEST = 11  # fresh sequences, or nothing is announced
 
 
@@ -141,15 +144,39 @@ class _Proof:
                 self._relative = relative_errors(seen, SHAKEN * off + self.floor.off(seen.answers)).all
                 return None
             bars = self._doubt(seen)
+            certified = self.learned.bounds is not None and self.learned.bounds.kind == "certified"
+            loosest = HALF if certified else LOOSEST  # certified intervals say themselves how much is known
             worst = relative_errors(seen, self.floor.off(seen.answers)).all
-            if bars is not None and (beyond <= allowed + SHAKEN * off + DOUBTS * bars).all() and worst <= LOOSEST:
+            if bars is not None and (beyond <= allowed + SHAKEN * off + DOUBTS * bars).all() and worst <= loosest:
                 self.stated = worst + self.noise / float(spread[spread > 0].min())
                 self.desk.notes.append(
                     f"Fresh sequences differ by up to {worst:.1g} of their spread, which the error bars of W explain: tokens that "
                     "show W better could not be asked."
                 )
                 return None
-        return self._refuse_constant(seen) or self._mismatch(seen, allowed, spread)
+        return self._refuse_random(seen) or self._refuse_constant(seen) or self._mismatch(seen, allowed, spread)
+
+    def _refuse_random(self, seen: Compared) -> RefusalError | None:
+        """The worst fresh questions asked again: another answer means a random target, or a reply that was not its own."""
+        left = self.desk.left()
+        if seen.causal is not None or self.family.network or (left is not None and left < ASKED_AGAIN):
+            return None
+        worst = np.argsort(seen.deviations.max(axis=1))[::-1][:ASKED_AGAIN]
+        starts = np.cumsum([0, *(len(batch.sequences) for batch in seen.batches)])
+        for row in worst:
+            batch = int(np.searchsorted(starts, row, side="right")) - 1
+            question = on_host(seen.batches[batch].sequences)[row - starts[batch]][None]
+            again = LastPosition(self.desk.checked)(question).reshape(-1)
+            off = float(np.abs(again - seen.answers[row]).max())
+            if off > max(HALF * float(seen.deviations[row].max()), 2 * self.floor.of(float(np.abs(again).max()))):
+                return DriftingError(
+                    f"A fresh question of {question.shape[1]} tokens was answered {seen.answers[row][0]:.9g}, and {again[0]:.9g} "
+                    "when asked again: the answers are random now and then (dropout, replicas that differ, replies of others). "
+                    "Switch dropout off (`eval()`), or ask one replica.",
+                    model=self.learned.model,
+                    evidence={"repeated_deviation": off},
+                )
+        return None
 
     def _faint_outputs(self, seen: Compared) -> RefusalError | None:
         """Each output by its own spread: one far fainter than the others may be wrong although it hardly counts among them."""

@@ -1,0 +1,57 @@
+"""The numbers of the learner that follow from the precision of the answers, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How many answers each step asks for beyond what it needs, and what counts as zero.
+
+    Attributes:
+        scale: length of tokens over that of normalised ones.
+        inside: share of the coordinates that the last tokens of the first steps live in.
+        rho: length of steps from the last token to a key, in radii.
+        tries: frames drawn before the heads are given up.
+        first: last tokens of the first batch.
+        spare: last tokens beyond half the number of heads, per fit.
+        share: last tokens per head and fit.
+        tangents: derivatives beyond the number of heads.
+        difference: angle over which derivatives are taken.
+        central: derivatives from both sides.
+        silent: singular values below this, relative, are rounding.
+        nothing: answers below this are rounding.
+        floor: relative misfit at which a fit has arrived.
+        accept: relative misfit up to which it is one.
+        cliff: singular values of values and scores that end below this, relative, end a rank.
+        fill: unknown weights per clean output and question.
+        over: answers per unknown where values of new directions are fitted.
+        rows: scores per unknown where the range of a head's scores is known.
+    """
+
+    scale: float = 2.0**60
+    inside: float = 0.4
+    rho: float = 0.85
+    tries: int = 6
+    first: int = 6
+    spare: int = 3
+    share: float = 0.5
+    tangents: int = 0
+    difference: float = 1e-4
+    central: bool = False
+    silent: float = 300 * 2.0**-52
+    nothing: float = 1e-12
+    floor: float = 1e-14
+    accept: float = 3e-12
+    cliff: float = 1e-6
+    fill: float = 0.66
+    over: float = 1.6
+    rows: float = 1.25
+
+    def readers(self, heads: int) -> int:
+        """Last tokens per fit of ``heads`` sigmoids at three ratios; below half the number of heads it has no solution."""
+        return max(4, int(self.share * heads) + self.spare)
+
+
+EXACT = Settings()

@@ -8,8 +8,8 @@ import numpy as np
 
 from unsoftmax.learners.stack.heads import Base
 from unsoftmax.learners.stack.inputs import read_inputs
-from unsoftmax.learners.stack.limit import Limit
-from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns
+from unsoftmax.learners.stack.limit import Batch, Limit
+from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, tangent, weights_of
 from unsoftmax.learners.stack.settings import Settings
 from unsoftmax.learners.stack.sphere import SUPPORT
 from unsoftmax.learners.stack.values import Known, cliff
@@ -42,9 +42,13 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
     readers = sphere.readers(known.T, known.T, rng, np.zeros((0, width)))
     n, total = len(known.basis), sum(known.ranks)
     size = group_size(len(base.frame.C) - SUPPORT, heads, settings.fill)
-    first = min(len(readers), -(-int(1.3 * total + 4) // -(-n // size)))
+    first = min(len(readers), -(-int(settings.spread * total + 4) // -(-n // size)))
     early = _columns(limit, values, readers[:first], angle, size, rng)
-    values, ranges = _outputs(values, known, early)
+    told = [(one.batch, one.weights) for one in early.weighed]
+    missing = int(settings.spread * total + 4) - sum(len(batch.keys) for batch, _ in told)
+    if missing > 0:
+        told.append(_random(limit, values, readers[:first], early.columns, angle, missing, rng))
+    values, ranges = _outputs(values, known, told)
     size = group_size(width - SUPPORT, heads, settings.fill)
     late = _columns(limit, values, readers[first:], angle, size, rng)
     columns = np.concatenate([early.columns, late.columns])
@@ -79,7 +83,17 @@ def _columns(limit: Limit, values: Values, readers: Floats, angle: float, size: 
     return read_columns(limit, values, readers, around(values, readers, -(-n // size) * size, rng), angle, size)
 
 
-def _outputs(values: Values, known: Known, early: Columns) -> tuple[Values, list[Floats]]:
+def _random(
+    limit: Limit, values: Values, readers: Floats, columns: Floats, angle: float, count: int, rng: np.random.Generator
+) -> tuple[Batch, Floats]:
+    """Further questions with two random keys in the subspace, and the weights that the scores known by now give them."""
+    chosen = np.arange(count) % len(readers)
+    keys = tangent(readers[chosen, None], around(values, readers[chosen], 2, rng), angle, float(np.linalg.norm(readers[0])))
+    batch = limit.ask(keys, readers[chosen])
+    return batch, weights_of(batch, np.einsum("nhk,njk->nhj", columns[chosen], batch.steps @ values.basis.T, optimize=True))
+
+
+def _outputs(values: Values, known: Known, told: list[tuple[Batch, Floats]]) -> tuple[Values, list[Floats]]:
     """The values at the outputs that the first steps could not see, linear in answers whose weights are known by now."""
     missing = ~values.known
     factors, ranges = [], []
@@ -88,10 +102,10 @@ def _outputs(values: Values, known: Known, early: Columns) -> tuple[Values, list
         factors.append(left[:, :rank] * spectrum[:rank])
         ranges.append(right[:rank].T)
     design, moved = [], []
-    for one in early.weighed:
-        mixed = np.einsum("nhj,njk->nhk", one.weights, one.batch.steps @ values.basis.T, optimize=True)
+    for batch, weights in told:
+        mixed = np.einsum("nhj,njk->nhk", weights, batch.steps @ values.basis.T, optimize=True)
         design.append(np.concatenate([mixed[:, h] @ factors[h] for h in range(values.heads)], axis=1))
-        moved.append(one.batch.moved[:, missing])
+        moved.append(batch.moved[:, missing])
     solved = np.linalg.lstsq(np.concatenate(design), np.concatenate(moved), rcond=None)[0]
     table, start, wide = values.table.copy(), 0, []
     for h, (factor, block) in enumerate(zip(factors, ranges, strict=True)):
@@ -155,7 +169,7 @@ def _rows(
         misfits["columns"] = max(misfits["columns"], more.misfit)
     rest = others[len(columns) - len(readers) :]
     if len(rest):
-        count = max(max(ranks) + 2, int(settings.rows * max(ranks)))
+        count = settings.rows(max(ranks), heads)
         frames = [left[:, :rank] for (left, _, _), rank in zip(spectra, ranks, strict=True)]
         towards = around(values, rest, min(-(-count // size) * size, len(values.basis) - 1) // size * size, rng)
         more = read_columns(limit, values, rest, towards, angle, size, frames)

@@ -67,7 +67,7 @@ def read_inputs(
         bad = []
         for i, answers in zip(todo, moved, strict=True):
             beta, shift, left = _fit(answers, readers == 0, start, z, ranges, step, settings)
-            if left > 10 * settings.accept:
+            if left > settings.explained:
                 bad.append(i)
                 continue
             misfit = max(misfit, left)
@@ -104,7 +104,7 @@ def _fit(
 
     weights, values, gap, cost = left(beta, shift)
     for _ in range(STEPS):
-        if cost <= settings.floor * size or stalled >= 3:
+        if cost <= settings.floor * size or stalled >= 4:
             break
         one = step * weights[:, None, owner] * wide[None] * clean[:, :, None]  # (n, outputs, sum of ranks)
         two = step * (weights * (1 - weights))[:, :, None] * values * clean[:, None]  # (n, heads, outputs)
@@ -129,11 +129,15 @@ def _fit(
             change, moved = short * change, short * moved
             trial = left(beta + change, shift + moved)
             if trial[3] < cost:
-                stalled = stalled + 1 if 0.5 * cost < trial[3] < 1e-9 * size else 0
+                slow = 0.3 if trial[3] < settings.explained * size else 0.95  # at rounding, or nowhere
+                stalled = stalled + (2 if slow < 0.5 else 1) if trial[3] > slow * cost else 0
                 beta, shift, damping = beta + change, shift + moved, max(damping / 10, 1e-15)
                 weights, values, gap, cost = trial
                 break
             damping = max(10 * damping, 1e-12)
+            if cost < settings.explained * size:
+                stalled += 2
+                break
         else:
             break
     return [beta[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)], shift, cost / size

@@ -64,6 +64,13 @@ def weigh(batch: Batch, values: Values) -> Weighed:
     return Weighed(batch, weights, z, error, float(np.linalg.norm(left) / max(float(np.linalg.norm(moved)), 1e-300)))
 
 
+def weights_of(batch: Batch, z: Floats) -> Floats:
+    """Weights ``(n, heads, keys)`` of keys with scores ``z`` above that of the last token."""
+    most = np.maximum(z.max(2, keepdims=True), 0.0)
+    shares = batch.counts * np.exp(z - most)
+    return np.asarray(shares / (shares.sum(2, keepdims=True) + batch.copies * np.exp(-most)))
+
+
 def group_size(outputs: int, heads: int, fill: float) -> int:
     """Keys per question: unknown weights fill at most this share of the outputs."""
     return max(1, int(fill * outputs / heads))

@@ -15,7 +15,7 @@ class Settings:
         rho: length of steps from the last token to a key, in radii.
         tries: frames drawn before the heads are given up.
         first: last tokens of the first batch.
-        spare: last tokens beyond half the number of heads, per fit.
+        spare: last tokens per fit, beyond its share of the heads.
         share: last tokens per head and fit.
         tangents: derivatives beyond the number of heads.
         difference: angle over which derivatives are taken.
@@ -24,10 +24,14 @@ class Settings:
         nothing: answers below this are rounding.
         floor: relative misfit at which a fit has arrived.
         accept: relative misfit up to which it is one.
+        explained: the same where errors of what was found before add to rounding; fits that go wrong leave some 1e-2.
         cliff: singular values of values and scores that end below this, relative, end a rank.
         fill: unknown weights per clean output and question.
         over: answers per unknown where values of new directions are fitted.
-        rows: scores per unknown where the range of a head's scores is known.
+        finite: scale of the one key that shows the order of layers.
+        order: relative misfit up to which an order explains the answers; they carry ``1 / finite`` of it.
+        theta: how near its entries must be to zero and one.
+        spread: answers per unknown where values at further outputs are solved for.
     """
 
     scale: float = 2.0**60
@@ -35,8 +39,8 @@ class Settings:
     rho: float = 0.85
     tries: int = 6
     first: int = 6
-    spare: int = 3
-    share: float = 0.5
+    spare: int = 1
+    share: float = 1.0
     tangents: int = 0
     difference: float = 1e-4
     central: bool = False
@@ -44,14 +48,30 @@ class Settings:
     nothing: float = 1e-12
     floor: float = 1e-14
     accept: float = 3e-12
+    explained: float = 1e-7
     cliff: float = 1e-6
     fill: float = 0.66
     over: float = 1.6
-    rows: float = 1.25
+    spread: float = 1.3
+    finite: float = 2.0**26
+    order: float = 1e-4
+    theta: float = 1e-3
 
     def readers(self, heads: int) -> int:
         """Last tokens per fit of ``heads`` sigmoids at three ratios; below half the number of heads it has no solution."""
         return max(4, int(self.share * heads) + self.spare)
+
+
+    def directions(self, rank: int, heads: int) -> int:
+        """Directions that show a rank and give its range: barely more than the rank would be badly conditioned.
+
+        Errors grow with the number of heads, and so does what is asked beyond the need.
+        """
+        return max(rank + 3, int((1.2 + 0.3 * min(1.0, heads / 16)) * rank) + 1)
+
+    def rows(self, rank: int, heads: int) -> int:
+        """Keys per last token once the range of every head's scores is known."""
+        return max(rank + 2, int((1.25 + 0.35 * min(1.0, heads / 16)) * rank))
 
 
 EXACT = Settings()

@@ -48,11 +48,6 @@ def cliff(spectrum: Floats, below: float) -> int:
     return int(drops.argmax()) + 1 if len(drops) and drops.max() > 0 else len(spectrum)
 
 
-def enough(rank: int) -> int:
-    """Directions that show a rank and give its range: barely more than the rank would be badly conditioned."""
-    return max(rank + 3, int(1.2 * rank) + 1)
-
-
 def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
     """Fit the values of more and more directions until their ranks are exceeded."""
     frame = base.frame
@@ -74,10 +69,10 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
         count = min(count + batch, len(rows))
         basis, values = _solved(np.array(steps), np.stack(tables, axis=1))
         ranks = tuple(cliff(np.linalg.svd(block, compute_uv=False), settings.cliff) for block in values)
-        wanted = enough(max(ranks))
+        wanted = settings.directions(max(ranks), base.heads)
         if len(steps) >= wanted or count == len(rows):
             used = T[: count + (sphere.norm == "layer")]
-            return Known(basis, values, used, ranks, len(steps) >= wanted, sure)
+            return Known(basis, values, used, ranks, len(steps) >= max(ranks) + 3, sure)
         batch = max(1, min(count // 4, wanted - len(steps)))
 
 

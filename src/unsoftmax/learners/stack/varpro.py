@@ -12,6 +12,7 @@ from unsoftmax.models import Floats
 STEPS = 60
 LONGEST = 2.0  # change of a score in one step
 ANCHORS = (1.0, 0.2, 0.04)  # weight of values to start near, over that of an answer; then none
+ROUNDED = 1e-10  # relative misfit from which on it need not fall fast any more
 WARM = 6  # steps with each of them
 
 
@@ -63,7 +64,7 @@ def _descend(flat: Floats, ratios: Floats, z: Floats, near: Floats, anchor: floa
     size = float(np.linalg.norm(flat))
     state = _eliminated(flat, ratios, z, near, anchor)
     for _ in range(steps):
-        if state.cost <= floor or stalled >= 3:
+        if state.cost <= floor or stalled >= 4:
             break
         A = state.A
         slopes = (state.weights * (1 - state.weights)).reshape(n, times, heads)
@@ -81,10 +82,14 @@ def _descend(flat: Floats, ratios: Floats, z: Floats, near: Floats, anchor: floa
             step *= min(1.0, LONGEST / max(float(np.abs(step).max()), 1e-300))
             trial = _eliminated(flat, ratios, state.z + step, near, anchor)
             if trial.cost < state.cost:
-                stalled = stalled + 1 if 0.5 * state.cost < trial.cost < 1e-9 * size else 0
+                slow = 0.3 if trial.cost < ROUNDED * size else 0.95  # at rounding, or nowhere
+                stalled = stalled + (2 if slow < 0.5 else 1) if trial.cost > slow * state.cost else 0
                 state, damping = trial, max(damping / 10, 1e-16)
                 break
             damping = max(10 * damping, 1e-12)
+            if state.cost < ROUNDED * size:
+                stalled += 2
+                break
         else:
             break
     return state

@@ -75,6 +75,9 @@ def find_order(limit: Limit, sphere: Sphere, model: Attention, settings: Setting
     visible = _visible(sphere, model, p, settings)
     count = contexts(heads, max(block.shape[1] for block in visible), sphere.width)
     told = nudge(limit, sphere, p, count, settings, rng)
+    clean = told.readers == 0
+    if np.abs(told.moved[clean]).max() <= settings.quiet:  # no head sees what another one made of the key
+        return Order(np.zeros(heads, dtype=int), None, 0.0, 0.0)
     best: tuple[float, bool, Floats] | None = None
     for causal in (False, True):
         design, moved = _equations(sphere, model, told, visible, causal)
@@ -103,7 +106,7 @@ def find_order(limit: Limit, sphere: Sphere, model: Attention, settings: Setting
     layers = np.unique(sums, return_inverse=True)[1]
     if not np.array_equal(rounded, (layers[:, None] < layers[None]).astype(float)):
         raise NotInFamilyError("What each head sees of the others is no order of layers; the blocks are not in series.", evidence=evidence)
-    return Order(layers, causal if layers.max() > 0 else None, off, residual)
+    return Order(layers, causal, off, residual)
 
 
 def mlp_values(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unsoftmax.errors import TooNoisyError
+from unsoftmax.results import Floor
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -31,6 +34,9 @@ class Settings:
         finite: scale of the one key that shows the order of layers.
         order: relative misfit up to which an order explains the answers; they carry ``1 / finite`` of it.
         theta: how near its entries must be to zero and one.
+        quiet: change of answers, times ``finite``, that is rounding; where layers see each other it is of order one.
+        same: relative difference up to which two answers are one.
+        certain: misfit of fresh sequences, over the root mean square of what keys change, up to which the heads explain them.
         spread: answers per unknown where values at further outputs are solved for.
     """
 
@@ -56,6 +62,9 @@ class Settings:
     finite: float = 2.0**26
     order: float = 1e-4
     theta: float = 1e-3
+    quiet: float = 1e-4
+    same: float = 1e4 * 2.0**-52
+    certain: float = 1e-7
 
     def readers(self, heads: int) -> int:
         """Last tokens per fit of ``heads`` sigmoids at three ratios; below half the number of heads it has no solution."""
@@ -75,3 +84,42 @@ class Settings:
 
 
 EXACT = Settings()
+SINGLE = Settings(  # answers in float32
+    scale=2.0**40,
+    spare=2,
+    share=2.0,
+    tangents=2,
+    difference=0.12,
+    central=True,
+    silent=4 * 2.0**-23,
+    nothing=1e-5,
+    floor=1e-7,
+    accept=3e-5,
+    explained=3e-3,
+    cliff=2e-2,
+    fill=0.3,
+    over=5.0,
+    spread=3.0,
+    finite=2.0**12,
+    order=0.2,
+    theta=0.2,
+    quiet=0.05,
+    same=1e2 * 2.0**-23,
+    certain=3e-3,
+)
+
+
+def settings_for(floor: Floor) -> Settings:
+    """What fits answers of this precision.
+
+    Raises:
+        TooNoisyError: no setting does.
+    """
+    if floor.kind == "exact":
+        return EXACT
+    if floor.kind == "float32":
+        return SINGLE
+    raise TooNoisyError(
+        f"The answers are {floor.kind}; a stack can be read from float64 or float32 answers only. "
+        "Ask the target without rounding, or in a wider number format.",
+    )

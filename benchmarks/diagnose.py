@@ -28,7 +28,7 @@ import third_zoo
 from tests import zoo
 
 import unsoftmax as us
-from unsoftmax.checks.diagnosis import Diagnosis
+from unsoftmax.recognition.diagnosis import Diagnosis
 
 ZOOS: dict[str, Any] = {"first": zoo, "second": second_zoo, "third": third_zoo}
 KINDS = {"float64": "exact", "float32": "float32", "6 decimals": "rounded"}

@@ -16,7 +16,7 @@ import time
 import numpy as np
 
 from unsoftmax.errors import RefusalError
-from unsoftmax.ffn import FFNLearner
+from unsoftmax.learners.ffn import FFNLearner
 from unsoftmax.learners.transformer import TransformerLearner
 from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles import CallableOracle, Metered

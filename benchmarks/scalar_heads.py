@@ -15,8 +15,8 @@ from collections import Counter
 import numpy as np
 
 import unsoftmax as us
-from unsoftmax.checks.certificate import certificate
 from unsoftmax.models import Attention
+from unsoftmax.proof.certificate import certificate
 from unsoftmax.results import Recovery
 from unsoftmax.symmetry import canonical, distance
 

@@ -9,8 +9,8 @@ import pytest
 import unsoftmax as us
 from unsoftmax.demo import demo_model, demo_oracle
 from unsoftmax.errors import RefusalError
-from unsoftmax.ffn import FFNLearner
 from unsoftmax.learners.behind_network import BehindNetworkLearner
+from unsoftmax.learners.ffn import FFNLearner
 from unsoftmax.learners.grid import GridLearner
 from unsoftmax.learners.noisy import CertifiedHeadLearner, NoisyHeadLearner
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner

@@ -40,6 +40,8 @@ def demo_model(family: str, **settings: int) -> Attention | FFN | Transformer:
 
 def demo_oracle(family: str, **settings: int) -> Oracle:
     """The model as a target; ``positions=1`` answers at every position, ``causal=1`` with a causal mask."""
+    if family not in DEFAULTS:
+        return _of_family(family, settings)
     model = demo_model(family, **settings)
     s = _settings(family, settings)
     if isinstance(model, FFN):
@@ -47,6 +49,25 @@ def demo_oracle(family: str, **settings: int) -> Oracle:
     if isinstance(model, Attention) and (s["positions"] or s["causal"]):
         return CallableOracle(lambda sequences: model(sequences, "all", causal=bool(s["causal"])), width=model.width)
     return CallableOracle(model)
+
+
+def demo_families() -> dict[str, dict[str, int]]:
+    """Every family that has a built-in target, with its settings."""
+    from unsoftmax.families import all_families
+
+    return {**DEFAULTS, **{family.name: family.demo for family in all_families() if family.demo and family.name not in DEFAULTS}}
+
+
+def _of_family(name: str, given: dict[str, int]) -> Oracle:
+    from unsoftmax.families import named
+
+    known = demo_families()
+    if name not in known:
+        raise ValueError(f"There is no demo family {name!r}; there are {', '.join(known)}.")
+    unknown = sorted(set(given) - set(known[name]))
+    if unknown:
+        raise ValueError(f"demo:{name} has no setting {unknown[0]!r}; it has {', '.join(known[name])}.")
+    return named(name).demo_oracle({**known[name], **given})
 
 
 def _settings(family: str, given: dict[str, Any]) -> dict[str, int]:

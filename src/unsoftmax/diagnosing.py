@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.checks.diagnosis import Bill, Diagnosis, diagnose_oracle
+from unsoftmax.bills import Bill
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.planning import CHECK, plan_attention
+from unsoftmax.recognition.diagnosis import Diagnosis, diagnose_oracle
 
 SOME = 16  # questions more or less than planned, as the answers demand
 

@@ -17,11 +17,25 @@ Misuse of a function is a plain ``ValueError``.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, ClassVar
 
 
 class UnsoftmaxError(Exception):
     """Base of all exceptions that unsoftmax raises on purpose."""
+
+
+class Sign(Enum):
+    """What a refusal tells about the target beside its reason, for whoever chooses what to try next."""
+
+    NO_MEAN = "answers to two tokens are no mean of the answers to one"
+    OFF_COPIES = "copies of a token do not count as copies"
+    SATURATED = "keys saturate whatever their length"
+    POORLY_KNOWN = "heads were found, but not all of them well"
+    TOO_MANY = "there are more heads than were allowed"
+    ALMOST_ALIKE = "heads explain the answers almost: two of them are merged"
+    NETWORK_KNOWN = "the network was learned, and no head before it fits"
+    ONE_HEAD = "one head was found that does not explain other answers"
 
 
 class RefusalError(UnsoftmaxError):
@@ -30,15 +44,19 @@ class RefusalError(UnsoftmaxError):
     Attributes:
         status_name: name of the ``Status`` that this refusal stands for.
         evidence: numbers that led to the refusal, for reports.
+        signs: what it tells whoever chooses what to try next.
         model: what was found so far, if anything.
         recovery: filled in by the driver: the partial ``Recovery``.
     """
 
     status_name: ClassVar[str]
 
-    def __init__(self, message: str, *, evidence: dict[str, Any] | None = None, model: Any = None) -> None:
+    def __init__(
+        self, message: str, *, evidence: dict[str, Any] | None = None, model: Any = None, signs: tuple[Sign, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.evidence = evidence or {}
+        self.signs = signs
         self.model = model
         self.recovery: Any = None
 
@@ -92,6 +110,14 @@ class MissingExtraError(UnsoftmaxError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f'This needs the package `{package}`, which is not installed. Run: pip install "unsoftmax[{extra}]"')
+
+
+NEARLY = 1e-3  # a misfit of heads below this tells heads almost alike, not a target of another kind
+
+
+def alike_within(misfit: float) -> tuple[Sign, ...]:
+    """The sign of heads that explain the answers up to ``misfit``, if that is so little that they are heads, two of them merged."""
+    return (Sign.ALMOST_ALIKE,) if misfit < NEARLY else ()
 
 
 LENGTHS = (1e-100, 1e100)  # of tokens: their squares, and a learner's shares of them, are still float64 numbers

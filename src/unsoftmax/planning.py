@@ -2,53 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from unsoftmax.checks.held_out import LENGTHS, PER_LENGTH
+from unsoftmax.bills import Bill, Phases, total
 from unsoftmax.errors import check_positive
 from unsoftmax.learners import scalar_heads, vector_heads
 from unsoftmax.learners.noisy import queries_for
 from unsoftmax.learners.non_adaptive import CHECK_LENGTH
 from unsoftmax.learners.non_adaptive import price as fixed_price
 from unsoftmax.learners.one_head import price as one_head_price
+from unsoftmax.proof.fresh import COUNT, LONGEST, TOKENS
 from unsoftmax.recorded import CHECKS
 
-Phases = list[tuple[str, int, int]]
 SLICES_AGAIN = 2.5  # the most seen in 60 layers was twice the price
 ORDER: Phases = [("order", 2, 8)]
 FIRST_LOOK: Phases = [("first look", 6, 6)]
 SENTINELS: Phases = [("sentinels", 4, 8)]
-CHECK: Phases = [("held-out check", PER_LENGTH * len(LENGTHS), PER_LENGTH * sum(LENGTHS))]
+CHECK: Phases = [("held-out check", COUNT + 1, TOKENS + LONGEST)]  # one sequence tells at first how many tokens are taken
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a run will ask.
-
-    Attributes:
-        phases: ``(name, queries, tokens)`` for the cheapest case that fits what is known.
-        queries: their sum.
-        queries_max: the same for the most expensive case; equal where rank and heads are given.
-        assumptions: sentences: what the numbers take for granted.
-    """
-
-    phases: tuple[tuple[str, int, int], ...]
-    queries: int
-    queries_max: int
-    assumptions: tuple[str, ...]
-
-    def record(self) -> dict[str, Any]:
-        """As plain data for JSON."""
-        return {
-            "phases": [{"name": name, "queries": queries, "tokens": tokens} for name, queries, tokens in self.phases],
-            "queries": self.queries,
-            "queries_max": self.queries_max,
-            "assumptions": list(self.assumptions),
-        }
-
-
-def plan_attention(width: int, *, outputs: int = 1, rank: int | None = None, heads: int | None = None) -> Plan:
+def plan_attention(width: int, *, outputs: int = 1, rank: int | None = None, heads: int | None = None) -> Bill:
     """The bill for an attention target without a norm limit, answered exactly."""
     if heads is not None and heads > 1:
         return _plan_heads(width, outputs, rank, heads)
@@ -62,15 +33,15 @@ def plan_attention(width: int, *, outputs: int = 1, rank: int | None = None, hea
         assumptions.append("The rank is unknown: the least is for rank 1, the most for full rank.")
     if heads is None:
         assumptions.append("One head; several heads cost more.")
-    return Plan(
+    return Bill(
         phases=tuple(low if rank is not None else high),
-        queries=sum(queries for _, queries, _ in low),
-        queries_max=sum(queries for _, queries, _ in high),
+        low=sum(queries for _, queries, _ in low),
+        high=sum(queries for _, queries, _ in high),
         assumptions=tuple(assumptions),
     )
 
 
-def _plan_heads(width: int, outputs: int, rank: int | None, heads: int) -> Plan:
+def _plan_heads(width: int, outputs: int, rank: int | None, heads: int) -> Bill:
     """The bill for several heads in general position; one total where the answers do not decide over the number of questions."""
     if outputs == 1:
         low = [(name, queries[0], tokens[0]) for name, queries, tokens in scalar_heads.price(width, heads)]
@@ -88,7 +59,7 @@ def _plan_heads(width: int, outputs: int, rank: int | None, heads: int) -> Plan:
         if heads > full:
             low, high = [_projected(width, outputs, heads, end) for end in (0, 1)]
             open_ends = "More heads than an answer or a token has numbers: the scores come from one mixture of the outputs."
-        elif _total(low) != _total(high):
+        elif total(low) != total(high):
             steep = {"slices": SLICES_AGAIN}  # steps at which a head changed sides are asked again, turned round or shorter
             high = [(name, int(steep.get(name, 1.0) * q), int(steep.get(name, 1.0) * t)) for name, q, t in high]
             extra = -(-width // min(width, max(1, outputs // (2 * heads)))) + 16  # saturated pairs; biases c
@@ -104,7 +75,7 @@ def _plan_heads(width: int, outputs: int, rank: int | None, heads: int) -> Plan:
         open_ends,
     )
     shown = high if rank is None else low
-    return Plan(phases=tuple(shown), queries=_total(low), queries_max=_total(high), assumptions=words)
+    return Bill(phases=tuple(shown), low=total(low), high=total(high), assumptions=words)
 
 
 def _scalar_most(width: int, heads: int) -> Phases:
@@ -127,10 +98,10 @@ def _projected(width: int, outputs: int, heads: int, end: int) -> Phases:
     return [*tries, *scalar, ("slices", slices, 4 * slices), ("self-check", 6, 30)]
 
 
-def plan_network(family: str, width: int, *, neurons: int | None = None, outputs: int = 1, rank: int | None = None) -> Plan:
+def plan_network(family: str, width: int, *, neurons: int | None = None, outputs: int = 1, rank: int | None = None) -> Bill:
     """The bill for a "transformer" or "ffn" of ``neurons`` hidden units, or for "attention-behind-network", answered exactly."""
-    from unsoftmax.ffn import FFNLearner
     from unsoftmax.learners import behind_network
+    from unsoftmax.learners.ffn import FFNLearner
     from unsoftmax.learners.transformer import TransformerLearner
 
     if family == "attention-behind-network":
@@ -151,27 +122,27 @@ def plan_network(family: str, width: int, *, neurons: int | None = None, outputs
     open_ends = (
         "The least is for a family that is told (recover --family), the most for one that is found out, and steps asked again."
     )
-    return Plan(phases=tuple(high), queries=_total(low), queries_max=_total(high), assumptions=(words, open_ends))
+    return Bill(phases=tuple(high), low=total(low), high=total(high), assumptions=(words, open_ends))
 
 
-def plan_noisy(width: int, *, accuracy: float, noise: float, max_norm: float) -> Plan:
+def plan_noisy(width: int, *, accuracy: float, noise: float, max_norm: float) -> Bill:
     """How many queries an rms error of ``accuracy`` per entry of W takes, for this noise and norm limit."""
     check_positive(accuracy=accuracy, noise=noise, max_norm=max_norm)
     learning = queries_for(accuracy, noise=noise, max_norm=max_norm, width=width)
     phases = [*FIRST_LOOK, ("calibration", 30, 30), ("values and scores", learning, learning * 65), *CHECK]
-    total = sum(queries for _, queries, _ in phases)
+    asked = total(phases)
     words = ("One head of full rank with values of size one and scores of moderate size; the run measures both and plans again.",)
-    return Plan(phases=tuple(phases), queries=total, queries_max=total, assumptions=words)
+    return Bill(phases=tuple(phases), low=asked, high=asked, assumptions=words)
 
 
-def plan_fixed(width: int, *, rank: int | None = None) -> Plan:
+def plan_fixed(width: int, *, rank: int | None = None) -> Bill:
     """The bill where all probes are drawn before the first answer; the check is exported with them."""
     phases = [*fixed_price(width, rank), ("held-out check", CHECKS, CHECKS * CHECK_LENGTH)]
-    total = sum(queries for _, queries, _ in phases)
+    asked = total(phases)
     assumptions = ["One round of scalar or vector answers, no query bias."]
     if rank is None:
         assumptions.append("The rank is unknown, so the probes suffice for full rank; --rank makes them fewer.")
-    return Plan(phases=tuple(phases), queries=total, queries_max=total, assumptions=tuple(assumptions))
+    return Bill(phases=tuple(phases), low=asked, high=asked, assumptions=tuple(assumptions))
 
 
 def _phases(width: int, outputs: int, rank: int) -> Phases:
@@ -180,9 +151,5 @@ def _phases(width: int, outputs: int, rank: int) -> Phases:
 
 def _framed(learning: Phases) -> Phases:
     """What the driver asks around a learner: a first look, sentinels in longer runs, the held-out check."""
-    watch = SENTINELS if _total(learning) >= 400 else []
+    watch = SENTINELS if total(learning) >= 400 else []
     return [*FIRST_LOOK, *learning, *watch, *CHECK]
-
-
-def _total(phases: Phases) -> int:
-    return sum(queries for _, queries, _ in phases)

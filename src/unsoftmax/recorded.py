@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import __version__
-from unsoftmax.driver import model_sizes
 from unsoftmax.errors import FileFormatError, NotInFamilyError, RefusalError, check_positive
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner, recorded_check
 from unsoftmax.probes.fixed import FixedProbes, load_answers
-from unsoftmax.proof import EXACT_TOLERANCE
+from unsoftmax.proof.run import EXACT_TOLERANCE
 from unsoftmax.results import Check, Learned, Recovery, Status
 
 CHECKS = 64  # longer sequences that an exported plan holds beside its probes, for the held-out check
@@ -94,7 +93,7 @@ def recover_recorded(path: str | Path, *, probes_path: str | Path | None = None,
         "seed": seed,
         "seconds": time.perf_counter() - started,
         "version": __version__,
-        **({} if model is None else model_sizes(model, evidence)),
+        **({} if model is None else model.sizes(None if learned is None else learned.ranks)),
     }
     return Recovery(
         model=model,

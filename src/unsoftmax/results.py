@@ -7,7 +7,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from unsoftmax.errors import RefusalError, Sign
 from unsoftmax.models import Floats, Model
+from unsoftmax.precision.law import Floor as Floor
 
 
 class Status(Enum):
@@ -29,30 +31,21 @@ class Status(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
-    """How far an answer may lie from the real-number truth: ``absolute + relative * size`` for answers of that size.
+class Fact:
+    """One tested statement: ``number`` was measured, ``threshold`` is where it turns, ``sentence`` says what it means.
 
-    Attributes:
-        kind: "exact", "float32", "float16", "bfloat16", "rounded", "digits" or "noisy".
-        relative: error relative to the largest answer or value that enters the computation.
-        absolute: error that does not shrink with the answers (half a rounding step, a noise level).
-        step: rounding step of the answers, where they are rounded.
-        fresh: repeating a question gives another answer.
-        batch: an answer depends on the batch it rides in, beyond ``relative``.
-        given: the caller vouched for it (``tolerance=``), so that it may certify bounds.
+    ``passed`` is None where the answers cannot tell.
     """
 
-    kind: str = "exact"
-    relative: float = 2.0**-50
-    absolute: float = 0.0
-    step: float | None = None
-    fresh: bool = False
-    batch: bool = False
-    given: bool = False
+    test: str
+    number: float
+    threshold: float
+    passed: bool | None
+    sentence: str
 
-    def of(self, size: float) -> float:
-        """Error to expect of answers of magnitude ``size``."""
-        return self.absolute + self.relative * size
+    def record(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -73,7 +66,9 @@ class Check:
     sequences: int
     max_abs_error: float
     relative_error: float  # largest error over the root mean square of the answers' own spread
-    by_length: dict[int, float] = field(default_factory=dict)
+    natural_error: float | None = None  # the same of sequences with tokens of natural size; None where none were asked
+    by_length: dict[int, float] = field(default_factory=dict)  # relative errors, by number of tokens
+    covers: str = ""  # in words: what was compared, and what that says about other sequences
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -85,7 +80,11 @@ class Learned:
         ambiguity: in words: the parameters are equal to the target's up to what.
         bounds: error bars, where the learner has them.
         notes: sentences for the report: ranks, conditioning, choices made.
-        evidence: numbers for the report.
+        evidence: numbers for the report, which nothing else reads.
+        ranks: rank of each head's W, where it was found.
+        noise: the answers' noise as a fit measured it, and from how many degrees of freedom.
+        entry_error: expected error of an entry of W where that is coarser than the answers are.
+        mixing: ``(I + V)^-1 V (width, width)`` of a residual path around attention whose network is not known.
     """
 
     model: Model
@@ -93,6 +92,50 @@ class Learned:
     bounds: Bounds | None = None
     notes: tuple[str, ...] = ()
     evidence: dict[str, Any] = field(default_factory=dict)
+    ranks: tuple[int, ...] | None = None
+    noise: tuple[float, int] | None = None
+    entry_error: float = 0.0
+    mixing: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Outcome:
+    """What a learner came back with, as a value: something learned, or the reason why not.
+
+    Attributes:
+        learned: the model found, unverified.
+        refusal: why nothing was learned, or why what was learned does not explain the answers.
+    """
+
+    learned: Learned | None = None
+    refusal: RefusalError | None = None
+
+    @property
+    def explains(self) -> bool:
+        """Whether what was learned explains the answers so far, so that fresh ones may judge it."""
+        return self.learned is not None and self.refusal is None
+
+    @property
+    def signs(self) -> tuple[Sign, ...]:
+        """What a refusal says beside its reason."""
+        return () if self.refusal is None else self.refusal.signs
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Proof:
+    """What fresh answers say about a model.
+
+    Attributes:
+        status: EXACT or WITHIN_TOLERANCE, or that of the refusal.
+        check: how far fresh answers deviate; None if the run ended before.
+        tolerance: the relative error on fresh sequences that the verdict allows, noise and rounding of the answers included.
+        refusal: why the model is not announced.
+    """
+
+    status: Status
+    check: Check | None
+    tolerance: float
+    refusal: RefusalError | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

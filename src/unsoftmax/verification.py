@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.checks.first_look import first_look
-from unsoftmax.checks.held_out import PER_LENGTH, compared, fresh_sequences, predictor, summed_up
-from unsoftmax.checks.number_format import formats
 from unsoftmax.errors import check_positive
-from unsoftmax.models import Attention, Floats, Model
+from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import LastPosition
 from unsoftmax.oracles.contradiction import replicas
 from unsoftmax.oracles.meter import Metered
+from unsoftmax.precision.first_look import first_look
+from unsoftmax.precision.formats import formats
+from unsoftmax.proof.compare import compared
+from unsoftmax.proof.fresh import COUNT, PER_LENGTH, Fresh, fresh_batches
+from unsoftmax.proof.judge import checked, covered
+from unsoftmax.proof.length import longest_taken
 from unsoftmax.results import Floor
 
 # two honest evaluations of one model differ by this many units of their precision at most, in units of the answers' spread
@@ -41,7 +44,8 @@ class Verification:
         sequences: fresh sequences compared.
         queries: everything asked, the look at the precision included.
         floor: precision of the answers.
-        by_length: largest deviation by length of the sequences.
+        by_length: largest relative deviation by length of the sequences.
+        covers: in words, what was compared.
     """
 
     matches: bool
@@ -52,9 +56,18 @@ class Verification:
     queries: int
     floor: Floor
     by_length: dict[int, float] = field(default_factory=dict)
+    covers: str = ""
 
 
-def verify(target: Any, model: Model, *, width: int | None = None, max_norm: float | None = None) -> Verification:
+def verify(
+    target: Any,
+    model: Model,
+    *,
+    width: int | None = None,
+    max_norm: float | None = None,
+    max_length: int | None = None,
+    check: int | None = None,
+) -> Verification:
     """Compare a target with a model on fresh sequences, as far as rounding, a short number format or noise of its answers let it.
 
     Price: 182 queries, and 76 more where only noise could explain a deviation.
@@ -64,13 +77,15 @@ def verify(target: Any, model: Model, *, width: int | None = None, max_norm: flo
         model: the weights that the target should run.
         width: token length, where the target does not tell it.
         max_norm: send no token longer than this.
+        max_length: send no sequence of more tokens than this; None finds out what the target takes.
+        check: fresh sequences to compare; None for about 235.
 
     >>> import numpy as np, unsoftmax as us
     >>> head = us.Attention.single(W=np.eye(3), v=[1.0, 2.0, 3.0])
     >>> us.verify(head, head).matches
     True
     """
-    if isinstance(model, Attention) and model.V is None:
+    if getattr(model, "V", model) is None:
         raise ValueError("This model holds W and c only (its values were not learned), so it predicts no answers to compare with.")
     check_positive(max_norm=max_norm)
     oracle = Metered(as_oracle(target, width if width is not None or hasattr(target, "width") else model.width))
@@ -78,11 +93,14 @@ def verify(target: Any, model: Model, *, width: int | None = None, max_norm: flo
         raise ValueError(f"The target takes tokens of width {oracle.width}, the weights are for width {model.width}.")
     rng = np.random.default_rng(secrets.randbits(256))
     look = first_look(oracle, rng=rng, max_norm=max_norm)
-    batches = fresh_sequences(model, rng, max_norm=max_norm)
-    answers, told = compared(oracle, predictor(model), batches)
-    if answers.shape[1] != told.shape[1]:
-        raise ValueError(f"The target answers with {answers.shape[1]} numbers, a model of these weights with {told.shape[1]}.")
-    check, deviations = summed_up(answers, told, batches), answers - told
+    if look.outputs != (model.outputs or 1):
+        raise ValueError(f"The target answers with {look.outputs} numbers, a model of these weights with {model.outputs or 1}.")
+    longest = longest_taken(oracle, rng, max_norm=max_norm) if max_length is None else max_length
+    times = 1.0 if check is None else check / COUNT
+    batches = fresh_batches(model, rng, max_norm=max_norm, longest=longest, times=times)
+    seen = compared(oracle, model, batches)
+    answers, deviations = seen.answers, seen.answers - seen.predicted
+    found = checked(seen, covered(seen, tolerance=SLACK["exact"] * DOUBLE, max_norm=max_norm))
     size = max(float(np.sqrt(np.mean(np.var(answers, axis=0)))), STEADY * float(np.abs(answers).max()), np.finfo(float).tiny)
     written = formats(answers)
     floors = [Floor(), *([] if look.floor.fresh else written)]
@@ -91,25 +109,28 @@ def verify(target: Any, model: Model, *, width: int | None = None, max_norm: flo
     floor, excess = floors[best], ratios[best]
     if excess > 1.0:
         noise = _noise(oracle, answers, batches)
-        if noise > DOUBLE * size and replicas(LastPosition(oracle), batches[0][0])[0] == 1:  # several models are no noise
+        if noise > DOUBLE * size and replicas(LastPosition(oracle), batches[0].sequences[0])[0] == 1:  # several models are no noise
             floor = Floor("noisy", absolute=noise, step=written[0].step if written else None, fresh=True)
             excess = _beyond_noise(deviations, floor, answers.shape[1])
-    relative = check.max_abs_error / size
+    relative = found.max_abs_error / size
     return Verification(
         matches=excess <= 1.0,
-        max_abs_deviation=check.max_abs_error,
+        max_abs_deviation=found.max_abs_error,
         relative_deviation=relative,
         threshold=relative / excess if excess > 0 else SLACK["exact"] * DOUBLE,
-        sequences=check.sequences,
+        sequences=found.sequences,
         queries=oracle.spent,
         floor=floor,
-        by_length=check.by_length,
+        by_length=found.by_length,
+        covers=found.covers,
     )
 
 
-def _noise(oracle: Metered, answers: Floats, batches: list[Floats]) -> float:
+def _noise(oracle: Metered, answers: Floats, batches: list[Fresh]) -> float:
     """Standard deviation of one answer's noise, from a few batches asked again."""
-    again = np.concatenate([LastPosition(oracle)(batch).reshape(len(batch), -1) for batch in batches[:REPEATED]])
+    again = np.concatenate(
+        [LastPosition(oracle)(batch.sequences).reshape(len(batch.sequences), -1) for batch in batches[:REPEATED]]
+    )
     return float(np.sqrt(np.mean((again - answers[: len(again)]) ** 2) / 2))
 
 

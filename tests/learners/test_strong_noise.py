@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.strategies import seeds
 
 import unsoftmax as us
-from unsoftmax.checks.held_out_noisy import loud_batches, noisy_held_out
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.oracles.noise import Cast, Noisy, Rounded
 from unsoftmax.probes.loud import loud_sequences
+from unsoftmax.proof.noisy import loud_batches, noisy_held_out
 from unsoftmax.results import Status
 
 

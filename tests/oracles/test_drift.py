@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unsoftmax.checks.held_out import predictor
 from unsoftmax.errors import DriftingError, TargetError
 from unsoftmax.models import Attention
 from unsoftmax.oracles import Budgeted, CallableOracle, Metered, TorchOracle, phase
 from unsoftmax.oracles.drift import Sizes, Watched, post_mortem, replicas, tolerance
+from unsoftmax.proof.compare import predictor
 from unsoftmax.results import Floor
 
 EXACT = Floor()

@@ -14,7 +14,7 @@ from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP, open_target
 
 if TYPE_CHECKING:
-    from unsoftmax.checks.diagnosis import Diagnosis
+    from unsoftmax.recognition.diagnosis import Diagnosis
 
 
 @click.command(epilog=HELP)

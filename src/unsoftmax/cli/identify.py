@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from unsoftmax.cli.options import json_option
-from unsoftmax.models import FFN, Attention, Floats, Model, Transformer, load
+from unsoftmax.models import Floats, Model, load
 from unsoftmax.symmetry import canonical, identifiability, witness
 
 SEQUENCES = 64
@@ -50,30 +50,23 @@ def identify(weights: Path, max_length: int | None, witness_out: Path | None, as
 
 def _shape(model: Model) -> dict[str, Any]:
     shape: dict[str, Any] = {"kind": type(model).__name__.lower(), "width": model.width, "outputs": model.outputs}
-    if isinstance(model, Attention):
-        shape["heads"] = model.heads
-    if isinstance(model, FFN | Transformer):
-        network = model if isinstance(model, FFN) else model.ffn
-        shape["neurons"] = sum(len(layer) for layer in network.weights[:-1])
-    return shape
+    sizes = model.sizes(None)
+    return shape | {name: sizes[name] for name in ("heads", "neurons", "layers") if name in sizes}
 
 
 def _compare(model: Model, other: Model, max_length: int | None) -> dict[str, Any]:
     """How differently the two are written, and how alike they answer, on fresh sequences of many lengths."""
     rng = np.random.default_rng()
-    size = 1.0
-    if not isinstance(model, FFN):
-        head = model if isinstance(model, Attention) else model.attention
-        size /= np.sqrt(max(float(head.score_sizes.max()), 1e-12))
+    size = float(np.median(model.token_sizes))
     gap = spread = 0.0
-    lengths = [1] if isinstance(model, FFN) else range(1, min(LONGEST, max_length or LONGEST) + 1)
+    lengths = range(1, min(LONGEST, max_length or LONGEST) + 1)
     for length in lengths:
         X = size * rng.normal(size=(SEQUENCES, length, model.width))
-        a, b = (m(X[:, -1]) if isinstance(m, FFN) else m(X) for m in (model, other))
+        a, b = model.answer(X), other.answer(X)
         gap, spread = max(gap, float(np.abs(a - b).max())), max(spread, float(np.abs(a).max()))
-    moved = max(
-        float(np.abs(x - y).max()) if x.shape == y.shape else np.inf for x, y in zip(_blocks(model), _blocks(other), strict=True)
-    )
+    mine, theirs = model.blocks, other.blocks
+    alike = mine.keys() == theirs.keys() and all(mine[name].shape == theirs[name].shape for name in mine)
+    moved = max(float(np.abs(mine[name] - theirs[name]).max()) for name in mine) if alike else np.inf
     return {
         "sequences": SEQUENCES * len(lengths),
         "max_abs_difference": gap,
@@ -82,17 +75,6 @@ def _compare(model: Model, other: Model, max_length: int | None) -> dict[str, An
         "parameters_differ_by": moved if np.isfinite(moved) else None,
         **_shape(other),
     }
-
-
-def _blocks(model: Model) -> list[Floats]:
-    attention = model if isinstance(model, Attention) else getattr(model, "attention", None)
-    network = model if isinstance(model, FFN) else getattr(model, "ffn", None)
-    blocks: list[Floats] = []
-    if attention is not None:
-        blocks += [attention.W, attention.c, attention.b, *([] if attention.V is None else [attention.V])]
-    if network is not None:
-        blocks += [*network.weights, *network.biases]
-    return blocks
 
 
 def _story(facts: dict[str, Any], model: Model, other: Model | None) -> list[str]:
@@ -118,13 +100,16 @@ def _story(facts: dict[str, Any], model: Model, other: Model | None) -> list[str
 def _side_by_side(model: Model, other: Model) -> list[str]:
     """The leading entries of each head or layer, this model's left, the witness's right."""
     pairs: list[tuple[str, Floats | None, Floats | None]] = []
-    if isinstance(model, Attention) and isinstance(other, Attention) and model.V is not None and other.V is not None:
-        for h in range(max(model.heads, other.heads)):
-            for name, a, b in (("W", model.W, other.W), ("V", model.V, other.V)):
-                pairs.append((f"{name}[{h}]", a[h] if h < len(a) else None, b[h] if h < len(b) else None))
-    else:
-        for i, (a, b) in enumerate(zip(_blocks(model), _blocks(other), strict=True)):
-            pairs.append((f"block {i}", a, b))
+    mine, theirs = model.blocks, other.blocks
+    for name in mine.keys() | theirs.keys():
+        left, right = mine.get(name), theirs.get(name)
+        if name not in ("attention.W", "attention.V"):
+            pairs.append((name.split(".", 1)[1], left, right))
+            continue
+        for h in range(max(len(block) for block in (left, right) if block is not None)):
+            a, b = (None if block is None or h >= len(block) else block[h] for block in (left, right))
+            pairs.append((f"{name[-1]}[{h}]", a, b))
+    pairs.sort(key=lambda pair: pair[0])
     width = 34
     lines = [f"  {'':<10}{'this model':<{width}}witness"]
     for name, left, right in pairs[:12]:

@@ -85,9 +85,8 @@ def plan(
     elif non_adaptive:
         made = plan_fixed(oracle.width, rank=rank)
     elif family != "attention":
-        if isinstance(known, FFN | Transformer):
-            network = known if isinstance(known, FFN) else known.ffn
-            neurons, told = neurons or len(network.biases[0]), network.outputs
+        if known is not None:
+            neurons, told = neurons or known.sizes(None).get("neurons"), known.outputs
         if neurons is None and family in ("transformer", "ffn"):
             raise click.UsageError("The bill of a network grows with its hidden units: say how many to count for with --neurons.")
         made = plan_network(family, oracle.width, neurons=neurons, outputs=outputs or told or 1, rank=rank)

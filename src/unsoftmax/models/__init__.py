@@ -1,8 +1,9 @@
 """Frozen parameters, their forward pass, and their files."""
 
-from unsoftmax.models.attention import Attention, Floats, check_sequences, softmax
+from unsoftmax.models.attention import Attention, check_sequences, softmax
+from unsoftmax.models.base import Floats, Model
 from unsoftmax.models.files import SCORE_FORM, load, save_model
-from unsoftmax.models.network import FFN, Model, Transformer
+from unsoftmax.models.network import FFN, Transformer
 
 __all__ = [
     "FFN",

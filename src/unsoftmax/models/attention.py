@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from unsoftmax.models.base import Floats, Places, jittered
+
+SCORES = (0.5, 1.0, 2.0, 4.0)  # standard deviations of scores that tokens are sized for: even, typical and peaked attention
 
 
 def frozen_array(value: ArrayLike, name: str, ndim: tuple[int, ...]) -> Floats:
@@ -190,11 +193,79 @@ class Attention:
             raise ValueError(f"positions is {positions!r}; it must be 'last' or 'all'.")
         return attend(X, self.W, self.V, self.c, self.b, everywhere=positions == "all", causal=causal)
 
+    @property
+    def token_sizes(self) -> Floats:
+        """Root mean square entries of tokens whose scores have the sizes of ``SCORES``."""
+        bilinear = float(self.score_sizes.max())
+        linear = float(np.linalg.norm(self.c, axis=1).max())
+        return np.array([_token_size(score, bilinear, linear) for score in SCORES])
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """The layer itself."""
+        return (self,)
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """No network."""
+        return ()
+
+    @property
+    def blocks(self) -> dict[str, Floats]:
+        """The parameters by the names under which they are saved."""
+        named = {"W": self.W, "V": self.V, "c": self.c if self.has_c else None, "b": self.b if self.has_b else None}
+        return {f"attention.{name}": value for name, value in named.items() if value is not None}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Nothing beside the parameters."""
+        return {}
+
+    @classmethod
+    def from_blocks(cls, blocks: dict[str, Floats], settings: dict[str, str]) -> Attention:
+        """The inverse of ``blocks`` and ``settings``."""
+        return cls(blocks["attention.W"], *(blocks.get(f"attention.{name}") for name in ("V", "c", "b")))
+
+    def answer(self, sequences: Floats) -> Floats:
+        """Answers ``(batch, outputs)`` at the last position."""
+        return self(sequences).reshape(len(sequences), -1)
+
+    def answer_at(self, sequences: Floats, *, causal: bool) -> tuple[Places, Floats]:
+        """Every position, and the answers there ``(batch, length, outputs)``."""
+        return np.arange(sequences.shape[1]), self(sequences, "all", causal=causal)
+
+    def on_device(self, like: Floats) -> Callable[[Floats, NDArray[np.bool_]], Floats] | None:
+        """The forward pass on the device of ``like``; parameters move there once."""
+        xp = array_namespace(like)
+        assert self.V is not None
+        W, V, c, b = (xp.asarray(np.array(p), dtype=like.dtype, device=device(like)) for p in (self.W, self.V, self.c, self.b))
+        return lambda sequences, absent: attend(sequences, W, V, c, b, absent=absent)
+
+    def shaken(self, relative: float, rng: np.random.Generator) -> Attention:
+        """The layer with every score off by about this share of itself."""
+        c = jittered(self.c, relative, rng) if self.has_c else None
+        return Attention(jittered(self.W, relative, rng), self.V, c, self.b if self.has_b else None)
+
+    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+        """Heads, ranks and the number of free parameters."""
+        d, known = self.width, ranks or (self.width,) * self.heads
+        outputs = self.outputs or 1
+        values = 0 if self.V is None else self.heads * d * outputs + outputs * self.has_b
+        scores = sum(r * (2 * d - r) for r in known) + self.heads * d * self.has_c
+        return {"heads": self.heads, "rank": max(known), "ranks": list(known), "parameters": scores + values}
+
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""
         from unsoftmax.models.files import save_model
 
         save_model(self, path)
+
+
+def _token_size(score: float, bilinear: float, linear: float) -> float:
+    """The t with ``bilinear t^2 + linear t = score``."""
+    if bilinear == 0:
+        return score / linear if linear > 0 else 1.0
+    return 2 * score / (linear + float(np.sqrt(linear**2 + 4 * bilinear * score)))
 
 
 def check_sequences(sequences: ArrayLike, width: int) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from unsoftmax.errors import FileFormatError
-from unsoftmax.models.attention import Attention, Floats
-from unsoftmax.models.network import FFN, Model, Transformer
+from unsoftmax.models.attention import Attention
+from unsoftmax.models.base import Floats, Model
+from unsoftmax.models.network import FFN, Transformer
 
 SCORE_FORM = "x_i.W[h].x_N + c[h].x_i"
+Build = Callable[[dict[str, Floats], dict[str, str]], Model]
+KINDS: dict[str, Build] = {"attention": Attention.from_blocks, "ffn": FFN.from_blocks, "transformer": Transformer.from_blocks}
 
 
 def save_model(model: Model, path: str | Path) -> None:
@@ -22,28 +26,9 @@ def save_model(model: Model, path: str | Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    tensors: dict[str, Floats] = {}
-    metadata = {"format": "unsoftmax", "kind": type(model).__name__.lower(), "score": SCORE_FORM}
-    if isinstance(model, Transformer):
-        metadata["residual"] = str(model.residual).lower()
-    attention = model if isinstance(model, Attention) else getattr(model, "attention", None)
-    network = model if isinstance(model, FFN) else getattr(model, "ffn", None)
-    if attention is not None:
-        tensors["attention.W"] = attention.W
-        if attention.V is not None:
-            tensors["attention.V"] = attention.V
-        if attention.has_c:
-            tensors["attention.c"] = attention.c
-        if attention.has_b:
-            tensors["attention.b"] = attention.b
-    if network is not None:
-        for i, (layer, shift) in enumerate(zip(network.weights, network.biases, strict=True)):
-            tensors[f"ffn.weights.{i}"] = layer
-            tensors[f"ffn.biases.{i}"] = shift
-        if network.skip is not None:
-            tensors["ffn.skip"] = network.skip
+    metadata = {"format": "unsoftmax", "kind": type(model).__name__.lower(), "score": SCORE_FORM, **model.settings}
     try:
-        save_file({name: np.array(value, order="C") for name, value in tensors.items()}, str(path), metadata=metadata)
+        save_file({name: np.array(value, order="C") for name, value in model.blocks.items()}, str(path), metadata=metadata)
     except SafetensorError as error:
         raise OSError(f"{path} cannot be written ({error}).") from error
 
@@ -76,18 +61,11 @@ def load(path: str | Path) -> Model:
 
 
 def _build(tensors: dict[str, Any], metadata: dict[str, str]) -> Model:
-    attention = network = None
-    if "attention.W" in tensors:
-        attention = Attention(tensors["attention.W"], *(tensors.get(f"attention.{name}") for name in ("V", "c", "b")))
-    if "ffn.weights.0" in tensors:
-        layers = sum(name.startswith("ffn.weights.") for name in tensors)
-        network = FFN(
-            [tensors[f"ffn.weights.{i}"] for i in range(layers)],
-            [tensors[f"ffn.biases.{i}"] for i in range(layers)],
-            tensors.get("ffn.skip"),
-        )
-    if attention is not None and network is not None:
-        return Transformer(attention, network, residual=metadata.get("residual") == "true")
-    if attention is None and network is None:
-        raise KeyError("neither `attention.W` nor `ffn.weights.0`")
-    return attention if attention is not None else network  # type: ignore[return-value]  # one of them is there
+    """The model of the kind that the metadata names, or that the tensors show."""
+    kind = metadata.get("kind")
+    if kind is None:
+        heads, network = "attention.W" in tensors, "ffn.weights.0" in tensors
+        kind = "transformer" if heads and network else "attention" if heads else "ffn"
+    if kind not in KINDS:
+        raise ValueError(f"its kind is {kind!r}, which is none of {', '.join(KINDS)}")
+    return KINDS[kind](tensors, metadata)

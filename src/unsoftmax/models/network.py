@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unsoftmax.models.attention import Attention, Floats, check_sequences, frozen_array
+from unsoftmax.models.attention import Attention, check_sequences, frozen_array
+from unsoftmax.models.base import Floats, Places, answered_at
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -68,6 +70,74 @@ class FFN:
             hidden = hidden + x @ self.skip.T
         return hidden[:, 0] if self.outputs == 1 else hidden
 
+    @property
+    def token_sizes(self) -> Floats:
+        """Ordinary sizes, and those that reach the bends."""
+        return np.concatenate([[0.25, 1.0, 4.0], self.bends])
+
+    @property
+    def bends(self) -> Floats:
+        """Near, middle and far distances of the neurons' hyperplanes from the origin: tokens of such sizes cross them."""
+        lengths = np.linalg.norm(self.weights[0], axis=1)
+        live = lengths > 0
+        if not live.any():
+            return np.ones(1)
+        distances = np.abs(self.biases[0][live]) / lengths[live]
+        return np.asarray(np.maximum(np.quantile(distances, [0.25, 0.5, 0.9]), 1e-3 * distances.max() + 1e-12))
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """No heads."""
+        return ()
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """The weights, layer by layer."""
+        return self.weights
+
+    @property
+    def blocks(self) -> dict[str, Floats]:
+        """The parameters by the names under which they are saved."""
+        blocks = {f"ffn.weights.{i}": layer for i, layer in enumerate(self.weights)}
+        blocks |= {f"ffn.biases.{i}": shift for i, shift in enumerate(self.biases)}
+        return blocks if self.skip is None else {**blocks, "ffn.skip": self.skip}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Nothing beside the parameters."""
+        return {}
+
+    @classmethod
+    def from_blocks(cls, blocks: dict[str, Floats], settings: dict[str, str]) -> FFN:
+        """The inverse of ``blocks`` and ``settings``."""
+        layers = range(sum(name.startswith("ffn.weights.") for name in blocks))
+        weights, biases = ([blocks[f"ffn.{part}.{i}"] for i in layers] for part in ("weights", "biases"))
+        return cls(weights, biases, blocks.get("ffn.skip"))
+
+    def answer(self, sequences: Floats) -> Floats:
+        """Answers ``(batch, outputs)`` to the last tokens."""
+        return self(sequences[:, -1]).reshape(len(sequences), -1)
+
+    def answer_at(self, sequences: Floats, *, causal: bool) -> tuple[Places, Floats]:
+        """A few positions, and the answers there."""
+        return answered_at(self, sequences, causal)
+
+    def on_device(self, like: Floats) -> None:
+        """There is no form for devices."""
+
+    def shaken(self, relative: float, rng: np.random.Generator) -> FFN:
+        """The network itself: it has no scores."""
+        return self
+
+    @property
+    def freedom(self) -> int:
+        """The number of free parameters."""
+        return sum(w.size for w in self.weights) + sum(b.size for b in self.biases)
+
+    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+        """Neurons and the number of free parameters."""
+        return {"neurons": len(self.biases[0]), "parameters": self.freedom}
+
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""
         from unsoftmax.models.files import save_model
@@ -114,11 +184,61 @@ class Transformer:
         mixed = self.attention(X)
         return self.ffn(mixed + X[:, -1] if self.residual else mixed)
 
+    @property
+    def token_sizes(self) -> Floats:
+        """Sizes at which the scores show, and those that reach the bends of the network."""
+        return np.concatenate([self.attention.token_sizes, self.ffn.bends])
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """The one head."""
+        return (self.attention,)
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """The weights of the network, layer by layer."""
+        return self.ffn.weights
+
+    @property
+    def blocks(self) -> dict[str, Floats]:
+        """The parameters by the names under which they are saved."""
+        return {**self.attention.blocks, **self.ffn.blocks}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Whether the last token is added."""
+        return {"residual": str(self.residual).lower()}
+
+    @classmethod
+    def from_blocks(cls, blocks: dict[str, Floats], settings: dict[str, str]) -> Transformer:
+        """The inverse of ``blocks`` and ``settings``."""
+        attention, ffn = Attention.from_blocks(blocks, settings), FFN.from_blocks(blocks, settings)
+        return cls(attention, ffn, residual=settings.get("residual") == "true")
+
+    def answer(self, sequences: Floats) -> Floats:
+        """Answers ``(batch, outputs)`` at the last position."""
+        return self(sequences).reshape(len(sequences), -1)
+
+    def answer_at(self, sequences: Floats, *, causal: bool) -> tuple[Places, Floats]:
+        """A few positions, and the answers there."""
+        return answered_at(self, sequences, causal)
+
+    def on_device(self, like: Floats) -> None:
+        """There is no form for devices."""
+
+    def shaken(self, relative: float, rng: np.random.Generator) -> Transformer:
+        """The Transformer with every score off by about this share of itself."""
+        return Transformer(self.attention.shaken(relative, rng), self.ffn, self.residual)
+
+    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+        """Heads, ranks, neurons and the number of free parameters."""
+        d, known = self.width, ranks or (self.width,)
+        scores = sum(r * (2 * d - r) for r in known) + d * self.attention.has_c
+        parameters = scores + self.ffn.freedom + d * d * self.residual
+        return {"heads": 1, "rank": max(known), "ranks": list(known), "neurons": len(self.ffn.biases[0]), "parameters": parameters}
+
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""
         from unsoftmax.models.files import save_model
 
         save_model(self, path)
-
-
-Model = Attention | FFN | Transformer

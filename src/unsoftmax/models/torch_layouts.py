@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.errors import MissingExtraError
-from unsoftmax.models.attention import Attention, Floats
+from unsoftmax.models.attention import Attention
+from unsoftmax.models.base import Floats
 
 LAYOUTS = ("mha", "bert", "gpt2")
 MARKS = {

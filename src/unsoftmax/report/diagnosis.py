@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from unsoftmax.checks.diagnosis import Diagnosis
+from unsoftmax.recognition.diagnosis import Diagnosis
 from unsoftmax.report import figures
 from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
 from unsoftmax.report.common import closing, floor_facts, plain, shared

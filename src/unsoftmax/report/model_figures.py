@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.models import Attention, Floats, Model
 from unsoftmax.report import figures
 from unsoftmax.report.chapter import Figure
 from unsoftmax.report.told import Teller
@@ -17,43 +17,48 @@ SHOWN_BARS = 128  # longer vectors are drawn as maps
 
 def model_numbers(model: Model | None) -> dict[str, Any] | None:
     """What the pictures of a model show, as numbers: singular values of each W, the range of each block."""
-    head = _attention(model)
-    network = model if isinstance(model, FFN) else model.ffn if isinstance(model, Transformer) else None
+    if model is None:
+        return None
     numbers: dict[str, Any] = {}
-    if head is not None:
-        numbers["heads"] = [{"singular_values": np.linalg.svd(W, compute_uv=False).tolist(), "W": _range(W)} for W in head.W]
-        for h, entry in enumerate(numbers["heads"]):
-            if head.V is not None:
-                entry["V"] = _range(head.V[h])
-            if head.has_c:
-                entry["c"] = _range(head.c[h])
-    if network is not None:
-        numbers["layers"] = [_range(weights) for weights in network.weights]
+    heads = [(layer, h) for layer in model.attentions for h in range(layer.heads)]
+    if heads:
+        numbers["heads"] = [_head_numbers(layer, h) for layer, h in heads]
+    if model.matrices:
+        numbers["layers"] = [_range(weights) for weights in model.matrices]
     return numbers or None
 
 
+def _head_numbers(layer: Attention, h: int) -> dict[str, Any]:
+    numbers = {"singular_values": np.linalg.svd(layer.W[h], compute_uv=False).tolist(), "W": _range(layer.W[h])}
+    if layer.V is not None:
+        numbers["V"] = _range(layer.V[h])
+    if layer.has_c:
+        numbers["c"] = _range(layer.c[h])
+    return numbers
+
+
 def model_figures(tell: Teller, model: Model | None) -> list[list[Figure]]:
-    """Heat maps of W, singular values, values and biases, a row for each head; then the layers of a network."""
+    """Heat maps of W, singular values, values and biases, a row for each head of each layer; then the layers of a network."""
     numbers = tell.record.get("model")
-    if not numbers:
+    if not numbers or model is None:
         return []
-    head = _attention(model)
+    heads = [(layer, h, n) for n, layer in enumerate(model.attentions) for h in range(layer.heads)]
     drawn: list[list[Figure]] = []
-    if head is not None:
-        drawn += [_head(tell, head, h) for h in range(min(head.heads, SHOWN_HEADS))]
-    network = model if isinstance(model, FFN) else model.ffn if isinstance(model, Transformer) else None
-    if network is not None:
-        layers = enumerate(network.weights)
+    for number, (layer, h, n) in enumerate(heads[:SHOWN_HEADS]):
+        of = "" if len(heads) == 1 else f" of head {h + 1}"
+        of += "" if len(model.attentions) == 1 else f" in layer {n + 1}"
+        drawn.append(_head(tell, layer, h, number, of))
+    if model.matrices:
+        layers = enumerate(model.matrices)
         drawn.append([_map(tell, weights, f"Layer {i + 1} of the network", f"/model/layers/{i}") for i, weights in layers])
     return drawn
 
 
-def _head(tell: Teller, head: Attention, h: int) -> list[Figure]:
-    of = "" if head.heads == 1 else f" of head {h + 1}"
-    at = f"/model/heads/{h}"
+def _head(tell: Teller, head: Attention, h: int, number: int, of: str) -> list[Figure]:
+    at = f"/model/heads/{number}"
     values = tell.value(f"{at}/singular_values")
     ranks = tell.record.get("ranks") or []
-    mark = ranks[h] if h < len(ranks) and ranks[h] < len(values) else None
+    mark = ranks[number] if number < len(ranks) and ranks[number] < len(values) else None
     ends = "" if mark is None else "; past the dashed line only rounding is left"
     told = tell(
         f"Singular values of W{of}: {len(values)}, from {{{at}/singular_values/0:.3g}} down to "
@@ -80,11 +85,6 @@ def _map(tell: Teller, matrix: Floats, title: str, at: str) -> Figure:
     rows, columns = matrix.shape
     told = tell(f"{title}: {rows} by {columns} entries, blue from {{{at}/smallest:.3g}} over white to red at {{{at}/largest:.3g}}")
     return Figure(told, figures.heat_map(matrix, str(told)))
-
-
-def _attention(model: Model | None) -> Attention | None:
-    head = model.attention if isinstance(model, Transformer) else model
-    return head if isinstance(head, Attention) else None
 
 
 def _range(block: Any) -> dict[str, float]:

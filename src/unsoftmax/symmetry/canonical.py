@@ -39,7 +39,7 @@ def canonical(model: Model, *, tolerance: float = ROUNDING) -> Model:
         return canonical_heads(model, tolerance=tolerance)
     if isinstance(model, Transformer):
         return canonical_transformer(model, tolerance=tolerance)
-    return canonical_network(model, tolerance=tolerance)
+    return canonical_network(model, tolerance=tolerance) if isinstance(model, FFN) else model
 
 
 def oriented(model: Model) -> Model:

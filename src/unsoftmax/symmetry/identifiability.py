@@ -46,6 +46,8 @@ def identifiability(model: Model, *, max_length: int | None = None) -> Identifia
         raise ValueError(f"max_length is {max_length}; a sequence has at least one token.")
     if isinstance(model, Attention):
         return _of_heads(model, max_length)
+    if not isinstance(model, FFN | Transformer):
+        raise ValueError(f"What can be known of a {type(model).__name__} is not worked out here; see its own page in the docs.")
     return _of_network(model, max_length)
 
 

@@ -25,7 +25,9 @@ def witness(model: Model, *, max_length: int | None = None) -> Model | None:
         raise ValueError(f"max_length is {max_length}; a sequence has at least one token.")
     if isinstance(model, Attention):
         return _other_heads(model, max_length)
-    return _other_network(model) if isinstance(model, FFN) else _other_transformer(model)
+    if isinstance(model, FFN):
+        return _other_network(model)
+    return _other_transformer(model) if isinstance(model, Transformer) else None
 
 
 def _other_heads(model: Attention, max_length: int | None) -> Attention | None:

@@ -1,5 +1,5 @@
 """A head's scores behind any network that follows it."""
 
-from unsoftmax.learners.behind_network.learner import BehindNetworkLearner, held_out_check, price
+from unsoftmax.learners.behind_network.learner import BehindNetworkLearner, mixed_tokens, price
 
-__all__ = ["BehindNetworkLearner", "held_out_check", "price"]
+__all__ = ["BehindNetworkLearner", "mixed_tokens", "price"]

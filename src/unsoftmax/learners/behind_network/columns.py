@@ -120,7 +120,7 @@ class Columns:
     @property
     def _contradiction(self) -> type[NotInFamilyError | TooNoisyError]:
         """What a contradiction means: exact answers prove the family wrong, coarse ones may only be too coarse."""
-        return NotInFamilyError if self.target.floor.kind == "exact" else TooNoisyError
+        return NotInFamilyError if self.target.floor.exact else TooNoisyError
 
     def _read(self, place: Floats, value: Floats, frame: Floats) -> tuple[Floats, Floats]:
         self.lines += len(frame)

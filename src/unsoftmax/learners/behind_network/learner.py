@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from unsoftmax.learners.behind_network.residual import residual_mixing
 from unsoftmax.models import Attention, Floats
 from unsoftmax.models.attention import softmax
 from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.results import Check, Floor, Learned
+from unsoftmax.results import Floor, Learned
 
 # root mean square of a token's entries, tried in turn
 SCALES = (1.0, 1.0, 0.25, 4.0, 1.0, 1 / 16, 16.0, 0.25, 4.0, 1 / 64, 64.0, 2.0**-9, 2.0**9, 2.0**-12, 2.0**12)
@@ -88,8 +89,10 @@ class BehindNetworkLearner:
                 "segment_length": base.reader.length,
                 "segments": columns.lines,
                 "residual": mixing is not None,
-                "mixing": None if mixing is None else mixing.matrix,
             },
+            ranks=(columns.rank_found,),
+            entry_error=error,
+            mixing=None if mixing is None else mixing.matrix,
         )
 
 
@@ -167,41 +170,13 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
     return turned, mixing
 
 
-def held_out_check(oracle: Oracle, learned: Learned, sequences: Floats) -> Check:
-    """Compare answers to fresh sequences with the target's own one-token answers at the mixed tokens.
-
-    Without residual ``f(X) = f([sum_i a_i x_i])``; with one, ``f(X) = f([x_N + M (sum_i a_i x_i - x_N)])``.
-    Price: two queries a sequence, one as given and one of a single token.
-
-    Args:
-        oracle: the target.
-        learned: what ``BehindNetworkLearner`` returned.
-        sequences: fresh ``(batch, length, width)``.
-    """
-    mixed = mixed_tokens(learned, sequences)
-    target = Target(oracle, Floor())
-    wanted = target.ask(sequences)
-    given = target.one(mixed)
-    error = np.abs(wanted - given).max(axis=1)
-    spread = float(np.sqrt(np.mean((wanted - wanted.mean(axis=0)) ** 2))) or 1.0
-    worst = float(error.max(initial=0.0))
-    return Check(
-        sequences=2 * len(sequences),
-        max_abs_error=worst,
-        relative_error=worst / spread,
-        by_length={sequences.shape[1]: worst / spread},
-    )
-
-
 def mixed_tokens(learned: Learned, sequences: Floats) -> Floats:
     """The one token ``(batch, width)`` that is worth each sequence to the network."""
-    model = learned.model
-    assert isinstance(model, Attention)
+    model = cast(Attention, learned.model)
     last = sequences[:, -1]
     scores: Floats = np.einsum("bnd,bd->bn", sequences, last @ model.W[0].T + model.c[0])
     mean: Floats = np.einsum("bn,bnd->bd", softmax(scores), sequences)
-    mixing: Floats | None = learned.evidence["mixing"]
-    return mean if mixing is None else last + (mean - last) @ mixing.T
+    return mean if learned.mixing is None else last + (mean - last) @ learned.mixing.T
 
 
 def price(width: int, rank: int | None = None) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:

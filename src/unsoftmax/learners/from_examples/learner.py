@@ -107,7 +107,7 @@ def _recovery(
     held = hold_out(examples, rng)
     frame = frame_of(examples)
     refuse_hopeless(examples, frame)
-    exact = examples.floor.kind == "exact"
+    exact = examples.floor.exact
     search = Search(examples, frame, examples.counts & ~held, rng, EXACT if exact else digits_hit(examples), exact, tell)
     if not search.enough(heads or 1, PLAIN):
         raise too_few(examples, heads or 1)
@@ -178,7 +178,7 @@ def digits_hit(examples: Examples) -> float:
     """Relative training error that the digits of the answers alone explain."""
     floor = examples.floor
     spread = (floor.absolute + floor.relative * np.abs(examples.answers[examples.counts])) / np.sqrt(3.0)
-    slack = 8.0 if floor.kind == "float32" else 2.0  # a layer that computes in float32 is off by several roundings
+    slack = 8.0 if floor.single else 2.0  # a layer that computes in float32 is off by several roundings
     return min(slack * float(np.sqrt(np.mean(spread**2))) / examples.rms, 0.05)
 
 
@@ -227,7 +227,7 @@ def _spread(examples: Examples) -> float:
 def _tolerance(examples: Examples, noise: float, held: NDArray[np.bool_]) -> float:
     """What a held-out answer may be off by: the largest of so many Gaussian errors, or the digits of the answers."""
     numbers = int(held.sum()) * examples.answers.shape[2]
-    digits = 2.0 * examples.floor.of(float(np.abs(examples.answers).max())) if examples.floor.kind != "exact" else 0.0
+    digits = 2.0 * examples.floor.of(float(np.abs(examples.answers).max())) if not examples.floor.exact else 0.0
     # twice: a held-out answer also carries the error of the fit, which is larger where the tokens are unusual
     return float(max(2.0 * noise * (np.sqrt(2.0 * np.log(numbers + 1.0)) + 1.0), digits))
 

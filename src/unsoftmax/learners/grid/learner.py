@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class GridLearner:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Ask and learn. Refuses weights that do not lie on the grid given; says so where "auto" finds none."""
         steps = self._given(oracle.width)
-        if self.floor.kind != "exact" or self.max_norm is not None:
+        if not self.floor.exact or self.max_norm is not None:
             return self._plain(oracle, steps, rng)
         reader = PackedReader(oracle, rng)
         if not (reader.read_values(steps) and reader.without_bias()):
@@ -75,10 +75,10 @@ class GridLearner:
         model = learned.model
         assert isinstance(model, Attention)
         W = model.W[0]
-        found = _steps_of(W, 1e-9 if self.floor.kind == "exact" else 0.0) if steps is None else steps
+        found = _steps_of(W, 1e-9 if self.floor.exact else 0.0) if steps is None else steps
         if found is None:
             note = "No grid was noticed in the score matrix; it was learned as real numbers."
-            return Learned(model=model, ambiguity=learned.ambiguity, notes=(*learned.notes, note), evidence=learned.evidence)
+            return replace(learned, notes=(*learned.notes, note), bounds=None)
         multiples = np.rint(W / found[:, None]).astype(np.int64)
         off = np.abs(W / found[:, None] - multiples)
         if steps is not None and (off > LEFT_OVER).any():
@@ -94,6 +94,7 @@ class GridLearner:
             ambiguity=learned.ambiguity,
             notes=(*learned.notes, _grid_note(found, multiples)),
             evidence=learned.evidence | _evidence(found, multiples),
+            ranks=learned.ranks,
         )
 
 

@@ -31,11 +31,9 @@ def with_constant(oracle: Oracle, learned: Learned, floor: Floor, rng: np.random
     error = noise / np.sqrt(QUESTIONS)
     shows = bool((np.abs(mean) > STANDS_OUT * error).any())
     shape = model.V.shape[2:]
-    evidence = dict(learned.evidence)
-    if floor.kind == "noisy":
-        evidence |= {"noise": float(np.sqrt(np.mean(noise**2))), "noise_freedom": left.size - len(mean)}
+    measured = (float(np.sqrt(np.mean(noise**2))), left.size - len(mean)) if floor.noisy else learned.noise
     if bounds is not None:
         bars = (float(stdtrit(QUESTIONS - 1, 0.975)) * error).reshape(shape)
         bounds = replace(bounds, b=bars if shows else None)
     found = Attention(model.W, model.V, model.c if model.has_c else None, mean.reshape(shape) if shows else None)
-    return replace(learned, model=found, bounds=bounds, evidence=evidence)
+    return replace(learned, model=found, bounds=bounds, noise=measured)

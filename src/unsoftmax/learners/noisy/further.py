@@ -56,7 +56,7 @@ def resolved(run: Run, head: Head, errors: Errors, total: int) -> tuple[Head, Er
         noise = check_one_head(run.oracle, head, errors, noise, min(test, room), run.norm, run.rng, closer)
         check_residuals(head, probes[~probes.single], noise, closer)
     check_fit(head, probes, noise, run.floor)
-    if settings.floor.kind == "noisy":
+    if settings.floor.noisy:
         check_values(head, singles, noise, closer if test else None)  # without noise the fit and a check say more
     return head, errors
 

@@ -95,7 +95,7 @@ class NoisyHeadLearner:
 
     def cuts(self, width: int) -> bool:
         """Whether rounded answers are cut at their edges."""
-        return self.floor.kind == "rounded" and self.floor.step is not None and not self.floor.fresh and width <= CUT_UP_TO
+        return self.floor.decimals and self.floor.step is not None and not self.floor.fresh and width <= CUT_UP_TO
 
     def base(self, width: int) -> int:
         """Queries before rounded answers are cut at their edges; without cutting, all of them."""

@@ -127,8 +127,9 @@ def packed(head: Head, errors: Errors, notes: tuple[str, ...] = (), rank: int | 
         notes=(note, *notes),
         evidence={
             "noise": errors.noise,
-            "noise_freedom": errors.freedom,
             "standard_error_W": rms,
             "rank": head.width if rank is None else rank,
         },
+        ranks=(head.width if rank is None else rank,),
+        noise=(errors.noise, errors.freedom),
     )

@@ -255,10 +255,9 @@ def lack_of_fit(head: Head, probes: Probes, noise: float, floor: Floor, known: i
     found = float(np.sqrt(residual @ residual / freedom))
     largest = float(np.abs(probes.answers).max())
     # few one-token answers may all happen to be rounded the same way: what the floor says is noise as well
-    told = {"rounded": (floor.step or 0.0) / np.sqrt(12), "float32": 2.0**-24 * largest, "float16": 2.0**-11 * largest}
-    noise = max(noise, told.get(floor.kind, 0.0))
+    noise = max(noise, floor.rounding(largest))
     # low-precision arithmetic errs more on 65 tokens than on one; random noise and rounding do not
-    allowance = 1.0 if floor.kind in ("noisy", "rounded") else 24.0
+    allowance = 1.0 if floor.noisy or floor.decimals else 24.0
     known = int(single.sum()) - head.width - 1 if known is None else known
     ratio = float(np.sqrt(fdtri(freedom, max(1, known), 1 - FALSE_REFUSAL)))
     return found, max(noise * allowance * ratio, 2.0**-46 * largest)

@@ -13,7 +13,7 @@ from unsoftmax.learners.noisy.probes import SHRINK, of_norm
 from unsoftmax.learners.noisy.stages import FALSE_REFUSAL
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, Wrapper, phase
-from unsoftmax.results import Bounds, Learned
+from unsoftmax.results import Bounds, Floor, Learned
 
 KEPT = 512  # longer sequences whose whole answers are kept, to see whether the head explains every output
 LOOSE = 1.5  # the scores come from one mixture, so that they fit the other outputs a little less well
@@ -52,17 +52,17 @@ def learn_vector(learner: NoisyHeadLearner, oracle: Oracle, rng: np.random.Gener
     tokens = frames(rng, 2 * width + 8, width, 1.0 if learner.max_norm is None else learner.max_norm)
     answers = LastPosition(oracle)(tokens[:, None])
     values = np.linalg.lstsq(np.pad(tokens, ((0, 0), (0, 1)), constant_values=1.0), answers, rcond=None)[0][:-1]
-    if learner.floor.kind in ("rounded", "digits"):
+    if learner.floor.decimals or learner.floor.digits:
         direction = np.eye(values.shape[1])[np.argmax(np.linalg.norm(values, axis=0))]
     else:
         direction = np.linalg.svd(values)[2][0]
     mixture = Mixture(oracle, direction)
     mixture.singles.append((tokens, answers))
     learned = learner.run(mixture, rng=rng)
-    return _packed(learned, mixture, learner.floor.kind)
+    return _packed(learned, mixture, learner.floor)
 
 
-def _packed(learned: Learned, mixture: Mixture, kind: str) -> Learned:
+def _packed(learned: Learned, mixture: Mixture, floor: Floor) -> Learned:
     """All outputs' values from the one-token answers, with bars; refuses if the scores do not explain every output."""
     model, bounds = learned.model, learned.bounds
     assert isinstance(model, Attention)
@@ -79,7 +79,7 @@ def _packed(learned: Learned, mixture: Mixture, kind: str) -> Learned:
     u = mixture.direction
     V = V + np.outer(model.V[0] - V @ u, u)  # the mixture's own values are known better
     whole = Attention(model.W, V[None], model.c if model.has_c else None, b)
-    _check_outputs(whole, mixture, noise * (1.0 if kind in ("noisy", "rounded") else LOW_PRECISION), freedom)
+    _check_outputs(whole, mixture, noise * (1.0 if floor.noisy or floor.decimals else LOW_PRECISION), freedom)
     note = f"W was learned from one mixture of the {len(u)} outputs, V from {len(tokens)} one-token answers."
     return Learned(
         model=whole,
@@ -93,6 +93,8 @@ def _packed(learned: Learned, mixture: Mixture, kind: str) -> Learned:
         ),
         notes=(*learned.notes, note),
         evidence=learned.evidence,
+        ranks=learned.ranks,
+        noise=learned.noise,
     )
 
 
@@ -141,4 +143,5 @@ def certify_vector(learner: CertifiedHeadLearner, oracle: Oracle, rng: np.random
         bounds=Bounds(kind="certified", W=learned.bounds.W, V=half[None]),
         notes=(*learned.notes, f"W was certified through output {best}, which has the largest values."),
         evidence=learned.evidence,
+        ranks=learned.ranks,
     )

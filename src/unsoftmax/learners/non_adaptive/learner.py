@@ -98,7 +98,7 @@ class NonAdaptiveLearner:
             raise ValueError(f"These probes are of kind {record.get('kind')!r}; this learner takes plans of kind {KIND!r}.")
         scalar = answers[0].ndim == 1
         single, pair = (np.asarray(said[:, -1] if said.ndim == 3 else said).reshape(len(said), -1) for said in answers[:2])
-        if self.floor.kind == "exact" and all(np.array_equal(said, said.astype(np.float32)) for said in (single, pair)):
+        if self.floor.exact and all(np.array_equal(said, said.astype(np.float32)) for said in (single, pair)):
             # no question can be spent on the precision of the answers, but single precision shows by itself
             return replace(self, floor=Floor(kind="float32", relative=2.0**-22)).learn(probes, answers, rng=rng)
         V, b = self._values(probes.arrays[0][:, 0], single)
@@ -121,6 +121,7 @@ class NonAdaptiveLearner:
                 "held_back_misfit": fit.misfit,
                 "method": self.method,
             },
+            ranks=(rank,),
         )
 
     def _values(self, tokens: Floats, answers: Floats) -> tuple[Floats, Floats]:

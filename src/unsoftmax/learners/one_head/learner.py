@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
 from unsoftmax.learners.one_head.positions import PositionReader, is_causal, loud_values, read_pairs
 from unsoftmax.learners.one_head.score_matrix import read_score_matrix
 from unsoftmax.learners.one_head.scores import SATURATED, ScoreReader, Values, copies
@@ -91,7 +91,7 @@ class OneHeadLearner:
         if not all_finite(W):
             raise NotInFamilyError(
                 "The answers to two tokens are no mean of the answers to one: several heads whose values cancel, or no head.",
-                evidence={"copies_deviation": float("inf")},
+                signs=(Sign.NO_MEAN,),
             )
         W = on_host(W)
         W.setflags(write=False)  # no copy of it is needed
@@ -110,12 +110,13 @@ class OneHeadLearner:
             bounds=self._bounds(model, noise, rank, blur),
             notes=() if rank else (f"W does not show in the answers; entries below about {noise:.1g} would not.",),
             evidence={"rank": rank, "causal": causal},
+            ranks=(rank,),
         )
 
     def _refuse_hidden(self, model: Attention, error: float) -> None:
         """Beside a huge query bias W shows only as far as it matters to tiny tokens; neither it nor longer ones can be promised."""
         bias = float(np.abs(model.c).max())
-        if not bias or self.max_norm is not None or self.floor.kind != "exact":
+        if not bias or self.max_norm is not None or not self.floor.exact:
             return
         known = float(np.abs(model.W).max())
         if error > (DIGITS * known if known else UNSEEN * bias):
@@ -147,7 +148,7 @@ class OneHeadLearner:
         # a long token drowns a constant, a rounding step or noise; without any of them its length does not matter
         size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
         size = size if self.max_norm is None else INSIDE * self.max_norm
-        if everywhere and self.max_norm is None and self.floor.kind == "exact":
+        if everywhere and self.max_norm is None and self.floor.exact:
             V = loud_values(oracle, b, rng)
         else:
             V = (self._axes(oracle, size).reshape(d, -1) - b) / size
@@ -221,10 +222,18 @@ class OneHeadLearner:
                 f"Keys before a zero token saturate the softmax at every length down to {size:.1g}; no query bias does that. "
                 "The target is not a softmax head on its raw tokens (several heads, positions, or a norm before the scores).",
                 evidence={"saturated_keys": size},
+                signs=(Sign.SATURATED,),
             )
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
         zeros = np.zeros((d, 1))
-        return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], min(size * SCORE / rms, self._longest_key())
+        key_size = min(size * SCORE / rms if rms > 0 else np.inf, self._longest_key())
+        if not np.isfinite(key_size):
+            raise NotInFamilyError(
+                f"Keys before a zero token of length {size:.1g} are weighed all alike, though one of another length was not: no "
+                "query bias does that. `unsoftmax diagnose` tells what the target may be.",
+                signs=(Sign.SATURATED,),
+            )
+        return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], key_size
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> tuple[ScoreReader | None, float]:
         """A reader whose scores are of size ``SCORE``, then a test that one softmax answers; or None if W is zero.
@@ -284,6 +293,7 @@ class OneHeadLearner:
                 f"but weigh {share[1]:.9g} (deviation {error:.2g}). The target has several heads, positions, or something else "
                 "between tokens and answer.",
                 evidence={"copies_deviation": error},
+                signs=(Sign.OFF_COPIES,) if np.isfinite(error) else (Sign.NO_MEAN,),
             )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.one_head.scores import RETRIES, SATURATED, ScoreReader, Values, log_weights, refuse_saturated
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
@@ -131,7 +131,7 @@ def read_pairs(
     if not np.isfinite(table).all():
         raise NotInFamilyError(
             "The answers at every position are no means of the answers to one token: several heads, or no head.",
-            evidence={"copies_deviation": float("inf")},
+            signs=(Sign.NO_MEAN,),
         )
     c = rotation.T @ table[0] / size
     noise = 4 * d * floor.relative * float(np.linalg.cond(values.worth)) / size**2  # d tokens share the weight of one answer

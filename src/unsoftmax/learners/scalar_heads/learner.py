@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within
 from unsoftmax.learners.scalar_heads.build import Measured, measure_heads, refine, sketch_heads
 from unsoftmax.learners.scalar_heads.clusters import ROUNDING, members_error
 from unsoftmax.learners.scalar_heads.flat import flat_heads, lone_bias, narrow_heads, refine_bias
@@ -62,7 +62,7 @@ class ScalarHeadsLearner:
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Ask, and return the heads in canonical form."""
-        if self.floor.kind != "exact":
+        if not self.floor.exact:
             raise TooNoisyError(
                 f"Answers are {self.floor.kind}; several heads behind scalar answers are told apart only by exact float64 answers."
             )
@@ -83,7 +83,7 @@ class ScalarHeadsLearner:
             if _fits(misfit, expected):
                 return self._learned(model, {**evidence, "attempts": attempt + 1})
             refusals.append(_mismatch(canonical(model), misfit, expected, evidence))
-        hidden = [refusal for refusal in refusals if "estimated_error" in refusal.evidence]
+        hidden = [refusal for refusal in refusals if Sign.POORLY_KNOWN in refusal.signs]
         if hidden:  # all heads are there
             raise min(hidden, key=lambda refusal: float(refusal.evidence["estimated_error"]))
         merged = [refusal for refusal in refusals if "merged_within" in refusal.evidence]
@@ -363,6 +363,7 @@ def _mismatch(model: Attention, misfit: float, expected: float, evidence: dict[s
             "parts of the scores, and the rounding of answers hides it. The model explains fresh sequences all the same.",
             model=model,
             evidence={**evidence, "estimated_error": expected},
+            signs=(Sign.POORLY_KNOWN,),
         )
     if misfit < ALMOST:
         return _too_close(model, max(misfit, expected), evidence)
@@ -371,6 +372,7 @@ def _mismatch(model: Attention, misfit: float, expected: float, evidence: dict[s
         "The target is no sum of softmax heads. `unsoftmax diagnose` tells what it may be.",
         model=model,
         evidence=evidence,
+        signs=alike_within(misfit),
     )
 
 
@@ -381,4 +383,5 @@ def _too_close(model: Attention, within: float, evidence: dict[str, Any]) -> Ref
         "the heads that are close are known only merged, within that.",
         model=model,
         evidence={**evidence, "merged_within": within},
+        signs=alike_within(within),
     )

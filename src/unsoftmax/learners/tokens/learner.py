@@ -59,6 +59,7 @@ class TokensLearner:
                 "score_error": error,
                 "check_error": worst,
             },
+            ranks=(rank,),
         )
 
 

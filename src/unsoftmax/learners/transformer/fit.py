@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from unsoftmax.ffn.hinges import Hinges, beyond_doubt, design_at, fixed_pattern, moved_by, shifted
-from unsoftmax.ffn.questions import Questions
+from unsoftmax.learners.ffn.hinges import Hinges, beyond_doubt, design_at, fixed_pattern, moved_by, shifted
+from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.transformer.model import Mixture, Sequences
 from unsoftmax.models import Floats
 

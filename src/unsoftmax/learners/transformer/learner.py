@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError
-from unsoftmax.ffn.forms import Found, canonical_network
-from unsoftmax.ffn.learner import FFNLearner
-from unsoftmax.ffn.places import distances
-from unsoftmax.ffn.questions import Questions
+from unsoftmax.errors import NotInFamilyError, Sign
+from unsoftmax.learners.ffn.forms import Found, canonical_network
+from unsoftmax.learners.ffn.learner import FFNLearner
+from unsoftmax.learners.ffn.places import distances
+from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.transformer.fit import JointFit
 from unsoftmax.learners.transformer.model import Mixture, Sequences
 from unsoftmax.learners.transformer.scores import ScoreReader, column
@@ -103,8 +103,9 @@ class TransformerLearner:
                 "positions, or another way to mix its tokens; `unsoftmax diagnose` tells which.",
                 evidence=evidence,
                 model=transformer,
+                signs=(Sign.NETWORK_KNOWN,),
             )
-        return Learned(model=transformer, ambiguity=_ambiguity(residual), notes=notes, evidence=evidence)
+        return Learned(model=transformer, ambiguity=_ambiguity(residual), notes=notes, evidence=evidence, ranks=(rank,))
 
     def price(
         self, width: int, neurons: int, outputs: int = 1, rank: int | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.ffn.hinges import Hinges
+from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.models import Floats, softmax
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.results import Floor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.ffn.hinges import Hinges
+from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.models import Floats
 
 CHUNK = 256  # paths worked out at once

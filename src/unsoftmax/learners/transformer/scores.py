@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.ffn.hinges import Hinges
+from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.transformer.model import Sequences
 from unsoftmax.learners.transformer.paths import place_of, quality
 from unsoftmax.models import Floats

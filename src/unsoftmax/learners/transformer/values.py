@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.ffn.hinges import Hinges
+from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.transformer.model import Sequences
 from unsoftmax.models import Floats
 

@@ -13,7 +13,6 @@ from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
 
 CHUNK_BYTES = 2**25  # probes in memory at once
-MANTISSA = {"exact": 53, "rounded": 53, "digits": 53, "noisy": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +37,7 @@ class Answers:
     @property
     def bits(self) -> int:
         """Bits that the target keeps of every coordinate."""
-        return MANTISSA.get(self.floor.kind, 24)
+        return self.floor.bits
 
     @property
     def coarse(self) -> bool:

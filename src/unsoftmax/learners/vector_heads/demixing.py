@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.half_circle import BINARY_SLACK, AskSums, patterns_on_half_circle
 from unsoftmax.models import Floats
@@ -117,7 +117,9 @@ def demix(answers: Answers, totals: Totals, rng: np.random.Generator, *, heads: 
 def too_many(found: int, heads: int | None) -> NotInFamilyError:
     """More heads than were asked for."""
     return NotInFamilyError(
-        f"Found {found} heads, but heads={heads} was asked for. Leave `heads` out, or raise it.", evidence={"too_many": found}
+        f"Found {found} heads, but heads={heads} was asked for. Leave `heads` out, or raise it.",
+        evidence={"heads": found},
+        signs=(Sign.TOO_MANY,),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within
 from unsoftmax.learners.scalar_heads import unseen_gap
 from unsoftmax.learners.vector_heads.addressing import Pairs, read_offsets, steer
 from unsoftmax.learners.vector_heads.all_positions import (
@@ -72,7 +72,7 @@ class VectorHeadsLearner:
         phase(oracle, "values")
         first = oracle(np.zeros((1, 2, oracle.width)))
         b = first.reshape(-1, first.shape[-1] if first.ndim > 1 else 1)[-1]
-        everywhere = first.ndim == 3 and self.floor.kind == "exact" and self.max_norm is None
+        everywhere = first.ndim == 3 and self.floor.exact and self.max_norm is None
         if not everywhere:
             totals = one_token(answers, b, rng)
         refusal = None
@@ -85,18 +85,18 @@ class VectorHeadsLearner:
                 return self._last(answers, totals, rng)
             except NotInFamilyError as error:
                 refusal = error
-                if "too_many" in error.evidence:
+                if Sign.TOO_MANY in error.signs:
                     raise
             except NotIdentifiableError:  # the last position shows a faint head better
                 if not everywhere or attempt == 1:
                     raise
         assert refusal is not None
-        if self.floor.kind != "exact":
+        if not self.floor.exact:
             message = f"{refusal} The answers are {self.floor.kind}; exact ones may do."
-            raise TooNoisyError(message, evidence=refusal.evidence, model=refusal.model) from refusal
+            raise TooNoisyError(message, evidence=refusal.evidence, model=refusal.model, signs=refusal.signs) from refusal
         if self.max_norm is not None:
             message = f"{refusal} No token may be longer than {self.max_norm:g}, and heads show one by one to long tokens only."
-            raise NotInFamilyError(message, evidence=refusal.evidence, model=refusal.model) from refusal
+            raise NotInFamilyError(message, evidence=refusal.evidence, model=refusal.model, signs=refusal.signs) from refusal
         if oracle.width > WIDEST or len(b) < 2:
             raise refusal
         return self._projected(answers, b, refusal, rng)
@@ -113,10 +113,12 @@ class VectorHeadsLearner:
                     f"only to {within:.1g} of their spread.",
                     model=error.model,
                     evidence={**error.evidence, "merged_within": within},
+                    signs=alike_within(within),
                 ) from error
             message = f"{error} (Read from one mixture of the outputs, since switching the heads one by one failed: {refusal})"
             evidence = {**refusal.evidence, **error.evidence}
-            raise type(error)(message, evidence=evidence, model=_without_mixed(error.model)) from error
+            signs = (*refusal.signs, *error.signs)
+            raise type(error)(message, evidence=evidence, model=_without_mixed(error.model), signs=signs) from error
         ranks = tuple(int(np.linalg.matrix_rank(W, tol=1e-9 * float(np.linalg.norm(W, 2)))) for W in model.W)
         value_ranks = tuple(int(np.linalg.matrix_rank(V, tol=1e-9 * float(np.linalg.norm(V, 2)))) for V in _values(model))
         return package(model, ranks, value_ranks, 0.0, misfit, max(rounding, SPREAD * misfit))
@@ -178,6 +180,7 @@ def known(answers: Answers, model: Attention, errors: Floats, misfit: float) -> 
             "The model explains fresh sequences all the same; answers of higher precision would tell more.",
             model=canonical(model),
             evidence={"estimated_error": worst},
+            signs=(Sign.POORLY_KNOWN,),
         )
     return max(worst, SPREAD * misfit)
 
@@ -212,6 +215,7 @@ def package(
             "estimated_error": error,
             "merged_below": interval,
         },
+        ranks=ranks,
     )
 
 

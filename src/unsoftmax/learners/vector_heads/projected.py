@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, alike_within
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
 from unsoftmax.learners.scalar_heads.polish import LARGEST_POLISH, polished, rounding_error, sequences_for
 from unsoftmax.learners.vector_heads.answers import Answers, unit
@@ -73,5 +73,6 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
             f"known only to {error:.1g}.",
             model=model,
             evidence={"merged_within": error},
+            signs=alike_within(error),
         )
     return model, error

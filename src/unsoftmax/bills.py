@@ -1,0 +1,51 @@
+"""The bill: what a recovery asks, by phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Phases = list[tuple[str, int, int]]  # name, queries, tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a run asks: ``low`` to ``high`` queries, the check on fresh sequences included.
+
+    Attributes:
+        low: for the cheapest case that fits what is known; None where the formula holds an unknown.
+        high: for the most expensive case; equal where rank and heads are given.
+        formula: in words.
+        phases: ``(name, queries, tokens)``, where they are counted one by one.
+        assumptions: sentences: what the numbers take for granted.
+    """
+
+    low: int | None
+    high: int | None
+    formula: str = ""
+    phases: tuple[tuple[str, int, int], ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def queries(self) -> int:
+        """The cheapest case, of a bill that counts."""
+        return self.low or 0
+
+    @property
+    def queries_max(self) -> int:
+        """The most expensive case, of a bill that counts."""
+        return self.high or 0
+
+    def record(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {
+            "phases": [{"name": name, "queries": queries, "tokens": tokens} for name, queries, tokens in self.phases],
+            "queries": self.queries,
+            "queries_max": self.queries_max,
+            "assumptions": list(self.assumptions),
+        }
+
+
+def total(phases: Phases) -> int:
+    """Queries of all phases."""
+    return sum(queries for _, queries, _ in phases)

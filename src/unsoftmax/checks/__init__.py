@@ -1,1 +1,0 @@
-"""Noise floor, family tests, held-out check, certificates."""

@@ -1,0 +1,166 @@
+"""The desk: the only thing that asks. It counts, watches for contradictions, and remembers what was seen."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from unsoftmax import __version__
+from unsoftmax.errors import DriftingError, RefusalError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.adapt import identity_of
+from unsoftmax.oracles.base import LastPosition, Oracle, Wrapper
+from unsoftmax.oracles.drift import Watched
+from unsoftmax.oracles.guard import NormGuard
+from unsoftmax.oracles.journal import Journal, Journaled
+from unsoftmax.oracles.meter import Metered
+from unsoftmax.precision.calibration import Calibration, examine
+from unsoftmax.precision.first_look import FirstLook, first_look
+from unsoftmax.proof.compare import Predict
+from unsoftmax.proof.fresh import LONGEST
+from unsoftmax.proof.length import longest_taken
+from unsoftmax.results import Fact, Floor, Outcome
+from unsoftmax.wishes import Wishes
+
+SENTINELS = 4  # questions asked again in an exact run, whatever its length
+Progress = Callable[[str, int], None]
+
+
+class Desk(Wrapper):
+    """An oracle for learners, and everything that is known about the target behind it.
+
+    Attributes:
+        wishes: what the caller asked for.
+        meter: what learning spent, by phase.
+        checked: asks the fresh questions of the held-out check, and counts them apart.
+        precision: how coarse the answers are, as far as known.
+        look: the first few answers, once asked.
+        calibration: a closer look at the answers' precision, where one was needed.
+        clip: a limit on tokens that the target itself imposes.
+        longest: tokens of the longest sequences that the target takes, as far as looked.
+        facts: every tested statement, in the order asked.
+        outcomes: what learners came back with, in order.
+        notes: sentences for the report.
+        predict: the model learned, where it had to predict already.
+        rng: randomness of the learning questions, from the seed.
+        fresh: randomness of the fresh questions, which the target must not foresee.
+    """
+
+    def __init__(
+        self,
+        target: Oracle,
+        wishes: Wishes,
+        *,
+        journal: str | Path | None = None,
+        on_progress: Progress | None = None,
+        entropy: int | None = None,
+    ) -> None:
+        guarded: Oracle = NormGuard(target, wishes.max_norm)
+        source = secrets.randbits(256) if entropy is None else entropy
+        learning, checking = guarded, guarded
+        self.journal: Journal | None = None
+        if journal is not None:
+            plan = {name: value for name, value in wishes.noted().items() if name not in ("budget", "check")}
+            self.journal = Journal(journal, {"target": identity_of(target), "width": target.width, "version": __version__, **plan})
+            source = self.journal.entropy if entropy is None else entropy
+            learning, checking = Journaled(guarded, self.journal, "learn"), Journaled(guarded, self.journal, "check")
+        # what the target must not foresee comes from the operating system; what must be repeatable from the seed
+        watch, fresh = (np.random.default_rng(s) for s in np.random.SeedSequence(source).spawn(2))
+        self.seed = wishes.seed if wishes.seed is not None else drawn_seed(source)
+        self.rng, self.fresh = np.random.default_rng(self.seed), fresh
+        self.meter = Metered(learning, budget=wishes.budget, on_count=on_progress)
+        self.watched = Watched(self.meter, watch, cap=SENTINELS, expected=target.width**2)
+        self.checked = Metered(checking, on_count=on_progress)
+        super().__init__(self.watched)
+        self.wishes = wishes
+        self.precision = Floor()
+        self.look: FirstLook | None = None
+        self.calibration: Calibration | None = None
+        self.clip: float | None = None
+        self.longest = LONGEST if wishes.max_length is None else wishes.max_length
+        self.facts: list[Fact] = []
+        self.outcomes: list[Outcome] = []
+        self.notes: list[str] = []
+        self.predict: Predict | None = None
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        if self.journal is not None:
+            self.journal.close()
+
+    @property
+    def max_norm(self) -> float | None:
+        """No token longer than this: as wished, or as the target itself has it."""
+        return self.wishes.max_norm if self.wishes.max_norm is not None else self.clip
+
+    @property
+    def last(self) -> Oracle:
+        """The target's answers at the last position alone."""
+        return LastPosition(self)
+
+    @property
+    def embeddings(self) -> Floats | None:
+        """The only tokens that the target takes, or None where it takes any."""
+        table: Floats | None = getattr(self.inner, "embeddings", None)
+        return table
+
+    @property
+    def like(self) -> Floats | None:
+        """An array of the kind that the target takes on its device, where it has one."""
+        kind: Floats | None = getattr(self.inner, "like", None)
+        return kind
+
+    def known(self, precision: Floor) -> None:
+        """From now on answers are this coarse."""
+        self.precision = precision
+        self.watched.floor = None if precision.unclear else precision
+
+    def first_look(self) -> FirstLook:
+        """The first six answers, and how long sequences may be; asked once."""
+        if self.look is None:
+            self.look = first_look(self, rng=self.rng, max_norm=self.wishes.max_norm)
+            self.known(self.look.floor)
+            if self.wishes.max_length is None and (self.wishes.budget is None or self.wishes.budget >= LONGEST):
+                self.longest = longest_taken(self.checked, self.fresh, max_norm=self.max_norm, vocabulary=self.embeddings)
+                if self.wishes.budget is not None:
+                    self.meter.budget = self.wishes.budget - self.checked.spent
+        return self.look
+
+    def look_closer(self) -> Calibration:
+        """Noise, rounding, a short format, tokens that are clipped: 30 queries; asked once."""
+        if self.calibration is None:
+            self.calibration = examine(self.last, rng=self.rng, max_norm=self.wishes.max_norm)
+            if self.calibration.summary:
+                self.notes.append(f"Answers: {self.calibration.summary}.")
+        return self.calibration
+
+    def record(self, fact: Fact) -> bool | None:
+        """Keep a fact; returns whether it holds."""
+        self.facts.append(fact)
+        return fact.passed
+
+    def left(self) -> int | None:
+        """Queries that the budget leaves, learning and check taken off; None without a budget."""
+        return None if self.wishes.budget is None else self.wishes.budget - self.meter.spent - self.checked.spent
+
+    def contradiction(self) -> DriftingError | None:
+        """The proof that the target contradicts its earlier answers, if it does; asked after a failure, if the budget allows."""
+        if not self.watched.asked:
+            return None
+        if self.wishes.budget is not None:  # the check has had its share
+            self.meter.budget = self.wishes.budget - self.checked.spent
+        try:
+            self.watched.look_for_replicas()
+        except DriftingError as reason:
+            return reason
+        except RefusalError:
+            pass  # no budget left for a look, or no target: the first reason stands
+        return None
+
+
+def drawn_seed(source: int) -> int:
+    """A seed for questions that nobody asked to repeat: from the operating system, or from a journal that goes on."""
+    return int(np.random.SeedSequence([source % 2**64, 1]).generate_state(1)[0])

@@ -1,0 +1,70 @@
+"""The families that this package recovers, and those that others add through the entry point ``unsoftmax.families``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
+
+from unsoftmax.desk import Desk
+from unsoftmax.families.attention import ONE_HEAD, SEVERAL_HEADS
+from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
+
+__all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "named"]
+
+GROUP = "unsoftmax.families"
+NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
+FURTHER: tuple[Family, ...] = ()  # found by their own laws, before the families above are looked for
+
+
+@cache
+def third_parties() -> tuple[Family, ...]:
+    """Families that other packages offer; one with the name of a native family is refused."""
+    found: list[Family] = []
+    taken = {family.name for family in (*NATIVE, *FURTHER)} | {"auto"}
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        family = entry.load()()
+        if family.name in taken:
+            raise ValueError(
+                f"The entry point {entry.name!r} ({entry.value}) offers a family {family.name!r}, which exists already. "
+                "Give it a name of its own, or uninstall that package."
+            )
+        taken.add(family.name)
+        found.append(family)
+    return tuple(found)
+
+
+def all_families() -> tuple[Family, ...]:
+    """Native families and those of others."""
+    return (*NATIVE, *FURTHER, *third_parties())
+
+
+def family_names() -> tuple[str, ...]:
+    """What ``family=`` may be."""
+    return tuple(dict.fromkeys(["auto", *(family.name for family in all_families())]))
+
+
+def named(name: str) -> Family:
+    """The family of this name; of attention, the one for one head."""
+    for family in all_families():
+        if family.name == name:
+            return family
+    raise ValueError(f"family is {name!r}; it must be one of {', '.join(family_names())}.")
+
+
+def extra_families(desk: Desk) -> Iterator[Family]:
+    """Families beyond the classical ones whose laws all hold: cheapest first, each test asked once."""
+    wished = desk.wishes.family
+    families = [family for family in (*FURTHER, *third_parties()) if wished in ("auto", family.name)]
+    for family in sorted(families, key=lambda family: sum(test.price(desk.width) for test in family.law)):
+        if all(_holds(desk, test) for test in family.law):
+            yield family
+
+
+def _holds(desk: Desk, test: Test) -> bool:
+    """Whether a test's statement holds; what was asked once is not asked again."""
+    for fact in desk.facts:
+        if fact.test == test.name:
+            return fact.passed is True
+    return desk.record(test.examine(desk)) is True

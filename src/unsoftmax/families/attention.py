@@ -1,0 +1,245 @@
+"""Attention layers: one head, several, or one through noise; answers of any precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from unsoftmax.bills import Bill
+from unsoftmax.desk import Desk
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
+from unsoftmax.families.base import Family, Learner, Size, attempt
+from unsoftmax.learners.one_head import OneHeadLearner
+from unsoftmax.linalg import on_host
+from unsoftmax.models import Attention, Floats
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.proof.compare import Compared, Predict, compared, predictor
+from unsoftmax.proof.fresh import Fresh, sized
+from unsoftmax.results import Learned, Outcome
+
+# learners other than the one for one head are imported where they are needed: a run pays for the one that it uses
+NOISY_CHECK_RESERVE = 256  # queries that a budget leaves to the held-out check under noise; of large ones, a share
+CHECK_SHARE = 0.02
+FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
+ASKED_BEFORE = 40  # the first look, calibration and sentinels
+PLENTY = 1000  # queries that a narrow target is given in any case
+GENEROUS = 60  # queries per parameter that noisy answers are given of a large budget
+ROUNDED = 64.0  # units of the floor, of answers themselves, that no model explains
+COARSELY = 2.0**11  # misfit of one right head on a few float32 answers, in units of the floor
+FITS = 1e-10  # the same for exact answers, of their size
+FOUR = 4  # tokens of the two sequences that tell one head from several that pass for one
+
+
+class AttentionFamily(Family):
+    """What all ways to an attention layer share."""
+
+    name: ClassVar[str] = "attention"
+    unknown: ClassVar[str] = "queries and keys apart, a key bias, the order of heads, the split of heads with equal W and c"
+
+    def bill(self, size: Size) -> Bill:
+        """For exact answers without a norm limit."""
+        from unsoftmax.planning import plan_attention
+
+        return plan_attention(size.width, outputs=size.outputs, rank=size.rank, heads=size.heads)
+
+    def like(self, desk: Desk) -> Floats | None:
+        """The device of the target, where its answers are exact."""
+        return desk.like if desk.precision.exact else None
+
+    def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
+        """The model against fresh answers, on the target's device where it can be."""
+        return compared(desk.checked, learned.model, batches, self.like(desk))
+
+    def predictor(self, desk: Desk, learned: Learned) -> Predict | None:
+        """The model as a function of batches; the one that had to predict already, if any."""
+        return desk.predict or predictor(learned.model, self.like(desk))
+
+    def certify(self, desk: Desk, learned: Learned, *, held_out: float, tolerance: float, rounding: float) -> tuple[str, ...]:
+        """Several heads: a small error on fresh sequences is not enough, since empty or split heads answer alike."""
+        from unsoftmax.proof.certificate import certificate
+
+        model = cast(Attention, learned.model)
+        if model.V is None or model.heads == 1:
+            return ()
+        found = certificate(model, held_out=held_out, tolerance=tolerance, rounding=rounding)
+        if not found.holds:
+            raise NotIdentifiableError(" ".join(found.reasons), model=model, evidence={"condition": found.condition})
+        return found.reasons
+
+
+class OneHead(AttentionFamily):
+    """One softmax head, answered exactly or in float32; rounding and noise are drowned by long tokens."""
+
+    def learner(self, desk: Desk) -> Learner:
+        """The exact learner, with what the first look asked already."""
+        look = desk.first_look()
+        return OneHeadLearner(rank=desk.wishes.rank, max_norm=desk.max_norm, floor=desk.precision, zero_answer=look.zero_answer)
+
+    def learn(self, desk: Desk) -> Outcome:
+        """Learn, then see whether one head explains more than it was learned from."""
+        outcome = super().learn(desk)
+        if outcome.learned is not None and desk.precision.absolute:
+            outcome = self._beyond_noise(desk, outcome.learned)
+        if outcome.learned is None or desk.wishes.heads == 1 or self._explains(desk, outcome.learned):
+            return outcome
+        words = "One head explains the questions that it was learned from, but not two fresh sequences of four tokens."
+        return Outcome(
+            learned=outcome.learned, refusal=NotInFamilyError(words, model=outcome.learned.model, signs=(Sign.ONE_HEAD,))
+        )
+
+    def _beyond_noise(self, desk: Desk, learned: Learned) -> Outcome:
+        """One head that long tokens gave exactly in spite of noise or rounding: all but its constant, and all but a query bias."""
+        from unsoftmax.learners.noisy import with_constant
+
+        model = cast(Attention, learned.model)
+        if model.has_c:  # long tokens saturate through it
+            return NOISY_HEAD.learn(desk)
+        if model.has_b or desk.precision.noisy:
+            learned = with_constant(desk, learned, desk.precision, desk.rng)
+        return Outcome(learned=learned)
+
+    def _explains(self, desk: Desk, learned: Learned) -> bool:
+        """Whether one head also explains two sequences of four tokens, which several heads that pass for one do not. 2 queries."""
+        floor, look = desk.precision, desk.first_look()
+        coarse = floor.single and look.outputs > 1  # several heads can still be read then
+        if not (floor.exact or coarse) or desk.wishes.rank is not None:
+            return True  # left to the held-out check
+        phase(desk, "one head?")
+        (batch,) = sized(learned.model.token_sizes, [(FOUR, 2)], desk.width, desk.rng, desk.max_norm)
+        told = desk.last(batch)
+        predict = predictor(learned.model, desk.like)
+        size = np.abs(told - look.zero_answer.reshape(-1)).max()  # without the constant, which every model gets right
+        rounding = ROUNDED * floor.relative * np.abs(told).max()
+        off = np.abs(on_host(predict([batch])).reshape(told.shape) - told).max()
+        if not off <= max((COARSELY * floor.relative if coarse else FITS) * size, rounding):
+            return False
+        if not coarse:
+            desk.predict = predict
+        return True
+
+
+class NoisyHead(AttentionFamily):
+    """One head whose answers carry errors that scale cannot beat: statistics, with error bars."""
+
+    def learn(self, desk: Desk) -> Outcome:
+        """A statistical run; vector answers through one mixture of them."""
+        from unsoftmax.learners.noisy import learn_vector
+
+        learner = self.learner(desk)
+        if desk.first_look().outputs == 1:
+            return attempt(learner, Scalar(desk), desk)
+        return attempt(Through(learn_vector, learner), desk, desk)
+
+    def learner(self, desk: Desk) -> Any:
+        """The statistical learner, with as many questions as the budget allows."""
+        from unsoftmax.learners.noisy import NoisyHeadLearner
+
+        wishes = desk.wishes
+        plenty = max(GENEROUS * (desk.width**2 + desk.width), PLENTY)
+        most, reserve = plenty, NOISY_CHECK_RESERVE + FIRST_QUESTIONS
+        if wishes.budget is not None:
+            most = max(1, min(wishes.budget - reserve, int((wishes.budget - FIRST_QUESTIONS) / (1 + CHECK_SHARE))))
+        queries = None if wishes.budget is None else most if wishes.accuracy is not None else min(most, plenty)
+        return NoisyHeadLearner(
+            max_norm=desk.max_norm,
+            queries=queries,
+            most=None if wishes.accuracy is not None else most,
+            already=ASKED_BEFORE,
+            beside=reserve,
+            accuracy=wishes.accuracy,
+            rank=wishes.rank,
+            floor=desk.precision,
+        )
+
+
+class VouchedHead(AttentionFamily):
+    """One head whose answers are within a tolerance that the caller vouches for, tokens bounded: certified intervals."""
+
+    def learn(self, desk: Desk) -> Outcome:
+        """A run that certifies; vector answers through their loudest output."""
+        from unsoftmax.learners.noisy import CertifiedHeadLearner, certify_vector
+
+        assert desk.wishes.tolerance is not None
+        assert desk.max_norm is not None
+        learner = CertifiedHeadLearner(desk.wishes.tolerance, desk.max_norm)
+        if desk.first_look().outputs == 1:
+            return attempt(learner, desk, desk)
+        return attempt(Through(certify_vector, learner), desk, desk)
+
+
+class SeveralHeads(AttentionFamily):
+    """Several heads behind scalar or vector answers."""
+
+    def learner(self, desk: Desk) -> Learner:
+        """By the shape of the answers."""
+        from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
+        from unsoftmax.learners.vector_heads import VectorHeadsLearner
+
+        wishes, floor = desk.wishes, desk.precision
+        if desk.first_look().outputs == 1:
+            return ScalarHeadsLearner(heads=wishes.heads, max_norm=desk.max_norm, floor=floor)
+        return VectorHeadsLearner(floor=floor, heads=wishes.heads, rank=wishes.rank, max_norm=desk.max_norm)
+
+    def asked(self, desk: Desk) -> Oracle:
+        """Plain numbers where answers are single ones."""
+        return Scalar(desk) if desk.first_look().outputs == 1 else desk
+
+
+class GridHead(AttentionFamily):
+    """One head whose weights are whole multiples of a step."""
+
+    def learner(self, desk: Desk) -> Learner:
+        """Reads several entries off one answer."""
+        from unsoftmax.learners.grid import GridLearner
+
+        return GridLearner(grid=desk.wishes.grid, floor=desk.precision, max_norm=desk.max_norm)
+
+
+class TokensHead(AttentionFamily):
+    """One head that takes known tokens only."""
+
+    def learner(self, desk: Desk) -> Learner:
+        """Asks in rows of the table of embeddings."""
+        from unsoftmax.learners.tokens import TokensLearner
+
+        desk.notes.append("Only known tokens can be sent; everything said holds for sequences of them.")
+        return TokensLearner()
+
+
+class FixedHead(AttentionFamily):
+    """One head from probes that are all drawn before the first answer."""
+
+    def learner(self, desk: Desk) -> Learner:
+        """Measures once, then solves."""
+        from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
+
+        desk.notes.append("All probes were drawn before the first answer.")
+        return NonAdaptiveLearner(rank=desk.wishes.rank, max_norm=desk.max_norm)
+
+
+class Scalar(LastPosition):
+    """Answers of one number as plain numbers."""
+
+    def __call__(self, sequences: Any, /) -> Any:
+        """Answer with ``(batch,)``."""
+        answers = super().__call__(sequences)
+        return answers.reshape(len(answers))
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """A learner of scalar answers, run on vector answers by a function that mixes them."""
+
+    mixed: Callable[[Any, Oracle, np.random.Generator], Learned]
+    learner: Any
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Mix the outputs and learn."""
+        return self.mixed(self.learner, oracle, rng)
+
+
+ONE_HEAD, NOISY_HEAD, VOUCHED_HEAD, SEVERAL_HEADS = OneHead(), NoisyHead(), VouchedHead(), SeveralHeads()
+GRID_HEAD, TOKENS_HEAD, FIXED_HEAD = GridHead(), TokensHead(), FixedHead()

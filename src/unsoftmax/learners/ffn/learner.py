@@ -1,0 +1,285 @@
+"""ReLU networks from their answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError
+
+from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.ffn.depth import bends_found_again
+from unsoftmax.learners.ffn.design import LARGEST, choose_points
+from unsoftmax.learners.ffn.forms import Found, canonical_network, to_network
+from unsoftmax.learners.ffn.gradients import CrowdedCellError
+from unsoftmax.learners.ffn.hinges import Hinges, NormalEquations, beyond_doubt, fit, fixed_pattern, merge_parallel
+from unsoftmax.learners.ffn.kinks import nearness
+from unsoftmax.learners.ffn.places import Places
+from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor, Learned
+
+ATTEMPTS = 6  # lines tried before the target is refused; each adds what the ones before missed
+CHECKS = 12  # fresh points that the finished network must answer
+ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
+GOAL = 1e-11  # predicted standard error, relative to the spread, at which no more random points are asked
+DOUBT = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks
+LEAST_LOOKS = 4  # bends followed along their hyperplanes, at least, before more than one hidden layer is said to be there
+QUIET = 1e3  # expected errors: answers that vary by less show no neuron at work
+ROUGH = 2.0**-40  # relative precision of answers from which on a line may be read wrongly here and there
+OUTLIER = 30.0  # an answer this many usual errors from the model was given in another linear piece than thought
+FAINT = 1e-14  # bends weaker than this share of the median are rounding
+
+WAY_OUT = "Such a network is not learned; attention in front of it can be (family `attention-behind-network`)."
+AMBIGUITY = (
+    "equal up to the order of the neurons and a positive factor per neuron (here every neuron's output weights have length 1); "
+    "neurons on one hyperplane count as one, and a neuron that never bends within reach is part of the linear skip or absent"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FFNLearner:
+    """Recover ``A relu(B x + b) + c`` (+ a linear skip) from one-token answers, biases, width and number of neurons unknown.
+
+    One random line meets every neuron's hyperplane once; the bends on it (4.2 to 5.5 questions each) name the neurons, one-sided
+    gradients between them (one question per weight) give their normals, and a least-squares fit to all answers and some random
+    points takes back the digits that short steps lost. Coarse answers are asked far out, around a corner instead of along a line.
+
+    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the bends, ``(m + 1) d`` for the gradients (with
+    ``p`` outputs about ``(1.33 m / p + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
+    (``1.5 P / p`` for coarse answers) and 12 checks: ``1.3 P`` to ``1.6 P`` in all for one output. Where a line leaves the
+    answers unexplained, 24 questions follow its bends along their hyperplanes: those of a deeper network end or change there.
+
+    Assumes: every hyperplane crosses the probed region; a neuron that bends only farther out is invisible, and said to be.
+
+    Args:
+        floor: how coarse the answers are.
+        max_norm: no point longer than this is asked.
+        max_neurons: refuse a target with more bends on one line.
+        caution: expected number of steps per gradient that cross a bend and are repeated; less costs digits.
+        extra: random points as a share of ``P / outputs``; None asks as many as the predicted error calls for.
+
+    >>> from unsoftmax.models import FFN
+    >>> from unsoftmax.oracles.local import CallableOracle
+    >>> network = FFN([[[3.0, 4.0]], [[2.0]]], [[1.0], [0.5]])
+    >>> learned = FFNLearner().run(CallableOracle(lambda X: network(X[:, 0]), width=2), rng=np.random.default_rng(0))
+    >>> np.round(learned.model.weights[0], 9)
+    array([[6., 8.]])
+    """
+
+    floor: Floor = field(default_factory=Floor)
+    max_norm: float | None = None
+    max_neurons: int = 2048
+    caution: float = 0.5
+    extra: float | None = None
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Learn the network; the answers may be scalars or vectors."""
+        questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
+        found = self.find(questions, rng=rng)
+        network, notes = canonical_network(found)
+        evidence = {
+            "neurons": found.hinges.neurons,
+            "reach": found.reach,
+            "check_error": found.error,
+            "skip": network.skip is not None,
+        }
+        return Learned(model=network, ambiguity=AMBIGUITY, notes=notes, evidence=evidence)
+
+    def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+        """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
+        cells = neurons + 1 if outputs == 1 else min(neurons + 1, int(1.34 * neurons / outputs) + 3)
+        parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
+        ranges = {
+            "scale": (4, 4),
+            "kinks": (int(3.5 * neurons) + 6, int(8 * neurons) + 34),
+            "gradients": (cells * width // (1 if outputs == 1 else 2), int(1.8 * cells * width) + 16),
+            "random points": (8, int(0.6 * parameters) + 8),
+            "check": (CHECKS, CHECKS),
+        }
+        return [(name, bounds, bounds) for name, bounds in ranges.items()]
+
+    def find(self, questions: Questions, *, rng: np.random.Generator) -> Found:
+        """Learn the network as bends and a linear part, ask the checks and refuse what fails them."""
+        width = questions.width
+        places = Places(self.max_norm, self.caution, self.max_neurons)
+        scale = places.scale(questions, rng)
+        coarse = scale > np.sqrt(width)
+        rough = coarse or self.floor.relative > ROUGH
+        model: Hinges | None = None
+        best: Hinges | None = None
+        doubt, deviation = 0.0, np.inf
+        for attempt in range(ATTEMPTS):
+            line = places.line(width, scale, 0.0 if model is None else doubt, rng)
+            known = model
+            try:
+                part = (
+                    places.around_corner(questions, scale, rng) if coarse and known is None else line.run(questions, known, rng=rng)
+                )
+            except CrowdedCellError:
+                model = None
+                continue
+            if part.neurons + (0 if known is None else known.neurons) == 0:
+                return self._affine(questions, places, part, scale, line.reach, rng)
+            model = _without_faint(part if known is None else merge_parallel(known.plus(part), nearness(self.floor.relative)))
+            questions.offset, questions.slope = model.sizes()
+            best, length = model, places.length(model, scale)
+            phase(questions.oracle, "random points")
+            if attempt and not rough:
+                points = places.random(model, length, 24, rng)
+            else:
+                points = self._telling(questions, places, model, length, rough, rng)
+            answers = questions.ask(points)
+            errors = np.linalg.norm(answers - model(points), axis=1)
+            near = np.linalg.norm(points, axis=1) <= 2 * length
+            spread = _spread(answers, near, questions.noise(points))
+            if errors[near].max(initial=0.0) <= (1e-2 if rough else 1e-3) * spread:
+                relative = errors / (questions.offset + questions.slope * np.linalg.norm(points, axis=1))
+                margins = (1e-3, 1e-5, 1e-8) if rough or attempt else (max(1e-9, 30 * float(np.median(relative))),)
+                polished = self._polished(questions, model, margins, doubtful=rough)
+                if polished is not None:
+                    deviation = self._check(questions, places, polished[0], length, spread, rng)
+                    if deviation <= 1.0:
+                        if rough:
+                            references, certain = self._patterns(questions, polished[0], margins[-1], doubtful=True)
+                            questions.settle(certain, references)
+                        return Found(*polished, length, spread, deviation * ACCEPT, line.reach)
+            elif not rough:
+                _refuse_depth(*bends_found_again(questions, places, model, length, rng), len(questions.points), model)
+            if known is not None and part.neurons == 0:  # nothing to add and yet wrong: begin again
+                model = None
+            doubt = DOUBT + 1e3 * self.floor.absolute / spread + 1e2 * self.floor.relative * rough
+        neurons = 0 if best is None else best.neurons
+        miss = "" if np.isinf(deviation) else f" by {deviation * ACCEPT:.1e} of their spread"
+        # exact answers prove the family wrong, coarse ones may only be too coarse
+        refusal = TooNoisyError if self.floor.relative > ROUGH or self.floor.absolute > 0 else NotInFamilyError
+        raise refusal(
+            f"After {ATTEMPTS} lines and {len(questions.points)} questions the best ReLU network found ({neurons} neurons) "
+            f"still misses fresh answers{miss}. The target is not a ReLU network with one hidden layer, or some of its neurons "
+            f"are too close together or too faint for the precision of the answers. {WAY_OUT}",
+            evidence={"deviation": float(deviation * ACCEPT), "neurons": neurons},
+            model=None if best is None else to_network(best),
+        )
+
+    def _telling(
+        self, questions: Questions, places: Places, model: Hinges, length: float, coarse: bool, rng: np.random.Generator
+    ) -> Floats:
+        """Random points, as many and such as bring the predicted error down to the goal."""
+        neurons, outputs = model.out.shape
+        parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
+        least = max(8, int(0.03 * parameters))
+        allowed = 1.28 * parameters + (7.0 if outputs == 1 else 5.3) * neurons - len(questions.points) - CHECKS
+        if neurons <= questions.width:  # answers of few neurons vary little: an error weighs more against their spread
+            allowed += 0.4 * parameters
+        usual = 1.5 * parameters if coarse else min(max(allowed, 0.1 * parameters), 0.6 * parameters)
+        most = max(least, int(usual if self.extra is None else self.extra * parameters))
+        if (neurons + outputs) * (questions.width + 1) > LARGEST:
+            return places.random(model, length, min(most, int(0.3 * parameters)), rng)
+        try:
+            polished, system, misfit = self._polish(questions, model, 1e-3 if coarse else 1e-9, doubtful=coarse)
+        except LinAlgError:
+            return places.random(model, length, most, rng)
+        pool = places.random(polished, length, min(3 * most, 2000), rng)
+        near = np.linalg.norm(pool, axis=1) <= 2 * length
+        goal = GOAL * float(np.linalg.norm(np.std(polished(pool[near]), axis=0))) + self.floor.absolute
+        picks = choose_points(polished, system, pool, questions.noise(pool), goal / max(misfit, 0.005), most, rng=rng)
+        return pool[picks] if len(picks) >= least else np.concatenate([pool[picks], pool[: least - len(picks)]])
+
+    def _polished(
+        self, questions: Questions, model: Hinges, margins: tuple[float, ...], *, doubtful: bool
+    ) -> tuple[Hinges, NormalEquations] | None:
+        """The model after fits that each tell the activation patterns of more answers; None where they are singular."""
+        polished, system = model, None
+        try:
+            for margin in margins:
+                polished, system, _ = self._polish(questions, polished, margin, doubtful=doubtful)
+            merged = merge_parallel(polished, nearness(self.floor.relative)) if doubtful else polished
+            if merged.neurons < polished.neurons:  # bends that were read twice have found together
+                polished, system, _ = self._polish(questions, merged, margins[-1], doubtful=doubtful)
+        except LinAlgError:
+            return None
+        return None if system is None else (polished, system)
+
+    def _polish(
+        self, questions: Questions, model: Hinges, margin: float, *, doubtful: bool
+    ) -> tuple[Hinges, NormalEquations, float]:
+        """Fit to every answer whose activation pattern is beyond doubt; also the error per degree of freedom, in expected ones."""
+        references, certain = self._patterns(questions, model, margin, doubtful=doubtful)
+        points, references, answers = questions.points[certain], references[certain], questions.answers[certain]
+        if len(points) == 0:
+            raise LinAlgError("no answer has an activation pattern beyond doubt")
+        noise = questions.noise(points)
+        polished, system = fit(model, points, references, answers, noise)
+        residual = (answers - fixed_pattern(polished, points, references)) / noise[:, None]
+        freedom = max(1, residual.size - len(system.scales))
+        return polished, system, float(np.linalg.norm(residual) / np.sqrt(freedom))
+
+    def _patterns(self, questions: Questions, model: Hinges, margin: float, *, doubtful: bool) -> tuple[Floats, NDArray[np.bool_]]:
+        """For every answer a point ``(asked, width)`` with its activation pattern, and whether that is beyond doubt ``(asked,)``.
+
+        Where lines may have been read wrongly (``doubtful``), a point's own pattern goes before that of its reference, and
+        answers far from the model are doubted: they were given in another linear piece than thought.
+        """
+        points, references = questions.points, questions.references
+        if not doubtful:
+            return references, beyond_doubt(model, references, margin)
+        references = np.where(beyond_doubt(model, points, margin)[:, None], points, references)
+        errors = np.linalg.norm(questions.answers - fixed_pattern(model, points, references), axis=1)
+        sizes = np.maximum(questions.offset + questions.slope * np.linalg.norm(points, axis=1), 1e-300)
+        near = errors <= OUTLIER * (questions.noise(points) + float(np.median(errors / sizes)) * sizes)
+        return references, beyond_doubt(model, references, margin) & near
+
+    def _check(
+        self, questions: Questions, places: Places, model: Hinges, length: float, spread: float, rng: np.random.Generator
+    ) -> float:
+        """Largest error at fresh points at three distances, in units of what is accepted there."""
+        phase(questions.oracle, "check")
+        points = places.at(np.repeat([0.5 * length, length, 4 * length], CHECKS // 3), questions.width, rng)
+        errors = np.linalg.norm(questions.ask(points) - model(points), axis=1)
+        distances = np.linalg.norm(points, axis=1)
+        return float((errors / (ACCEPT * spread * (1 + distances / length) + 300 * questions.noise(points))).max())
+
+    def _affine(
+        self, questions: Questions, places: Places, part: Hinges, scale: float, reach: float, rng: np.random.Generator
+    ) -> Found:
+        """No bend on the whole line: the target must be affine."""
+        questions.offset, questions.slope = part.sizes()
+        spread = max(float(np.linalg.norm(part.linear)) * scale, float(np.linalg.norm(part.constant)), 1e-300)
+        deviation = self._check(questions, places, part, scale, spread, rng)
+        if deviation > 1:
+            raise NotInFamilyError(
+                "The target does not bend on a random line, yet it is not affine. It is not a ReLU network, or its bends lie out "
+                "of reach; allow longer tokens (`max_norm`).",
+                model=to_network(part),
+                evidence={"deviation": deviation * ACCEPT},
+            )
+        return Found(part, None, scale, spread, deviation * ACCEPT, reach)
+
+
+def _spread(answers: Floats, near: NDArray[np.bool_], noise: Floats) -> float:
+    """Standard deviation of the answers that are ``near``, or of all where those are few or lie where the network is constant."""
+    spread = float(np.linalg.norm(np.std(answers[near], axis=0))) if near.sum() > 3 else 0.0
+    if spread <= QUIET * noise.max():
+        spread = float(np.linalg.norm(np.std(answers, axis=0)))
+    return spread or 1.0
+
+
+def _refuse_depth(again: int, looks: int, asked: int, model: Hinges) -> None:
+    """Refuse a target whose bends mostly end or change along their hyperplanes."""
+    if looks < LEAST_LOOKS or again >= 0.5 * looks:
+        return
+    raise NotInFamilyError(
+        f"{asked} one-token answers: {looks} bends of the target were followed along their hyperplanes, and only {again} of them "
+        "were still the same elsewhere. The target is piecewise linear but no ReLU network with one hidden layer: further hidden "
+        f"layers, or another function of that kind. {WAY_OUT}",
+        evidence={"bends_followed": looks, "bends_found_again": again, "neurons": model.neurons},
+        model=to_network(model),
+    )
+
+
+def _without_faint(model: Hinges) -> Hinges:
+    """Drop bends that are rounding: they would only blur the fit. A real one this faint leaves no trace in any answer."""
+    strengths = np.linalg.norm(model.normal, axis=1)
+    return model.keep(np.flatnonzero(strengths > FAINT * np.median(strengths)))

@@ -1,0 +1,166 @@
+"""All neurons of a network from one straight line through its domain."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.learners.ffn.gradients import CellSlopes
+from unsoftmax.learners.ffn.hinges import Hinges
+from unsoftmax.learners.ffn.kinks import KinkSearch, Piece, crossing, nearness
+from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import phase
+
+Answers = Callable[[Floats], Floats]
+
+ROOM = 4.0  # how far the first estimate of the numbers inside the target may fall short (terms cancel in its answers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """Learns what a known model lacks, from its bends on the line ``origin + t * direction``.
+
+    Args:
+        origin: a point ``(width,)``.
+        direction: a unit vector ``(width,)``.
+        reach: bends are searched for ``|t| <= reach``.
+        scale: length on which the target is thought to vary.
+        caution: expected number of steps per cell that cross a bend (and cost a repair); small steps lose digits.
+        most: refuse more bends than that.
+        doubt: error of the known model, relative to the size of the numbers in the target.
+        ends: share of the reach that the outermost pieces are thought to take (less where it turns out less).
+    """
+
+    origin: Floats
+    direction: Floats
+    reach: float
+    scale: float
+    caution: float
+    most: int
+    doubt: float = 0.0
+    ends: float = 0.5
+
+    def run(self, questions: Questions, known: Hinges | None, *, rng: np.random.Generator) -> Hinges:
+        """The difference of the target and ``known``, as far as it bends on this line."""
+        phase(questions.oracle, "kinks")
+        first_call = questions.calls
+        places: list[Floats] = []
+
+        def difference(points: Floats) -> Floats:
+            answers = questions.ask(points)
+            return answers if known is None else np.asarray(answers - known(points))
+
+        def ask(t: Floats) -> Floats:
+            places.append(t)
+            return difference(self._points(t))
+
+        def noise(t: Floats) -> Floats:
+            points = self._points(t)
+            sizes = questions.offset + questions.slope * np.linalg.norm(points, axis=1)
+            return np.asarray(questions.noise(points) + self.doubt * sizes)
+
+        first = self._first_pieces(ask, noise, questions, sized=known is not None)
+        pieces = KinkSearch(ask, noise, self.scale, self.most, nearness(questions.floor.relative)).run(first)
+        bends = np.array([crossing(a, b) for a, b in itertools.pairwise(pieces)])
+        jumps = np.array([b.slope - a.slope for a, b in itertools.pairwise(pieces)]).reshape(len(bends), len(pieces[0].low_value))
+        middles = self._middles(bends)
+        if known is None:  # else the bends are those of the difference, and there are more on the line
+            for call, t in enumerate(places, start=first_call):
+                questions.relocate(call, self._points(middles[np.searchsorted(bends, t)]))
+        phase(questions.oracle, "gradients")
+        return self._assemble(questions, difference, pieces, bends, jumps, middles, noise, rng)
+
+    def _points(self, t: Floats) -> Floats:
+        return np.asarray(self.origin + np.asarray(t)[:, None] * self.direction)
+
+    def _first_pieces(self, ask: Answers, noise: Answers, questions: Questions, *, sized: bool) -> list[Piece]:
+        """The outermost pieces, from three answers at each end of which the middle one must agree, and two pieces in between."""
+        inner = min(0.7 * self.scale, 0.3 * self.reach)
+        starts = np.array([-inner, inner])
+        seeds = np.stack([starts, starts + nearness(questions.floor.relative) * (self.scale + inner)], axis=1)
+        for attempt in range(4):
+            share = self.ends * 10.0**-attempt
+            shares = np.array([1.0, 1 - share / 2, 1 - share])
+            t = np.concatenate([-self.reach * shares, self.reach * shares, seeds.ravel() if attempt == 0 else []])
+            values = ask(t)
+            if not sized:
+                slopes = [np.linalg.norm(values[i] - values[j]) / abs(t[i] - t[j]) for i, j in ((0, 2), (3, 5))]
+                questions.slope = max(questions.slope, ROOM * float(max(slopes)))
+            if attempt == 0:
+                if not sized:
+                    questions.offset = max(questions.offset, ROOM * float(np.linalg.norm(values[6:], axis=1).max()))
+                seed_values = values[6:]
+            errors = noise(t)
+            ends = [Piece(t[i], t[j], values[i], values[j], errors[i], errors[j]) for i, j in ((0, 2), (5, 3))]
+            if all(end.holds(t[k], values[k], errors[k]) for end, k in zip(ends, (1, 4), strict=True)):
+                break
+        errors = noise(seeds.ravel())
+        middle = [
+            Piece(seeds[k, 0], seeds[k, 1], seed_values[2 * k], seed_values[2 * k + 1], errors[2 * k], errors[2 * k + 1])
+            for k in range(2)
+            if ends[0].high < seeds[k, 0] and seeds[k, 1] < ends[1].low
+        ]
+        return [ends[0], *middle, ends[1]]
+
+    def _middles(self, bends: Floats) -> Floats:
+        """A place well inside each cell, ``(bends + 1,)``."""
+        if len(bends) == 0:
+            return np.zeros(1)
+        margin = max(0.3 * float(np.median(np.abs(bends - np.median(bends)))), 1e-3 * self.scale)
+        first, last = max(bends[0] - margin, -self.reach), min(bends[-1] + margin, self.reach)
+        return np.concatenate([[first], (bends[:-1] + bends[1:]) / 2, [last]])
+
+    def _chosen_cells(self, jumps: Floats, bends: Floats) -> list[int]:
+        """Cells whose gradients determine every bend: with several outputs one in ``0.75 * outputs`` is enough, wide ones best."""
+        count, outputs = jumps.shape if len(jumps) else (0, 1)
+        out = jumps / np.maximum(np.linalg.norm(jumps, axis=1, keepdims=True), 1e-300) if count else jumps
+        widths = np.concatenate([[np.inf], np.diff(bends), [np.inf]]) if count else np.array([np.inf])
+        stride = max(1, int(0.75 * outputs))
+        chosen = [0]
+        while chosen[-1] < count:
+            here = chosen[-1]
+            options = []
+            for cell in range(here + 1, min(here + stride, count) + 1):
+                if np.linalg.cond(out[here:cell].T) < 30:
+                    options.append(cell)
+            options = options or [here + 1]
+            far = [cell for cell in options if cell > here + stride // 2] or [options[-1]]
+            chosen.append(count if count in options else max(far, key=lambda cell: widths[cell]))
+        return chosen
+
+    def _assemble(
+        self,
+        questions: Questions,
+        difference: Answers,
+        pieces: list[Piece],
+        bends: Floats,
+        jumps: Floats,
+        middles: Floats,
+        noise: Answers,
+        rng: np.random.Generator,
+    ) -> Hinges:
+        width = len(self.origin)
+        basis = np.linalg.qr(np.concatenate([self.direction[:, None], rng.normal(size=(width, width - 1))], axis=1))[0]
+        across = basis[:, 1:].T
+        cells = self._chosen_cells(jumps, bends)
+        bases = middles[cells]
+        values = np.array([pieces[k].value(t) for k, t in zip(cells, bases, strict=True)])
+        crowding = np.array([np.sum(1 / np.abs(t - bends)) for t in bases]) if len(bends) else np.full(1, 1 / self.scale)
+        lengths = self.caution * 1.57 / (max(1, width - 1) * crowding)
+        errors = noise(bases) + np.array([pieces[k].error(t) for k, t in zip(cells, bases, strict=True)])
+        slopes = CellSlopes(lambda x, _: difference(x), self._points(bases), values, lengths, across, errors, rng).run()
+        strengths = np.linalg.norm(jumps, axis=1)
+        out = jumps / np.maximum(strengths, 1e-300)[:, None]
+        normal = strengths[:, None] * self.direction
+        for (here, there), before, after in zip(itertools.pairwise(cells), slopes[:-1], slopes[1:], strict=True):
+            parts = np.linalg.lstsq(out[here:there].T, (after - before).T, rcond=None)[0]
+            normal[here:there] += parts @ across
+        shift = -np.einsum("jw,jw->j", normal, self._points(bends)) if len(bends) else np.zeros(0)
+        linear = np.outer(pieces[0].slope, self.direction) + slopes[0].T @ across
+        constant = values[0] - linear @ self._points(bases[:1])[0]
+        outputs = len(constant)
+        return Hinges(out.reshape(-1, outputs), normal.reshape(-1, width), shift, linear, constant)

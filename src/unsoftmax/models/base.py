@@ -1,0 +1,86 @@
+"""What the rest of the house asks of a model, whatever its family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+EVERY = 8  # positions of a sequence that a model without a form of its own for all of them is asked at
+
+
+class Model(Protocol):
+    """Parameters that answer sequences of tokens."""
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+
+    @property
+    def outputs(self) -> int | None:
+        """Length of a vector answer; None where the model tells scalars only as such."""
+
+    @property
+    def token_sizes(self) -> Floats:
+        """Root mean square entries of tokens at which the parts of the model show in its answers."""
+
+    @property
+    def blocks(self) -> dict[str, Floats]:
+        """The parameters by the names under which they are saved; those that the model lacks are left out."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What a file must say beside the parameters to read the model back."""
+
+    @property
+    def attentions(self) -> tuple[Any, ...]:
+        """Its layers of heads, each as an ``Attention``, first layer first."""
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """The weight matrices of its networks, for pictures."""
+
+    def answer(self, sequences: Floats) -> Floats:
+        """Answers ``(batch, outputs)`` to ``(batch, length, width)``, at the last position."""
+
+    def answer_at(self, sequences: Floats, *, causal: bool) -> tuple[Places, Floats]:
+        """Positions, and the answers there ``(batch, positions, outputs)``."""
+
+    def on_device(self, like: Floats) -> Callable[[Floats, NDArray[np.bool_]], Floats] | None:
+        """The forward pass on the device of ``like``, of padded sequences and which tokens are none; None without one."""
+
+    def shaken(self, relative: float, rng: np.random.Generator) -> Any:
+        """The model with every score off by about this share of itself, as rounding inside a target would have it."""
+
+    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+        """Heads, ranks, neurons and the number of free parameters, for reports."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the parameters to a safetensors file."""
+
+
+def seen_at(sequences: Floats, position: int, causal: bool) -> Floats:
+    """What a layer blind to order answers at its last position as it answers ``sequences`` at ``position``."""
+    if causal:
+        return sequences[:, : position + 1]
+    before, here, after = sequences[:, :position], sequences[:, position : position + 1], sequences[:, position + 1 :]
+    return np.concatenate([before, after, here], axis=1)
+
+
+def answered_at(model: Model, sequences: Floats, causal: bool) -> tuple[Places, Floats]:
+    """``Model.answer_at`` by way of the last position, for a few positions."""
+    at = np.unique(np.linspace(0, sequences.shape[1] - 1, EVERY).astype(np.intp))
+    return at, np.stack([model.answer(seen_at(sequences, int(i), causal)) for i in at], axis=1)
+
+
+def jittered(array: ArrayLike, relative: float, rng: np.random.Generator) -> Floats:
+    """Numbers off by about this share of themselves."""
+    exact = np.asarray(array, dtype=np.float64)
+    off: Floats = exact * (1.0 + relative * rng.normal(size=exact.shape))
+    return off

@@ -1,0 +1,167 @@
+"""The first few questions: what kind of answers are these, and do single tokens behave?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import TargetError
+from unsoftmax.linalg import INSIDE
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.results import Floor
+
+SINGLE = 2.0**-22  # what a float32 evaluation is good for, relative to the largest number in it
+DOUBLE = 2.0**-50
+DECIMALS = 11  # answers with fewer decimals than this count as rounded
+CONSTANT = 2.0**-30  # one-token answers that differ by less, relative to their size, are one number
+FEW_BITS = 20  # what is left of values that cancel is a few bits of rounding, fewer than those of float32
+BENT = 2.0**-6  # and no line at all,
+FAINT = 2.0**-30  # or very small; where it is neither, half precision explains the few bits
+LENGTHS = 2.0 ** np.array([0.0, 1.0, 2.0, 4.0])  # of tokens that show whether values cancel; modest, for half precision
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FirstLook:
+    """What five one-token questions and the repetition of one tell.
+
+    Attributes:
+        layout: "scalar", "vector" or "all positions".
+        outputs: length of an answer (1 for scalar).
+        zero_answer: the answer to the zero token, as it came.
+        pair: two of the tokens asked, ``(2, width)``.
+        pair_answers: what they were answered, one at a time, ``(2, outputs)``.
+        floor: precision of the answers as far as seen; ``kind`` is "exact", "float32" or "coarse".
+        grid: precision of the numbers alone: float32 or rounded to decimals if they look so, whatever the function does.
+        bend: deviation of one-token answers from an affine function, relative to their size.
+        size: the largest of the answers.
+        repeats: whether a repeated question got the identical answer.
+        cancelled: one token alone gets the same answer whatever it is, up to rounding, but several tokens do not: the values of
+            several heads add up to zero.
+        queries: what it cost.
+    """
+
+    layout: str
+    outputs: int
+    zero_answer: Floats
+    pair: Floats
+    pair_answers: Floats
+    floor: Floor
+    grid: Floor
+    bend: float
+    size: float
+    repeats: bool
+    cancelled: bool
+    queries: int
+
+
+def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> FirstLook:
+    """Ask ``f([0]), f([r]), f([s]), f([r + s]), f([t])`` in one call and ``f([t])`` again in another; 6 queries.
+
+    8 more where one-token answers show nothing but rounding: one and three tokens of four lengths.
+
+    r and s lie on a dyadic grid, so that ``r + s`` carries no rounding even in half precision; t is any token, so that the
+    digits of its answer tell the precision of the numbers.
+    """
+    phase(oracle, "first look")
+    r, s = rng.integers(-8, 9, size=(2, oracle.width)) / 8.0
+    r[0] = r[0] or 1.0
+    s[-1] = s[-1] or -0.5
+    t = rng.normal(size=oracle.width)
+    if max_norm is not None:  # the longest must fit; a power of two keeps the grid
+        longest = max(np.linalg.norm(r), np.linalg.norm(s), np.linalg.norm(r + s))
+        shrink = 2.0 ** np.floor(np.log2(max_norm / longest))
+        r, s = r * shrink, s * shrink
+        t *= 0.9 * max_norm / np.linalg.norm(t)
+    batch = np.stack([np.zeros_like(r), r, s, r + s, t])[:, None]
+    answers = oracle(batch)
+    layout = {1: "scalar", 2: "vector", 3: "all positions"}[answers.ndim]
+    flat = answers.reshape(5, -1)
+    again = oracle(batch[4:])
+    if again.shape[1:] != answers.shape[1:]:
+        raise TargetError(
+            f"The target answered a batch of 5 with shape {answers.shape} but a batch of 1 with shape {again.shape}. "
+            "The shape of an answer must not depend on the batch."
+        )
+    size = float(np.abs(flat).max())
+    bend = float(np.abs(flat[1] + flat[2] - flat[3] - flat[0]).max()) / size if size > 0 else 0.0
+    change = float(np.abs(again.reshape(-1) - flat[4]).max())
+    jitter = change / size if size > 0 else 0.0
+    rounding = _only_rounding(flat, bend)
+    longer = _longer(oracle, np.concatenate([flat, again.reshape(1, -1)]), rng, max_norm) if rounding else None
+    grid = _grid(flat)
+    floor = _floor(flat, grid, bend, jitter)
+    if longer is not None:  # measured against what the heads say, not against what is left of it
+        size, bend = max(size, float(np.abs(longer).max())), 0.0
+        longer = np.concatenate([longer, longer[:1]])
+        floor = _floor(longer, _grid(longer), bend, change / size)
+    return FirstLook(
+        layout=layout,
+        outputs=flat.shape[1],
+        zero_answer=answers[0:1],
+        pair=batch[1:3, 0],
+        pair_answers=flat[1:3],
+        floor=floor,
+        grid=grid,
+        bend=bend,
+        size=size,
+        repeats=jitter == 0.0,
+        cancelled=longer is not None,
+        queries=6 + 2 * len(LENGTHS) * rounding,
+    )
+
+
+def _only_rounding(flat: Floats, bend: float) -> bool:
+    """Whether the answers to single tokens are one number, or a few bits about zero."""
+    if float(np.abs(flat - flat[0]).max()) <= CONSTANT * float(np.abs(flat).max()):
+        return True
+    mantissa = np.ldexp(np.frexp(flat)[0], FEW_BITS)
+    return (bend > BENT or float(np.abs(flat).max()) < FAINT) and bool((mantissa == np.rint(mantissa)).all())
+
+
+def _longer(oracle: Oracle, flat: Floats, rng: np.random.Generator, max_norm: float | None) -> Floats | None:
+    """Answers ``(4, outputs)`` to three tokens each if they move by far more than those to their last tokens alone, else None."""
+    tokens = rng.normal(size=(len(LENGTHS), 3, oracle.width))
+    lengths = LENGTHS if max_norm is None else np.minimum(LENGTHS, max_norm)
+    tokens *= lengths[:, None, None] / np.linalg.norm(tokens, axis=2, keepdims=True) * INSIDE
+    alone, longer = (LastPosition(oracle)(batch).reshape(len(LENGTHS), -1) for batch in (tokens[:, -1:], tokens))
+    still = max(float(np.abs(alone - flat[0]).max()), float(np.abs(flat - flat[0]).max()))
+    return longer if float(np.abs(longer - flat[0]).max()) > 2.0**10 * still else None
+
+
+def _in_single(flat: Floats) -> bool:
+    """All answers are float32 numbers."""
+    with np.errstate(over="ignore"):  # too large for float32 is no float32 number
+        return bool(np.all(flat.astype(np.float32) == flat)) and bool(np.any(flat[4]))
+
+
+def _in_half(flat: Floats) -> bool:
+    """All answers are float16 or bfloat16 numbers."""
+    with np.errstate(over="ignore"):
+        half = bool(np.all(flat.astype(np.float16) == flat))
+    brain = _in_single(flat) and not np.any(flat.astype(np.float32).view(np.uint32) & 0xFFFF)
+    return (half or brain) and bool(np.any(flat[4]))
+
+
+def _grid(flat: Floats) -> Floor:
+    """Float32 or decimals, from the digits of the answers; exact otherwise."""
+    if _in_single(flat):
+        return Floor(kind="float32", relative=SINGLE)
+    for decimals in range(DECIMALS):
+        if np.array_equal(np.round(flat, decimals), flat) and np.any(flat):
+            return Floor(kind="rounded", relative=DOUBLE, absolute=0.5 * 10.0**-decimals, step=10.0**-decimals)
+    return Floor()
+
+
+def _floor(flat: Floats, grid: Floor, bend: float, jitter: float) -> Floor:
+    """Exact, float32 or coarse: from the defect of additivity, a repetition, and the grid the answers lie on."""
+    in_single = _in_single(flat)
+    if grid.decimals or _in_half(flat):
+        return Floor(kind="coarse", relative=bend, fresh=jitter > 0)
+    worst = max(bend, jitter)
+    if worst <= 64 * 2.0**-52 and not in_single:
+        return Floor(kind="exact", relative=DOUBLE)
+    if worst <= 16 * SINGLE and in_single:
+        return Floor(kind="float32", relative=SINGLE, batch=jitter > 0)
+    return Floor(kind="coarse", relative=worst, fresh=jitter > 0)

@@ -1,0 +1,193 @@
+"""A model against fresh answers: one way to compare them, whatever they are compared for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+from numpy.typing import NDArray
+
+from unsoftmax.errors import TargetError
+from unsoftmax.linalg import alike, on_host
+from unsoftmax.models import Floats, Model
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.local import checked_answers
+from unsoftmax.proof.fresh import MODERATE, Fresh
+
+Predict = Callable[[list[Floats]], Floats]  # batches of sequences to the answers of a model to all of them, at the last position
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """Answers and predictions, a row for each sequence, or for each position of each where all are answered.
+
+    Attributes:
+        answers: ``(rows, outputs)``.
+        predicted: the same of the model.
+        batches: the sequences, in order.
+        causal: where every position was answered, whether later tokens are hidden from it; None where only the last was.
+        positions: how many positions of each batch were looked at; empty for the last alone.
+        unanswered: lengths of natural sequences that the target failed on.
+        price: queries that each sequence took.
+    """
+
+    answers: Floats
+    predicted: Floats
+    batches: tuple[Fresh, ...]
+    causal: bool | None = None
+    positions: tuple[int, ...] = ()
+    unanswered: tuple[int, ...] = ()
+    price: int = 1
+
+    def _by_row(self, of_batch: list[Any]) -> NDArray[Any]:
+        places = self.positions or (1,) * len(self.batches)
+        rows = [len(batch.sequences) * at for batch, at in zip(self.batches, places, strict=True)]
+        return np.repeat(np.asarray(of_batch), rows)
+
+    @property
+    def lengths(self) -> NDArray[np.intp]:
+        """Tokens of each row's sequence ``(rows,)``."""
+        return self._by_row([batch.length for batch in self.batches])
+
+    @property
+    def natural(self) -> NDArray[np.bool_]:
+        """Whether its tokens have natural size ``(rows,)``."""
+        return self._by_row([batch.natural for batch in self.batches])
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences were asked."""
+        return self.price * sum(len(batch.sequences) for batch in self.batches)
+
+    @property
+    def where(self) -> str:
+        """The positions that were compared, in words."""
+        if self.causal is None:
+            return "the last position"
+        whole = all(at == batch.length for at, batch in zip(self.positions, self.batches, strict=True))
+        return f"{'every position' if whole else 'some positions of each sequence'}{', causal' if self.causal else ''}"
+
+    @property
+    def deviations(self) -> Floats:
+        """How far they lie apart ``(rows, outputs)``."""
+        off: Floats = np.abs(self.answers - self.predicted)
+        return off
+
+    def spreads(self) -> Floats:
+        """For each row the standard deviation of the answers of its kind (root mean square over outputs).
+
+        The answers' own spread, so that a constant in them cannot hide an error; natural answers apart, as they may vary far more.
+        """
+        spread, natural = np.zeros(len(self.answers)), self.natural
+        for kind in (False, True):
+            rows = natural == kind
+            if rows.any():
+                spread[rows] = np.sqrt(np.mean(np.var(self.answers[rows], axis=0)))
+        return spread
+
+
+def compared(oracle: Oracle, model: Model, batches: list[Fresh], like: Floats | None = None) -> Compared:
+    """Ask every batch and predict it, at every position where every position is answered.
+
+    All are asked before the first is looked at: a device answers meanwhile. Natural sequences may fail (scores that overflow
+    inside the target); then they are left out, and ``unanswered`` says so.
+    """
+    asked, unanswered = _ask(oracle, batches)
+    kept = tuple(batch for batch, raw in zip(batches, asked, strict=True) if raw is not None)
+    raw = [part for part in asked if part is not None]
+    if raw[0].ndim < 3:
+        predicted = on_host(predictor(model, like)([batch.sequences for batch in kept]))
+        answers = _joined(raw, kept, oracle.width)
+        return Compared(answers, predicted.reshape(len(answers), -1), kept, unanswered=unanswered)
+    told = [on_host(part) for part in raw]
+    best: Compared | None = None
+    for causal in (False, True):  # whichever form is nearer
+        places, predictions = zip(*(model.answer_at(on_host(batch.sequences), causal=causal) for batch in kept), strict=True)
+        answers = np.concatenate([a[:, at].reshape(-1, a.shape[2]) for a, at in zip(told, places, strict=True)])
+        flat = np.concatenate([p.reshape(-1, p.shape[2]) for p in predictions])
+        form = Compared(answers, flat, kept, causal=causal, positions=tuple(map(len, places)), unanswered=unanswered)
+        if best is None or form.deviations.max() < best.deviations.max():
+            best = form
+    assert best is not None
+    return best
+
+
+def predicted_as(seen: Compared, model: Model) -> Floats:
+    """What another model predicts for everything compared ``(rows, outputs)``."""
+    if seen.causal is None:
+        return np.concatenate([model.answer(on_host(batch.sequences)) for batch in seen.batches])
+    told = [model.answer_at(on_host(batch.sequences), causal=seen.causal)[1] for batch in seen.batches]
+    return np.concatenate([part.reshape(-1, part.shape[2]) for part in told])
+
+
+def _ask(oracle: Oracle, batches: list[Fresh]) -> tuple[list[Floats | None], tuple[int, ...]]:
+    """Raw answers to each batch; None for natural ones that the target fails on although it still answers others."""
+    raw: list[Floats | None] = []
+    failed: list[int] = []
+    for batch in batches:
+        try:
+            answers = oracle(batch.sequences)
+            if not batch.natural or isinstance(answers, np.ndarray):
+                raw.append(answers)
+                continue
+            raw.append(checked_answers(on_host(answers), batch.sequences.shape))  # a device tells of failures late
+        except TargetError:
+            if not batch.natural:
+                raise
+            oracle(batches[0].sequences[:1])  # a target that is gone fails here again
+            raw.append(None)
+            failed.append(batch.length)
+    return raw, tuple(sorted(set(failed)))
+
+
+def _joined(raw: list[Floats], batches: tuple[Fresh, ...], width: int) -> Floats:
+    """Answers ``(all sequences, outputs)`` on this machine, checked; in as few copies as their kinds allow."""
+    hosts = [on_host(part) for part in raw] if any(isinstance(part, np.ndarray) for part in raw) else None
+    answers = np.concatenate(hosts) if hosts is not None else on_host(array_namespace(raw[0]).concat(raw))
+    told = checked_answers(answers, (sum(len(batch.sequences) for batch in batches), 1, width))
+    return told.reshape(len(told), -1)
+
+
+def predictor(model: Model, like: Floats | None = None) -> Predict:
+    """The model as a function of batches of sequences, of any lengths, that tells all answers at the last position.
+
+    With ``like``, attention is computed on its device, all lengths in one go, and the answers stay there.
+    """
+    there = None if like is None else model.on_device(like)
+    if like is None or there is None:
+        return lambda batches: np.concatenate([model.answer(on_host(batch)) for batch in batches])
+
+    def predict(batches: list[Floats]) -> Floats:
+        concat = array_namespace(like).concat
+        groups = [
+            [i for i, batch in enumerate(batches) if (batch.shape[1] > MODERATE) == long] for long in (False, True)
+        ]  # padded to the longest, so long ones apart
+        parts: list[Floats] = [like] * len(batches)
+        for group in filter(None, groups):
+            sequences, absent = _padded([batches[i] for i in group], like)
+            answers = there(sequences, absent)
+            at = 0
+            for i in group:
+                parts[i] = answers[at : at + len(batches[i])]
+                at += len(batches[i])
+        joined: Floats = concat(parts)
+        return joined
+
+    return predict
+
+
+def _padded(batches: list[Floats], like: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Sequences of several lengths ``(all, longest, width)`` on the device of ``like``, and which of the tokens are none."""
+    xp = array_namespace(like)
+    total, longest = sum(map(len, batches)), max(batch.shape[1] for batch in batches)
+    sequences = xp.zeros((total, longest, batches[0].shape[2]), dtype=like.dtype, device=device(like))
+    absent = xp.ones((total, 1, longest), dtype=xp.bool, device=device(like))
+    at = 0
+    for batch in batches:
+        here = slice(at, at := at + len(batch)), slice(longest - batch.shape[1], None)
+        sequences[here] = alike(batch, like) if isinstance(batch, np.ndarray) else batch
+        absent[here[0], :, here[1]] = False
+    return sequences, absent

@@ -1,0 +1,168 @@
+"""Fresh sequences for the held-out check: sized for the model, at natural size, long, and of kinds that probes never are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from unsoftmax.linalg import INSIDE, alike, normal, on_host
+from unsoftmax.models import Floats, Model
+
+LONGEST = 256  # tokens of the longest sequences that are compared
+MODERATE = 64
+PER_LENGTH = 16  # sequences of each moderate length, sized for the model's scores
+SIZED = 11  # moderate lengths
+NATURAL, PER_NATURAL = 5, 7  # lengths, and sequences of each, with tokens of natural size
+LONG, PER_LONG = (96, 128, 256), 6  # and one more length, drawn
+COUNT = SIZED * PER_LENGTH + NATURAL * PER_NATURAL + (len(LONG) + 1) * PER_LONG
+TOKENS = 8900  # of all of them, on average over the lengths drawn
+LARGE = 2**20  # numbers in all from which on drawing them takes longer than asking
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fresh:
+    """Sequences ``(batch, length, width)`` of one length; ``natural`` ones have tokens of natural size, others suit the model."""
+
+    sequences: Floats
+    natural: bool = False
+
+    @property
+    def length(self) -> int:
+        """Tokens of each sequence."""
+        return int(self.sequences.shape[1])
+
+    def first(self, count: int) -> Fresh:
+        """The first few of them."""
+        return Fresh(self.sequences[:count], self.natural)
+
+
+def fresh_batches(
+    model: Model,
+    rng: np.random.Generator,
+    *,
+    longest: int = LONGEST,
+    max_norm: float | None = None,
+    vocabulary: Floats | None = None,
+    natural: Floats | None = None,
+    like: Floats | None = None,
+    times: float = 1.0,
+) -> list[Fresh]:
+    """About ``times * COUNT`` fresh sequences: lengths, sizes and kinds are drawn, so that no target can foresee them.
+
+    Most have 2 to 64 tokens, sized so that the model's scores matter. Others have tokens of natural size: entries of standard
+    deviation one, or the rows of ``natural (tokens, width)``; some of them are whole numbers, repeat each other or are equally
+    long. The rest are long. No sequence has more than ``longest`` tokens, no token is longer than ``max_norm``. With a
+    ``vocabulary (tokens, width)`` all are made of its rows; with ``like`` moderate ones are arrays of that kind, on its device.
+    """
+    plan = _lengths(rng, longest)
+    counts = [(length, kind, max(1, round(times * each))) for length, kind, each in plan]
+    if vocabulary is not None:
+        return [Fresh(_rows(vocabulary, (count, n), rng), kind == "natural") for n, kind, count in counts]
+    moderate = [(n, count) for n, kind, count in counts if kind == "sized"]
+    sizes = rng.permutation(model.token_sizes)
+    batches = [Fresh(part) for part in sized(sizes, moderate, model.width, rng, max_norm, like)]
+    for length, kind, count in counts:
+        if kind == "natural":
+            batches.append(Fresh(_within(_natural(count, length, model.width, natural, rng), max_norm), natural=True))
+        if kind == "long":
+            half = count // 2
+            if half:
+                (part,) = sized(rng.permutation(sizes), [(length, half)], model.width, rng, max_norm)
+                batches.append(Fresh(part))
+            ordinary = _natural(count - half, length, model.width, natural, rng)
+            batches.append(Fresh(_within(ordinary, max_norm), natural=True))
+    return batches
+
+
+def _lengths(rng: np.random.Generator, longest: int) -> list[tuple[int, str, int]]:
+    """Lengths with the kind and number of their sequences; the shortest and longest of each kind, and others drawn."""
+    top = min(MODERATE, longest)
+    if top < 4:
+        every = [*range(1, top + 1)]
+        sized = [(n, "sized", SIZED * PER_LENGTH // len(every)) for n in every]
+        return [*sized, *((n, "natural", NATURAL * PER_NATURAL // len(every)) for n in every)]
+    between = np.arange(3, top)
+    drawn = rng.choice(between, size=min(SIZED - 2, len(between)), replace=False, p=1 / between / (1 / between).sum())
+    moderate = sorted({2, top, *drawn.tolist()})
+    natural = rng.choice(np.arange(1, top + 1), size=min(NATURAL, top), replace=False)
+    long = sorted({n for n in LONG if n <= longest} | ({longest} if longest > MODERATE else set()))
+    others = [n for n in range(MODERATE + 1, longest) if n not in long]
+    if others:
+        long.append(int(rng.choice(others)))
+    plan = [(n, "sized", SIZED * PER_LENGTH // len(moderate)) for n in moderate]
+    plan += [(int(n), "natural", PER_NATURAL) for n in natural]
+    return [*plan, *((n, "long", PER_LONG) for n in long)]
+
+
+def sized(
+    sizes: Floats,
+    wanted: list[tuple[int, int]],
+    width: int,
+    rng: np.random.Generator,
+    max_norm: float | None = None,
+    like: Floats | None = None,
+) -> list[Floats]:
+    """Sequences for each ``(length, count)``, with entries of these ``sizes`` in turn, sequence by sequence."""
+    each = np.concatenate([np.repeat(np.resize(sizes, count), length) for length, count in wanted])
+    pool = _draw(each, width, rng, max_norm, like)
+    parts, end = [], 0
+    for length, count in wanted:
+        start, end = end, end + length * count
+        parts.append(pool[start:end].reshape(count, length, -1))
+    return parts
+
+
+def _draw(sizes: Floats, width: int, rng: np.random.Generator, max_norm: float | None, like: Floats | None) -> Floats:
+    """Tokens ``(len(sizes), width)`` with entries of these sizes."""
+    count = len(sizes) * width
+    plain = count < LARGE or like is not None  # else evenly spread numbers of 8 bits, as fresh and drawn at memory speed
+    tokens = normal((len(sizes), width), rng, like) if plain else _even_bits(len(sizes), width, rng)
+    tokens *= alike(sizes[:, None], like)
+    return _within(tokens, max_norm)
+
+
+def _even_bits(count: int, width: int, rng: np.random.Generator) -> Floats:
+    """Tokens ``(count, width)`` of standard deviation one whose entries are whole multiples of one step."""
+    steps = np.asarray(rng.bit_generator.random_raw(-(-count * width // 8))).view(np.int8)[: count * width]
+    tokens: Floats = steps.reshape(-1, width).astype(np.float64) * float(np.sqrt(3.0) / 2**7)
+    return tokens
+
+
+def _natural(count: int, length: int, width: int, given: Floats | None, rng: np.random.Generator) -> Floats:
+    """Sequences of natural tokens; in turn plain ones, whole numbers, tokens that repeat each other, and equally long ones."""
+    if given is not None:
+        return _rows(given, (count, length), rng)
+    small = count * length * width < LARGE
+    tokens = rng.normal(size=(count, length, width)) if small else _even_bits(count * length, width, rng).reshape(count, length, -1)
+    for number, kind in enumerate(rng.permutation(count) % 6):
+        if kind == 0:
+            tokens[number] = np.rint(2 * tokens[number]) / 2 if rng.random() < 0.5 else np.rint(tokens[number])
+        elif kind == 1:
+            tokens[number] = tokens[number][rng.integers(0, -(-length // 2), size=length)]
+        elif kind == 2:
+            tokens[number] *= np.sqrt(width) / np.maximum(np.linalg.norm(tokens[number], axis=1, keepdims=True), 1e-300)
+    return tokens
+
+
+def _rows(table: Floats, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
+    return np.asarray(table[rng.integers(0, len(table), size=shape)])
+
+
+def _within(tokens: Floats, max_norm: float | None) -> Floats:
+    """Tokens shortened to ``max_norm`` where they are longer."""
+    if max_norm is None:
+        return tokens
+    xp = array_namespace(tokens)
+    norms = xp.linalg.vector_norm(tokens, axis=-1, keepdims=True)
+    shortened: Floats = tokens * xp.clip(max_norm * INSIDE / xp.where(norms > 0, norms, max_norm), max=1.0)
+    return shortened
+
+
+def natural_tokens(samples: object, width: int) -> Floats:
+    """The caller's natural samples, ``(tokens, width)`` or sequences ``(…, length, width)``, as a table of tokens."""
+    table = np.asarray(on_host(samples), dtype=np.float64)
+    if table.ndim < 2 or table.shape[-1] != width or not table.size or not np.isfinite(table).all():
+        raise ValueError(f"natural has shape {table.shape}; it must hold finite tokens of width {width}, as (tokens, {width}).")
+    return table.reshape(-1, width)

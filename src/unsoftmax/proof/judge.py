@@ -1,0 +1,83 @@
+"""What a comparison with fresh answers entitles to say: pure functions of numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unsoftmax.models import Floats
+from unsoftmax.proof.compare import Compared
+from unsoftmax.results import Check
+
+EMPTY = 2.0**10  # roundings by which answers must vary, or a comparison of them proves nothing
+CONFIDENCE = 0.99  # of the statement about sequences that were not asked
+
+
+class Errors(NamedTuple):
+    """Deviations relative to the spread of the answers of their kind: the largest of all, of sized and of natural sequences."""
+
+    all: float
+    sized: float
+    natural: float
+
+
+def relative_errors(seen: Compared, beyond: Floats | float = 0.0) -> Errors:
+    """The largest deviations ``beyond`` what is explained otherwise ``(rows, 1)``, each in units of its kind's spread."""
+    off = np.maximum(seen.deviations - beyond, 0.0).max(axis=1)
+    spread = seen.spreads()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(off == 0, 0.0, off / spread)
+    return Errors(*(float(shares[rows].max(initial=0.0)) for rows in (slice(None), ~seen.natural, seen.natural)))
+
+
+def varies(seen: Compared, relative: float) -> bool:
+    """Whether sized answers vary by far more than rounding of their size: else a comparison of them is empty."""
+    rows = ~seen.natural
+    if not rows.any():
+        rows = ~rows
+    spread = float(seen.spreads()[rows].max())
+    return spread > EMPTY * min(relative, 2.0**-20) * float(np.abs(seen.answers[rows]).max()) and spread > 0
+
+
+def unnoticed(sequences: int, confidence: float = CONFIDENCE) -> float:
+    """Share of sequences on which a difference could have gone unnoticed, although so many drawn alike showed none.
+
+    >>> round(unnoticed(235), 4)
+    0.0194
+    """
+    return float(1.0 - (1.0 - confidence) ** (1.0 / max(1, sequences)))
+
+
+def covered(seen: Compared, *, tolerance: float, max_norm: float | None, sampled: bool = False) -> str:
+    """In words: which sequences were compared, and what that says about others drawn like them."""
+    lengths = np.unique(seen.lengths)
+    sizes = "tokens sized for the model's scores"
+    if seen.natural.any():
+        natural = "like the natural samples given" if sampled else "with entries of standard deviation one"
+        sizes += f" and {natural}" if max_norm is None else f" and {natural}, none longer than {max_norm:g}"
+    words = (
+        f"{seen.sequences} fresh sequences of {lengths.min()} to {lengths.max()} tokens ({len(lengths)} lengths, drawn), {sizes}, "
+        f"at {seen.where}. A target that differs by more than {tolerance:.1g} of the answers' spread on more than "
+        f"{unnoticed(seen.sequences):.1%} of sequences drawn like these would have been noticed with {CONFIDENCE:.0%} confidence."
+    )
+    if seen.unanswered:
+        words += f" Natural tokens got no answer at lengths {', '.join(map(str, seen.unanswered))}: nothing is said about those."
+    return words
+
+
+def checked(seen: Compared, covers: str) -> Check:
+    """The comparison as a ``Check``: the largest deviations, absolute and relative, and by length."""
+    spread = seen.spreads()
+    off = seen.deviations.max(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(off == 0, 0.0, off / spread)
+    errors = relative_errors(seen)
+    return Check(
+        sequences=seen.sequences,
+        max_abs_error=float(off.max()),
+        relative_error=errors.all,
+        natural_error=errors.natural if seen.natural.any() else None,
+        by_length={int(n): float(shares[seen.lengths == n].max()) for n in np.unique(seen.lengths)},
+        covers=covers,
+    )

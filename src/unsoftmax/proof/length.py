@@ -1,0 +1,39 @@
+"""How long a sequence a target takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import TargetError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.proof.fresh import LONGEST
+
+SHORT = 2.0**-4  # entries of the tokens: too small to overflow anything
+STEP = 4  # each further try is so many times shorter
+
+
+def longest_taken(
+    oracle: Oracle, rng: np.random.Generator, *, max_norm: float | None = None, vocabulary: Floats | None = None
+) -> int:
+    """Tokens that the target takes, up to ``LONGEST``: one query if it takes as many, up to six if it does not."""
+    tokens = SHORT * rng.normal(size=(1, LONGEST, oracle.width))
+    if max_norm is not None:
+        tokens *= min(1.0, 0.5 * max_norm / float(np.linalg.norm(tokens, axis=-1).max()))
+    if vocabulary is not None:
+        tokens = vocabulary[rng.integers(0, len(vocabulary), size=(1, LONGEST))]
+    phase(oracle, "longest sequence")
+    longest = LONGEST
+    while longest > 1 and not _takes(oracle, tokens[:, :longest]):
+        longest //= STEP
+    if 1 < longest < LONGEST and _takes(oracle, tokens[:, : 2 * longest]):
+        longest *= 2
+    return longest
+
+
+def _takes(oracle: Oracle, sequence: Floats) -> bool:
+    try:
+        oracle(sequence)
+    except TargetError:
+        return False
+    return True

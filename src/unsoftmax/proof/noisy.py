@@ -1,0 +1,107 @@
+"""The held-out check of a noisy head: all deviations judged together, on loud sequences where noise hides ordinary ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from scipy.special import fdtri
+
+from unsoftmax.models import Attention, Floats, Model
+from unsoftmax.oracles.base import LastPosition, Oracle
+from unsoftmax.probes.loud import loud_sequences
+from unsoftmax.proof.compare import Compared, compared, predicted_as
+from unsoftmax.proof.fresh import Fresh
+from unsoftmax.results import Bounds, Learned
+
+SHARE = 0.02  # of the learning queries that a check may add; never fewer than the least
+LEAST = 256
+FALSE_ALARM = 1e-6
+DRAWS = 8  # of the parameters within their error bars, to see how far the predictions are in doubt
+DOUBTS = 3.0  # the error bars are estimates too, and errors of the parameters move many predictions at once
+SLOPE_ERROR = 0.25  # standard error of the slope of answers against predictions, beyond which the check proves nothing
+SLOPE_RESOLUTION = 0.1  # W itself is known to a tenth
+SINGLE_OUTLIER = 7.0
+LENGTHS = 11  # of loud sequences
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyCheck:
+    """What fresh answers say about a model when each carries much noise.
+
+    Attributes:
+        seen: answers and predictions.
+        excess: sum of squared standardised deviations over the largest that noise explains; above 1 the model is wrong.
+        slope: of the answers against the predictions; 1 if the model is right, 0 if it has nothing to do with the target.
+        slope_error: its standard error.
+    """
+
+    seen: Compared
+    excess: float
+    slope: float
+    slope_error: float
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether a model that has nothing to do with the target would have been seen."""
+        return self.slope_error <= SLOPE_ERROR
+
+    @property
+    def agrees(self) -> bool:
+        """Whether noise and the stated error bars explain the deviations."""
+        return self.excess <= 1.0 and abs(self.slope - 1.0) <= 4 * self.slope_error + SLOPE_RESOLUTION
+
+
+def loud_batches(model: Model, rng: np.random.Generator, *, count: int, max_norm: float | None) -> list[Fresh]:
+    """About ``count`` loud sequences of many lengths."""
+    layer = cast(Attention, model)
+    assert layer.V is not None
+    norm = max_norm if max_norm is not None else float(layer.token_sizes.max()) * np.sqrt(layer.width)
+    direction = np.linalg.svd(layer.V[0].reshape(layer.width, -1))[0][:, 0]
+    lengths = sorted({2, 64, *rng.choice(np.arange(3, 64), size=LENGTHS - 2, replace=False).tolist()})
+    each = max(1, count // len(lengths))
+    return [Fresh(loud_sequences(direction, rng, count=each, length=length, norm=norm)) for length in lengths]
+
+
+def noisy_held_out(
+    oracle: Oracle, learned: Learned, batches: list[Fresh], rng: np.random.Generator, *, noise: float, freedom: int
+) -> NoisyCheck:
+    """Ask every batch and compare with the predictions, in units of the noise and of the doubt that the error bars leave.
+
+    The noise itself is known from ``freedom`` answers.
+    """
+    seen = compared(LastPosition(oracle), learned.model, batches)
+    left = seen.answers - seen.predicted
+    variance = noise**2 + DOUBTS * doubt(learned.model, learned.bounds, rng, lambda model: predicted_as(seen, model))
+    signal = seen.predicted - seen.predicted.mean(axis=0)
+    weight = float(np.sum(signal**2 / variance))
+    standardised = left / np.sqrt(variance)
+    excess = float(np.mean(standardised**2)) / float(fdtri(left.size, freedom, 1 - FALSE_ALARM))
+    outlier = float(np.abs(standardised).max()) / (SINGLE_OUTLIER * (1 + 3 / np.sqrt(freedom)))
+    if weight == 0.0:
+        return NoisyCheck(seen, max(excess, outlier), 0.0, np.inf)
+    slope = 1.0 + float(np.sum(signal * left / variance)) / weight
+    return NoisyCheck(seen, max(excess, outlier), slope, float(1 / np.sqrt(weight)))
+
+
+def doubt(model: Model, bounds: Bounds | None, rng: np.random.Generator, predict: Callable[[Model], Floats]) -> Floats:
+    """Variance of the predictions over parameters drawn within their 95% bars."""
+    centre = predict(model)
+    if bounds is None or bounds.W is None or bounds.V is None:
+        return np.zeros_like(centre)
+    total = np.zeros_like(centre)
+    for _ in range(DRAWS):
+        total += (predict(drawn(cast(Attention, model), bounds, rng)) - centre) ** 2
+    return total / DRAWS
+
+
+def drawn(model: Attention, bounds: Bounds, rng: np.random.Generator) -> Attention:
+    """A layer within the error bars of this one."""
+
+    def moved(block: Floats, bars: Floats | None) -> Floats:
+        return block if bars is None else block + np.asarray(bars) / 2 * rng.normal(size=np.shape(block))
+
+    assert model.V is not None
+    return Attention(moved(model.W, bounds.W), moved(model.V, bounds.V), moved(model.c, bounds.c), moved(model.b, bounds.b))

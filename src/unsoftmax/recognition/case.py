@@ -1,0 +1,139 @@
+"""One diagnosis in progress: what may still be asked, what was seen, and how coarse the answers are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.errors import TargetError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Fact, Floor
+
+HUGE = 1e100  # beyond this, answers are rescaled
+SAFETY = 50.0  # a test fails beyond this many floors: the floor was measured at two places only, others are up to ten times coarser
+
+
+class DecidedError(Exception):
+    """Ends a diagnosis early: the verdict is known."""
+
+    def __init__(self, family: str, reason: str) -> None:
+        super().__init__(reason)
+        self.family = family
+        self.reason = reason
+
+
+def outside(kind: str, reason: str) -> DecidedError:
+    """The verdict that the target is not in the family."""
+    return DecidedError(f"outside: {kind}", reason)
+
+
+def inconclusive(why: str, reason: str) -> DecidedError:
+    """The verdict that the answers do not tell."""
+    return DecidedError(f"outside: inconclusive ({why})", reason)
+
+
+class Case:
+    """Asks, counts and remembers; no token longer than ``max_norm`` and no more than ``limit`` sequences leave it.
+
+    Attributes:
+        limit: most sequences that this diagnosis may ask, 200 + 4 width.
+        asked: sequences asked so far.
+        floor: how coarse the answers are, once measured.
+        everywhere: the target answers at every position; the last answer is used.
+        longest: longest sequence that the target takes, as far as tried.
+        recent: the latest answers, for their size.
+        unit: what answers are multiplied by, a power of two, where they are so large or small that their squares are no numbers.
+        reach: largest token scale (root mean square entry) to use; shrinks when the target overflows.
+    """
+
+    def __init__(self, oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> None:
+        self.oracle = oracle
+        self.rng = rng
+        self.width = oracle.width
+        self.max_norm = max_norm
+        self.limit = 200 + 4 * self.width
+        self.reserve = 2  # kept for the two sentinels at the end
+        self.asked = 0
+        self.floor = Floor()
+        self.evidence: list[Fact] = []
+        self.everywhere = False
+        self.outputs: int | None = None
+        self.longest = 256
+        self.unit = 1.0
+        self.reach = math.inf if max_norm is None else max_norm / (math.sqrt(self.width) + 3)
+        self.recent: tuple[Floats, ...] = ()
+        self.sentinels: list[tuple[Floats, Floats]] = []
+
+    @property
+    def coarse(self) -> bool:
+        """Whether answers carry less than about 40 bits."""
+        return self.floor.relative > 2.0**-40 or self.floor.absolute > 0
+
+    def begin(self, name: str) -> None:
+        """Book the following questions under ``name``."""
+        phase(self.oracle, name)
+
+    def left(self) -> int:
+        """Sequences that may still be asked."""
+        return self.limit - self.reserve - self.asked
+
+    def ask(self, sequences: Floats) -> Floats:
+        """Answers ``(batch, outputs)`` at the last position; raises ``DecidedError`` before a limit would be passed."""
+        if len(sequences) > self.left():
+            raise inconclusive("budget", f"The {self.limit} queries of a diagnosis were not enough to decide.")
+        if self.max_norm is not None and float(np.linalg.norm(sequences, axis=-1).max()) > self.max_norm:
+            raise inconclusive("token length", f"The next test needs tokens longer than max_norm = {self.max_norm:g}.")
+        self.asked += len(sequences)  # counted before: a question that made the target fail was asked all the same
+        answers = self.last(self.oracle(np.ascontiguousarray(sequences)), sequences.shape[1])
+        self.recent = (answers,)
+        return answers
+
+    def measure(self, answers: Floats) -> Floats:
+        """Choose ``unit`` by the first answers; returns them in it."""
+        size = float(np.abs(answers).max())
+        if size > HUGE or 0 < size < 1 / HUGE:
+            self.unit = 2.0 ** -math.frexp(size)[1] if size > HUGE else 2.0 ** min(1000, -math.frexp(size)[1])
+        return answers * self.unit
+
+    def last(self, answers: Floats, length: int) -> Floats:
+        """The answers at the last position, as ``(batch, outputs)``."""
+        answers = answers * self.unit
+        if answers.ndim == 3:
+            return answers[:, -1]
+        if answers.ndim == 1:
+            return answers[:, None]
+        return answers[:, -1:] if self.everywhere and answers.shape[1] == length else answers
+
+    def attempt(self, sequences: Floats) -> Floats | None:
+        """As ``ask``, or None where the target fails on these sequences (overflow, too long)."""
+        try:
+            return self.ask(sequences)
+        except TargetError:
+            return None
+
+    def tolerance(self, *answers: Floats) -> float:
+        """What two answers may differ by, from how coarse answers of this size are."""
+        return SAFETY * self.noise(*answers)
+
+    def noise(self, *answers: Floats) -> float:
+        """Floor of answers of this size."""
+        return max(self.floor.of(max((float(np.abs(a).max()) for a in answers if a.size), default=0.0)), 1e-300)
+
+    def draw(self, *shape: int) -> Floats:
+        """Random tokens of root mean square one, each at most 1.5 times that long, so that scales are kept."""
+        tokens = self.rng.normal(size=(*shape, self.width))
+        size = np.sqrt((tokens**2).mean(axis=-1, keepdims=True))
+        bound: Floats = tokens * np.clip(size, 0.5, 1.5) / np.maximum(size, 1e-300)
+        return bound
+
+    def cap(self, scale: float, longest: float) -> float:
+        """``scale``, or less where a token of ``longest`` times it would pass ``reach``."""
+        return min(scale, self.reach / longest)
+
+    def record(self, test: str, number: float, threshold: float, passed: bool, sentence: str) -> bool:
+        """Keep one piece of evidence; returns ``passed``."""
+        finite = [float(np.nan_to_num(v, nan=1e300, posinf=1e300)) for v in (number, threshold)]  # JSON knows no infinity
+        self.evidence.append(Fact(test, finite[0], finite[1], bool(passed), sentence))
+        return bool(passed)

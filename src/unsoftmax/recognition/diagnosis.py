@@ -1,0 +1,385 @@
+"""Which family a target belongs to, with the evidence, in at most 200 + 4 width queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax.bills import Bill
+from unsoftmax.errors import check_positive
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.recognition.case import Case, DecidedError, inconclusive, outside
+from unsoftmax.recognition.depth import several_layers
+from unsoftmax.recognition.floor import measure_floor
+from unsoftmax.recognition.heads import several_heads
+from unsoftmax.recognition.invariances import invariances
+from unsoftmax.recognition.line import behind_network
+from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
+from unsoftmax.recognition.one_head import one_head
+from unsoftmax.recognition.one_token import Pilot, grows, ignores_length, one_token, pilot, sharp
+from unsoftmax.recognition.piecewise import ENOUGH, chord_law, transformer
+from unsoftmax.results import Fact, Floor
+
+DEEP = "the answers' kinks end or change on their way: a network with several hidden layers"
+RESIDUAL = "outside: inconclusive (residual)"  # what only recovery can tell
+FAMILIES = ("attention", "transformer", "ffn", "attention-behind-network")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What a target is, as far as its answers tell.
+
+    Attributes:
+        family: "attention", "transformer", "ffn", "attention-behind-network", or "outside: …" with the kind.
+        inside: whether a learner of this package can recover it.
+        heads: number of heads, where it was found.
+        reason: the verdict in one sentence.
+        evidence: every test with its number and threshold, in the order asked.
+        queries: sequences asked.
+        answers: "scalar", "vector" or "all positions".
+        outputs: length of a vector answer.
+        causal: whether earlier positions ignore later ones; None where only the last position is answered.
+        constant: whether the zero token gets a nonzero answer (b); None where not asked.
+        bias: whether scores carry a term of the earlier token alone (c); None where not asked.
+        residual: whether the last token is added before the network; None where that means nothing.
+        floor: precision of the answers.
+        scale: root mean square entry of tokens at which scores are of order one; None where not found.
+        bill: what recovery would cost; None outside the family.
+    """
+
+    family: str
+    inside: bool
+    heads: int | None
+    reason: str
+    evidence: tuple[Fact, ...]
+    queries: int
+    answers: str
+    outputs: int | None
+    causal: bool | None
+    constant: bool | None
+    bias: bool | None
+    residual: bool | None
+    floor: Floor
+    scale: float | None
+    bill: Bill | None
+
+
+@dataclass
+class _Findings:
+    heads: int | None = None
+    causal: bool | None = None
+    constant: bool | None = None
+    bias: bool | None = None
+    residual: bool | None = None
+    scale: float | None = None
+
+
+def diagnose_oracle(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> Diagnosis:
+    """Tell the family of a target from at most ``200 + 4 * width`` queries.
+
+    Tests go from cheap to dear and stop at the first that decides: shape and precision of the answers, the scale of the scores,
+    one-token answers, invariances (order, repeats, doubled tokens), then the law of one head, of several heads, or of one head
+    before a network.
+    A test without enough power never says "inside"; the verdict is then "outside: inconclusive (…)".
+
+    Args:
+        oracle: the target.
+        rng: source of the random probes.
+        max_norm: no token longer than this is sent.
+
+    Raises:
+        TargetError: the target fails on a single token of moderate size.
+    """
+    check_positive(max_norm=max_norm)
+    case, found = Case(oracle, rng, max_norm), _Findings()
+    try:
+        family, reason = _decide(case, found)
+    except DecidedError as verdict:
+        family, reason = verdict.family, verdict.reason
+    change = _sentinels(case)
+    if change > 1 and "dropout" not in family:
+        family, reason = (
+            "outside: changed while asked",
+            "An early question got another answer at the end: the target changed, or several replicas answer.",
+        )
+    inside = family in FAMILIES
+    return Diagnosis(
+        family=family,
+        inside=inside,
+        heads=found.heads if inside else None,
+        reason=reason,
+        evidence=tuple(case.evidence),
+        queries=case.asked,
+        answers="all positions" if case.everywhere else ("scalar" if case.outputs is None else "vector"),
+        outputs=case.outputs,
+        causal=found.causal,
+        constant=found.constant,
+        bias=found.bias,
+        residual=found.residual if inside else None,
+        floor=_in_units(case.floor, case.unit),
+        scale=found.scale,
+        bill=bill(family, case.width, found.heads, case.outputs) if inside else None,
+    )
+
+
+def _in_units(floor: Floor, unit: float) -> Floor:
+    """The floor in the target's own units."""
+    if unit == 1.0:
+        return floor
+    return replace(floor, absolute=floor.absolute / unit, step=None if floor.step is None else floor.step / unit)
+
+
+def _decide(case: Case, found: _Findings) -> tuple[str, str]:
+    measure_floor(case)
+    if case.longest == 1:
+        kind, size = one_token(case, 1.0)
+        case.record("longer sequences", 1.0, 1.0, False, "The target takes one token only.")
+        return _network(case, kind, size, "The target takes one token only")
+    point = pilot(case)
+    kind, size = one_token(case, point.scale)
+    if not point.listens:
+        case.record("earlier tokens", 0.0, 1.0, False, "Earlier tokens do not change the answer.")
+        return _network(case, kind, size, "Only the last token matters")
+    if not invariances(case, kind, point.scale):
+        return _network(case, kind, size, "Only the first token matters")
+    found.scale = point.scale
+    if point.hard:
+        raise outside(
+            "hard attention",
+            "Weights are saturated for tokens of every size: hard attention, or scores that do not shrink with the tokens.",
+        )
+    _extras(case, found, point.scale)
+    if kind == "affine":
+        return _attention(case, found, point)
+    if ignores_length(case, point.scale):
+        raise outside(
+            "LayerNorm before attention",
+            "Earlier tokens count by their direction alone, not by their length: a LayerNorm or RMSNorm stands before attention.",
+        )
+    growing = kind != "smooth" and grows(case, size)
+    if growing and (kind == "piecewise" or not point.flat):
+        verdict = _relu(case, found, point, kind, size)
+        if verdict is not None:
+            return verdict
+    return _behind(case, found, point, kind, size, growing)
+
+
+def _network(case: Case, kind: str, scale: float, why: str) -> tuple[str, str]:
+    if kind == "piecewise":
+        if not grows(case, scale):
+            raise outside("bounded network", f"{why}, and one-token answers stop growing: a norm or a clip is involved.")
+        if not _kinks(case, scale):
+            raise outside(
+                "not piecewise linear", f"{why}, and the answer jumps or bends smoothly somewhere: no network with ReLU does that."
+            )
+        deep = several_layers(case, scale, kinks=2)
+        if deep:
+            raise outside("deep network", f"{why}, and {DEEP}, which is not learned.")
+        told = " with one hidden layer." if deep is False else ". Whether it has one hidden layer, as recovery needs, was not told."
+        return "ffn", f"{why}, and one-token answers are piecewise linear: a network with ReLU{told}"
+    if kind == "affine":
+        raise outside("affine map", f"{why}: an affine map of the last token, with no attention to recover.")
+    if kind == "unclear":
+        raise inconclusive("kinks", f"{why}; its answers are neither straight nor evenly bent at the precision at hand.")
+    raise outside("smooth network", f"{why}, and one-token answers bend smoothly: a network without ReLU.")
+
+
+def _extras(case: Case, found: _Findings, scale: float) -> None:
+    """Constant, bias and causality: 3 queries."""
+    p = case.cap(scale, 1.5) * case.draw()
+    zero = np.zeros(case.width)
+    answers = case.attempt(np.stack([[zero, zero, zero], [p, -p, zero]]))
+    if answers is None:  # a target that divides by the length of a token
+        return
+    size = case.tolerance(answers, case.sentinels[0][1])
+    found.constant = bool(np.abs(answers[0]).max() > size)
+    found.bias = bool(np.abs(answers[1] - answers[0]).max() > size)
+    case.record(
+        "constant b",
+        float(np.abs(answers[0]).max()) / size,
+        1.0,
+        True,
+        f"Zero tokens get {'an' if found.constant else 'no'} answer of their own.",
+    )
+    case.record(
+        "bias c",
+        float(np.abs(answers[1] - answers[0]).max()) / size,
+        1.0,
+        True,
+        f"Scores {'carry a' if found.bias else 'show no'} term of the earlier token alone.",
+    )
+    if case.everywhere:
+        X = case.cap(scale, 1.5) * case.draw(2, 3)
+        X[1, :2] = X[0, :2]
+        case.asked += 2
+        everywhere = case.oracle(X) * case.unit
+        gap = float(np.abs(everywhere[0, :2] - everywhere[1, :2]).max()) / case.tolerance(everywhere)
+        found.causal = gap <= 1
+        case.record("causal", gap, 1.0, found.causal, f"Earlier positions {'ignore' if found.causal else 'see'} later tokens.")
+
+
+def _attention(case: Case, found: _Findings, point: Pilot) -> tuple[str, str]:
+    outcome = one_head(case, point.scale, flat=point.flat)
+    if outcome.passed:
+        found.heads = 1
+        return (
+            "attention",
+            "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell.",
+        )
+    if outcome.passed is None and outcome.plane is not None:
+        raise inconclusive(
+            "power", f"It looks like one head, but {outcome.why}: the answers are too coarse to exclude other targets."
+        )
+    heads = several_heads(case, point.scale)
+    if heads.heads is not None and not heads.residual:
+        found.heads = heads.heads
+        return "attention", f"{heads.heads} softmax heads: they explain all answers along a line and foretell others."
+    if outcome.passed is None and case.coarse and not heads.residual:
+        raise inconclusive("power", f"Neither proved nor excluded: {outcome.why}, and no small number of heads fits.")
+    raise name_affine(case, point.scale, residual=heads.residual)
+
+
+def _relu(case: Case, found: _Findings, point: Pilot, kind: str, size: float) -> tuple[str, str] | None:
+    if point.flat:
+        outcome = one_head(case, point.scale, flat=True)
+        if outcome.passed:
+            found.heads, found.residual = 1, False
+            return _by_depth(case, found, size, "The mean of the tokens (scores are zero), then a network with ReLU.")
+        raise name_bent(case, point.scale, "piecewise")
+    scale = point.scale * min(1.0, 0.4 / point.strength)
+    outcome, residual = transformer(case, scale)
+    # a law that was broken once needs a clean second plane: one-token answers alone are too weak a witness then
+    broken = any(item.test in ("bilinear scores", "sequences alike") and not item.passed for item in case.evidence)
+    for _ in range(1 if broken else 2):
+        if outcome.passed is None and (broken or residual is not False) and case.left() > ENOUGH:
+            # another plane: the detour by one-token answers is closed; shorter tokens, as scores may have been too large to read
+            scale *= 1.0 if case.coarse else 0.5
+            outcome, residual = transformer(case, scale)
+    if outcome.passed and residual is False:
+        _network_comes_last(case, size, point.scale)
+    # with a residual a smooth network would be outside: then kinks must be seen
+    look = _kinks_if_affordable if residual is False else lambda case, _, size: _kinks(case, size)
+    if outcome.passed and ((kind == "piecewise" and not case.coarse) or look(case, kind, size)):
+        found.heads, found.residual = 1, residual
+        extra = ", the last token added," if residual else ""
+        reason = f"One softmax head{extra} and then a network with ReLU: sequences with the same weighted mean are answered alike."
+        return _by_depth(case, found, size, reason)
+    if kind == "piecewise" and (outcome.passed is False or (broken and not outcome.passed)):
+        raise name_bent(case, point.scale, "piecewise")
+    if residual:
+        raise inconclusive("power", f"It looks like one head with a residual before a network, but {outcome.why}.")
+    return None
+
+
+def _by_depth(case: Case, found: _Findings, size: float, reason: str) -> tuple[str, str]:
+    """A head before a network with ReLU: learned whole if that has one hidden layer, else the head alone, if nothing is added."""
+    deep = several_layers(case, size, kinks=2 if found.residual else 1)  # only behind a residual all hangs on it
+    if not deep:
+        open_end = (
+            "" if deep is False else " Whether the network has one hidden layer was not told; of more, only the head is learned."
+        )
+        return "transformer", reason + open_end
+    if not found.residual:
+        found.residual = None
+        return "attention-behind-network", f"{reason} But {DEEP}: the head can be read through it, the network is not learned."
+    if (case.outputs or 1) >= case.width:
+        raise residual_left_open(case)
+    raise outside(
+        "deep network behind a residual",
+        f"{reason} But {DEEP}: with the last token added a head is read through it only where answers have at least {case.width} "
+        "numbers.",
+    )
+
+
+def _network_comes_last(case: Case, size: float, scale: float) -> None:
+    """Ends the diagnosis unless sequences are told from mixtures of one-token answers: a network on each token makes those."""
+    for length in (size, scale, size):
+        mixed = chord_law(case, length)
+        if mixed:
+            raise outside(
+                "network before attention", "Pairs are answered by mixing their one-token answers: a network works on each token."
+            )
+        if mixed is False:
+            return
+    raise inconclusive("power", "It looks like one head before a network, but the network may as well stand before the head.")
+
+
+def _kinks(case: Case, scale: float) -> bool:
+    """Whether bends are kinks; a second look where many kinks lay close together."""
+    return sharp(case, scale) or (case.left() >= 40 and sharp(case, scale))
+
+
+def _kinks_if_affordable(case: Case, kind: str, scale: float) -> bool:
+    """The same where the head is proven and only the name of the network is open: the first look decides if questions run out."""
+    try:
+        return _kinks(case, scale)
+    except DecidedError:
+        if kind != "piecewise":
+            raise
+        return True
+
+
+def _behind(case: Case, found: _Findings, point: Pilot, kind: str, size: float, growing: bool) -> tuple[str, str]:
+    outcome = one_head(case, point.scale, flat=True) if point.flat else behind_network(case, kind, point.scale)
+    if outcome.passed:
+        found.heads = 1
+        if not (outcome.behind or point.flat):
+            _network_comes_last(case, size, point.scale)
+        if not growing or not _kinks_if_affordable(case, kind, size):
+            smooth = "smooth " if kind == "smooth" else ""
+            return (
+                "attention-behind-network",
+                f"One softmax head behind an unknown {smooth}network: a sequence is answered like its weighted mean.",
+            )
+        found.residual = False
+        reason = "One softmax head and then a network with ReLU: a sequence is answered like its weighted mean."
+        return _by_depth(case, found, size, reason)
+    if outcome.passed is None:
+        raise inconclusive("power", f"Neither proved nor excluded: {outcome.why}.")
+    if growing and case.coarse:  # a network with ReLU and a residual could not be excluded before
+        raise inconclusive("power", f"One head with a residual before a network is not excluded; without residual {outcome.why}.")
+    raise name_bent(case, point.scale, kind)
+
+
+def _sentinels(case: Case) -> float:
+    """Ask two early questions again; returns the change over what the floor allows."""
+    case.begin("sentinels")
+    worst = 0.0
+    case.reserve = 0
+    for sequence, before in case.sentinels[:2]:
+        if case.left() < 1:
+            break
+        after = case.ask(sequence[:1])
+        worst = max(worst, float(np.abs(after - before[:1]).max()) / case.tolerance(before))
+    case.record(
+        "unchanged",
+        worst,
+        1.0,
+        worst <= 1,
+        "Early questions get the same answer at the end." if worst <= 1 else "An early question gets another answer at the end.",
+    )
+    return worst
+
+
+def bill(family: str, width: int, heads: int | None, outputs: int | None) -> Bill:
+    """What recovery would ask, its check on fresh sequences included, from the counting formulas of the learners."""
+    d, m = width, outputs or 1
+    parameters = (heads or 1) * (d * d + 2 * d) + 1
+    if family == "attention" and heads == 1:
+        few = "d + r (2d - r)" if m == 1 else f"d + r ceil((2d - r) / {m})"
+        return Bill(d + 180, d + (d + 2) * -(-d // m) + 280, f"{few} for rank r, and about 260 to begin and to check")
+    if family == "attention":
+        share = -(-parameters // m)
+        return Bill(
+            share, 3 * share + 300, f"1 to 3 times the parameters H (d^2 + 2d) + 1, over {m} outputs, and about 250 to check"
+        )
+    if family == "attention-behind-network":
+        return Bill(
+            9 * d + 55,  # rank 0, nothing asked twice
+            12 * (d + 1) ** 2 + 28 * d + 900,  # full rank, every search as long as it may be
+            "4 to 12 for each of the (r + 1) (2d + 1 - r) scores that rank r takes, and up to 900 to find a place and to check",
+        )
+    if family == "transformer":
+        return Bill(None, None, "about 1.6 (2 with residual) times d^2 + n (d + 2) + 1 for n hidden units")
+    return Bill(None, None, "about 1.5 times n (d + 2) + 1 for n hidden units")

@@ -1,0 +1,209 @@
+"""Diagnosis, first section: the shape of the answers, whether they repeat, and how coarse they are (about 25 queries)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import TargetError
+from unsoftmax.models import Floats
+from unsoftmax.recognition.case import Case, DecidedError, inconclusive, outside
+from unsoftmax.results import Floor
+
+FLOAT64 = 2.0**-50  # a handful of roundings; measured noise may be smaller by luck
+FLOAT32 = 2.0**-22
+SURPRISE = 24.0  # bits by which answers must be rounder than chance before they are called rounded
+TINY = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
+
+
+def measure_floor(case: Case) -> None:
+    """Learn shape, repeatability, number noise and rounding; leaves ``case.floor`` set.
+
+    Raises:
+        DecidedError: constant answers, dropout, quantised evaluation.
+    """
+    case.begin("floor")
+    seen = [_shapes(case)]
+    try:
+        jitter, sigma = _repeat(case, seen)
+    except DecidedError:
+        kind, absolute, step = _grid(np.concatenate([a.ravel() for a in seen]))
+        case.floor = Floor(kind=kind, absolute=absolute, step=step if kind == "rounded" else None, fresh=True)
+        raise
+    kind, absolute, step = _grid(np.concatenate([a.ravel() for a in seen]))
+    noise, lines, bends = _number_noise(case, absolute, sigma)
+    seen += lines
+    values = np.concatenate([a.ravel() for a in seen])
+    kind, absolute, step = _grid(values)
+    relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": FLOAT32}.get(kind, FLOAT64)
+    if kind == "digits":
+        relative, step = float(step or 0.0), None
+    relative = max(relative, noise, jitter)
+    if sigma > 0:
+        kind, absolute = "noisy", max(absolute, 1.5 * sigma)
+    elif kind == "exact" and relative > 2.0**-40:
+        kind = "float32"  # computed more coarsely than it answers
+    case.floor = Floor(kind=kind, relative=relative, absolute=absolute, step=step, fresh=sigma > 0, batch=jitter > 0)
+    case.record("floor", case.noise(values), float(np.abs(values).max()), True, f"Answers are {case.floor.words}.")
+    spread = max(float(np.ptp(a, axis=0).max()) for a in (np.concatenate([a.reshape(len(a), -1) for a in seen]),))
+    if not case.record(
+        "constant", spread, case.tolerance(values), spread > case.tolerance(values), "Answers vary with the question."
+    ):
+        raise outside("constant", "Every answer is the same: the target does not depend on its input.")
+    if len(bends) == 2 and not case.record("slope", max(bends), 0.5, min(bends) <= 0.5, "Small steps give small changes."):
+        raise outside("quantised evaluation", "Tiny steps of the input change the answer in jumps: the target quantises its input.")
+
+
+def _shapes(case: Case) -> Floats:
+    scale = case.cap(1.0, 1.5)
+    tokens = scale * case.draw(2, 4)
+    case.asked += 2
+    try:
+        single = case.oracle(tokens[:, :1].copy())
+    except TargetError as error:
+        raise _other_length(case, scale, error) from error
+    single = case.measure(single)
+    answers = [single[:, -1] if single.ndim == 3 else single.reshape(2, -1)]
+    try:
+        four = case.oracle(tokens[:1].copy())
+        three = case.oracle(tokens[:1, :3].copy())
+    except TargetError:
+        case.asked += 1
+        for length in (3, 2):
+            if case.attempt(tokens[:1, :length]) is not None:
+                raise inconclusive(
+                    "length", f"The target takes {length} tokens but no more; longer sequences are needed."
+                ) from None
+        case.longest = 1
+        case.everywhere = False
+        case.outputs = None if single.ndim == 1 else answers[0].shape[1]
+    else:
+        case.asked += 2
+        case.everywhere = four.ndim == 3 or (four.ndim == 2 and four.shape[1] == 4 and three.shape[1] == 3)
+        case.outputs = None if four.ndim == 1 else (1 if case.everywhere and four.ndim == 2 else four.shape[-1])
+        answers += [case.last(four, 4), case.last(three, 3)]
+    case.sentinels.append((tokens[:, :1].copy(), answers[0]))
+    kind = "at all positions" if case.everywhere else ("scalar" if case.outputs is None else f"vectors of {case.outputs}")
+    case.record("shape", float(case.outputs or 1), 0.0, True, f"Answers are {kind}.")
+    return np.concatenate([a[:, : answers[0].shape[1]] for a in answers])
+
+
+def _other_length(case: Case, scale: float, error: TargetError) -> Exception:
+    """The target fails on one token: the verdict if it takes another length, else the failure itself (up to 11 queries)."""
+    for length in (2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 64):
+        try:
+            case.ask(scale * case.draw(1, length))
+        except TargetError:
+            continue
+        return outside(
+            "fixed length",
+            f"The target fails on one token but takes {length}: a network on a fixed number of tokens, or one that pools.",
+        )
+    return error
+
+
+def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
+    """Ask one long sequence four times. Returns (relative jitter of batches, standard deviation of fresh noise)."""
+    tokens = case.cap(0.5, 1.5) * case.draw(1, min(case.longest, 64))
+    first = None
+    while first is None:
+        first = case.attempt(np.repeat(tokens, 3, axis=0))
+        if first is None:  # too long for the target: find a length that it takes
+            case.longest = tokens.shape[1] // 4
+            if case.longest < 4:
+                raise inconclusive("length", "The target takes no sequences of more than three tokens; longer ones are needed.")
+            tokens = tokens[:, : case.longest]
+    again = case.ask(tokens)
+    answers = np.concatenate([first, again])
+    seen.append(answers)
+    case.sentinels.append((tokens, again))
+    size = max(float(np.abs(a).max()) for a in seen)  # long averages are small, their rounding errors are not
+    jitter = float(np.ptp(answers, axis=0).max())
+    if jitter <= 2.0**-45 * size:
+        return 0.0, 0.0
+    within = float(np.ptp(first, axis=0).max())
+    last_bits = 512 if np.all(answers.astype(np.float32) == answers) else 64  # of float32: cancellation inside makes more of them
+    if within == 0.0 and jitter <= last_bits * 2.0**-24 * size:
+        return 2 * jitter / size, 0.0  # batches differ in the last bits of float32, one batch does not
+    calm = case.ask(np.repeat(2.0**-20 * tokens, 6, axis=0)).std(axis=0, ddof=1)
+    here = case.ask(np.repeat(tokens, 5, axis=0)).std(axis=0, ddof=1)
+    loud = case.ask(np.repeat(case.cap(32.0, 1.0) * tokens, 5, axis=0))
+    spread = loud.std(axis=0, ddof=1)
+    steady = bool(spread.max() <= 6 * max(calm.max(), 1e-300) and here.max() <= 6 * max(calm.max(), 1e-300))
+    if spread.max() <= last_bits * 2.0**-24 * float(np.abs(loud).max()) and here.max() <= last_bits * 2.0**-24 * size:
+        return 2 * jitter / size, 0.0
+    ratio = float(spread.max() / max(calm.max(), 1e-300))
+    case.record(
+        "repeat",
+        ratio,
+        6.0,
+        steady,
+        "Repeated questions differ by noise of one size." if steady else "Repeats differ more, the longer the tokens are.",
+    )
+    if not steady:
+        raise outside(
+            "dropout", "The same question gives other answers, and the more so the longer its tokens: dropout or sampling is on."
+        )
+    return 0.0, float(np.sqrt((calm**2).mean() + (here**2).mean() + (spread**2).mean()) / np.sqrt(3))
+
+
+def _grid(values: Floats) -> tuple[str, float, float | None]:
+    """Which grid all answers lie on: (kind, absolute error, step or relative error of digits)."""
+    values = values[values != 0]
+    if values.size < 8:
+        return "exact", 0.0, None
+    narrow = bool(np.all(values.astype(np.float32) == values))
+    for places in range(7 if narrow else 12):
+        rounded = np.round(values, places)
+        spacing = np.spacing(np.abs(values).astype(np.float32) if narrow else np.abs(values)).astype(np.float64)
+        surprise = np.log2(np.maximum(10.0**-places / spacing, 1.0)).sum()  # bits: large numbers have few decimals anyway
+        if surprise >= SURPRISE and np.all((rounded.astype(np.float32) if narrow else rounded) == values):
+            return "rounded", 0.5 * 10.0**-places, 10.0**-places
+    if np.all(_bfloat16(values) == values):
+        return "bfloat16", 0.0, None
+    with np.errstate(over="ignore"):
+        if np.all(values.astype(np.float16) == values):
+            return "float16", 0.0, None
+    number = np.float32 if narrow else np.float64
+    digits = max(
+        len(np.format_float_scientific(number(v), unique=True).split("e")[0].replace(".", "").lstrip("-").rstrip("0"))
+        for v in values
+    )
+    if digits <= (6 if narrow else 12):
+        return "digits", 0.0, 0.5 * 10.0 ** (1 - digits)
+    return ("float32" if narrow else "exact"), 0.0, None
+
+
+def _bfloat16(values: Floats) -> Floats:
+    bits = values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    kept: Floats = bits.view(np.float32).astype(np.float64)
+    return kept
+
+
+def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[Floats], list[float]]:
+    """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), and the slopes' disagreement."""
+    length = min(5, case.longest)
+    noises, lines, bends = [], [], []
+    for scale in (1.0, 8.0, 2.0):
+        scale = case.cap(scale, 1.6)
+        start, step = scale * case.draw(1, length), scale * case.draw(1, length)
+        j = np.r_[np.arange(8), 128.0][:, None, None]
+        answers = case.attempt(start + TINY * j * step)
+        if answers is None:
+            case.reach = min(case.reach, scale / 2)
+            continue
+        size = max(float(np.abs(answers).max()), 1e-300)
+        lines.append(answers)
+        fine = answers[:8]
+        spread = float(np.sqrt((np.diff(fine, n=4, axis=0) ** 2).mean() / 70))
+        noises.append(3 * spread / size if spread > 2 * absolute else 0.0)  # rounding is booked as such
+        far, near = (answers[8] - answers[0]) / 128, (answers[7] - answers[0]) / 7
+        floor = absolute + sigma + (noises[-1] + FLOAT64) * size
+        slope = float(np.abs(far).max())
+        if slope * 7 > 20 * floor:
+            bends.append(float(np.abs(near - far).max()) / slope)  # of the steepest output: saturated weights bend the others
+        if len(noises) == 2 and max(noises) <= 30 * min(noises) + FLOAT64:
+            break
+    noise = sorted(noises)[len(noises) // 2] if len(noises) == 3 else max(noises, default=0.0)
+    if sigma > 0:
+        noise = 0.0  # the fourth differences saw the noise, which is booked as such
+    return noise, lines, bends

@@ -1,0 +1,61 @@
+"""Cheap looks at whether a target is a layer of heads: one, several, or none at all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.desk import Desk
+from unsoftmax.oracles.base import phase
+from unsoftmax.results import Fact
+
+WIDE = 96  # layers wider than this are asked at several token lengths whether one head can be
+PLAINLY, ROUGHLY = 1e-9, 2.0**13  # distance from the line that no rounding explains: of the line, and of the rounding
+ORDER_RELATIVE, ORDER_ABSOLUTE = 1024.0, 8.0  # change by another order that rounding and noise explain, in units of each
+SEVERAL, ORDER = "one head's line", "order of earlier tokens"
+
+
+def plainly_several(desk: Desk) -> Fact:
+    """Whether two tokens are answered off the line through their own answers, on which one head keeps them.
+
+    One query, of the two tokens that the first look asked one by one; wide layers, where trying one head first would cost
+    hundreds, are asked for up to four lengths of them. Single numbers always lie on a line: nothing is asked then.
+    """
+    look = desk.first_look()
+    unasked = Fact(SEVERAL, 0.0, 1.0, None, "Whether there are several heads was not asked.")
+    if look.outputs == 1 or desk.wishes.heads is not None or desk.precision.absolute:
+        return unasked
+    b = look.zero_answer.reshape(-1)
+    first, second = look.pair_answers - b
+    apart = float(np.linalg.norm(first - second))
+    if apart == 0.0:
+        return unasked
+    phase(desk, "one head?")
+    line = (first - second) / apart
+    worst = 0.0
+    for size in (1.0, 0.25, 4.0, 16.0) if desk.width > WIDE else (1.0,):
+        if desk.max_norm is not None and size > 1.0:  # the first look chose tokens that fit
+            break
+        told = desk.last(size * look.pair[None])[0].reshape(-1)
+        off = (told - b) / size - second
+        rounding = desk.precision.relative * max(float(np.abs(told).max()) / size, float(np.abs(look.pair_answers).max()))
+        off_line = float(np.linalg.norm(off - (off @ line) * line)) / max(PLAINLY * apart, ROUGHLY * rounding)
+        worst = max(worst, off_line)
+        if off_line > 1.0:
+            return Fact(SEVERAL, off_line, 1.0, False, "Two tokens are answered off the line on which one head keeps them.")
+    return Fact(SEVERAL, worst, 1.0, True, "Two tokens are answered on the line through their own answers.")
+
+
+def blind_to_order(desk: Desk) -> Fact:
+    """Heads do not see the order of earlier tokens; a target that does is none of them, whatever else it is. 2 queries."""
+    floor = desk.precision
+    tokens = desk.rng.normal(size=(3, desk.width)) / np.sqrt(desk.width)
+    if desk.max_norm is not None:
+        tokens *= min(1.0, 0.9 * desk.max_norm / float(np.linalg.norm(tokens, axis=1).max()))
+    first, second, last = tokens
+    answers = desk.last(np.array([[first, second, last], [second, first, last]])).reshape(2, -1)
+    change, size = float(np.abs(answers[0] - answers[1]).max()), float(np.abs(answers).max())
+    allowed = ORDER_RELATIVE * floor.relative * size + ORDER_ABSOLUTE * floor.absolute
+    words = f"Exchanging two earlier tokens changes the answer by {change:.2g}"
+    if change > allowed:
+        words += ": the target sees positions, which no attention layer of this family does"
+    return Fact(ORDER, change / max(allowed, 1e-300), 1.0, change <= allowed, f"{words}.")

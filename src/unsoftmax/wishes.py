@@ -1,0 +1,64 @@
+"""What a caller wishes of a recovery, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.errors import check_positive
+from unsoftmax.models import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """The options of ``recover``; see there."""
+
+    family: str = "auto"
+    rank: int | None = None
+    heads: int | None = None
+    tolerance: float | None = None
+    max_norm: float | None = None
+    budget: int | None = None
+    accuracy: float | None = None
+    adaptive: bool = True
+    grid: Any = None
+    seed: int | None = None
+    natural: Floats | None = None
+    max_length: int | None = None
+    labels: bool | None = None
+    check: int | None = None
+
+    def __post_init__(self) -> None:
+        lowest = (("rank", 0), ("heads", 1), ("budget", 1), ("seed", 0), ("max_length", 1), ("check", 1))
+        for name, least in lowest:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or int(value) != value or value < least):
+                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
+        check_positive(tolerance=self.tolerance, max_norm=self.max_norm, accuracy=self.accuracy)
+        if (
+            self.grid is not None
+            and self.grid != "auto"
+            and not (np.all(np.isfinite(self.grid)) and np.all(np.asarray(self.grid) > 0))
+        ):
+            raise ValueError(f"grid is {self.grid!r}; it must be a positive step, one per row, or 'auto'.")
+
+    def checked_for(self, width: int) -> None:
+        """Refuse what does not suit tokens of this width."""
+        if self.rank is not None and self.rank > width:
+            raise ValueError(f"rank is {self.rank}, but the width is only {width}.")
+        if self.grid is not None and not isinstance(self.grid, str) and np.size(self.grid) not in (1, width):
+            raise ValueError(f"grid holds {np.size(self.grid)} steps; it must be one, or one for each of the {width} rows of W.")
+
+    def noted(self) -> dict[str, Any]:
+        """What was wished, as a journal and a report keep it."""
+        wished = {name: getattr(self, name) for name in self.__slots__}
+        return {name: _noted(value) for name, value in wished.items() if value is not None}
+
+
+def _noted(value: Any) -> Any:
+    if isinstance(value, bool | int | float | str):
+        return value
+    array = np.asarray(value)
+    return array.tolist() if array.size <= 4096 else f"{array.shape} numbers, their sum {array.sum():.17g}"

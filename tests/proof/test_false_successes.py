@@ -1,0 +1,123 @@
+"""Ways to a false success that were found from outside, each closed."""
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+
+D = 6
+
+
+def head(seed=0, width=D, **settings):
+    rng = np.random.default_rng(seed)
+    return us.Attention.single(rng.normal(size=(width, width)) / np.sqrt(width), rng.normal(size=width), **settings)
+
+
+def softmax(scores):
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def refused(target, width=D, **settings):
+    found = us.recover(target, width=width, on_failure="return", **settings)
+    assert not found.status.success, found.check
+    return found
+
+
+def test_a_check_whose_answers_do_not_vary_is_none():
+    g = np.random.default_rng(0)
+    W, v = g.normal(size=(3, 3)), g.normal(size=3)
+
+    def gaussian_kernel(X):
+        far = X - (X[:, -1] @ W.T)[:, None]
+        return 1 + np.einsum("bn,bnd,d->b", softmax(-0.005 * (far**2).sum(axis=-1)), X, v)
+
+    refused(gaussian_kernel, 3)
+
+
+BEGINS_LATE = {
+    "window": lambda X, one, other: one(X[:, -65:]),
+    "truncation": lambda X, one, other: one(np.concatenate([X[:, :64], X[:, -1:]], axis=1) if X.shape[1] > 65 else X),
+    "another head": lambda X, one, other: (one if X.shape[1] <= 64 else other)(X),
+    "log-n temperature": lambda X, one, other: us.Attention(one.W * max(1.0, np.log(X.shape[1]) / np.log(64)), one.V)(X),
+}
+
+
+@pytest.mark.parametrize("name", list(BEGINS_LATE))
+def test_what_begins_after_64_tokens_is_noticed(name):
+    one, other = head(1), head(2)
+    refused(lambda X: BEGINS_LATE[name](X, one, other))
+
+
+def test_another_head_at_every_other_length_is_noticed():
+    one, other = head(1), head(2)
+    for seed in range(3):
+        refused(lambda X: (one if X.shape[1] in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) else other)(X), seed=seed)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_positions_before_the_last_are_checked(causal):
+    rng = np.random.default_rng(3)
+    layer = us.Attention(rng.normal(size=(1, D, D)) / 2, rng.normal(size=(1, D, D)))
+
+    def other_before(X):
+        answers = layer(X, "all", causal=causal)
+        if X.shape[1] < 40:
+            answers[:, : X.shape[1] // 2] += 1e-3 * np.tanh(X[:, : X.shape[1] // 2, :1])
+        return answers
+
+    refused(other_before)
+    assert us.recover(lambda X: layer(X, "all", causal=causal), width=D).status is us.Status.EXACT
+
+
+@pytest.mark.parametrize("effect", [1e-6, 1e-9])
+def test_a_tiny_misfit_of_float64_answers_is_not_called_float32(effect):
+    one = head(4)
+
+    def gated(X):
+        return one(X) * (1 + effect * np.tanh(X[:, -1, 0]))
+
+    found = us.recover(gated, width=D, on_failure="return")
+    assert found.facts["floor"]["kind"] != "float32"
+    assert found.status is not us.Status.EXACT or effect < 1e-8
+    if found.status.success:
+        fresh = np.random.default_rng(5).normal(size=(200, 12, D))
+        off = np.abs(found.model(fresh) - gated(fresh)).max() / gated(fresh).std()
+        assert off <= 3 * found.facts["tolerance"]
+
+
+def test_a_target_of_few_tokens_is_recovered_for_as_many():
+    one = head(6)
+
+    def short(X):
+        if X.shape[1] > 20:
+            raise RuntimeError("at most 20 tokens")
+        return one(X)
+
+    found = us.recover(short, width=D)
+    assert found.status is us.Status.EXACT
+    assert "Longer sequences than 16 tokens were not asked" in found.check.covers
+    told = us.recover(short, width=D, max_length=20)
+    assert max(told.check.by_length) == 20
+
+
+def test_the_check_says_what_it_covers():
+    found = us.recover(head(7))
+    assert found.check.sequences == 235
+    assert "at the last position" in found.check.covers
+    assert "1.9%" in found.check.covers
+    assert "99%" in found.check.covers
+    assert found.check.natural_error < 1e-12
+    more = us.recover(head(7), check=1000)
+    assert 900 <= more.check.sequences <= 1100
+
+
+def test_natural_samples_of_the_caller_are_checked():
+    one, other = head(8), head(9)
+    table = 30.0 + np.random.default_rng(1).normal(size=(50, D))
+
+    def differs_there(X):
+        return np.where(np.abs(X).min(axis=(1, 2)) > 20, other(X), one(X))
+
+    assert us.recover(differs_there, width=D).status is us.Status.EXACT
+    refused(differs_there, natural=table)

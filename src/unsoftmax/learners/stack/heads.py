@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.stack.limit import Limit
@@ -17,6 +18,8 @@ from unsoftmax.models import Floats
 RATIOS = ((1, 4), (1, 1), (4, 1))  # copies of the key and of the last token
 SHORTER = 3.0  # scores, root mean square, that steps are shortened to
 TOO_STRONG = 4.0  # and above which they are
+CIRCLE = 6  # last tokens on the circle where scores must be linear
+SEEN = 10.0  # scores up to which a weight still tells them
 MIXTURES = 40  # of derivative matrices, of which the pencil with the best eigenvectors is taken
 
 
@@ -124,6 +127,7 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
         fit = fit_sigmoids(answers, ratios(), start, floor=settings.floor)
         strong = float(np.sqrt(np.mean(fit.z**2, axis=0)).max())
         if fit.residual < settings.accept and strong <= TOO_STRONG:
+            _demand_straight(limit, frame, fit, settings, rng)
             few = settings.readers(heads)  # the first batch may have been larger
             return Base(frame, readers[:few], replace(fit, z=fit.z[:few]), gap)
         reason = f"sums of {heads} sigmoids leave {fit.residual:.1e} of the answers"
@@ -206,6 +210,29 @@ def _scores(answers: Floats, directions: Floats) -> Floats:
         eta = np.linalg.lstsq(design.reshape(n * times, -1), (k * y).ravel(), rcond=None)[0][1:]
         z[:, h] = -np.log(np.clip(eta, 1e-3, 1e3))
     return z
+
+
+def _demand_straight(limit: Limit, frame: Frame, fit: Fit, settings: Settings, rng: np.random.Generator) -> None:
+    """Scores are linear in the last token: on a circle of them, a constant, a sine and a cosine. Refuse what is not."""
+    ways = frame.ways()
+    if len(ways) < 2:
+        return
+    turns = 2 * np.pi * np.arange(CIRCLE) / CIRCLE
+    waves = np.stack([np.ones(CIRCLE), np.cos(turns), np.sin(turns)], axis=1)
+    readers = frame.reader(waves[:, 1:] @ np.linalg.qr(rng.normal(size=(len(ways), 2)))[0].T @ ways)
+    batch = limit.ask((readers + frame.step(frame.v))[:, None], readers)
+    shares = np.linalg.lstsq(fit.A.T, batch.moved[:, frame.C].T, rcond=None)[0].T
+    z = logit(np.clip(shares, 1e-6, 1 - 1e-6))  # beyond, rounding decides
+    off = np.abs(z - waves @ np.linalg.lstsq(waves, z, rcond=None)[0]).max(0)
+    inside = np.abs(z).max(0) < SEEN
+    worst = float(off[inside].max()) if inside.any() else 0.0
+    if worst > settings.straight:
+        raise NotInFamilyError(
+            f"With very long tokens the scores of {fit.z.shape[1]} sigmoids fit single questions, but are not linear in the last token: "
+            f"on a circle they are off by {worst:.1e}. The target has another attention than softmax of bilinear scores "
+            "(capped scores, normalised queries, kernels).",
+            evidence={"score_bend": worst},
+        )
 
 
 def _unit(vectors: Floats) -> Floats:

@@ -28,6 +28,7 @@ class Settings:
         floor: relative misfit at which a fit has arrived.
         accept: relative misfit up to which it is one.
         explained: the same where errors of what was found before add to rounding; fits that go wrong leave some 1e-2.
+        straight: how far scores may be from linear in the last token; capped or normalised ones are off by 0.01 and more.
         cliff: singular values of values and scores that end below this, relative, end a rank.
         fill: unknown weights per clean output and question.
         over: answers per unknown where values of new directions are fitted.
@@ -55,6 +56,7 @@ class Settings:
     floor: float = 1e-14
     accept: float = 3e-12
     explained: float = 1e-7
+    straight: float = 1e-5
     cliff: float = 1e-6
     fill: float = 0.66
     over: float = 1.6
@@ -96,6 +98,7 @@ SINGLE = Settings(  # answers in float32
     floor=1e-7,
     accept=3e-5,
     explained=3e-3,
+    straight=0.1,
     cliff=2e-2,
     fill=0.3,
     over=5.0,

@@ -65,7 +65,9 @@ class Frame:
 
     def reader(self, y: Floats) -> Floats:
         """Last tokens for unit vectors ``y (n, width)`` in S, orthogonal to ``a``."""
-        return np.asarray(self.sphere.radius * (self.cosine * self.a + np.sqrt(1 - self.cosine**2) * y))
+        tokens = self.sphere.radius * (self.cosine * self.a + np.sqrt(1 - self.cosine**2) * y)
+        tokens[..., self.C] = 0.0  # rounding there would be sent 2^60 times as large
+        return np.asarray(tokens)
 
     def ways(self) -> Floats:
         """An orthonormal basis ``(n, width)`` of the ``y``."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from unsoftmax.diagnosing import diagnose
     from unsoftmax.driver import recover
     from unsoftmax.learners.from_examples import learn_from_examples
-    from unsoftmax.models import FFN, Attention, Transformer, load
+    from unsoftmax.models import FFN, Attention, Stack, Transformer, load
     from unsoftmax.results import Recovery, Status
     from unsoftmax.symmetry import canonical, distance, identifiability, witness
     from unsoftmax.verification import verify
@@ -21,6 +21,7 @@ __all__ = [
     "FFN",
     "Attention",
     "Recovery",
+    "Stack",
     "Status",
     "Transformer",
     "canonical",
@@ -41,7 +42,7 @@ _ROOMS = {
     "unsoftmax.diagnosing": ("diagnose",),
     "unsoftmax.driver": ("recover",),
     "unsoftmax.learners.from_examples": ("learn_from_examples",),
-    "unsoftmax.models": ("FFN", "Attention", "Transformer", "load"),
+    "unsoftmax.models": ("FFN", "Attention", "Stack", "Transformer", "load"),
     "unsoftmax.results": ("Recovery", "Status"),
     "unsoftmax.symmetry": ("canonical", "distance", "identifiability", "witness"),
     "unsoftmax.verification": ("verify",),

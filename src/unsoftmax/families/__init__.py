@@ -10,12 +10,13 @@ from unsoftmax.desk import Desk
 from unsoftmax.families.attention import ONE_HEAD, SEVERAL_HEADS
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
+from unsoftmax.families.stack import PRE_NORM_STACK
 
 __all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "named"]
 
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
-FURTHER: tuple[Family, ...] = ()  # found by their own laws, before the families above are looked for
+FURTHER: tuple[Family, ...] = (PRE_NORM_STACK,)  # found by their own laws, before the families above are looked for
 
 
 @cache

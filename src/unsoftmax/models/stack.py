@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
-from unsoftmax.models.attention import Attention, Floats, check_sequences, frozen_array
+from unsoftmax.models.attention import Attention, check_sequences, frozen_array
+from unsoftmax.models.base import Floats, Places, answered_at
 
 Norm = Literal["layer", "rms"]
 Activation = Literal["relu", "gelu", "silu"]
@@ -171,6 +172,82 @@ class Stack:
                 hidden = hidden + layer(seen, "all", causal=causal)
             hidden = hidden + mlp(normalised(hidden, self.norm, self.epsilon))
         return hidden
+
+    @property
+    def token_sizes(self) -> Floats:
+        """Norms make every size alike; below one, what the layers add outweighs the token."""
+        return np.array([0.3, 1.0, 3.0])
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """The heads of each layer."""
+        return self.layers
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """The weights of the MLPs, where they are known."""
+        return () if self.mlps is None else tuple(block for mlp in self.mlps for block in (mlp.first, mlp.second))
+
+    @property
+    def blocks(self) -> dict[str, Floats]:
+        """The parameters by the names under which they are saved."""
+        named = {f"layers.{i}.{name}": block for i, layer in enumerate(self.layers) for name, block in layer.blocks.items()}
+        for i, mlp in enumerate(self.mlps or ()):
+            named |= {f"layers.{i}.mlp.{name}": getattr(mlp, name) for name in ("first", "first_bias", "second", "second_bias")}
+        return named
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The norm, its epsilon and the activation of the MLPs, where they are known."""
+        found = {"norm": self.norm} if self.epsilon is None else {"norm": self.norm, "epsilon": repr(self.epsilon)}
+        return found if self.mlps is None else {**found, "activation": ",".join(mlp.activation for mlp in self.mlps)}
+
+    @classmethod
+    def from_blocks(cls, blocks: dict[str, Floats], settings: dict[str, str]) -> Stack:
+        """The inverse of ``blocks`` and ``settings``."""
+        layers, mlps = [], []
+        activations = settings["activation"].split(",") if "activation" in settings else []
+        while f"layers.{len(layers)}.attention.W" in blocks:
+            at = f"layers.{len(layers)}."
+            layers.append(Attention.from_blocks({n.removeprefix(at): b for n, b in blocks.items() if n.startswith(at)}, settings))
+        for i, activation in enumerate(activations):
+            parts = (blocks[f"layers.{i}.mlp.{name}"] for name in ("first", "first_bias", "second", "second_bias"))
+            mlps.append(MLP(*parts, cast(Activation, activation)))
+        epsilon = float(settings["epsilon"]) if "epsilon" in settings else None
+        return cls(layers, cast(Norm, settings["norm"]), epsilon, mlps or None)
+
+    def answer(self, sequences: Floats) -> Floats:
+        """Answers ``(batch, width)`` at the last position; without MLPs, what the heads add to the answers of very long tokens."""
+        if self.complete:
+            return self(sequences)
+        return self.limit()(normalised(sequences, self.norm, 0.0))
+
+    def answer_at(self, sequences: Floats, *, causal: bool) -> tuple[Places, Floats]:
+        """Every position of a whole stack, a few of the heads alone, and the answers there."""
+        if self.complete:
+            return np.arange(sequences.shape[1]), self(sequences, "all", causal=causal)
+        return answered_at(self, sequences, causal)
+
+    def on_device(self, like: Floats) -> None:
+        """There is no form for devices."""
+
+    def shaken(self, relative: float, rng: np.random.Generator) -> Stack:
+        """The stack with every score off by about this share of itself."""
+        return Stack([layer.shaken(relative, rng) for layer in self.layers], self.norm, self.epsilon, self.mlps)
+
+    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+        """Layers, heads, ranks and the number of free parameters of the heads."""
+        d, known = self.width, ranks or (self.width,) * self.heads
+        e = d - (self.norm == "layer")
+        parameters = sum(r * (2 * e - r) + r + r * (e + d - r) for r in known)
+        return {
+            "layers": len(self.layers),
+            "heads": self.heads,
+            "rank": max(known),
+            "ranks": list(known),
+            "norm": self.norm,
+            "parameters": parameters,
+        }
 
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""

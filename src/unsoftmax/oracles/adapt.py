@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.models import FFN, Attention, Transformer
+from unsoftmax.models import FFN, Attention, Stack, Transformer
 from unsoftmax.oracles.base import Oracle, Wrapper
 from unsoftmax.oracles.local import CallableOracle
 
@@ -51,7 +51,7 @@ def identity_of(target: Any) -> str:
         return told
     if isinstance(target, CallableOracle):
         return identity_of(target.target)
-    if isinstance(target, Attention | FFN | Transformer):
+    if isinstance(target, Attention | FFN | Stack | Transformer):
         return f"{type(target).__name__}:{_digest(target)}"
     kind = target if hasattr(target, "__qualname__") else type(target)
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.stack.assemble import Heads, assemble
@@ -88,7 +89,13 @@ class StackLearner:
                 evidence=evidence,
                 model=stack,
             )
-        return Learned(model=stack, ambiguity=AMBIGUITY, notes=_notes(heads, order, seen.words), evidence=evidence)
+        return Learned(
+            model=stack,
+            ambiguity=AMBIGUITY,
+            notes=_notes(heads, order, seen.words),
+            evidence=evidence,
+            ranks=tuple(heads.score_ranks[h] for h in in_order(heads.model, order)),
+        )
 
     def price(self, width: int, heads: int, rank: int, layers: int = 1) -> list[tuple[str, int]]:
         """Questions by phase for ``heads`` in all layers together, of rank ``rank``, where nothing has to be asked twice."""
@@ -147,14 +154,17 @@ AMBIGUITY = (
 
 def in_layers(model: Attention, order: Order, sphere: Sphere) -> Stack:
     """The heads of the limit layer as a stack, largest values first within each layer."""
-    assert model.V is not None
-    blocks = []
-    sizes = np.linalg.norm(model.V, axis=(1, 2))
+    blocks, heads = [], in_order(model, order)
     for layer in range(int(order.layers.max()) + 1):
-        chosen = np.flatnonzero(order.layers == layer)
-        chosen = chosen[np.argsort(-sizes[chosen], kind="stable")]
+        chosen = heads[order.layers[heads] == layer]
         blocks.append(Attention(model.W[chosen], model.V[chosen], model.c[chosen]))
     return Stack(blocks, sphere.norm, epsilon=None)
+
+
+def in_order(model: Attention, order: Order) -> NDArray[np.int_]:
+    """Numbers of the heads, first layer first, largest values first within each."""
+    assert model.V is not None
+    return np.lexsort((-np.linalg.norm(model.V, axis=(1, 2)), order.layers))
 
 
 def _notes(heads: Heads, order: Order, words: str) -> tuple[str, ...]:

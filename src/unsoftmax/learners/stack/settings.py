@@ -118,9 +118,9 @@ def settings_for(floor: Floor) -> Settings:
     Raises:
         TooNoisyError: no setting does.
     """
-    if floor.kind == "exact":
+    if floor.exact:
         return EXACT
-    if floor.kind == "float32":
+    if floor.single:
         return SINGLE
     raise TooNoisyError(
         f"The answers are {floor.kind}; a stack can be read from float64 or float32 answers only. "

@@ -19,6 +19,7 @@ from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.fresh import Fresh
 from unsoftmax.results import Fact, Learned
 
+CHECKS = 4  # sequences that the learner tries by itself; the proof asks some hundred more
 STRAIGHT = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
 BOUNDED = 2.0**20  # answers to tokens of length 2^40 and more, where the last token is zero
 
@@ -121,7 +122,7 @@ class PreNormStack(Family):
         from unsoftmax.learners.stack import StackLearner
 
         desk.known(law_of(desk))
-        return StackLearner(floor=desk.precision, max_norm=desk.max_norm)
+        return StackLearner(floor=desk.precision, max_norm=desk.max_norm, checks=CHECKS)
 
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""
@@ -134,7 +135,7 @@ class PreNormStack(Family):
         formula = "3 to 4.5 times heads * (2 r (2 d - r) + r) / d for heads of rank r in all layers together"
         if size.heads is None or size.rank is None:
             return Bill(None, None, formula, assumptions=("Give heads (of all layers together) and rank for a number.",))
-        phases = tuple((name, count, 3 * count) for name, count in StackLearner().price(size.width, size.heads, size.rank))
+        phases = tuple((name, count, 3 * count) for name, count in StackLearner(checks=CHECKS).price(size.width, size.heads, size.rank))
         whole = sum(count for _, count, _ in phases)
         return Bill(whole, whole + whole // 5, formula, phases, ("MLPs are not learned.",))
 

@@ -18,7 +18,7 @@ from unsoftmax.models import Floats
 RATIOS = ((1, 4), (1, 1), (4, 1))  # copies of the key and of the last token
 SHORTER = 3.0  # scores, root mean square, that steps are shortened to
 TOO_STRONG = 4.0  # and above which they are
-CIRCLE = 6  # last tokens on the circle where scores must be linear
+CIRCLE = 3  # further last tokens on a circle where scores must be linear
 SEEN = 10.0  # scores up to which a weight still tells them
 MIXTURES = 40  # of derivative matrices, of which the pencil with the best eigenvectors is taken
 
@@ -129,7 +129,7 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
         fit = fit_sigmoids(answers, ratios(), start, floor=settings.floor)
         strong = float(np.sqrt(np.mean(fit.z**2, axis=0)).max())
         if fit.residual < settings.accept and strong <= TOO_STRONG:
-            _demand_straight(limit, frame, fit, settings, rng)
+            _demand_straight(limit, frame, readers, fit, settings)
             few = settings.readers(heads)  # the first batch may have been larger
             return Base(frame, readers[:few], replace(fit, z=fit.z[:few]), gap)
         reason = f"sums of {heads} sigmoids leave {fit.residual:.1e} of the answers"
@@ -214,17 +214,23 @@ def _scores(answers: Floats, directions: Floats) -> Floats:
     return z
 
 
-def _demand_straight(limit: Limit, frame: Frame, fit: Fit, settings: Settings, rng: np.random.Generator) -> None:
-    """Scores are linear in the last token: on a circle of them, a constant, a sine and a cosine. Refuse what is not."""
+def _demand_straight(limit: Limit, frame: Frame, readers: Floats, fit: Fit, settings: Settings) -> None:
+    """Scores are linear in the last token: on a circle of them, a constant, a sine and a cosine. Refuse what is not.
+
+    The circle leads through the first two last tokens, whose scores are known; a few others on it are asked.
+    """
     ways = frame.ways()
     if len(ways) < 2:
         return
-    turns = 2 * np.pi * np.arange(CIRCLE) / CIRCLE
-    waves = np.stack([np.ones(CIRCLE), np.cos(turns), np.sin(turns)], axis=1)
-    readers = frame.reader(waves[:, 1:] @ np.linalg.qr(rng.normal(size=(len(ways), 2)))[0].T @ ways)
+    known = (readers[:2] - frame.sphere.radius * frame.cosine * frame.a) @ ways.T
+    plane = np.linalg.qr(_unit(known).T)[0]
+    turns = 2 * np.pi * (0.5 + np.arange(CIRCLE)) / CIRCLE
+    round_ = np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    readers = frame.reader(round_ @ plane.T @ ways)
+    waves = np.concatenate([np.ones((2 + CIRCLE, 1)), np.concatenate([_unit(known) @ plane, round_])], axis=1)
     batch = limit.ask((readers + frame.step(frame.v))[:, None], readers)
     shares = np.linalg.lstsq(fit.A.T, batch.moved[:, frame.C].T, rcond=None)[0].T
-    z = logit(np.clip(shares, 1e-6, 1 - 1e-6))  # beyond, rounding decides
+    z = np.concatenate([fit.z[:2], logit(np.clip(shares, 1e-6, 1 - 1e-6))])  # beyond, rounding decides
     off = np.abs(z - waves @ np.linalg.lstsq(waves, z, rcond=None)[0]).max(0)
     inside = np.abs(z).max(0) < SEEN
     worst = float(off[inside].max()) if inside.any() else 0.0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.stack.assemble import Heads, assemble
 from unsoftmax.learners.stack.certificate import misfit
-from unsoftmax.learners.stack.heads import find_heads
+from unsoftmax.learners.stack.heads import CIRCLE, find_heads
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.order import Order, contexts, find_order
 from unsoftmax.learners.stack.recognition import PRICE, recognised
@@ -22,7 +22,6 @@ from unsoftmax.models.stack import Stack
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
-CHECKS = 24  # fresh sequences that the heads must explain
 ATTEMPTS = 2  # frames in which everything is read, where a later step fails
 
 
@@ -42,10 +41,12 @@ class StackLearner:
     Args:
         floor: how coarse the answers are.
         max_norm: no token longer than this may be asked; the learner needs long ones and refuses it.
+        checks: fresh sequences that the heads must explain at the end, two questions each.
     """
 
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
+    checks: int = 24
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the heads; answers must be the hidden state, at the last position or at every one."""
@@ -65,7 +66,7 @@ class StackLearner:
         phase(oracle, "layers")
         order = find_order(limit, sphere, heads.model, settings, rng)
         phase(oracle, "check")
-        off = misfit(limit, sphere, heads.model, CHECKS, rng)
+        off = misfit(limit, sphere, heads.model, self.checks, rng)
         evidence = {
             "norm": seen.norm,
             "positions": seen.positions,
@@ -111,12 +112,12 @@ class StackLearner:
         columns = readers + first * -(-directions // early) + (readers - first) * -(-directions // late)
         columns += max(0, answers - first * -(-directions // early))
         rest = width - 1 - directions
-        per = int(settings.over * heads * (rank if directions >= rank + 3 else width) / max(1, width - SUPPORT - heads)) + 2
+        per = int(settings.over * heads * (rank if directions >= rank + 3 else width) / max(1, width - SUPPORT - heads)) + 1
         inputs = rest * per + max(0, readers - per) * -(-rest // late)
         rows = (width - readers) * (1 + -(-min(settings.rows(rank, heads), width - 2) // late))
         count = 2 * contexts(heads, min(2 * rank, width - 2), width)
         sides = 2 if settings.central else 1
-        found = 4 * n + (4 * sides * (heads + settings.tangents) if heads > 1 else 0)
+        found = 4 * n + (4 * sides * (heads + settings.tangents) if heads > 1 else 0) + 2 * CIRCLE
         return [
             ("recognition", PRICE),
             ("heads", found),
@@ -125,7 +126,7 @@ class StackLearner:
             ("inputs", inputs),
             ("rows", rows),
             ("layers", count),
-            ("check", 2 * CHECKS),
+            ("check", 2 * self.checks),
         ]
 
     def _heads(

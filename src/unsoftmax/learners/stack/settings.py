@@ -45,7 +45,7 @@ class Settings:
     inside: float = 0.4
     rho: float = 0.85
     tries: int = 6
-    first: int = 6
+    first: int = 5
     spare: int = 1
     share: float = 1.0
     tangents: int = 0

@@ -68,7 +68,8 @@ def tried(name: str, target: Stack, ranks: tuple[int, ...], seed: int, learner: 
     check = learned.evidence["check_error"]
     print(
         f"{name} seed {seed}: W {W:.0e} c {c:.0e} V {V:.0e} layers {'right' if right else 'WRONG'} "
-        f"queries {asked} ({over:.2f} x bound) check {check:.0e} {took:.1f} s",
+        f"queries {asked} ({over:.2f} x bound) check {check:.0e} {took:.1f} s; "
+        + ", ".join(f"{phase} {count.queries}" for phase, count in meter.phases.items()),
         flush=True,
     )
 

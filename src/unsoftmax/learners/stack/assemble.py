@@ -41,7 +41,7 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
     phase(limit.oracle, "columns")
     readers = sphere.readers(known.T, known.T, rng, np.zeros((0, width)))
     n, total = len(known.basis), sum(known.ranks)
-    size = group_size(len(base.frame.C) - SUPPORT, heads, settings.fill)
+    size = group_size(len(base.frame.C) - SUPPORT, heads, settings.fill, min(known.ranks))
     first = min(len(readers), -(-int(settings.spread * total + 4) // -(-n // size)))
     early = _columns(limit, values, readers[:first], angle, size, rng)
     told = [(one.batch, one.weights) for one in early.weighed]
@@ -49,7 +49,7 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
     if missing > 0:
         told.append(_random(limit, values, readers[:first], early.columns, angle, missing, rng))
     values, ranges = _outputs(values, known, told)
-    size = group_size(width - SUPPORT, heads, settings.fill)
+    size = group_size(width - SUPPORT, heads, settings.fill, min(known.ranks))
     late = _columns(limit, values, readers[first:], angle, size, rng)
     columns = np.concatenate([early.columns, late.columns])
     misfits = {"columns": max(early.misfit, late.misfit)}

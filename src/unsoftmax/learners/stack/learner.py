@@ -14,6 +14,7 @@ from unsoftmax.learners.stack.heads import CIRCLE, find_heads
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.order import Order, contexts, find_order
 from unsoftmax.learners.stack.recognition import PRICE, recognised
+from unsoftmax.learners.stack.scores import group_size
 from unsoftmax.learners.stack.settings import Settings, settings_for
 from unsoftmax.learners.stack.sphere import SUPPORT, Sphere
 from unsoftmax.learners.stack.values import read_values
@@ -106,7 +107,7 @@ class StackLearner:
         n = max(settings.first, settings.readers(heads))
         directions = min(settings.directions(rank, heads), width - inside + 1)
         readers = directions - 1
-        early, late = (max(1, int(settings.fill * (outputs - SUPPORT) / heads)) for outputs in (width - inside, width))
+        early, late = (group_size(outputs - SUPPORT, heads, settings.fill, rank) for outputs in (width - inside, width))
         answers = int(settings.spread * heads * min(rank, directions) + 4)
         first = min(readers, -(-answers // -(-directions // early)))
         columns = readers + first * -(-directions // early) + (readers - first) * -(-directions // late)

@@ -71,9 +71,9 @@ def weights_of(batch: Batch, z: Floats) -> Floats:
     return np.asarray(shares / (shares.sum(2, keepdims=True) + batch.copies * np.exp(-most)))
 
 
-def group_size(outputs: int, heads: int, fill: float) -> int:
-    """Keys per question: unknown weights fill at most this share of the outputs."""
-    return max(1, int(fill * outputs / heads))
+def group_size(outputs: int, heads: int, fill: float, rank: int) -> int:
+    """Keys per question: unknown weights fill at most this share of the outputs, and no head sees more keys than its rank shows."""
+    return max(1, min(int(fill * outputs / heads), int(0.75 * rank)))
 
 
 def tangent(readers: Floats, directions: Floats, angle: float | Floats, radius: float) -> Floats:

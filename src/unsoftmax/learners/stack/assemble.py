@@ -59,7 +59,7 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
         if not known.exceeded:
             ranges = [np.eye(width)] * heads
         total = sum(block.shape[1] for block in ranges)
-        needed = int(settings.over * total / max(1, width - SUPPORT - heads)) + 1
+        needed = settings.partners(total, width - SUPPORT - heads)
         chosen = np.arange(needed) % len(readers) if needed > len(readers) else np.arange(needed)
         tangents = _calm(values, readers[chosen], columns[chosen], rng)
         found = read_inputs(limit, values, ranges, readers[chosen], columns[chosen], directions, angle, tangents, settings)

@@ -113,7 +113,7 @@ class StackLearner:
         columns = readers + first * -(-directions // early) + (readers - first) * -(-directions // late)
         columns += max(0, answers - first * -(-directions // early))
         rest = width - 1 - directions
-        per = int(settings.over * heads * (rank if directions >= rank + 3 else width) / max(1, width - SUPPORT - heads)) + 1
+        per = settings.partners(heads * (rank if directions >= rank + 3 else width), width - SUPPORT - heads)
         inputs = rest * per + max(0, readers - per) * -(-rest // late)
         rows = (width - readers) * (1 + -(-min(settings.rows(rank, heads), width - 2) // late))
         count = 2 * contexts(heads, min(2 * rank, width - 2), width)

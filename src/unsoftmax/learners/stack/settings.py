@@ -80,6 +80,13 @@ class Settings:
         """
         return max(rank + 3, int((1.2 + 0.3 * min(1.0, heads / 16)) * rank) + 1)
 
+    def partners(self, ranks: int, free: int) -> int:
+        """Last tokens per new direction, for values of ``ranks`` in all and ``free`` outputs beyond one per head.
+
+        From a single one, a head's weight cannot be told from the length of its values.
+        """
+        return max(3, int(self.over * ranks / max(1, free)) + 1)
+
     def rows(self, rank: int, heads: int) -> int:
         """Keys per last token once the range of every head's scores is known."""
         return max(rank + 2, int((1.25 + 0.35 * min(1.0, heads / 16)) * rank))

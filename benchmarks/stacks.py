@@ -4,7 +4,7 @@
     python benchmarks/stacks.py strong            the same with scores times 3 and 5
     python benchmarks/stacks.py strangers         targets that are no such stack, and what refusing them costs
     python benchmarks/stacks.py single            float32 arithmetic
-    python benchmarks/stacks.py trained FILE      the two blocks of PP-OCRv4's recogniser, from the wheel rapidocr-onnxruntime 1.3.24
+    python benchmarks/stacks.py trained FILE      two blocks of PP-OCRv4's recogniser, from the wheel rapidocr-onnxruntime 1.3.24
 
 Each part takes ``--seeds FIRST LAST``. Nothing is downloaded.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -34,11 +33,10 @@ def settings_of(desk: Desk) -> Settings:
     return SINGLE if law_of(desk).single else EXACT
 
 
-@dataclass(frozen=True, slots=True)
 class HiddenState:
     """As many numbers as a token has, not affine in one token: nothing is asked."""
 
-    name: str = "answers are a hidden state"
+    name = "answers are a hidden state"
 
     def price(self, width: int) -> int:
         """The first look has asked already."""
@@ -53,11 +51,10 @@ class HiddenState:
         return Fact(self.name, float(look.bend), STRAIGHT, bool(passed), words)
 
 
-@dataclass(frozen=True, slots=True)
 class PassedOn:
     """A very long last token comes through unchanged, and nothing else of the answer grows: one question."""
 
-    name: str = "long tokens pass through"
+    name = "long tokens pass through"
 
     def price(self, width: int) -> int:
         """One sequence of two tokens."""
@@ -85,7 +82,9 @@ class PreNormStack(Family):
     """Blocks ``h + attention(norm h)``, ``h + mlp(norm h)``, answered before any final norm."""
 
     name: ClassVar[str] = "stack"
-    unknown: ClassVar[str] = "the MLPs, constants beside them, the norms' epsilon, and how gains are split between norms and weights"
+    unknown: ClassVar[str] = (
+        "the MLPs, constants beside them, the norms' epsilon, and how gains are split between norms and weights"
+    )
     law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn())
     network: ClassVar[bool] = True
     demo: ClassVar[dict[str, int]] = {
@@ -135,7 +134,9 @@ class PreNormStack(Family):
         formula = "3 to 4.5 times heads * (2 r (2 d - r) + r) / d for heads of rank r in all layers together"
         if size.heads is None or size.rank is None:
             return Bill(None, None, formula, assumptions=("Give heads (of all layers together) and rank for a number.",))
-        phases = tuple((name, count, 3 * count) for name, count in StackLearner(checks=CHECKS).price(size.width, size.heads, size.rank))
+        phases = tuple(
+            (name, count, 3 * count) for name, count in StackLearner(checks=CHECKS).price(size.width, size.heads, size.rank)
+        )
         whole = sum(count for _, count, _ in phases)
         return Bill(whole, whole + whole // 5, formula, phases, ("MLPs are not learned.",))
 

@@ -121,7 +121,9 @@ class Stack:
         for i, block in enumerate(blocks):
             if block.V is None or block.V.shape != (block.heads, width, width):
                 shape = None if block.V is None else block.V.shape
-                raise ValueError(f"layers[{i}].V has shape {shape}; in a stack of width {width} it is {(block.heads, width, width)}.")
+                raise ValueError(
+                    f"layers[{i}].V has shape {shape}; in a stack of width {width} it is {(block.heads, width, width)}."
+                )
         if norm not in ("layer", "rms"):
             raise ValueError(f"norm is {norm!r}; it must be 'layer' or 'rms'.")
         if epsilon is not None and not 0 <= epsilon < float("inf"):
@@ -199,20 +201,21 @@ class Stack:
     @property
     def settings(self) -> dict[str, str]:
         """The norm, its epsilon and the activation of the MLPs, where they are known."""
-        found = {"norm": self.norm} if self.epsilon is None else {"norm": self.norm, "epsilon": repr(self.epsilon)}
+        found: dict[str, str] = {"norm": self.norm} if self.epsilon is None else {"norm": self.norm, "epsilon": repr(self.epsilon)}
         return found if self.mlps is None else {**found, "activation": ",".join(mlp.activation for mlp in self.mlps)}
 
     @classmethod
     def from_blocks(cls, blocks: dict[str, Floats], settings: dict[str, str]) -> Stack:
         """The inverse of ``blocks`` and ``settings``."""
-        layers, mlps = [], []
+        layers: list[Attention] = []
+        mlps: list[MLP] = []
         activations = settings["activation"].split(",") if "activation" in settings else []
         while f"layers.{len(layers)}.attention.W" in blocks:
             at = f"layers.{len(layers)}."
             layers.append(Attention.from_blocks({n.removeprefix(at): b for n, b in blocks.items() if n.startswith(at)}, settings))
         for i, activation in enumerate(activations):
-            parts = (blocks[f"layers.{i}.mlp.{name}"] for name in ("first", "first_bias", "second", "second_bias"))
-            mlps.append(MLP(*parts, cast(Activation, activation)))
+            parts = {name: blocks[f"layers.{i}.mlp.{name}"] for name in ("first", "first_bias", "second", "second_bias")}
+            mlps.append(MLP(**parts, activation=cast(Activation, activation)))
         epsilon = float(settings["epsilon"]) if "epsilon" in settings else None
         return cls(layers, cast(Norm, settings["norm"]), epsilon, mlps or None)
 
@@ -292,4 +295,4 @@ def random_stack(
 
 
 def _centred(array: Floats, axis: int) -> Floats:
-    return array - array.mean(axis=axis, keepdims=True)
+    return np.asarray(array - array.mean(axis=axis, keepdims=True))

@@ -57,8 +57,12 @@ def identity_of(target: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _digest(model: Attention | FFN | Transformer) -> str:
+def _digest(model: Attention | FFN | Stack | Transformer) -> str:
     state = hashlib.sha256()
+    if isinstance(model, Stack):
+        for name, block in sorted(model.blocks.items()):
+            state.update(name.encode() + np.ascontiguousarray(block).tobytes())
+        return state.hexdigest()[:16]
     parts: list[Attention | FFN] = [model.attention, model.ffn] if isinstance(model, Transformer) else [model]
     for part in parts:
         arrays = [part.W, part.V, part.c, part.b] if isinstance(part, Attention) else [*part.weights, *part.biases, part.skip]

@@ -64,7 +64,9 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
         tangents = _calm(values, readers[chosen], columns[chosen], rng)
         found = read_inputs(limit, values, ranges, readers[chosen], columns[chosen], directions, angle, tangents, settings)
         misfits["inputs"] = found.misfit
-        values = Values(np.concatenate([known.basis, directions]), np.concatenate([values.table, found.table], axis=1), values.known)
+        values = Values(
+            np.concatenate([known.basis, directions]), np.concatenate([values.table, found.table], axis=1), values.known
+        )
         columns = np.concatenate([columns, np.zeros((len(readers), heads, len(directions)))], axis=2)
         columns[chosen, :, n:] = found.along
         rest = np.setdiff1d(np.arange(len(readers)), chosen)

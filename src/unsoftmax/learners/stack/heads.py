@@ -111,7 +111,9 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
         frame = Frame.drawn(sphere, size, rho, rng)
         readers, answers, heads, gap = _count(limit, frame, settings, rng)
         if heads == 0:
-            raise NotInFamilyError("Keys before the last token change nothing: no head attends to anything, or all values are zero.")
+            raise NotInFamilyError(
+                "Keys before the last token change nothing: no head attends to anything, or all values are zero."
+            )
         wanted = heads + settings.tangents + (3 if sphere.norm == "layer" else 2)
         if len(frame.S) < wanted or heads > len(frame.C) - 2:
             size = max(size, wanted)
@@ -236,7 +238,7 @@ def _demand_straight(limit: Limit, frame: Frame, readers: Floats, fit: Fit, sett
     worst = float(off[inside].max()) if inside.any() else 0.0
     if worst > settings.straight:
         raise NotInFamilyError(
-            f"With very long tokens the scores of {fit.z.shape[1]} sigmoids fit single questions, but are not linear in the last token: "
+            f"For very long tokens scores of {fit.z.shape[1]} sigmoids fit single questions but are not linear in the last token: "
             f"on a circle they are off by {worst:.1e}. The target has another attention than softmax of bilinear scores "
             "(capped scores, normalised queries, kernels).",
             evidence={"score_bend": worst},

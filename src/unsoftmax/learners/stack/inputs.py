@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,7 +81,7 @@ def read_inputs(
     raise NotInFamilyError(
         f"In {len(todo)} of {len(directions)} directions no values inside the ranges found explain the answers. "
         "Ranks were taken too small, or the target is no stack of pre-norm attention blocks.",
-        evidence={"directions": int(len(todo))},
+        evidence={"directions": len(todo)},
     )
 
 
@@ -98,7 +99,7 @@ def _fit(
 
     def left(beta: Floats, shift: Floats) -> tuple[Floats, Floats, Floats, float]:
         weights = expit(z + step * shift)
-        values = start + step * np.stack([wide[:, a:b] @ beta[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)])
+        values = start + step * np.stack([wide[:, a:b] @ beta[a:b] for a, b in itertools.pairwise(ends)])
         gap = (answers - np.einsum("nh,nho->no", weights, values)) * clean
         return weights, values, gap, float(np.linalg.norm(gap))
 
@@ -140,4 +141,4 @@ def _fit(
                 break
         else:
             break
-    return [beta[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)], shift, cost / size
+    return [beta[a:b] for a, b in itertools.pairwise(ends)], shift, cost / size

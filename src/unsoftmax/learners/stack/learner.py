@@ -54,7 +54,7 @@ class StackLearner:
         settings = settings_for(self.floor)
         if self.max_norm is not None and self.max_norm < settings.scale * np.sqrt(oracle.width):
             raise TooNoisyError(
-                f"max_norm is {self.max_norm:g}; a stack is read from tokens of length {settings.scale * np.sqrt(oracle.width):.2g}, "
+                f"max_norm is {self.max_norm:g}; a stack is read from tokens of {settings.scale * np.sqrt(oracle.width):.2g}, "
                 "at which its norms see directions alone. Leave `max_norm` out.",
             )
         phase(oracle, "recognition")
@@ -130,9 +130,7 @@ class StackLearner:
             ("check", 2 * self.checks),
         ]
 
-    def _heads(
-        self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator
-    ) -> tuple[Heads, float, float]:
+    def _heads(self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> tuple[Heads, float, float]:
         """All heads of the limit; a step that fails after the heads were told apart starts again in another frame."""
         for attempt in range(ATTEMPTS):
             phase(limit.oracle, "heads")
@@ -149,13 +147,14 @@ class StackLearner:
 
 AMBIGUITY = (
     "Heads are known up to their order within a layer; W and V as products, never their factors; gains and biases of the norms are "
-    "folded into W, c and V. MLPs, attention biases b and the norms' epsilon are not learned: with very long tokens all of them are "
+    "folded into W, c and V. MLPs, attention biases b and the norms' epsilon are not learned: for very long tokens they are all "
     "one function of the last token."
 )
 
 
 def in_layers(model: Attention, order: Order, sphere: Sphere) -> Stack:
     """The heads of the limit layer as a stack, largest values first within each layer."""
+    assert model.V is not None
     blocks, heads = [], in_order(model, order)
     for layer in range(int(order.layers.max()) + 1):
         chosen = heads[order.layers[heads] == layer]

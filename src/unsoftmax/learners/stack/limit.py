@@ -75,7 +75,9 @@ class Limit:
             self.alone.update(zip(fresh, told, strict=True))
         return np.stack([self.alone[name] for name in names])
 
-    def ask(self, keys: Floats, readers: Floats, counts: tuple[int, ...] | None = None, copies: int = 1, *, keep: bool = True) -> Batch:
+    def ask(
+        self, keys: Floats, readers: Floats, counts: tuple[int, ...] | None = None, copies: int = 1, *, keep: bool = True
+    ) -> Batch:
         """Ask ``keys (n, J, width)``, each as often as ``counts`` says, before ``copies`` of ``readers (n, width)``."""
         times = np.ones(keys.shape[1], dtype=int) if counts is None else np.asarray(counts, dtype=int)
         tail = np.repeat(readers[:, None], copies, axis=1)

@@ -98,14 +98,16 @@ def find_order(limit: Limit, sphere: Sphere, model: Attention, settings: Setting
         )
     if off > settings.theta:
         raise NotIdentifiableError(
-            f"The heads are no strict order of layers: an entry of the order lies {off:.2g} from zero and one. Two layers share their "
-            "weights (tied layers), so that their heads appear as one with the values of both.",
+            f"The heads are no strict order of layers: an entry of the order lies {off:.2g} from zero and one. Two layers "
+            "share their weights (tied layers), so that their heads appear as one with the values of both.",
             evidence=evidence,
         )
     sums = rounded.sum(0)
     layers = np.unique(sums, return_inverse=True)[1]
     if not np.array_equal(rounded, (layers[:, None] < layers[None]).astype(float)):
-        raise NotInFamilyError("What each head sees of the others is no order of layers; the blocks are not in series.", evidence=evidence)
+        raise NotInFamilyError(
+            "What each head sees of the others is no order of layers; the blocks are not in series.", evidence=evidence
+        )
     return Order(layers, causal, off, residual)
 
 
@@ -143,7 +145,7 @@ def _visible(sphere: Sphere, model: Attention, p: Floats, settings: Settings) ->
 
 
 def _equations(sphere: Sphere, model: Attention, told: Nudged, visible: list[Floats], causal: bool) -> tuple[Floats, Floats]:
-    """Linear equations in the order ``(heads, heads)``, then per head in the visible part of what MLPs add; and right-hand sides."""
+    """Linear equations in the order ``(heads, heads)``, then per head in the visible part of what MLPs add; right-hand sides."""
     assert model.V is not None
     p, heads, count = told.p, model.heads, len(told.readers)
     tangential = sphere.complement(p[None])

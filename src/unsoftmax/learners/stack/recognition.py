@@ -72,16 +72,23 @@ def recognised(oracle: Oracle, *, rng: np.random.Generator, settings: Settings =
     assert turned is not None
     grown = float(np.abs(first[0][~clean] / (scale * x[~clean]) - 1).max())
     if not grown <= GROWN:
-        kind = "a norm stands behind the last block (post-norm, or a final norm)" if np.abs(first).max() < 2.0**20 else "it is bounded"
-        return _no(False, grown, GROWN, f"Its answers do not contain the last token {scale:g} times as long: {kind}, or no residual path.")
+        kind = (
+            "a norm stands behind the last block (post-norm, or a final norm)" if np.abs(first).max() < 2.0**20 else "it is bounded"
+        )
+        return _no(
+            False, grown, GROWN, f"Its answers do not contain the last token {scale:g} times as long: {kind}, or no residual path."
+        )
     y = first[:, clean]
     size = max(float(np.abs(y).max()), 1e-300)
     if not size < 2.0**20:
-        return _no(False, size, 2.0**20, "Where the last token is zero its answers grow with the tokens: there is a path without a norm.")
+        return _no(
+            False, size, 2.0**20, "Where the last token is zero its answers grow with the tokens: there is a path without a norm."
+        )
     moved = float(np.abs(y[0] - y[5]).max() / size)
     far = {
         "the same question has two answers (dropout, or noise)": np.abs(y[0] - y[4]).max() / size,
-        "keys act by their length, not their direction alone: no norm stands in front of its attention": np.abs(y[0] - y[1]).max() / size,
+        "keys act by their length, not their direction alone: no norm stands in front of its attention": np.abs(y[0] - y[1]).max()
+        / size,
         "the last token acts by its length": np.abs(y[0] - y[2]).max() / size,
         "the order of keys matters (rotary or relative positions, or blocks that mix neighbours)": np.abs(
             turned[0][clean] - turned[1][clean]
@@ -95,7 +102,9 @@ def recognised(oracle: Oracle, *, rng: np.random.Generator, settings: Settings =
     positions = alone > limit
     twice = float(np.abs(doubled[0][clean] - y[0]).max() / size)
     if not positions and twice > limit:
-        return _no(False, twice, limit, "With very long tokens a sequence and the same one with every token doubled differ: no softmax.")
+        return _no(
+            False, twice, limit, "With very long tokens a sequence and the same one with every token doubled differ: no softmax."
+        )
     if moved <= limit:
         return _no(None, moved, limit, "Keys before the last token change nothing.")
     shifted = float(np.abs(y[0] - y[3]).max() / size)

@@ -11,7 +11,7 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.stack.limit import Batch, Limit
 from unsoftmax.models import Floats
 
-LARGEST = 9.0  # score from which on a weight has lost too many digits
+LARGEST = 4.0  # score from which on a weight has lost too many digits
 SHRINK = 3.0  # by how much steps are shortened where scores are larger
 ROUNDS = 5
 
@@ -84,7 +84,7 @@ def tangent(readers: Floats, directions: Floats, angle: float | Floats, radius: 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """``columns (readers, heads, n)``: ``W_h x + c_h`` for each reader, in the rows of a basis; the largest misfit, and the answers."""
+    """``columns (readers, heads, n)``: ``W_h x + c_h`` per reader, in the rows of a basis; the largest misfit, the answers."""
 
     columns: Floats
     misfit: float
@@ -134,7 +134,7 @@ def read_columns(
     raise NotInFamilyError(
         f"At {len(todo)} of {n} last tokens the answers are no mixture of the {values.heads} heads found: a weight stays negative "
         "however near the keys are. A head was missed, or the target is no stack of pre-norm attention blocks.",
-        evidence={"readers": int(len(todo))},
+        evidence={"readers": len(todo)},
     )
 
 

@@ -72,7 +72,6 @@ class Settings:
         """Last tokens per fit of ``heads`` sigmoids at three ratios; below half the number of heads it has no solution."""
         return max(4, int(self.share * heads) + self.spare)
 
-
     def directions(self, rank: int, heads: int) -> int:
         """Directions that show a rank and give its range: barely more than the rank would be badly conditioned.
 
@@ -89,7 +88,7 @@ class Settings:
 
     def rows(self, rank: int, heads: int) -> int:
         """Keys per last token once the range of every head's scores is known."""
-        return max(rank + 2, int((1.25 + 0.35 * min(1.0, heads / 16)) * rank))
+        return max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank))
 
 
 EXACT = Settings()

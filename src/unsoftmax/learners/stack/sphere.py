@@ -78,7 +78,9 @@ class Sphere:
                 weights = np.ones(others) if self.norm == "layer" else rng.choice([-1.0, 1.0], size=others)
                 token[coordinate], token[beside] = 1.0, -weights / others
                 token *= rng.choice([-1.0, 1.0]) * self.radius / np.linalg.norm(token)
-            affine = np.concatenate([np.concatenate([known, tokens]) / self.radius, np.full((len(known) + len(first), 1), 0.5)], axis=1)
+            affine = np.concatenate(
+                [np.concatenate([known, tokens]) / self.radius, np.full((len(known) + len(first), 1), 0.5)], axis=1
+            )
             values = np.linalg.svd(affine, compute_uv=False)
             smallest = float(values[min(len(affine), self.dimension + 1) - 1])
             if smallest > well:

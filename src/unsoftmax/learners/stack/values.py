@@ -83,7 +83,7 @@ def _solved(steps: Floats, tables: Floats) -> tuple[Floats, Floats]:
 
 
 def _along(limit: Limit, base: Base, ways: list[list[Floats]], settings: Settings) -> list[tuple[Floats, Floats, float]]:
-    """For each direction the step taken, the first of its ``ways`` that can be fitted, the values there, and how sure labels are."""
+    """For each direction the step taken, the first of its ``ways`` that can be fitted, the values there, how sure labels are."""
     frame, n = base.frame, len(base.readers)
     found: list[tuple[Floats, Floats, float] | None] = [None] * len(ways)
     least = 0.0
@@ -95,7 +95,9 @@ def _along(limit: Limit, base: Base, ways: list[list[Floats]], settings: Setting
         readers = np.tile(base.readers, (len(steps), 1))
         told = at_ratios(limit, frame, readers, np.repeat(steps, n, axis=0))
         for i, step, answers in zip(todo, steps, told.reshape(len(steps), n, *told.shape[1:]), strict=True):
-            table, sure = _fitted(answers, base, settings, float(np.linalg.norm(step)) / (np.sqrt(2 * frame.sphere.width) * frame.beta))
+            table, sure = _fitted(
+                answers, base, settings, float(np.linalg.norm(step)) / (np.sqrt(2 * frame.sphere.width) * frame.beta)
+            )
             least = max(least, sure)
             if table is not None:
                 found[i] = (step, table, sure)
@@ -127,7 +129,7 @@ def _fitted(answers: Floats, base: Base, settings: Settings, length: float) -> t
 
 def _unlabelled(count: int, sure: float) -> NotInFamilyError:
     return NotInFamilyError(
-        f"In {max(1, count)} directions the answers of the limit are no sum of the heads found, or the heads cannot be followed there "
+        f"In {max(1, count)} directions the answers of the limit are no sum of the heads found, or heads cannot be followed "
         f"(the next best assignment costs {sure:.2g} times the best). Two heads may be nearly equal, or the target is no stack of "
         "pre-norm attention blocks.",
         evidence={"assignment": sure},

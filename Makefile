@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test check format bench bench-quick coverage browser clean
+.PHONY: demo test check format bench bench-quick coverage browser fuzz sbom lock audit-dependencies clean
 
 # the core alone: what a user installs
 .venv/.core: pyproject.toml
@@ -57,6 +57,24 @@ coverage: .venv/.dev
 	$(BIN)/coverage run -m pytest -n 0
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered
+
+# every reader of foreign bytes with 100,000 cases each, and the journal killed at every system call
+fuzz: .venv/.dev
+	$(BIN)/python tests/fuzz.py 100000
+	UNSOFTMAX_DAMAGED=1000 UNSOFTMAX_KILL_STRIDE=1 $(BIN)/pytest -n 2 tests/faults/test_journal_damage.py
+
+# what is installed, as CycloneDX JSON
+sbom: .venv/.dev
+	$(BIN)/python tests/sbom.py > sbom.json
+
+# the versions that the tests run with, with hashes; install them by `pip install --require-hashes -r requirements-dev.lock`
+lock: .venv/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check "uv>=0.4"
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --generate-hashes --quiet --output-file requirements-dev.lock
+
+audit-dependencies: .venv/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check "pip-audit>=2.7"
+	$(BIN)/pip-audit --skip-editable
 
 format: .venv/.dev
 	$(BIN)/ruff format .

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 
 import unsoftmax as us
-from unsoftmax.audit import run_audit
-from unsoftmax.audit.cells import honest_sample, model_error
+from unsoftmax.audits import run_audit
+from unsoftmax.audits.cells import honest_sample, model_error
 from unsoftmax.demo import demo_oracle
 from unsoftmax.oracles import Clipped, Noisy
 

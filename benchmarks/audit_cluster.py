@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distributed import Client
 
-from unsoftmax.audit import run_audit
+from unsoftmax.audits import run_audit
 from unsoftmax.demo import demo_oracle
 
 

@@ -72,7 +72,21 @@ def test_importing_is_light():
 
 
 @pytest.mark.parametrize(
-    "room", ["linalg", "models", "probes", "ffn", "symmetry", "learners", "checks", "oracles", "report", "cli"]
+    "room",
+    [
+        "linalg",
+        "models",
+        "probes",
+        "symmetry",
+        "learners",
+        "precision",
+        "recognition",
+        "families",
+        "proof",
+        "oracles",
+        "report",
+        "cli",
+    ],
 )
 def test_every_room_says_what_it_is_for(room):
     assert importlib.import_module(f"unsoftmax.{room}").__doc__

@@ -61,7 +61,7 @@ def test_coarse_answers_are_not_accused_and_other_weights_are_noticed_behind_the
     assert same.matches
     assert same.relative_deviation <= same.threshold
     assert same.floor.kind == kind
-    assert same.queries <= 182 + 64 + 12
+    assert same.queries <= 242 + 64 + 12
     other = us.verify(coarse, CHANGED)
     assert not other.matches
     assert other.relative_deviation > other.threshold

@@ -9,10 +9,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from unsoftmax import errors, oracles
+    from unsoftmax.auditing import audit
     from unsoftmax.diagnosing import diagnose
     from unsoftmax.driver import recover
     from unsoftmax.learners.from_examples import learn_from_examples
     from unsoftmax.models import FFN, Attention, Stack, Transformer, load
+    from unsoftmax.opening import open
+    from unsoftmax.plans import plan
     from unsoftmax.results import Recovery, Status
     from unsoftmax.symmetry import canonical, distance, identifiability, witness
     from unsoftmax.verification import verify
@@ -24,6 +27,7 @@ __all__ = [
     "Stack",
     "Status",
     "Transformer",
+    "audit",
     "canonical",
     "diagnose",
     "distance",
@@ -31,7 +35,9 @@ __all__ = [
     "identifiability",
     "learn_from_examples",
     "load",
+    "open",
     "oracles",
+    "plan",
     "recover",
     "verify",
     "witness",
@@ -39,10 +45,13 @@ __all__ = [
 
 # imported on first use: a command that only prints its help should not load SciPy
 _ROOMS = {
+    "unsoftmax.auditing": ("audit",),
     "unsoftmax.diagnosing": ("diagnose",),
     "unsoftmax.driver": ("recover",),
     "unsoftmax.learners.from_examples": ("learn_from_examples",),
     "unsoftmax.models": ("FFN", "Attention", "Stack", "Transformer", "load"),
+    "unsoftmax.opening": ("open",),
+    "unsoftmax.plans": ("plan",),
     "unsoftmax.results": ("Recovery", "Status"),
     "unsoftmax.symmetry": ("canonical", "distance", "identifiability", "witness"),
     "unsoftmax.verification": ("verify",),

@@ -17,13 +17,15 @@ from unsoftmax.families.attention import (
     VOUCHED_HEAD,
 )
 from unsoftmax.families.base import Family
-from unsoftmax.families.networks import BEHIND_NETWORK, RELU_TRANSFORMER
+from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.precision.law import Floor
 from unsoftmax.recognition.diagnosis import RESIDUAL, Diagnosis, diagnose_oracle
-from unsoftmax.recognition.heads_or_not import blind_to_order, plainly_several
+from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
+from unsoftmax.recognition.quick_relu import quick_look
 from unsoftmax.results import Outcome
 
 NEARLY = 2.0**24  # what a fit of heads may miss by, in units of what rounding explains; other targets miss by 1e10 or so
+BENT = 0.01  # of the answers' size: no rounding or noise of steady float64 answers bends them so far
 VOUCHED = 4  # answers in the first look's test of straightness, each within the tolerance vouched for
 
 
@@ -53,7 +55,7 @@ def refusal_of(desk: Desk) -> RefusalError:
 
 
 def _straight(desk: Desk) -> bool:
-    """Whether one-token answers are affine, as those of attention are; a closer look where they are coarse."""
+    """Whether one-token answers are affine, as those of attention are; a closer look where they may merely be coarse."""
     look, wishes = desk.first_look(), desk.wishes
     if wishes.family not in ("auto", "attention"):
         return False
@@ -65,6 +67,8 @@ def _straight(desk: Desk) -> bool:
     if rounded and wishes.max_norm is None:  # plainly rounded: long tokens beat that without further questions
         desk.known(look.grid)
         return True
+    if wishes.family == "auto" and look.bend > BENT and look.steady and look.grid.exact:
+        return False
     calibration = desk.look_closer()
     desk.known(calibration.floor)
     return calibration.affine or wishes.family == "attention"
@@ -102,12 +106,21 @@ def _heads(desk: Desk) -> Iterator[Family]:
 def _after_one_head(desk: Desk) -> Generator[Family, None, bool]:
     """What one head's failure says; returns whether all is said, so that several heads need not be tried."""
     one = desk.outcomes[-1]
+    if (
+        Sign.ONE_HEAD in one.signs and desk.wishes.family == "auto"
+    ):  # copies of keys counted as copies: one softmax, of other scores
+        told = _told(desk)
+        if _stranger(told):
+            yield from _as_told(desk, told)
+            return True
+        return False
     if one.learned is not None or not isinstance(one.refusal, NotInFamilyError):
         return Sign.ONE_HEAD not in one.signs
     if desk.precision.random:  # long tokens beat the noise only without a query bias
         yield NOISY_HEAD
         return True
-    if Sign.NO_MEAN not in one.signs and _coarser(desk):
+    long = desk.max_norm is None and desk.record(clipped(desk)) is not False  # answers to long tokens are as short ones foretell
+    if Sign.NO_MEAN not in one.signs and not (long and desk.precision.exact) and _coarser(desk):
         yield from _heads(desk)
         return True
     if desk.wishes.heads == 1:
@@ -153,7 +166,7 @@ def _coarser(desk: Desk) -> bool:
 
 
 def _told(desk: Desk) -> Diagnosis:
-    return diagnose_oracle(desk, rng=desk.rng, max_norm=desk.max_norm)
+    return diagnose_oracle(desk, rng=desk.rng, max_norm=desk.max_norm, look=desk.look)
 
 
 def _stranger(told: Diagnosis) -> bool:
@@ -171,7 +184,8 @@ def _as_told(desk: Desk, told: Diagnosis) -> Iterator[Family]:
     desk.notes.append(told.reason)
     last = desk.outcomes[-1].refusal
     if not told.inside:
-        reason = NotInFamilyError(f"{told.reason} ({last})", evidence={**(last.evidence if last else {}), "diagnosis": told.family})
+        evidence = {**(last.evidence if last else {}), "diagnosis": told.family}
+        reason = NotInFamilyError(f"{told.reason} ({last})", evidence=evidence, signs=(Sign.DIAGNOSED,))
         desk.outcomes.append(Outcome(refusal=reason))
         return
     yield from _network(desk, named(told.family))
@@ -184,6 +198,11 @@ def _bent(desk: Desk) -> Iterator[Family]:
         desk.known(desk.first_look().grid)
         yield from _network(desk, named(wished))
         return
+    quick = quick_look(desk)
+    desk.facts.extend(quick.facts)
+    if quick.holds and quick.precision is not None:
+        desk.known(quick.precision)
+        yield RELU_TRANSFORMER if quick.listens else RELU_NETWORK
     told = _told(desk)
     desk.notes.append(told.reason)
     desk.known(told.floor)
@@ -192,7 +211,8 @@ def _bent(desk: Desk) -> Iterator[Family]:
         desk.outcomes.append(Outcome(refusal=refusal))
         yield from _unknown_network(desk, refusal)
     elif not told.inside:
-        desk.outcomes.append(Outcome(refusal=NotInFamilyError(told.reason, evidence={"diagnosis": told.family})))
+        reason = NotInFamilyError(told.reason, evidence={"diagnosis": told.family}, signs=(Sign.DIAGNOSED,))
+        desk.outcomes.append(Outcome(refusal=reason))
     elif told.family == "attention":
         yield from _heads(desk)
     else:

@@ -44,11 +44,9 @@ def demo_oracle(family: str, **settings: int) -> Oracle:
         return _of_family(family, settings)
     model = demo_model(family, **settings)
     s = _settings(family, settings)
-    if isinstance(model, FFN):
-        return CallableOracle(lambda sequences: model(sequences[:, -1]), width=model.width)
-    if isinstance(model, Attention) and (s["positions"] or s["causal"]):
-        return CallableOracle(lambda sequences: model(sequences, "all", causal=bool(s["causal"])), width=model.width)
-    return CallableOracle(model)
+    if s.get("positions") or s.get("causal"):
+        return CallableOracle(lambda X: model.answer_at(X, causal=bool(s["causal"]))[1], width=model.width)
+    return CallableOracle(model if model.takes_sequences else model.respond, width=model.width)
 
 
 def demo_families() -> dict[str, dict[str, int]]:

@@ -26,6 +26,7 @@ from unsoftmax.results import Fact, Floor, Outcome
 from unsoftmax.wishes import Wishes
 
 SENTINELS = 4  # questions asked again in an exact run, whatever its length
+BRIEFLY = (2, 12)  # times that one question, and questions that are asked again where a refusal has a reason of its own
 Progress = Callable[[str, int], None]
 
 
@@ -58,9 +59,10 @@ class Desk(Wrapper):
         on_progress: Progress | None = None,
         entropy: int | None = None,
     ) -> None:
-        guarded: Oracle = NormGuard(target, wishes.max_norm)
+        self.guarded = guarded = NormGuard(target, wishes.max_norm)
         source = secrets.randbits(256) if entropy is None else entropy
-        learning, checking = guarded, guarded
+        learning: Oracle = guarded
+        checking: Oracle = guarded
         self.journal: Journal | None = None
         if journal is not None:
             plan = {name: value for name, value in wishes.noted().items() if name not in ("budget", "check")}
@@ -137,6 +139,16 @@ class Desk(Wrapper):
                 self.notes.append(f"Answers: {self.calibration.summary}.")
         return self.calibration
 
+    def confirm_replayed(self) -> None:
+        """No verdict, good or bad, rests on old answers alone: some of those that a journal replayed are asked again.
+
+        Raises:
+            DriftingError: the target answers otherwise now.
+            TargetError: it does not answer.
+        """
+        if self.journal is not None:
+            self.journal.confirm_replayed(self.guarded, self.watched.floor)
+
     def record(self, fact: Fact) -> bool | None:
         """Keep a fact; returns whether it holds."""
         self.facts.append(fact)
@@ -146,14 +158,17 @@ class Desk(Wrapper):
         """Queries that the budget leaves, learning and check taken off; None without a budget."""
         return None if self.wishes.budget is None else self.wishes.budget - self.meter.spent - self.checked.spent
 
-    def contradiction(self) -> DriftingError | None:
-        """The proof that the target contradicts its earlier answers, if it does; asked after a failure, if the budget allows."""
+    def contradiction(self, briefly: bool = False) -> DriftingError | None:
+        """The proof that the target contradicts its earlier answers, if it does; asked after a failure, if the budget allows.
+
+        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own.
+        """
         if not self.watched.asked:
             return None
         if self.wishes.budget is not None:  # the check has had its share
             self.meter.budget = self.wishes.budget - self.checked.spent
         try:
-            self.watched.look_for_replicas()
+            self.watched.look_for_replicas(*(BRIEFLY if briefly else ()))
         except DriftingError as reason:
             return reason
         except RefusalError:

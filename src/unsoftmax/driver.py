@@ -9,7 +9,7 @@ from typing import Any
 from unsoftmax import __version__
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
-from unsoftmax.errors import BudgetExceededError, DriftingError, RefusalError, TargetError
+from unsoftmax.errors import BudgetExceededError, DriftingError, RefusalError, Sign, TargetError
 from unsoftmax.families import named
 from unsoftmax.families.base import Family
 from unsoftmax.oracles.adapt import as_oracle
@@ -130,14 +130,28 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
         proof = prove(desk, family, learned)
         if proof.refusal is not None:
             raise proof.refusal
+        desk.confirm_replayed()
         return _packed(desk, started, family, learned, proof, None), None
     except RefusalError as error:
         refusal = error
         if not isinstance(error, DriftingError | BudgetExceededError | TargetError):
-            drift = desk.contradiction()  # contradictory answers may also end in another reason
+            drift = desk.contradiction(
+                briefly=Sign.DIAGNOSED in error.signs
+            )  # contradictory answers may also end in another reason
             if drift is not None:
                 drift.model, refusal = error.model, drift
+        if not isinstance(refusal, DriftingError | TargetError):
+            refusal = _confirmed(desk, refusal)
         return _packed(desk, started, family, learned, proof, refusal), refusal
+
+
+def _confirmed(desk: Desk, refusal: RefusalError) -> RefusalError:
+    """The refusal, or a better reason: the target contradicts the answers that a journal replayed."""
+    try:
+        desk.confirm_replayed()
+    except (DriftingError, TargetError) as reason:
+        return reason
+    return refusal
 
 
 def _packed(
@@ -169,7 +183,9 @@ def _packed(
         "options": desk.wishes.noted(),
     }
     if desk.journal is not None:
-        facts["journal"] = {"sha256": desk.journal.digest, "possibly_asked_twice": desk.journal.repeated}
+        facts["journal"] = desk.journal.describe()
+        facts["queries"] |= {"confirm": desk.journal.confirmed} if desk.journal.confirmed else {}
+        facts["queries"]["total"] += desk.journal.confirmed
     if model is not None:
         facts |= model.sizes(ranks)
     return Recovery(

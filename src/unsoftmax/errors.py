@@ -35,6 +35,7 @@ class Sign(Enum):
     TOO_MANY = "there are more heads than were allowed"
     ALMOST_ALIKE = "heads explain the answers almost: two of them are merged"
     NETWORK_KNOWN = "the network was learned, and no head before it fits"
+    DIAGNOSED = "the family tests decided, and asked early questions again"
     ONE_HEAD = "one head was found that does not explain other answers"
 
 

@@ -9,13 +9,14 @@ from unsoftmax.learners.noisy import queries_for
 from unsoftmax.learners.non_adaptive import CHECK_LENGTH
 from unsoftmax.learners.non_adaptive import price as fixed_price
 from unsoftmax.learners.one_head import price as one_head_price
-from unsoftmax.proof.fresh import COUNT, LONGEST, TOKENS
+from unsoftmax.proof.fresh import COUNT, LONGEST, NATURAL, PER_LENGTH, PER_NATURAL, SIZED, TOKENS
 from unsoftmax.recorded import CHECKS
 
 SLICES_AGAIN = 2.5  # the most seen in 60 layers was twice the price
 ORDER: Phases = [("order", 2, 8)]
 FIRST_LOOK: Phases = [("first look", 6, 6)]
 SENTINELS: Phases = [("sentinels", 4, 8)]
+ONE_TOKEN = SIZED * PER_LENGTH + NATURAL * PER_NATURAL + 1  # fresh sequences where one token is all that was wished for
 CHECK: Phases = [("held-out check", COUNT + 1, TOKENS + LONGEST)]  # one sequence tells at first how many tokens are taken
 
 
@@ -114,11 +115,11 @@ def plan_network(family: str, width: int, *, neurons: int | None = None, outputs
         ffn = family == "ffn"
         prices = FFNLearner().price(width, neurons, outputs) if ffn else TransformerLearner().price(width, neurons, outputs, rank)
         words = f"A ReLU network with one hidden layer of {neurons} neurons, and answers of {outputs} number{'s'[: outputs != 1]}."
-        check = [("held-out check", CHECK[0][1], CHECK[0][1] if ffn else CHECK[0][2])]
+        check = [("held-out check", ONE_TOKEN, ONE_TOKEN)] if ffn else CHECK
     low, high = ([(name, queries[end], tokens[end]) for name, queries, tokens in prices] for end in (0, 1))
     low = [*FIRST_LOOK, *low, *check]
     most = 200 + 4 * width  # tokens of a diagnosis: its sequences are short, but for a few of up to 128
-    high = [*FIRST_LOOK, ("diagnosis", most, 8 * most), *high, *SENTINELS, *check]
+    high = [*FIRST_LOOK, ("diagnosis", most, 8 * most), *high, *SENTINELS, *CHECK]
     open_ends = (
         "The least is for a family that is told (recover --family), the most for one that is found out, and steps asked again."
     )

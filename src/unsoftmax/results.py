@@ -84,6 +84,7 @@ class Learned:
         ranks: rank of each head's W, where it was found.
         noise: the answers' noise as a fit measured it, and from how many degrees of freedom.
         entry_error: expected error of an entry of W where that is coarser than the answers are.
+        known_to: expected relative error of the scores, as conditioning and the learner's own check tell; 0 where it is rounding.
         mixing: ``(I + V)^-1 V (width, width)`` of a residual path around attention whose network is not known.
     """
 
@@ -95,6 +96,7 @@ class Learned:
     ranks: tuple[int, ...] | None = None
     noise: tuple[float, int] | None = None
     entry_error: float = 0.0
+    known_to: float = 0.0
     mixing: Floats | None = None
 
 

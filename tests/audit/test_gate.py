@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unsoftmax.audit import parse_gate
-from unsoftmax.audit.gate import NAMES, OPERATORS
+from unsoftmax.audits import parse_gate
+from unsoftmax.audits.gate import NAMES, OPERATORS
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 clauses = st.tuples(st.sampled_from(NAMES), st.sampled_from(list(OPERATORS)), numbers)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from unsoftmax.audit import Audit, Cell, Defence, Verdict, conclude, outcome, parse_gate
-from unsoftmax.audit.sweep import gate_values
+from unsoftmax.audits import Audit, Cell, Defence, Verdict, conclude, outcome, parse_gate
+from unsoftmax.audits.sweep import gate_values
 from unsoftmax.report.audit_record import audit_record
 from unsoftmax.report.audit_screen import print_audit
 from unsoftmax.report.audit_story import audit_report

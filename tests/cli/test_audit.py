@@ -14,7 +14,7 @@ def call(capsys, *words):
 @pytest.fixture
 def quick(monkeypatch):
     """A short table on one process, so that the suite stays fast."""
-    from unsoftmax.audit import Defence, sweep
+    from unsoftmax.audits import Defence, sweep
 
     table = (Defence(name="none"), Defence(name="3 decimals", decimals=3), Defence(name="quota 8", quota=8))
     monkeypatch.setattr(sweep, "standard_defences", lambda width, spread: table)

@@ -100,7 +100,7 @@ def call(capsys, *words):
         ("recover demo --max-norm 1e300", "between"),
         ("recover demo --max-norm 1e-300", "between"),
         ("recover demo --accuracy nan", "no positive number"),
-        ("recover demo:attention,width=4 --out has-weights.safetensors", "cannot be written"),
+        ("recover demo:attention,width=4 --out has-weights.safetensors", "weights.safetensors cannot be read or written"),
         ("recover demo:attention,width=4 --out has-report.html", "report.html cannot be read or written"),
         ("recover demo:attention,width=4 --out has-recovery.json", "recovery.json cannot be read or written"),
         ("plan demo --max-norm -1", "no positive number"),

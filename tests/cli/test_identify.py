@@ -72,7 +72,7 @@ def test_networks_and_transformers(tmp_path):
     facts = facts_of(tmp_path / "t.safetensors")
     assert facts["kind"] == "transformer"
     assert facts["witness"]["same_answers"]
-    assert "block 0" in CliRunner().invoke(identify, [str(tmp_path / "t.safetensors")]).output
+    assert "weights.0" in CliRunner().invoke(identify, [str(tmp_path / "t.safetensors")]).output
 
 
 def test_bad_files_are_named(tmp_path):

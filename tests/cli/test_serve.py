@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from servers import answers, own_port, started
 from unsoftmax.cli.serve import serve
+from unsoftmax.errors import TargetError
 from unsoftmax.models import Attention
 from unsoftmax.oracles.http import HttpOracle
 from unsoftmax.serving import free_port
@@ -31,7 +32,21 @@ def weights(tmp_path):
 def test_a_target_with_defences_is_served_until_told_to_stop(weights):
     port = own_port()
     start = "from unsoftmax.cli import main; main()"
-    command = [sys.executable, "-c", start, "serve", str(weights), "--round", "2", "--rate", "50", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-c",
+        start,
+        "serve",
+        str(weights),
+        "--round",
+        "2",
+        "--rate",
+        "50",
+        "--quota",
+        "25",
+        "--port",
+        str(port),
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     url = f"http://127.0.0.1:{port}/v2/models/target"
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True) as process:
@@ -41,10 +56,13 @@ def test_a_target_with_defences_is_served_until_told_to_stop(weights):
                 found = oracle(np.random.default_rng(1).normal(size=(20, 2, 4)))
             assert np.array_equal(found, np.round(found, 2))
             assert np.any(found != 0)
+            with HttpOracle(url) as oracle, pytest.raises(TargetError, match="quota of 25 queries"):
+                oracle(np.ones((6, 2, 4)))
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=300)
             assert url in out
             assert "unsoftmax recover" in out
+            assert "Defences: decimals 2, queries a second 50, quota of queries 25." in out
             assert "Traceback" not in err
         finally:
             process.kill()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unsoftmax.audit import Defence, sweep
+from unsoftmax.audits import Defence, sweep
 from unsoftmax.cli import run
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -3,6 +3,9 @@
 import gzip
 import json
 import re
+import socket
+import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from unsoftmax.errors import TargetError
 from unsoftmax.oracles.http import HttpOracle
 from unsoftmax.oracles.http_address import read_address
 from unsoftmax.oracles.http_codec import MAX_AXES, Question, decode_reply, encode_request, read_error, shaped, to_datatype
-from unsoftmax.oracles.retry import Patience, wait_asked
+from unsoftmax.oracles.retry import Patience, TransientError, wait_asked
 from unsoftmax.oracles.text import Secret, find_token
 
 HASTE = Patience(attempts=3, total=300.0, first_pause=0.01, longest_pause=0.02, longest_wait=1.0)
@@ -198,3 +201,32 @@ def test_a_reply_with_several_outputs_is_not_guessed_at():
     assert decode_reply(both, None, "b", "FP64") == [1.0]
     with pytest.raises(TargetError, match="exactly one output"):
         decode_reply(both, None, None, "FP64")
+
+
+def test_a_wrong_address_fails_at_once_and_names_the_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(TargetError) as failed:
+        HttpOracle(f"http://127.0.0.1:{port}/v2/models/target").width  # noqa: B018 - reading the metadata is the test
+    told = str(failed.value)
+    assert time.monotonic() - started < 5
+    assert f"127.0.0.1:{port} could not be reached" in told
+    assert "Tried 2 times in" in told
+    assert "check the address and the port" in told
+
+
+def test_a_server_that_was_met_is_tried_again_and_says_so(caplog):
+    caplog.set_level("INFO", logger="unsoftmax.retry")
+    patience = Patience(attempts=4, first_pause=0.001, longest_pause=0.002)
+    tried = 0
+    with suppress(TransientError):
+        for attempt in patience.tries(lambda error: None, met=True):
+            with attempt:
+                tried += 1
+                raise TransientError("gone", unreached=True)
+    assert tried == 4
+    assert [record.getMessage() for record in caplog.records if record.name == "unsoftmax.retry"] == [
+        f"retrying {k} of 3" for k in (1, 2, 3)
+    ]

@@ -176,8 +176,8 @@ def test_misuse_is_a_value_error():
 
 
 def test_bills_follow_the_counting_formulas():
-    assert bill("attention", 16, 1, None).high == 16 + 18 * 16 + 220
-    assert bill("attention", 16, 1, 4).high == 16 + 18 * 4 + 220
+    assert bill("attention", 16, 1, None).high == 16 + 18 * 16 + 280
+    assert bill("attention", 16, 1, 4).high == 16 + 18 * 4 + 280
     low, high = bill("attention", 8, 3, None).low, bill("attention", 8, 3, None).high
     assert low == 3 * (64 + 16) + 1
     assert high >= 2 * low

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax.audit import Defence, sweep
+from unsoftmax.audits import Defence, sweep
 from unsoftmax.cli import run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -47,8 +47,8 @@ def test_a_slow_limiter_still_lets_single_requests_pass():
 
 @pytest.fixture
 def hosted(monkeypatch):
-    def host(target, limiter=None):
-        monkeypatch.setitem(runtime.HOSTED, "target", (target, limiter))
+    def host(target, limiter=None, quota=None):
+        monkeypatch.setitem(runtime.HOSTED, "target", runtime.Hosted(target, limiter, quota))
         settings = ModelSettings(name="target", implementation=runtime.HostedTarget, parameters=ModelParameters())
         model = runtime.HostedTarget(settings)
         asyncio.run(model.load())
@@ -112,3 +112,31 @@ def test_the_rate_limit_answers_429_with_the_time_to_wait(hosted):
         asyncio.run(model.predict(asked))
     reply = asyncio.run(_please_wait(None, refused.value))
     assert (reply.status_code, reply.headers["Retry-After"]) == (429, "2")
+
+
+def test_limits_count_sequences_and_not_requests(hosted):
+    clock = Clock()
+    limiter = runtime.Limiter(10.0, clock)
+    assert limiter.take(10) == 0.0
+    assert limiter.take(5) == pytest.approx(0.5)
+    clock.now += 1.0
+    assert limiter.take(30) == 0.0  # more than a second has room for: let pass, and paid off
+    assert limiter.take(1) == pytest.approx(2.1)
+    model = hosted(SUM, quota=runtime.Quota(3))
+    asyncio.run(model.predict(request([1.0, 2.0, 3.0, 4.5], [2, 1, 2])))
+    with pytest.raises(MLServerError, match="quota of 3 queries is spent; 1 are left") as refused:
+        asyncio.run(model.predict(request([1.0, 2.0, 3.0, 4.5], [2, 1, 2])))
+    assert refused.value.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("answers", "shape"),
+    [
+        (lambda X: X[:, -1].sum(axis=1), [-1]),
+        (lambda X: X[:, -1] @ np.ones((2, 5)), [-1, 5]),
+        (lambda X: X @ np.ones((2, 5)), [-1, -1, 5]),
+        (lambda X: np.full(len(X), np.nan), [-1]),
+    ],
+)
+def test_the_metadata_tells_the_shape_of_answers(hosted, answers, shape):
+    assert hosted(CallableOracle(answers, width=2)).outputs[0].shape == shape

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +23,8 @@ COMMANDS = {
     "identify": "Tell what can and cannot be known about a model.",
     "learn": "Learn an attention layer from recorded examples.",
     "serve": "Host a target on loopback over the Open Inference Protocol.",
+    "compare": "Tell what changed from one audit to another.",
+    "figure": "Write the pictures of a finished run as SVG or PDF.",
 }
 
 
@@ -43,23 +47,58 @@ class _Lazy(click.Group):
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="unsoftmax")
-def cli() -> None:
+@click.option("--debug", is_flag=True, help="Show the traceback of a fault on screen.")
+def cli(debug: bool) -> None:
     """Recover attention models exactly from their answers.
 
     Use it on targets that are yours, or with their owner's permission.
     """
+    click.get_current_context().obj = {"debug": debug}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line; every outcome has its exit code, and none a traceback."""
-    sys.exit(run(argv))
+    """Run the command line; every outcome has its exit code, and none a traceback on screen."""
+    if sys.stdout is not None:
+        sys.stdout = _Unbreakable(sys.stdout)
+    code = run(argv)
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    sys.exit(code)
+
+
+class _Unbreakable:
+    """Standard output that may be closed by whoever reads it: they have seen enough, and the outcome stands."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._kept(self._stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._kept(self._stream.flush)
+
+    def _kept(self, act: Any, *values: Any) -> None:
+        try:
+            act(*values)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def run(argv: Sequence[str] | None = None) -> int:
     """As ``main``, but return the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]  # wherever it stands
     try:
-        outcome: Any = cli.main(args=None if argv is None else list(argv), prog_name="unsoftmax", standalone_mode=False)
+        outcome: Any = cli.main(args=words, prog_name="unsoftmax", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -75,11 +114,15 @@ def run(argv: Sequence[str] | None = None) -> int:
         error.show(sys.stderr)
         return 2
     except Exception as error:
-        from unsoftmax.cli.outcome import code_of, words_of
+        from unsoftmax.cli.outcome import FAULT, code_of, keep_traceback, words_of
 
         code = code_of(error)
+        if debug:
+            click.echo("".join(traceback.format_exception(error)), err=True)
         if code is None:
-            raise
+            place = "above" if debug else keep_traceback(error, words)
+            click.echo(f"A fault of unsoftmax itself: {words_of(error)} Its traceback is {place}; please report it.", err=True)
+            return FAULT
         click.echo(f"Error: {words_of(error)}", err=True)
         return code
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from unsoftmax.cli.options import json_option, norm_option, out_option, seed_option, width_option
+from unsoftmax.cli.exporting import export, export_options
+from unsoftmax.cli.options import json_option, norm_option, out_option, permission_option, seed_option, width_option
 from unsoftmax.cli.outcome import DRIFTING, NOT_RECOVERED, SUCCESS
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
@@ -23,8 +24,22 @@ if TYPE_CHECKING:
 @norm_option
 @seed_option("Seed of the random probes")
 @out_option("diagnosis.json and the report")
+@permission_option
+@export_options(gate=True)
 @json_option
-def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, out: Path | None, as_json: bool) -> int:
+def diagnose(
+    target: str,
+    width: int | None,
+    max_norm: float | None,
+    seed: int,
+    out: Path | None,
+    authorised_by: str | None,
+    csv: Path | None,
+    markdown: Path | None,
+    junit: Path | None,
+    sarif: Path | None,
+    as_json: bool,
+) -> int:
     """Tell which family TARGET belongs to, with the evidence; at most 200 + 4 width queries.
 
     Exit code 0 if it is inside a family that can be recovered, 1 if not, 5 if it changed while it was asked.
@@ -39,13 +54,16 @@ def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, 
     with stdout_kept(as_json):
         oracle = open_target(target, width)
         result = diagnosed(oracle, max_norm=max_norm, seed=seed)
-    record = diagnosis_record(result, target=target, width=oracle.width, seed=seed, command=command_line())
+    record = diagnosis_record(
+        result, target=target, width=oracle.width, seed=seed, command=command_line(), authorised_by=authorised_by
+    )
     if out is not None:
         save(out, "diagnosis.json", record, diagnosis_report(record))
+    export(record, {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
     if as_json:
         click.echo(to_json(record))
     else:
-        click.echo("\n".join(story(result, target, oracle.width)))
+        click.echo("\n".join(story(result, record)))
         if out is not None:
             click.echo(f"Files in {out}: diagnosis.json, report.html")
     if "changed" in result.family:
@@ -53,9 +71,10 @@ def diagnose(target: str, width: int | None, max_norm: float | None, seed: int, 
     return SUCCESS if result.inside else NOT_RECOVERED
 
 
-def story(result: Diagnosis, target: str, width: int) -> list[str]:
+def story(result: Diagnosis, record: dict[str, Any]) -> list[str]:
     """The diagnosis as lines of text, from the facts to the verdict and the next command."""
-    facts = [f"width {width}", f"answers {result.answers}", f"precision {result.floor.kind}"]
+    target = record["target"]
+    facts = [f"width {record['width']}", f"answers {result.answers}", f"precision {result.floor.kind}"]
     for name, value in (
         ("constant", result.constant),
         ("bias", result.bias),
@@ -69,12 +88,13 @@ def story(result: Diagnosis, target: str, width: int) -> list[str]:
         f"Facts      {', '.join(facts)}",
         f"Asked      {result.queries} queries",
         "",
-        "Evidence   (number, threshold)",
+        f"Evidence   {'':<24} {'measured':>8}   passes if",
     ]
-    for item in result.evidence:
-        lines.append(
-            f"  {'pass' if item.passed else 'FAIL'}  {item.test:<24} {item.number:>9.2g} {item.threshold:>9.2g}  {item.sentence}"
-        )
+    for item in record["evidence"]:
+        sign = "≤" if item["bound"] == "at most" else "≥"
+        number, threshold = ("–" if value is None else f"{value:.2g}" for value in (item["number"], item["threshold"]))
+        judged = "pass" if item["passed"] else "FAIL"
+        lines.append(f"  {judged}  {item['test']:<24} {number:>9}  {sign} {threshold:<9} {item['sentence']}")
     lines += ["", f"{'INSIDE' if result.inside else 'OUTSIDE'}: {result.family.removeprefix('outside: ')}. {result.reason}"]
     if result.bill is not None:
         price = f"{result.bill.low} to {result.bill.high} queries: " if result.bill.low is not None else ""

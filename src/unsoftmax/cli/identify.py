@@ -78,7 +78,8 @@ def _compare(model: Model, other: Model, max_length: int | None) -> dict[str, An
 
 
 def _story(facts: dict[str, Any], model: Model, other: Model | None) -> list[str]:
-    size = f"{facts['heads']} heads" if "heads" in facts else f"{facts['neurons']} neurons"
+    count, noun = (facts["heads"], "head") if "heads" in facts else (facts["neurons"], "neuron")
+    size = f"{count} {noun}{'s' if count != 1 else ''}"
     lengths = "any length" if facts["max_length"] is None else f"up to {facts['max_length']} tokens"
     lines = [
         f"{facts['weights']}: {facts['kind']}, width {facts['width']}, {size}, {facts['outputs'] or 'scalar'} answers",

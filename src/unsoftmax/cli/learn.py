@@ -11,10 +11,12 @@ from typing import Any, Literal
 import click
 import numpy as np
 
-from unsoftmax.cli.options import json_option, out_option, seed_option
+from unsoftmax.cli.exporting import export, export_options
+from unsoftmax.cli.options import json_option, out_option, permission_option, seed_option
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.errors import FileFormatError
+from unsoftmax.memory import check_archive
 
 
 @click.command()
@@ -30,9 +32,20 @@ from unsoftmax.errors import FileFormatError
 )
 @out_option("weights and report")
 @seed_option("Same seed, same result")
+@permission_option
+@export_options(gate=False)
 @json_option
 def learn(
-    examples: Path, heads: int | None, causal: bool, method: Literal["fit", "sculpt"], out: Path | None, seed: int, as_json: bool
+    examples: Path,
+    heads: int | None,
+    causal: bool,
+    method: Literal["fit", "sculpt"],
+    out: Path | None,
+    seed: int,
+    authorised_by: str | None,
+    csv: Path | None,
+    markdown: Path | None,
+    as_json: bool,
 ) -> int:
     """Learn an attention layer from recorded examples; nothing is asked.
 
@@ -41,7 +54,7 @@ def learn(
     where a token is real. A part of the answers is held out beforehand and decides at the end.
     """
     from unsoftmax.learners.from_examples import learn_from_examples
-    from unsoftmax.report import print_recovery, recovery_json, save_recovery
+    from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
 
     arrays = read_arrays(examples)
@@ -64,8 +77,10 @@ def learn(
         raise click.UsageError(f"{examples}: {error}") from error
     recovery.facts["target"] = str(examples)
     recovery.facts["command"] = command_line()
+    recovery.facts["authorised_by"] = authorised_by
     if out is not None:
         save_recovery(recovery, out)
+    export(recovery_record(recovery), {"csv": csv, "markdown": markdown})
     if as_json:
         click.echo(recovery_json(recovery))
         return CODES[recovery.status]
@@ -84,6 +99,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise FileFormatError(f"There is no file {path}. Give a .npz file with the arrays X and Y (numpy.savez(path, X=X, Y=Y)).")
+    check_archive(path)
     try:
         with path.open("rb") as handle:  # our own handle: numpy leaves its own open when an archive is damaged
             if handle.read(2) not in (b"PK", b"\x93N"):  # zip and npy; numpy takes all else for a pickle and says so

@@ -40,6 +40,20 @@ class Grid(Positive):
         return "auto" if value == "auto" else super().convert(value, param, ctx)
 
 
+class FamilyName(click.ParamType[str]):
+    """The name of a family, native or of another package; looked up on use, as that takes a moment."""
+
+    name = "FAMILY"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name, if there is such a family."""
+        from unsoftmax.families import family_names
+
+        if value not in family_names():
+            self.fail(f"{value!r} is not one of {', '.join(family_names())}.", param, ctx)
+        return str(value)
+
+
 class Folder(click.Path):
     """A folder that is named; an empty name would be the present one."""
 
@@ -56,8 +70,21 @@ class Folder(click.Path):
 width_option = click.option(
     "--width", type=click.IntRange(min=1), help="Length of a token vector, where the target does not tell it."
 )
+length_option = click.option(
+    "--max-length", type=click.IntRange(min=1), help="Send no longer sequences than this; found out if left out."
+)
+check_option = click.option(
+    "--check",
+    type=click.IntRange(min=11),
+    help="Fresh sequences to compare; about 235 if left out. More exclude rarer differences.",
+)
 norm_option = click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+permission_option = click.option(
+    "--authorised-by",
+    metavar="TEXT",
+    help="Who allowed this run, for the record; without it the report says that nobody stated it.",
+)
 
 
 def out_option(content: str) -> Callable[[Command], Command]:
@@ -68,3 +95,21 @@ def out_option(content: str) -> Callable[[Command], Command]:
 def seed_option(meaning: str) -> Callable[[Command], Command]:
     """A seed; ``meaning`` says what it decides."""
     return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help=f"{meaning}.")
+
+
+def fresh_seed_option(meaning: str) -> Callable[[Command], Command]:
+    """A seed that the operating system draws, so that no target can foresee it; ``meaning`` says what it decides."""
+    return click.option(
+        "--seed", type=click.IntRange(min=0), help=f"{meaning}. Drawn by the operating system and recorded, if left out."
+    )
+
+
+public_option = click.option("--public", is_flag=True, help="Files that other users may read (mode 0644 in place of 0600).")
+repair_option = click.option(
+    "--repair",
+    is_flag=True,
+    help="Ask the damaged answers of the journal in --out again; all of them, where none is damaged.",
+)
+max_time_option = click.option(
+    "--max-time", type=Positive(), help="End after this many seconds; what was answered stays in the journal."
+)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import dis
+import os
+import shlex
+import sys
+import tempfile
+import traceback
+
+from unsoftmax import __version__
 from unsoftmax.errors import RefusalError, UnsoftmaxError
 from unsoftmax.oracles.text import plain
 from unsoftmax.results import Status
 
 SUCCESS, NOT_RECOVERED, BAD_INPUT, TARGET_FAILED, BUDGET_SPENT, DRIFTING = 0, 1, 2, 3, 4, 5
+FAULT = 70  # a fault of ours (EX_SOFTWARE)
 LONGEST = 2000  # characters of a message
 
 CODES = {
@@ -27,13 +36,41 @@ def words_of(error: BaseException) -> str:
         return f"This does not fit into the memory of this machine ({plain(error)}). Choose a smaller width or fewer numbers."
     if isinstance(error, OSError) and error.filename is not None:
         return f"{plain(error.filename)} cannot be read or written: {plain(error.strerror)}."
-    return plain(error, LONGEST)
+    known = isinstance(error, UnsoftmaxError | ValueError | OSError)
+    return plain(error, LONGEST) if known else f"{type(error).__name__}: {plain(error, LONGEST)}."
+
+
+def keep_traceback(error: BaseException, words: list[str]) -> str:
+    """Write the traceback of a fault into a file of its own, and tell where it is."""
+    try:
+        handle, name = tempfile.mkstemp(prefix="unsoftmax-fault-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(f"unsoftmax {__version__}, Python {sys.version}\n{shlex.join(words[:1])} …\n\n")
+            file.write("".join(traceback.format_exception(error)))
+        return f"in {name}"
+    except OSError:
+        return "shown with --debug"
 
 
 def code_of(error: BaseException) -> int | None:
     """The exit code of an exception, or None if it is a fault of ours and deserves its traceback."""
     if isinstance(error, RefusalError):
         return CODES[Status[error.status_name]]
-    if isinstance(error, UnsoftmaxError | ValueError | OSError | MemoryError):
+    if isinstance(error, ValueError) and not isinstance(error, UnsoftmaxError):
+        return BAD_INPUT if _deliberate(error) else None
+    if isinstance(error, UnsoftmaxError | OSError | MemoryError):
         return BAD_INPUT
     return None
+
+
+def _deliberate(error: ValueError) -> bool:
+    """Whether a line of ours raised it on purpose: arrays that do not fit together raise it, too, and that is a fault of ours."""
+    trace = error.__traceback__
+    if trace is None:
+        return True
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    ours = os.path.abspath(code.co_filename).startswith(package + os.sep)
+    return ours and dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")

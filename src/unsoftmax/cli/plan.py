@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from unsoftmax.cli.options import Positive, json_option, norm_option, seed_option, width_option
 from unsoftmax.cli.progress import stdout_kept
-from unsoftmax.cli.targets import HELP, model_of, open_target
-from unsoftmax.models import FFN, Transformer
+from unsoftmax.cli.targets import HELP, open_target
 
-GUESSED = "Counted for attention; `unsoftmax diagnose` tells the family of a target, and --family counts for another."
 PLANNED = ("attention", "transformer", "ffn", "attention-behind-network")
 
 
@@ -61,39 +58,28 @@ def plan(
     as_json: bool,
 ) -> int:
     """Tell what recovering TARGET will cost, by phase, in queries and tokens. Asks the target nothing but its metadata."""
-    from unsoftmax.planning import plan_attention, plan_fixed, plan_network, plan_noisy
+    from unsoftmax.plans import plan as bill
 
-    with stdout_kept(as_json):
-        oracle = open_target(target, width)
-        known = model_of(target, width)
-    if rank is not None and rank > oracle.width:
-        raise click.UsageError(f"--rank is {rank}, but the width is only {oracle.width}.")
-    told = getattr(oracle, "outputs", None)
-    guessed = family == "auto" and known is None
-    if family == "auto":
-        family = {FFN: "ffn", Transformer: "transformer"}.get(type(known), "attention")
-    if family != "attention" and (heads not in (None, 1) or non_adaptive or accuracy is not None):
-        raise click.UsageError(f"--heads, --non-adaptive and --accuracy are for attention alone, but the family is {family}.")
-    if neurons is not None and family not in ("transformer", "ffn"):
-        raise click.UsageError(f"--neurons is for the families transformer and ffn, but the family is {family}.")
     if export is not None and not non_adaptive:
         raise click.UsageError("--export writes probes that are fixed beforehand; add --non-adaptive.")
-    if (accuracy is None) != (noise is None) or (accuracy is not None and max_norm is None):
-        raise click.UsageError("--accuracy, --noise and --max-norm go together: the bill depends on all three.")
-    if accuracy is not None and noise is not None and max_norm is not None:
-        made = plan_noisy(oracle.width, accuracy=accuracy, noise=noise, max_norm=max_norm)
-    elif non_adaptive:
-        made = plan_fixed(oracle.width, rank=rank)
-    elif family != "attention":
-        if known is not None:
-            neurons, told = neurons or known.sizes(None).get("neurons"), known.outputs
-        if neurons is None and family in ("transformer", "ffn"):
-            raise click.UsageError("The bill of a network grows with its hidden units: say how many to count for with --neurons.")
-        made = plan_network(family, oracle.width, neurons=neurons, outputs=outputs or told or 1, rank=rank)
-    else:
-        made = plan_attention(oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads)
-    if guessed:
-        made = replace(made, assumptions=(*made.assumptions, GUESSED))
+    with stdout_kept(as_json):
+        oracle = open_target(target, width)
+        try:
+            made = bill(
+                target,
+                width=width,
+                family=family,
+                neurons=neurons,
+                rank=rank,
+                heads=heads,
+                outputs=outputs,
+                adaptive=not non_adaptive,
+                max_norm=max_norm,
+                accuracy=accuracy,
+                noise=noise,
+            )
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
     if export is not None:
         from unsoftmax.recorded import export_probes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -37,7 +38,28 @@ def progress_bar(enabled: bool = True) -> Iterator[Callable[[str, int], None] | 
         def tell(phase: str, queries: int) -> None:
             progress.update(task, advance=queries, description=phase)
 
-        yield tell
+        class Retries(logging.Handler):
+            """Says beside the bar that a request is being repeated."""
+
+            def emit(self, record: logging.LogRecord) -> None:
+                progress.update(task, description=record.getMessage())
+
+        with told_to(Retries()):
+            yield tell
+
+
+@contextmanager
+def told_to(handler: logging.Handler) -> Iterator[None]:
+    """Hand what is said about repeated requests to ``handler``."""
+    log = logging.getLogger("unsoftmax.retry")
+    before = log.level
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 @contextmanager

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from pathlib import Path
 from typing import Any
 
 import click
 
-from unsoftmax.cli.options import Grid, Positive, json_option, norm_option, out_option, seed_option, width_option
+from unsoftmax.cli.exporting import export, export_options
+from unsoftmax.cli.options import (
+    FamilyName,
+    Grid,
+    Positive,
+    check_option,
+    fresh_seed_option,
+    json_option,
+    length_option,
+    max_time_option,
+    norm_option,
+    out_option,
+    permission_option,
+    public_option,
+    repair_option,
+    width_option,
+)
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.targets import HELP, open_target, open_token_target
@@ -18,17 +36,21 @@ from unsoftmax.results import Recovery
 @click.argument("target", default="demo")
 @out_option("weights, report and journal; resumes from it")
 @width_option
-@click.option(
-    "--family",
-    type=click.Choice(["auto", "attention", "transformer", "ffn", "attention-behind-network"]),
-    default="auto",
-    show_default=True,
-    help="What kind of model to look for.",
-)
+@click.option("--family", type=FamilyName(), default="auto", show_default=True, help="What kind of model to look for.")
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; found by itself if left out.")
 @click.option("--heads", type=click.IntRange(min=1), help="How many heads there are at most; found by itself if left out.")
 @click.option("--tolerance", type=Positive(), help="Every answer is within this of the truth; measured if left out.")
 @norm_option
+@length_option
+@check_option
+@click.option(
+    "--natural",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Tokens that the target meets in use (npy, shape (tokens, width)); the check draws from them.",
+)
+@click.option(
+    "--labels", is_flag=True, default=None, help="The target answers with one of two values; found by itself where it shows."
+)
 @click.option("--budget", type=click.IntRange(min=1), help="Ask no more sequences than this, the check included.")
 @click.option("--accuracy", type=Positive(), help="Wanted rms error of W where answers are noisy or rounded.")
 @click.option("--digits", type=click.IntRange(1, 15), help="The same as --accuracy 1e-DIGITS.")
@@ -37,7 +59,12 @@ from unsoftmax.results import Recovery
     "--embeddings", type=click.Path(path_type=Path), help="Embedding table (safetensors, npy); the target takes token ids."
 )
 @click.option("--answers", type=click.Path(path_type=Path), help="Answers to exported probes (npz); no live target is asked.")
-@seed_option("Same seed, same questions, same result")
+@fresh_seed_option("Same seed, same questions, same result")
+@max_time_option
+@repair_option
+@permission_option
+@export_options(gate=True)
+@public_option
 @json_option
 def recover(
     target: str,
@@ -45,7 +72,17 @@ def recover(
     width: int | None,
     embeddings: Path | None,
     answers: Path | None,
+    natural: Path | None,
     digits: int | None,
+    seed: int | None,
+    max_time: float | None,
+    repair: bool,
+    authorised_by: str | None,
+    csv: Path | None,
+    markdown: Path | None,
+    junit: Path | None,
+    sarif: Path | None,
+    public: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -53,35 +90,68 @@ def recover(
 
     With --out the run keeps a journal: the same command goes on where it stopped, and asks nothing twice.
     """
-    from unsoftmax.report import print_recovery, recovery_json, save_recovery
+    from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
 
     if digits is not None and options["accuracy"] is None:
         options["accuracy"] = 10.0**-digits
+    if natural is not None:
+        options["natural"] = _tokens_in(natural)
     if out is not None:
         make_folder(out)
     if answers is not None:
         from unsoftmax.recorded import recover_recorded
 
-        recovery = recover_recorded(answers, seed=options["seed"])
+        recovery = recover_recorded(answers, seed=seed or 0)
         recovery.facts["target"] = str(answers)
     else:
         from unsoftmax.driver import recover as run
+        from unsoftmax.oracles.timed import Timed, time_limit
 
-        with stdout_kept(as_json), progress_bar(enabled=not as_json) as tell:
+        journal = None if out is None else out / "journal.sqlite"
+        if repair:
+            _repaired(journal)
+        with time_limit(max_time) as until, stdout_kept(as_json), progress_bar(enabled=not as_json) as tell:
             oracle = open_target(target, width) if embeddings is None else open_token_target(target, embeddings)
-            journal = None if out is None else out / "journal.sqlite"
-            recovery = run(oracle, journal=journal, on_failure="return", on_progress=tell, **options)
+            try:
+                recovery = run(
+                    oracle if until is None else Timed(oracle, until),
+                    journal=journal,
+                    seed=seed,
+                    on_failure="return",
+                    on_progress=tell,
+                    **options,
+                )
+            finally:
+                closed(oracle)
         recovery.facts["target"] = target
         _tell_fewer_heads(recovery, options["heads"])
     recovery.facts["command"] = command_line()
+    recovery.facts["authorised_by"] = authorised_by
     if out is not None:
-        save_recovery(recovery, out)
+        save_recovery(recovery, out, public=public)
+    export(recovery_record(recovery), {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
     if as_json:
         click.echo(recovery_json(recovery))
     else:
         print_recovery(recovery, out)
     return CODES[recovery.status]
+
+
+def closed(oracle: Any) -> None:
+    """Let go of the connections of a target that has some."""
+    close = getattr(oracle, "close", None)
+    if callable(close):
+        close()
+
+
+def _repaired(journal: Path | None) -> None:
+    """Repair a journal before the run, and say what that means."""
+    from unsoftmax.oracles.journal_repair import repair
+
+    if journal is None:
+        raise click.UsageError("--repair mends the journal of an earlier run: name its folder with --out.")
+    click.echo(repair(journal), err=True)
 
 
 def _tell_fewer_heads(recovery: Recovery, heads: int | None) -> None:
@@ -97,10 +167,20 @@ def make_folder(out: Path) -> None:
     """Create the output folder, or say why it cannot be used."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".unsoftmax-write-test"
-        probe.touch()
+        probe = out / f".unsoftmax-{secrets.token_hex(6)}"
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         probe.unlink()
     except OSError as error:
         raise click.UsageError(
             f"The folder {out} cannot be written ({error.strerror or error}). Choose another with --out."
         ) from error
+
+
+def _tokens_in(path: Path) -> Any:
+    """The array of an npy file; nothing is ever unpickled."""
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise click.UsageError(f"{path} is no npy file of numbers ({error}). Save the tokens with numpy.save.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -21,7 +22,7 @@ from unsoftmax.cli.targets import HELP, open_target
 @out_option("verification.json and the report")
 @json_option
 def verify(target: str, weights: Path, width: int | None, max_norm: float | None, out: Path | None, as_json: bool) -> int:
-    """Tell whether TARGET runs exactly the WEIGHTS (a safetensors file); 182 to 258 queries. Exit code 1 if it does not."""
+    """Tell whether TARGET answers as the WEIGHTS (a safetensors file) do; 242 to 314 queries. Exit code 1 if it does not."""
     from unsoftmax.models import load
     from unsoftmax.report import save
     from unsoftmax.report.common import command_line, to_json
@@ -32,7 +33,7 @@ def verify(target: str, weights: Path, width: int | None, max_norm: float | None
     if out is not None:
         make_folder(out)
     with stdout_kept(as_json):
-        result = run(open_target(target, width or model.width), model, max_norm=max_norm)
+        result = run(open_target(target, width or model.width), model, max_norm=max_norm, tolerance=known_to(weights))
     record = verification_record(result, model, target=target, weights=str(weights), command=command_line())
     if out is not None:
         save(out, "verification.json", record, verification_report(record, model))
@@ -45,3 +46,13 @@ def verify(target: str, weights: Path, width: int | None, max_norm: float | None
         if out is not None:
             click.echo(f"Files in {out}: verification.json, report.html")
     return SUCCESS if result.matches else NOT_RECOVERED
+
+
+def known_to(weights: Path) -> float:
+    """How well recovered weights are known: the tolerance in the record that `recover --out` wrote beside them, else 0."""
+    try:
+        record = json.loads((weights.parent / "recovery.json").read_text())
+    except (OSError, ValueError):
+        return 0.0
+    tolerance = record.get("tolerance") if isinstance(record, dict) else None
+    return float(tolerance) if isinstance(tolerance, int | float) and 0 <= tolerance < 1 else 0.0

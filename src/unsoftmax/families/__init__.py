@@ -11,8 +11,9 @@ from unsoftmax.families.attention import ONE_HEAD, SEVERAL_HEADS
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.families.stack import PRE_NORM_STACK
+from unsoftmax.models import Model
 
-__all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "named"]
+__all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "family_of", "named"]
 
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
@@ -52,6 +53,12 @@ def named(name: str) -> Family:
         if family.name == name:
             return family
     raise ValueError(f"family is {name!r}; it must be one of {', '.join(family_names())}.")
+
+
+def family_of(model: Model) -> str:
+    """The name of the family that a model belongs to."""
+    kind = type(model).__name__.lower()
+    return next((family.name for family in all_families() if kind in family.models), ONE_HEAD.name)
 
 
 def extra_families(desk: Desk) -> Iterator[Family]:

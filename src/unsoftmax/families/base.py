@@ -56,6 +56,7 @@ class Family:
         name: as users write it (``family=``), and as reports tell it.
         unknown: in words, what can never be known about a member.
         law: what the answers of a member must show, cheapest first.
+        models: what its models are called.
         network: answers pass through a network that is not known, so that the model cannot predict them by itself.
     """
 
@@ -63,6 +64,7 @@ class Family:
     unknown: ClassVar[str] = ""
     law: ClassVar[tuple[Test, ...]] = ()
     network: ClassVar[bool] = False
+    models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case
     demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:

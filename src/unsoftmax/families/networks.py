@@ -35,6 +35,7 @@ class ReluNetwork(NetworkFamily):
     """A ReLU network with one hidden layer, of the last token alone."""
 
     name: ClassVar[str] = "ffn"
+    models: ClassVar[tuple[str, ...]] = ("ffn",)
     unknown: ClassVar[str] = "the order and the scale of the neurons, and which way a neuron with a linear path beside it points"
 
     def longest(self, desk: Desk) -> int:
@@ -64,6 +65,7 @@ class ReluTransformer(NetworkFamily):
     """One softmax head, with or without residual, then a ReLU network with one hidden layer."""
 
     name: ClassVar[str] = "transformer"
+    models: ClassVar[tuple[str, ...]] = ("transformer",)
     unknown: ClassVar[str] = "the order and the scale of the neurons; without residual, the values apart from the network"
 
     def learner(self, desk: Desk) -> Learner:

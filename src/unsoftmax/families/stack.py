@@ -87,6 +87,7 @@ class PreNormStack(Family):
     )
     law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn())
     network: ClassVar[bool] = True
+    models: ClassVar[tuple[str, ...]] = ("stack",)
     demo: ClassVar[dict[str, int]] = {
         "layers": 2,
         "heads": 4,

@@ -226,6 +226,20 @@ class Attention:
         """The inverse of ``blocks`` and ``settings``."""
         return cls(blocks["attention.W"], *(blocks.get(f"attention.{name}") for name in ("V", "c", "b")))
 
+    @property
+    def takes_sequences(self) -> bool:
+        """It is called on sequences."""
+        return True
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether its values are known."""
+        return self.V is not None
+
+    def respond(self, sequences: Floats) -> Floats:
+        """Answers at the last position."""
+        return self(sequences)
+
     def answer(self, sequences: Floats) -> Floats:
         """Answers ``(batch, outputs)`` at the last position."""
         return self(sequences).reshape(len(sequences), -1)
@@ -245,6 +259,16 @@ class Attention:
         """The layer with every score off by about this share of itself."""
         c = jittered(self.c, relative, rng) if self.has_c else None
         return Attention(jittered(self.W, relative, rng), self.V, c, self.b if self.has_b else None)
+
+    def within(self, bounds: Any, rng: np.random.Generator) -> Attention | None:
+        """A layer drawn within 95% bars of this one; None where W or V have none."""
+        if self.V is None or bounds is None or bounds.W is None or bounds.V is None:
+            return None
+
+        def moved(block: Floats, bars: Floats | None) -> Floats:
+            return block if bars is None else block + np.asarray(bars) / 2 * rng.normal(size=np.shape(block))
+
+        return Attention(moved(self.W, bounds.W), moved(self.V, bounds.V), moved(self.c, bounds.c), moved(self.b, bounds.b))
 
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
         """Heads, ranks and the number of free parameters."""

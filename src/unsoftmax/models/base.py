@@ -46,6 +46,17 @@ class Model(Protocol):
     def matrices(self) -> tuple[Floats, ...]:
         """The weight matrices of its networks, for pictures."""
 
+    @property
+    def can_answer(self) -> bool:
+        """Whether everything that an answer takes is known."""
+
+    @property
+    def takes_sequences(self) -> bool:
+        """Whether the model itself can be called on ``(batch, length, width)``; else ``respond`` is."""
+
+    def respond(self, sequences: Floats) -> Floats:
+        """Answers to ``(batch, length, width)`` in the model's own shape, ``(batch,)`` or ``(batch, outputs)``."""
+
     def answer(self, sequences: Floats) -> Floats:
         """Answers ``(batch, outputs)`` to ``(batch, length, width)``, at the last position."""
 
@@ -58,11 +69,19 @@ class Model(Protocol):
     def shaken(self, relative: float, rng: np.random.Generator) -> Any:
         """The model with every score off by about this share of itself, as rounding inside a target would have it."""
 
+    def within(self, bounds: Any, rng: np.random.Generator) -> Any:
+        """A model drawn within error bars (``unsoftmax.results.Bounds``) of this one; None where bars do not apply."""
+
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
         """Heads, ranks, neurons and the number of free parameters, for reports."""
 
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""
+
+
+def is_model(target: object) -> bool:
+    """Whether something is a model of ours: whatever says how it answers at every position."""
+    return hasattr(type(target), "answer_at") and hasattr(type(target), "blocks")
 
 
 def seen_at(sequences: Floats, position: int, causal: bool) -> Floats:
@@ -84,3 +103,60 @@ def jittered(array: ArrayLike, relative: float, rng: np.random.Generator) -> Flo
     exact = np.asarray(array, dtype=np.float64)
     off: Floats = exact * (1.0 + relative * rng.normal(size=exact.shape))
     return off
+
+
+class Plain:
+    """Defaults of a model without heads: a family from outside says ``width``, ``blocks``, ``from_blocks`` and ``answer``."""
+
+    outputs: int | None = None
+    can_answer = True
+    takes_sequences = False
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Nothing beside the parameters."""
+        return {}
+
+    @property
+    def token_sizes(self) -> Floats:
+        """Ordinary tokens, shorter and longer ones."""
+        return np.array([0.25, 1.0, 4.0])
+
+    @property
+    def attentions(self) -> tuple[Any, ...]:
+        """No heads."""
+        return ()
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """No pictures."""
+        return ()
+
+    def respond(self: Any, sequences: Floats) -> Floats:
+        """Answers in the shape of a target: plain numbers where there is one output."""
+        answers: Floats = self.answer(sequences)
+        return answers[:, 0] if self.outputs is None else answers
+
+    def answer_at(self: Any, sequences: Floats, *, causal: bool) -> tuple[Places, Floats]:
+        """A few positions, and the answers there."""
+        return answered_at(self, sequences, causal)
+
+    def on_device(self, like: Floats) -> None:
+        """There is no form for devices."""
+
+    def shaken(self, relative: float, rng: np.random.Generator) -> Any:
+        """The model itself: it has no scores."""
+        return self
+
+    def within(self, bounds: Any, rng: np.random.Generator) -> None:
+        """It comes without error bars."""
+
+    def sizes(self: Any, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+        """The number of parameters."""
+        return {"parameters": sum(block.size for block in self.blocks.values())}
+
+    def save(self: Any, path: str | Path) -> None:
+        """Write the parameters to a safetensors file."""
+        from unsoftmax.models.files import save_model
+
+        save_model(self, path)

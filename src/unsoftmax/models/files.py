@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from unsoftmax.models.base import Floats, Model
 from unsoftmax.models.network import FFN, Transformer
 from unsoftmax.models.stack import Stack
 
+GROUP = "unsoftmax.models"
 SCORE_FORM = "x_i.W[h].x_N + c[h].x_i"
 Build = Callable[[dict[str, Floats], dict[str, str]], Model]
 KINDS: dict[str, Build] = {
@@ -53,7 +55,7 @@ def load(path: str | Path) -> Model:
         with safe_open(str(path), framework="numpy") as file:
             metadata: dict[str, str] = file.metadata() or {}
             tensors: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no iteration
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:  # numbers NumPy has no type for
         raise FileFormatError(
             f"{path} is not a safetensors file ({error}). unsoftmax reads only files written by `model.save` or `recover --out`."
         ) from error
@@ -72,6 +74,9 @@ def _build(tensors: dict[str, Any], metadata: dict[str, str]) -> Model:
     if kind is None:
         heads, network = "attention.W" in tensors, "ffn.weights.0" in tensors
         kind = "transformer" if heads and network else "attention" if heads else "ffn"
-    if kind not in KINDS:
-        raise ValueError(f"its kind is {kind!r}, which is none of {', '.join(KINDS)}")
-    return KINDS[kind](tensors, metadata)
+    if kind in KINDS:
+        return KINDS[kind](tensors, metadata)
+    for entry in entry_points(group=GROUP, name=kind):  # models of other packages
+        build: Build = entry.load().from_blocks
+        return build(tensors, metadata)
+    raise ValueError(f"its kind is {kind!r}, which is none of {', '.join(KINDS)}")

@@ -114,6 +114,20 @@ class FFN:
         weights, biases = ([blocks[f"ffn.{part}.{i}"] for i in layers] for part in ("weights", "biases"))
         return cls(weights, biases, blocks.get("ffn.skip"))
 
+    @property
+    def takes_sequences(self) -> bool:
+        """It is called on points."""
+        return False
+
+    @property
+    def can_answer(self) -> bool:
+        """Always."""
+        return True
+
+    def respond(self, sequences: Floats) -> Floats:
+        """Answers to the last tokens."""
+        return self(sequences[:, -1])
+
     def answer(self, sequences: Floats) -> Floats:
         """Answers ``(batch, outputs)`` to the last tokens."""
         return self(sequences[:, -1]).reshape(len(sequences), -1)
@@ -133,6 +147,9 @@ class FFN:
     def freedom(self) -> int:
         """The number of free parameters."""
         return sum(w.size for w in self.weights) + sum(b.size for b in self.biases)
+
+    def within(self, bounds: Any, rng: np.random.Generator) -> None:
+        """Networks come without error bars."""
 
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
         """Neurons and the number of free parameters."""
@@ -215,6 +232,20 @@ class Transformer:
         attention, ffn = Attention.from_blocks(blocks, settings), FFN.from_blocks(blocks, settings)
         return cls(attention, ffn, residual=settings.get("residual") == "true")
 
+    @property
+    def takes_sequences(self) -> bool:
+        """It is called on sequences."""
+        return True
+
+    @property
+    def can_answer(self) -> bool:
+        """Always."""
+        return True
+
+    def respond(self, sequences: Floats) -> Floats:
+        """Answers to whole sequences."""
+        return self(sequences)
+
     def answer(self, sequences: Floats) -> Floats:
         """Answers ``(batch, outputs)`` at the last position."""
         return self(sequences).reshape(len(sequences), -1)
@@ -229,6 +260,9 @@ class Transformer:
     def shaken(self, relative: float, rng: np.random.Generator) -> Transformer:
         """The Transformer with every score off by about this share of itself."""
         return Transformer(self.attention.shaken(relative, rng), self.ffn, self.residual)
+
+    def within(self, bounds: Any, rng: np.random.Generator) -> None:
+        """Networks come without error bars."""
 
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
         """Heads, ranks, neurons and the number of free parameters."""

@@ -219,6 +219,23 @@ class Stack:
         epsilon = float(settings["epsilon"]) if "epsilon" in settings else None
         return cls(layers, cast(Norm, settings["norm"]), epsilon, mlps or None)
 
+    @property
+    def can_answer(self) -> bool:
+        """Whether MLPs and epsilon are known too."""
+        return self.complete
+
+    @property
+    def takes_sequences(self) -> bool:
+        """It is called on sequences."""
+        return True
+
+    def respond(self, sequences: Floats) -> Floats:
+        """Answers ``(batch, width)`` at the last position."""
+        return self(sequences)
+
+    def within(self, bounds: Any, rng: np.random.Generator) -> None:
+        """There are no error bars for stacks."""
+
     def answer(self, sequences: Floats) -> Floats:
         """Answers ``(batch, width)`` at the last position; without MLPs, what the heads add to the answers of very long tokens."""
         if self.complete:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.models import FFN, Attention, Stack, Transformer
+from unsoftmax.models import Model
+from unsoftmax.models.base import is_model
 from unsoftmax.oracles.base import Oracle, Wrapper
-from unsoftmax.oracles.local import CallableOracle
+from unsoftmax.oracles.local import CallableOracle, checked_width
 
 
 def as_oracle(target: Any, width: int | None = None) -> Oracle:
@@ -23,11 +24,10 @@ def as_oracle(target: Any, width: int | None = None) -> Oracle:
         if width is not None and width != target.width:
             raise ValueError(f"width={width} was given, but the target says that its width is {target.width}. Leave `width` out.")
         return target  # type: ignore[no-any-return]  # every class of that room is an oracle
-    if isinstance(target, FFN):
-        network = target
-        return CallableOracle(lambda sequences: network(sequences[:, -1]), width=target.width if width is None else width)
-    if isinstance(target, Attention) and target.V is None:
-        raise ValueError("The target holds W and c only (its values were not learned), so it answers nothing.")
+    if is_model(target):
+        if not target.can_answer:
+            raise ValueError("The target holds W and c only (its values were not learned), so it answers nothing.")
+        return CallableOracle(target if target.takes_sequences else target.respond, width=checked_width(target, width))
     if not callable(target):
         raise ValueError(
             f"The target, of type {type(target).__name__}, cannot be called. Give a function of arrays (batch, length, width), "
@@ -50,22 +50,16 @@ def identity_of(target: Any) -> str:
     if isinstance(told, str):
         return told
     if isinstance(target, CallableOracle):
-        return identity_of(target.target)
-    if isinstance(target, Attention | FFN | Stack | Transformer):
+        holder = getattr(target.target, "__self__", None)
+        return identity_of(holder if is_model(holder) else target.target)
+    if is_model(target):
         return f"{type(target).__name__}:{_digest(target)}"
     kind = target if hasattr(target, "__qualname__") else type(target)
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _digest(model: Attention | FFN | Stack | Transformer) -> str:
-    state = hashlib.sha256()
-    if isinstance(model, Stack):
-        for name, block in sorted(model.blocks.items()):
-            state.update(name.encode() + np.ascontiguousarray(block).tobytes())
-        return state.hexdigest()[:16]
-    parts: list[Attention | FFN] = [model.attention, model.ffn] if isinstance(model, Transformer) else [model]
-    for part in parts:
-        arrays = [part.W, part.V, part.c, part.b] if isinstance(part, Attention) else [*part.weights, *part.biases, part.skip]
-        for array in arrays:
-            state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+def _digest(model: Model) -> str:
+    state = hashlib.sha256(repr(sorted(model.settings.items())).encode())
+    for name, block in sorted(model.blocks.items()):
+        state.update(name.encode() + np.ascontiguousarray(block).tobytes())
     return state.hexdigest()[:16]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from unsoftmax.errors import RefusalError
 from unsoftmax.models import Floats
 
 
@@ -48,6 +51,11 @@ def phase(oracle: Oracle, name: str) -> None:
         begin(name)
 
 
+def is_local(oracle: Oracle) -> bool:
+    """Whether the target runs in this process: what fails then fails because of the question, not of the way to the target."""
+    return bool(getattr(oracle, "local", False))
+
+
 class LastPosition(Wrapper):
     """Of a target that answers at every position, only the last answer."""
 
@@ -55,6 +63,21 @@ class LastPosition(Wrapper):
         """Answer with ``(batch, outputs)``."""
         answers = self.inner(sequences)
         return answers[:, -1] if answers.ndim == 3 else answers
+
+
+def all_parts(parts: Callable[[Floats, Callable[[int, int], None]], Iterator[tuple[int, Floats]]], sequences: Floats) -> Floats:
+    """All answers of an oracle that sends several requests; a failure tells how many sequences had been sent until then."""
+    sent = 0
+
+    def before(start: int, count: int) -> None:
+        nonlocal sent
+        sent += count
+
+    try:
+        return np.concatenate([answers for _, answers in parts(sequences, before)])
+    except RefusalError as error:
+        error.evidence.setdefault("billed", sent)
+        raise
 
 
 def in_parts(oracle: Oracle, sequences: Floats, before: Callable[[int, int], None]) -> Iterator[tuple[int, Floats]]:

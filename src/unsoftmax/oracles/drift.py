@@ -32,7 +32,7 @@ UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: n
 UNSEEN = 256  # batches that may wait to be looked at
 SENTINELS = "sentinels"  # the phase that meters book them under
 FIRST = 64  # questions kept for ever: a target that changed early shows it on them alone
-ASKED_AGAIN = 64  # questions at most that a look back repeats
+ASKED_AGAIN = 24  # questions at most that a look back repeats
 SIZED_CALLS = 16  # large calls of a phase whose sizes are measured one by one; later every so manieth, since they are of one kind
 SMALL = 64  # sequences of a call that is not large
 
@@ -215,10 +215,10 @@ class Watched(Wrapper):
             ]
         return puzzling
 
-    def look_for_replicas(self, times: int = 12) -> None:
+    def look_for_replicas(self, times: int = 8, again: int = ASKED_AGAIN) -> None:
         """Where repeated questions get different answers: tell replicas, or weights that just changed, from noise.
 
-        Price: ``times`` queries, and one for each question asked so far (at most ``ASKED_AGAIN``).
+        Price: ``times`` queries, and one for each question asked so far (at most ``again``).
 
         Raises:
             DriftingError: the same few answers come in turn, or answers differ from earlier ones far more than from each other.
@@ -236,7 +236,7 @@ class Watched(Wrapper):
                 )
             known = self.floor or _Spread(0.0, UNKNOWN_RELATIVE)
             floor = _Spread(max(spread, known.absolute), known.relative, known.step)
-            post_mortem(self.inner, self.sample(ASKED_AGAIN, self._rng), floor, calls=1)
+            post_mortem(self.inner, self.sample(again, self._rng), floor, calls=1)
         finally:
             phase(self.inner, self._phase)
 

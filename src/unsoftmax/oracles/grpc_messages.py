@@ -37,12 +37,15 @@ MESSAGES: dict[str, dict[str, Field]] = {
     "ModelInferRequest": {
         "model_name": (1, STRING, False),
         "model_version": (2, STRING, False),
+        "id": (3, STRING, False),
         "inputs": (5, "Tensor", True),
         "outputs": (6, "RequestedOutput", True),
         "raw_input_contents": (7, BYTES, True),
     },
     "ModelInferResponse": {
         "model_name": (1, STRING, False),
+        "model_version": (2, STRING, False),
+        "id": (3, STRING, False),
         "outputs": (5, "Tensor", True),
         "raw_output_contents": (6, BYTES, True),
     },

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
 from unsoftmax.errors import MissingExtraError, TargetError
 from unsoftmax.models import Floats
+from unsoftmax.oracles.base import all_parts
 from unsoftmax.oracles.crew import Before
 from unsoftmax.oracles.grpc_messages import SERVICE, message
-from unsoftmax.oracles.http_address import Address
-from unsoftmax.oracles.http_codec import DATATYPES, ModelSpec, TensorSpec, from_bytes, shaped, to_datatype
+from unsoftmax.oracles.http_address import CA_VARIABLE, Address, forbidden, presentable, refuse_forbidden
+from unsoftmax.oracles.http_codec import (
+    DATATYPES,
+    GarbledReplyError,
+    Labels,
+    ModelSpec,
+    TensorSpec,
+    from_bytes,
+    shaped,
+    to_datatype,
+)
 from unsoftmax.oracles.local import Layout, checked_answers
 from unsoftmax.oracles.retry import Patience, TransientError
 from unsoftmax.oracles.tensors import Plan, Planned, Wishes, plan_tensors
@@ -68,9 +82,13 @@ class GrpcOracle(Planned):
         self._grpc = grpc
         self.address = _read_address(url)
         self._token: Secret | None = token or find_token(file=token_file)
+        if forbidden_after_lookup(self.address.host, self.address.port):
+            raise ValueError(
+                f"{self.address.host} leads to a link-local address, where clouds keep their secrets; it is never asked."
+            )
         if self._token is not None and not self.address.private:
             raise ValueError(f"The token from {self._token.origin} would go unencrypted to {self.address.host}. Use grpcs://.")
-        self._ca_file = ca_file
+        self._ca_file = ca_file or os.environ.get(CA_VARIABLE)
         self._wishes = Wishes(width=width, input=input, output=output)
         self._request_bytes = request_bytes
         self._in_flight = in_flight
@@ -79,6 +97,8 @@ class GrpcOracle(Planned):
         self._reply_cap = reply_cap
         self._plan: Plan | None = None
         self._layout = Layout()
+        self._labels = Labels()
+        self._met = False  # whether the server ever replied
         self._channel: Any = None
         self.requests = 0
         self.repeated = 0
@@ -103,7 +123,7 @@ class GrpcOracle(Planned):
         """Ask ``(batch, length, width)``; the answers come back in the order of the questions."""
         if len(sequences) == 0:
             raise ValueError("There is nothing to ask: the batch is empty.")
-        return np.concatenate([answers for _, answers in self.parts(sequences)])
+        return all_parts(self.parts, sequences)
 
     def parts(self, sequences: Floats, before: Before | None = None) -> Iterator[tuple[int, Floats]]:
         """The answers request by request, as ``(start, answers)`` in order; see ``HttpOracle.parts``."""
@@ -128,7 +148,7 @@ class GrpcOracle(Planned):
                     continue
                 first, request, under_way, count = waiting[0]
                 try:
-                    reply = self._answered("ModelInfer", request, "ModelInferResponse", under_way, count)
+                    reply = self._answered("ModelInfer", request, "ModelInferResponse", under_way, count, self._labels)
                     answers = checked_answers(self._numbers(reply), (count, sequences.shape[1]), self._layout)
                 except TargetError as error:
                     failure = failure or error
@@ -155,7 +175,9 @@ class GrpcOracle(Planned):
 
     def _request(self, piece: Any) -> Any:
         plan = self.plan
-        request = message("ModelInferRequest")(model_name=self.address.model, raw_input_contents=[piece.tobytes()])
+        request = message("ModelInferRequest")(
+            model_name=self.address.model, id=secrets.token_hex(8), raw_input_contents=[piece.tobytes()]
+        )
         request.inputs.add(name=plan.input, datatype=plan.datatype, shape=piece.shape)
         if plan.output is not None:
             request.outputs.add(name=plan.output)
@@ -182,30 +204,43 @@ class GrpcOracle(Planned):
             values = np.array(contents, dtype=np.float64)
         return shaped(values, list(tensor.shape))
 
-    def _answered(self, method: str, request: Any, reply: str, under_way: Any, questions: int) -> Any:
+    def _answered(self, method: str, request: Any, reply: str, under_way: Any, questions: int, labels: Labels | None = None) -> Any:
         """Wait for an answer, asking again where that may help; ``under_way`` is a first attempt that was already sent."""
 
         def noticed(error: TransientError) -> None:
             self.repeated += questions * error.lost
 
+        attempts, started = 0, time.monotonic()
         try:
-            for attempt in self._patience.tries(noticed):
+            for attempt in self._patience.tries(noticed, met=self._met):
                 with attempt:
+                    attempts += 1
                     current, under_way = under_way or self._begin(method, request, reply), None
                     try:
-                        return current.result()
+                        found = current.result()
+                        self._met = True
                     except self._grpc.RpcError as error:
                         raise self._failure(error) from error
+                    try:
+                        if labels is not None:
+                            labels.check(request.id, found.id, found.model_name, found.model_version)
+                    except GarbledReplyError as error:
+                        raise TransientError(str(error), lost=True, doubtful=True) from error
+                    return found
         except TransientError as error:
-            raise TargetError(self._patience.given_up(error)) from error
+            raise TargetError(self._patience.given_up(error, attempts, time.monotonic() - started, met=self._met)) from error
         raise AssertionError("the attempts end by an answer or an error")
 
     def _failure(self, error: Any) -> TargetError:
         code = error.code().name
         detail = plain(error.details() or "", 200)
         told = f"The server at {self.address.host} answered {code} ({self._token.redact(detail) if self._token else detail})."
+        if code == "RESOURCE_EXHAUSTED" and "larger than max" in detail:  # it was answered, and would be again
+            return TargetError(f"{told} Raise `reply_cap` (now {self._reply_cap} bytes) if such answers are expected.")
         if code in PASSING or code in DOUBTFUL:
-            return TransientError(told, lost=code != "RESOURCE_EXHAUSTED", doubtful=code in DOUBTFUL)
+            return TransientError(
+                told, lost=code != "RESOURCE_EXHAUSTED", doubtful=code in DOUBTFUL, unreached=code == "UNAVAILABLE"
+            )
         return TargetError(f"{told} Check the address, and that the model takes sequences of this shape.")
 
     def _begin(self, method: str, request: Any, reply: str) -> Any:
@@ -226,24 +261,50 @@ class GrpcOracle(Planned):
             if self.address.scheme == "http":
                 self._channel = self._grpc.insecure_channel(place, options)
             else:
-                trusted = Path(self._ca_file).read_bytes() if self._ca_file else None
+                trusted = _certificates(self._ca_file) if self._ca_file else None
                 self._channel = self._grpc.secure_channel(place, self._grpc.ssl_channel_credentials(trusted), options)
         return self._channel
 
 
 def _read_address(url: str) -> Address:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{presentable(url)!r} is no address; it must look like {FORM}.") from error
     name = parts.path.strip("/")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError(
+            f"The gRPC address {presentable(url)!r} holds a user name, password or query. "
+            "Put a token into UNSOFTMAX_TOKEN or a file."
+        )
     if (
         parts.scheme not in ("grpc", "grpcs")
         or not parts.hostname
-        or parts.port is None
+        or port is None
         or not name
         or "/" in name
-        or parts.username
+        or not url.isprintable()
     ):
-        raise ValueError(f"{plain(url, 120)!r} is no address of a model over gRPC; it must look like {FORM}.")
-    return Address("https" if parts.scheme == "grpcs" else "http", parts.hostname, parts.port, "", name, None)
+        raise ValueError(f"{presentable(url)!r} is no address of a model over gRPC; it must look like {FORM}.")
+    refuse_forbidden(parts.hostname)
+    return Address("https" if parts.scheme == "grpcs" else "http", parts.hostname, port, "", unquote(name), None)
+
+
+def forbidden_after_lookup(host: str, port: int | None) -> bool:
+    """Whether a name leads to an address that is never asked; a name that leads nowhere is left to the connection."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return any(forbidden(str(place[4][0])) for place in found)
+
+
+def _certificates(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"The certificate file {path} cannot be read ({type(error).__name__}).") from error
 
 
 def _specs(tensors: Any) -> list[TensorSpec]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -13,10 +14,12 @@ import numpy as np
 
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Floats
+from unsoftmax.oracles.base import all_parts
 from unsoftmax.oracles.crew import Before, Task, in_turn
 from unsoftmax.oracles.http_address import read_address
 from unsoftmax.oracles.http_codec import (
     BINARY_EXTENSION,
+    Labels,
     ModelSpec,
     Question,
     ServerSpec,
@@ -97,6 +100,7 @@ class HttpOracle(Planned):
         self._request_numbers = request_numbers
         self._in_flight = in_flight
         self._layout = Layout()
+        self._labels = Labels(self.address.version)
         self._largest_batch: int | None = None
         self._plan: Plan | None = None
         self._model: ModelSpec | None = None
@@ -143,7 +147,7 @@ class HttpOracle(Planned):
         """Ask ``(batch, length, width)``; the answers come back in the order of the questions."""
         if len(sequences) == 0:
             raise ValueError("There is nothing to ask: the batch is empty.")
-        return np.concatenate([answers for _, answers in self.parts(sequences)])
+        return all_parts(self.parts, sequences)
 
     def parts(self, sequences: Floats, before: Before | None = None) -> Iterator[tuple[int, Floats]]:
         """The answers request by request, as ``(start, answers)`` in order, so that each can be kept before the next is waited for.
@@ -217,13 +221,16 @@ class HttpOracle(Planned):
 
     def _infer(self, piece: Floats, length: int, binary: bool, given_up: threading.Event) -> Floats:
         plan = self.plan
+        request_id = secrets.token_hex(8)
         try:
-            body, headers = encode_request(piece, Question(plan.input, plan.datatype, plan.output), binary=binary)
+            body, headers = encode_request(
+                piece, Question(plan.input, plan.datatype, plan.output), binary=binary, request_id=request_id
+            )
         except ValueError as error:
             raise TargetError(str(error)) from error
 
         def read(reply: bytes, header_length: str | None) -> Floats:
-            raw = decode_reply(reply, header_length, plan.output, plan.promised)
+            raw = decode_reply(reply, header_length, plan.output, plan.promised, partial(self._labels.check, request_id))
             return checked_answers(raw, (len(piece), length), self._layout)
 
         trial = binary and self._binary is None

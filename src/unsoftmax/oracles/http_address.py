@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
+import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from unsoftmax.oracles.text import plain
 
+METADATA = ("fd00:ec2::254", "100.100.100.200", "192.0.0.192")  # of clouds that keep it elsewhere
+METADATA_NAMES = ("metadata.google.internal", "metadata", "instance-data")
 CA_VARIABLE = "UNSOFTMAX_CA_FILE"
 FORM = "http(s)://HOST[:PORT]/v2/models/NAME"
 
@@ -87,12 +91,12 @@ def read_address(url: str) -> Address:
     >>> read_address("http://127.0.0.1:8080/v2/models/head").infer_path
     '/v2/models/head/infer'
     """
-    shown = plain(url, 120)
+    shown = presentable(url)
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ValueError(f"{shown!r} is no address ({plain(error, 80)}); it must look like {FORM}.") from error
+        raise ValueError(f"{shown!r} is no address; it must look like {FORM}.") from error
     if parts.username is not None or parts.password is not None:
         raise ValueError("The address holds a user name or password. Put a token into UNSOFTMAX_TOKEN or a file instead.")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or not url.isprintable():
@@ -102,14 +106,51 @@ def read_address(url: str) -> Address:
     legal = found and all(names) and (len(names) == 1 or (len(names) == 3 and names[1] == "versions"))
     if not legal or any(name in (".", "..") for name in [*names, *prefix.split("/")]):
         raise ValueError(f"{shown!r} does not name a model; it must look like {FORM}.")
-    if _link_local(parts.hostname):
-        raise ValueError(f"{parts.hostname} is a link-local address, where clouds keep their secrets; it is never asked.")
+    refuse_forbidden(parts.hostname)
     version = names[2] if len(names) == 3 else None
     return Address(parts.scheme, parts.hostname, port, prefix.rstrip("/"), names[0], version)
 
 
-def _link_local(host: str) -> bool:
+def presentable(url: str) -> str:
+    """An address for a message: without user names, passwords, queries and fragments, where tokens may be.
+
+    >>> presentable("grpc://me:secret@host:1/name?token=secret")
+    'grpc://host:1/name'
+    """
+    scheme, mark, rest = url.partition("://")
+    place, slash, path = re.split(r"[?#]", rest if mark else scheme, maxsplit=1)[0].partition("/")
+    return plain((scheme + mark if mark else "") + place.rpartition("@")[2] + slash + path.rpartition("@")[2], 120)
+
+
+def refuse_forbidden(host: str) -> None:
+    """Refuse an address where clouds keep their secrets, however it is written."""
+    if forbidden(host):
+        raise ValueError(f"{plain(host, 80)} is a link-local address, where clouds keep their secrets; it is never asked.")
+
+
+def forbidden(host: str) -> bool:
+    """Whether ``host`` is link-local or an address of a cloud's metadata: as numbers of any base, inside IPv6, with a zone.
+
+    >>> [forbidden(host) for host in ("169.254.169.254", "0xa9fea9fe", "2852039166", "::ffff:169.254.1.1", "fe80::1%eth0")]
+    [True, True, True, True, True]
+    >>> [forbidden(host) for host in ("127.0.0.1", "example.org", "::1", "10.0.0.1")]
+    [False, False, False, False]
+    """
+    bare = host.strip("[]").partition("%")[0].rstrip(".").lower()
+    if bare in METADATA_NAMES:
+        return True
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
     try:
-        return ipaddress.ip_address(host).is_link_local
+        address = ipaddress.ip_address(bare)
     except ValueError:
-        return False
+        try:  # 169.254.43518, 0251.0376.0251.0376, 0xa9fea9fe and their like, as the C library reads them
+            address = ipaddress.IPv4Address(socket.inet_aton(bare))
+        except (OSError, ValueError, UnicodeEncodeError):
+            return False
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+        if inner is None and (int(address) >> 32) in (0, 0x64FF9B << 64):  # ::a.b.c.d and 64:ff9b::a.b.c.d
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None and (inner.is_link_local or str(inner) in METADATA):
+            return True
+    return address.is_link_local or str(address) in METADATA

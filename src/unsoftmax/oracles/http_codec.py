@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import DriftingError, TargetError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.text import plain
 
@@ -71,6 +72,42 @@ class _Output(msgspec.Struct):
 
 class _Reply(msgspec.Struct):
     outputs: list[_Output]
+    id: Any = None
+    model_name: Any = None
+    model_version: Any = None
+
+
+class Labels:
+    """What replies say of themselves: each must be the reply to its own request, and all from one version of one model.
+
+    Servers need not say anything. The first reply settles name and version, unless the address already named the version.
+    """
+
+    def __init__(self, version: str | None = None) -> None:
+        self._version: Any = version
+        self._name: Any = None
+
+    def check(self, asked: str, request_id: Any, name: Any, version: Any) -> None:
+        """Compare the labels of a reply with its request and with earlier replies.
+
+        Raises:
+            GarbledReplyError: it is the reply to another request, or of another model.
+            DriftingError: another version of the model answers.
+        """
+        if request_id not in (None, "") and request_id != asked:
+            raise GarbledReplyError(f"A reply to another request was delivered (id {plain(request_id, 40)!r}, not {asked!r}).")
+        self._name = self._name or name or None
+        if name not in (None, "", self._name):
+            raise GarbledReplyError(
+                f"A reply of model {plain(name, 40)!r} was delivered in place of one of {plain(self._name, 40)!r}."
+            )
+        self._version = self._version or version or None
+        if version not in (None, "", self._version):
+            raise DriftingError(
+                f"The server answered with version {plain(version, 40)!r} of the model, before with {plain(self._version, 40)!r}. "
+                "Pin one version in the address (…/versions/V) and start again.",
+                evidence={"before": plain(self._version, 40), "after": plain(version, 40)},
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +139,9 @@ def read_error(body: bytes) -> str:
     return plain(reason)
 
 
-def encode_request(array: NDArray[Any], question: Question, *, binary: bool) -> tuple[bytes, dict[str, str]]:
+def encode_request(
+    array: NDArray[Any], question: Question, *, binary: bool, request_id: str | None = None
+) -> tuple[bytes, dict[str, str]]:
     """Body and headers of ``POST …/infer`` for ``array``, whose numbers go in the datatype of the model's input.
 
     Raises:
@@ -110,7 +149,7 @@ def encode_request(array: NDArray[Any], question: Question, *, binary: bool) -> 
     """
     cast = to_datatype(array, question.datatype)
     tensor: dict[str, Any] = {"name": question.input, "shape": list(cast.shape), "datatype": question.datatype}
-    request: dict[str, Any] = {"inputs": [tensor]}
+    request: dict[str, Any] = {"inputs": [tensor]} if request_id is None else {"id": request_id, "inputs": [tensor]}
     if question.output is not None:
         request["outputs"] = [{"name": question.output}]
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -130,7 +169,13 @@ def encode_request(array: NDArray[Any], question: Question, *, binary: bool) -> 
     return header + raw, headers
 
 
-def decode_reply(body: bytes, header_length: str | None, output: str | None, promised: str | None = None) -> Floats:
+def decode_reply(
+    body: bytes,
+    header_length: str | None,
+    output: str | None,
+    promised: str | None = None,
+    check: Callable[[Any, Any, Any], None] | None = None,
+) -> Floats:
     """The numbers of one output, in the shape that the reply gives them; null, NaN and Infinity come back as non-finite numbers.
 
     Args:
@@ -138,13 +183,17 @@ def decode_reply(body: bytes, header_length: str | None, output: str | None, pro
         header_length: value of ``Inference-Header-Content-Length``, for replies with binary tensors.
         output: name of the output wanted; None where the reply may have only one.
         promised: datatype that the metadata named; another one is an error.
+        check: told id, model name and model version of the reply, to refuse one that is not meant.
     """
     header, tail = body, b""
     if header_length is not None:
         if not (header_length.isascii() and header_length.isdigit()) or len(header_length) > 12 or int(header_length) > len(body):
             raise GarbledReplyError(f"The reply says that its header has {plain(header_length, 40)} of {len(body)} bytes.")
         header, tail = body[: int(header_length)], body[int(header_length) :]
-    outputs = _typed_lenient(header).outputs
+    reply = _typed_lenient(header)
+    if check is not None:
+        check(reply.id, reply.model_name, reply.model_version)
+    outputs = reply.outputs
     raw: dict[str, bytes] = {}
     for tensor in outputs:  # binary parts follow each other in the order of the outputs
         size = (tensor.parameters or {}).get("binary_data_size")

@@ -16,12 +16,13 @@ from unsoftmax.errors import TargetError
 from unsoftmax.oracles.crew import check_wanted
 from unsoftmax.oracles.http_address import Address
 from unsoftmax.oracles.http_codec import HEADER_LENGTH, GarbledReplyError, read_error
+from unsoftmax.oracles.http_wire import Allowance, Wire
 from unsoftmax.oracles.retry import Patience, TransientError, wait_asked
 from unsoftmax.oracles.text import Secret, plain
 
 PASSING = (408, 425, 429, 502, 503, 504)
 UNPROCESSED = (408, 425, 429, 503)  # the server did not work on it, so asking again is not billed twice
-DRIP = 10  # a reply may take this many timeouts in all, as long as something comes within each
+DRIP = 10  # a request may take this many timeouts in all, its reply included, as long as something comes within each
 UNPACK_EITHER = 47  # zlib's word for "gzip or zlib, whichever it is"
 
 Content = TypeVar("Content")
@@ -69,7 +70,9 @@ class Transport:
         self._patience = patience
         self._reply_cap = reply_cap
         self._counting = threading.Lock()
+        self._allowance = Allowance()
         self._client: httpx.Client | None = None
+        self._met = False  # whether the server ever replied
 
     def get(self, path: str, read: Callable[[bytes], Content]) -> Content:
         """Read something that costs no question."""
@@ -108,9 +111,11 @@ class Transport:
             with self._counting:
                 self.repeated += questions * error.lost
 
+        attempts, started = 0, time.monotonic()
         try:
-            for attempt in self._patience.tries(noticed):
+            for attempt in self._patience.tries(noticed, met=self._met):
                 with attempt:
+                    attempts += 1
                     check_wanted(given_up)
                     reply, header_length = self._once(method, path, body, headers, hopeful)
                     try:
@@ -118,7 +123,7 @@ class Transport:
                     except GarbledReplyError as error:
                         raise TransientError(str(error), lost=True, doubtful=True) from error
         except TransientError as error:
-            raise TargetError(self._patience.given_up(error)) from error
+            raise TargetError(self._patience.given_up(error, attempts, time.monotonic() - started, met=self._met)) from error
         raise AssertionError("the attempts end by an answer or an error")
 
     def close(self) -> None:
@@ -130,11 +135,14 @@ class Transport:
     def _once(self, method: str, path: str, body: bytes, headers: dict[str, str], hopeful: bool) -> tuple[bytes, str | None]:
         with self._counting:
             self.requests += 1
+        self._allowance.begin(DRIP * self._timeout)
         try:
             with self._connected().stream(method, path, content=body or None, headers=headers) as reply:
+                self._allowance.reply(self._reply_cap)
                 content = self._content(reply)
         except httpx.TransportError as error:
             raise self._broken(error) from error
+        self._met = True
         if reply.status_code == 200:
             return content, reply.headers.get(HEADER_LENGTH)
         raise self._refused(reply, content, hopeful)
@@ -146,7 +154,6 @@ class Transport:
             raise TargetError(f"The reply is packed as {plain(packing, 40)}, which was not asked for.")
         unpack = zlib.decompressobj(wbits=UNPACK_EITHER) if packing in ("gzip", "deflate") else None
         content = bytearray()
-        latest = time.monotonic() + DRIP * self._timeout
         for chunk in reply.iter_raw():
             room = self._reply_cap - len(content) + 1
             try:
@@ -157,8 +164,6 @@ class Transport:
                 raise TargetError(
                     f"A reply exceeds the cap of {self._reply_cap} bytes. Raise `reply_cap` if such answers are expected."
                 )
-            if time.monotonic() > latest:
-                raise TransientError(f"The reply drips on after {DRIP * self._timeout:.0f} s.", lost=True)
         if unpack is not None and not unpack.eof:
             raise TransientError("The packed reply ends before its end.", lost=True)
         return bytes(content)
@@ -193,9 +198,7 @@ class Transport:
         unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
         what = "could not be reached" if unsent else "broke off or fell silent"
         detail = self._redacted(plain(error, 120))
-        return TransientError(
-            f"{self._address.host} {what} ({type(error).__name__}{f': {detail}' if detail else ''}).", lost=not unsent
-        )
+        return TransientError(f"{self._address.root} {what} ({detail or type(error).__name__}).", lost=not unsent, unreached=unsent)
 
     def _redacted(self, text: str) -> str:
         return self._token.redact(text) if self._token else text
@@ -204,15 +207,10 @@ class Transport:
         if self._client is None:
             self._client = httpx.Client(
                 base_url=self._address.root,
-                verify=self._trust,
+                transport=Wire(self._trust, self._in_flight, self._allowance),
                 headers={"Authorization": f"Bearer {self._token.reveal()}"} if self._token else {},
                 timeout=self._timeout,
                 follow_redirects=False,
                 trust_env=False,  # no proxies, .netrc or certificates from the surroundings
-                limits=httpx.Limits(
-                    max_connections=self._in_flight,
-                    max_keepalive_connections=self._in_flight,
-                    keepalive_expiry=4.0,  # common servers hang up after 5 idle seconds; be first
-                ),
             )
         return self._client

@@ -1,36 +1,54 @@
 """The journal: every answer on disk before it is used, so that a killed run loses nothing that was paid for.
 
 One SQLite file (WAL). A request is one row: its intent is written before the questions are sent, its answers are committed with
-a full sync before they are handed on. A call to an oracle in this process is one request; a call over a network may be several. A
-learner is deterministic, so a resumed run asks the same questions in the same order; those that have an answer are replayed, and
-only the rest reaches the target.
+a full sync before they are handed on, with the time and a checksum. A call to an oracle in this process is one request; a call
+over a network may be several. A learner is deterministic, so a resumed run asks the same questions in the same order; those that
+have an answer are replayed, and only the rest reaches the target. What was replayed is of its own date: ``confirm_replayed`` asks
+some of it again, so that no success rests on old answers alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 import sqlite3
-from contextlib import closing
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unsoftmax.errors import JournalError
+from unsoftmax.errors import JournalError, RefusalError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, in_parts
+from unsoftmax.oracles.contradiction import Precision
+from unsoftmax.oracles.journal_file import MORE_SPACE, checked_meta, create, opened, row_checksum
+from unsoftmax.oracles.meter import Metered
+from unsoftmax.oracles.replayed import Replayed
 
-SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE calls (
-    stream TEXT NOT NULL, number INTEGER NOT NULL, start INTEGER NOT NULL, digest TEXT NOT NULL, sequences INTEGER NOT NULL,
-    lost INTEGER NOT NULL, shape TEXT, answers BLOB, PRIMARY KEY (stream, number, start)
-);
-"""
-FORMAT = "unsoftmax-journal-2"
+COLUMNS = "stream, number, start, digest, sequences, lost, time, shape, answers, checksum"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One request as the journal keeps it; ``shape`` and ``answers`` are None until the reply is there."""
+
+    stream: str
+    number: int
+    start: int
+    digest: str
+    sequences: int
+    lost: int
+    time: float
+    shape: str | None
+    answers: bytes | None
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The columns, checksum last."""
+        known = (self.stream, self.number, self.start, self.digest, self.sequences, self.lost, self.time, self.shape, self.answers)
+        return (*known, row_checksum(*known))
 
 
 class Journal:
@@ -39,126 +57,199 @@ class Journal:
     Args:
         path: the file; absent or empty means a fresh start.
         identity: what makes two runs the same (target, plan, seed, version). A journal with another identity is refused.
+
+    Attributes:
+        entropy: randomness of the operating system, drawn when the journal was created.
+        replayed: what this run took from the journal, and when that had been answered.
+        asked: sequences that reached the target in this run.
+        confirmed: how many of those asked again what had been replayed.
+        replaced: answers that a repair asked again and found changed.
     """
 
     def __init__(self, path: str | Path, identity: dict[str, Any]) -> None:
         self.path = Path(path)
         identity = json.loads(json.dumps(identity))
-        fresh = not self.path.exists() or self.path.stat().st_size == 0
-        if not fresh:
-            _check(self.path, identity)
-        try:
-            if fresh:
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._db = sqlite3.connect(self.path, isolation_level=None, timeout=0.0)
-            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
-            self._db.execute("PRAGMA journal_mode=WAL")
-            if fresh:
-                self._db.executescript("BEGIN;" + SCHEMA)
-                notes = {"format": FORMAT, "identity": json.dumps(identity), "entropy": secrets.token_hex(32)}
-                self._db.executemany("INSERT INTO meta VALUES (?, ?)", notes.items())
-                self._db.execute("COMMIT")
-            self.entropy = int(self._meta("entropy"), 16)
-        except (sqlite3.Error, OSError) as error:
-            raise JournalError(
-                f"The journal {self.path} cannot be opened ({error}). It may be in use by another run, or its folder is not "
-                "writable; end the other run or choose another folder."
-            ) from error
-
-    def _meta(self, name: str) -> str:
-        return str(self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()[0])
+        if self.path.is_symlink():
+            raise JournalError(f"The journal {self.path} is a symbolic link, which is not followed. Choose another folder.")
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            create(self.path, identity)
+        meta = checked_meta(self.path, identity)
+        self._db = opened(self.path)
+        self.entropy = int(meta["entropy"], 16)
+        self._doubted = float(meta.get("doubted", "-inf"))
+        self.replayed = Replayed()
+        self.asked = 0
+        self.confirmed = 0
+        self.replaced = 0
 
     @property
     def repeated(self) -> int:
         """Sequences that were sent without an answer coming back: asked again, or to be asked again, and possibly billed twice."""
-        row = self._db.execute("SELECT COALESCE(SUM(lost + sequences * (answers IS NULL)), 0) FROM calls").fetchone()
-        return int(row[0])
+        return int(self._one("SELECT COALESCE(SUM(lost + sequences * (answers IS NULL)), 0) FROM calls"))
 
     @property
     def answered(self) -> int:
         """Sequences whose answers are on disk."""
-        return int(self._db.execute("SELECT COALESCE(SUM(sequences), 0) FROM calls WHERE answers IS NOT NULL").fetchone()[0])
+        return int(self._one("SELECT COALESCE(SUM(sequences), 0) FROM calls WHERE answers IS NOT NULL"))
 
     @property
     def digest(self) -> str:
         """SHA-256 over all answers, in order: names this journal's contents in a report."""
         state = hashlib.sha256()
-        for stream, number, start, digest, answers in self._db.execute(
+        for stream, number, start, digest, answers in self._all(
             "SELECT stream, number, start, digest, answers FROM calls WHERE answers IS NOT NULL ORDER BY stream, number, start"
         ):
             state.update(f"{stream}/{number}/{start}/{digest}".encode() + answers)
         return state.hexdigest()
 
+    def describe(self) -> dict[str, Any]:
+        """Facts for a report: what was replayed, of which date, what was asked now, and what may have been billed twice."""
+        return {
+            "sha256": self.digest,
+            "possibly_asked_twice": self.repeated,
+            "asked_now": self.asked,
+            "confirmed": self.confirmed,
+            "replaced": self.replaced,
+            **self.replayed.describe(),
+        }
+
     def find(self, stream: str, number: int, digest: str) -> dict[int, Floats]:
         """What call ``number`` of ``stream`` has been answered, by the place where each piece starts; empty if nothing yet."""
-        rows = self._db.execute(
-            "SELECT digest, start, shape, answers FROM calls WHERE stream = ? AND number = ? ORDER BY start", (stream, number)
-        ).fetchall()
-        if any(row[0] != digest for row in rows):
-            raise JournalError(
-                f"The journal {self.path} holds other questions than this run asks (call {number} of '{stream}'). It was made by "
-                "another plan or version; it is left as it is. Choose another folder, or remove it to start afresh."
-            )
-        return {
-            start: np.frombuffer(answers, dtype=np.float64).reshape(json.loads(shape)).copy()
-            for _, start, shape, answers in rows
-            if answers is not None
-        }
+        return {row.start: numbers_of(row) for row in self._rows(stream, number, digest) if row.answers and not self._doubts(row)}
+
+    def replay(self, stream: str, number: int, digest: str, sequences: Floats) -> dict[int, Floats]:
+        """As ``find``, for a call that replays them: they are counted, and some are remembered for ``confirm_replayed``."""
+        pieces = {}
+        for row in self._rows(stream, number, digest):
+            if row.answers is not None and not self._doubts(row):
+                pieces[row.start] = answers = numbers_of(row)
+                self.replayed.take(sequences[row.start : row.start + len(answers)], answers, row.time)
+        return pieces
 
     def intend(self, stream: str, number: int, start: int, digest: str, sequences: int) -> None:
         """Note that a request is about to be sent. Survives a killed process; a sync is not worth its price here."""
-        self._write(
-            "NORMAL",
-            "INSERT INTO calls (stream, number, start, digest, sequences, lost) VALUES (?, ?, ?, ?, ?, 0) "
-            "ON CONFLICT (stream, number, start) DO UPDATE SET lost = lost + sequences, sequences = excluded.sequences",
-            (stream, number, start, digest, sequences),
-        )
+        self.asked += sequences
+        before = self._row(stream, number, start)
+        lost = 0 if before is None else before.lost + before.sequences * (before.answers is None)
+        same = before is not None and (before.digest, before.sequences) == (digest, sequences) and self._doubts(before)
+        old = before if same else None  # a repair forgets an answer only for another one
+        shape, answers, moment = (None, None, time.time()) if old is None else (old.shape, old.answers, old.time)
+        self._write("NORMAL", Row(stream, number, start, digest, sequences, lost, moment, shape, answers))
 
     def keep(self, stream: str, number: int, start: int, answers: Floats, lost: int = 0) -> None:
         """Commit the answers of a request, synced to disk; ``lost`` sequences had to be sent again on the way, their reply lost."""
         blob = np.ascontiguousarray(answers, dtype=np.float64).tobytes()
-        self._write(
-            "FULL",
-            "UPDATE calls SET shape = ?, answers = ?, lost = lost + ? WHERE stream = ? AND number = ? AND start = ?",
-            (json.dumps(answers.shape), blob, lost, stream, number, start),
-        )
-
-    def _write(self, sync: str, statement: str, values: tuple[Any, ...]) -> None:
-        try:
-            self._db.execute(f"PRAGMA synchronous={sync}")
-            self._db.execute(statement, values)
-        except (sqlite3.Error, OSError) as error:
+        intent = self._row(stream, number, start)
+        if intent is None:
             raise JournalError(
-                f"The journal {self.path} cannot be written ({error}): the disk may be full or failing. Nothing committed before "
-                "is lost; free some space and run the same command again."
-            ) from error
+                f"The journal {self.path} lost a row while it was in use. Another program wrote to it; start afresh."
+            )
+        self.replaced += int(intent.answers is not None and intent.answers != blob)
+        shape, moment = json.dumps(answers.shape), max(time.time(), self._doubted)
+        self._write("FULL", Row(stream, number, start, intent.digest, intent.sequences, intent.lost + lost, moment, shape, blob))
+
+    def confirm_replayed(self, oracle: Oracle, floor: Precision | None) -> None:
+        """Ask some of what this run replayed again, with fresh randomness; nothing where nothing was replayed.
+
+        These questions stay out of the journal; ``confirmed`` is their number. Price: see ``Replayed.confirm``.
+
+        Args:
+            oracle: reaches the target, not the journal.
+            floor: how coarse the answers are; None where that is not known.
+
+        Raises:
+            DriftingError: the target does not say today what the journal holds.
+            TargetError: it does not answer today.
+        """
+        meter = Metered(oracle)
+        try:
+            self.replayed.confirm(meter, floor)
+        finally:
+            self.confirmed += meter.spent
+            self.asked += meter.spent
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
 
+    def _doubts(self, row: Row) -> bool:
+        """Whether a repair is to ask this again."""
+        return row.time < self._doubted
 
-def _check(path: Path, identity: dict[str, Any]) -> None:
-    """Refuse a file that is no journal of this run, without touching it."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)) as db:
-            meta = dict(db.execute("SELECT name, value FROM meta").fetchall())
-            sound = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if sound != "ok" or meta.get("format") != FORMAT:
-            raise sqlite3.DatabaseError(sound if sound != "ok" else f"format {meta.get('format')!r}")
-        theirs = json.loads(meta["identity"])
-    except (sqlite3.Error, OSError, KeyError, ValueError) as error:
+    def _rows(self, stream: str, number: int, digest: str) -> list[Row]:
+        rows = [
+            row
+            for values in self._all(f"SELECT {COLUMNS} FROM calls WHERE stream = ? AND number = ? ORDER BY start", (stream, number))
+            if (row := self._sound(values)) is not None
+        ]
+        others = [row for row in rows if row.digest != digest]
+        if any(not self._doubts(row) for row in others):
+            raise JournalError(
+                f"The journal {self.path} holds other questions than this run asks (call {number} of '{stream}'). It was made by "
+                "another plan or version; it is left as it is. Choose another folder for a fresh start."
+            )
+        for row in others:  # a repair changed what is asked from here on
+            self._execute("DELETE FROM calls WHERE stream = ? AND number = ? AND start = ?", (stream, number, row.start))
+        return [row for row in rows if row.digest == digest]
+
+    def _row(self, stream: str, number: int, start: int) -> Row | None:
+        found = self._all(f"SELECT {COLUMNS} FROM calls WHERE stream = ? AND number = ? AND start = ?", (stream, number, start))
+        return self._sound(found[0]) if found else None
+
+    def _sound(self, values: tuple[Any, ...]) -> Row | None:
+        """The row, if its checksum agrees; a damaged one is dropped by a repair and refused otherwise."""
+        row = Row(*values[:-1])
+        if sound(row, values[-1]):
+            return row
+        if self._doubted > 0:
+            self._execute("DELETE FROM calls WHERE stream IS ? AND number IS ? AND start IS ?", values[:3])
+            return None
         raise JournalError(
-            f"{path} is not a readable journal of unsoftmax ({error}). It is left as it is; "
-            "choose another folder, or remove the file to start afresh."
-        ) from error
-    differing = sorted(k for k in {*theirs, *identity} if theirs.get(k) != identity.get(k))
-    if differing:
-        told = "; ".join(f"{k}: {theirs.get(k)!r} there, {identity.get(k)!r} here" for k in differing[:4])
-        raise JournalError(
-            f"The journal {path} belongs to another run ({told}). It is left as it is and nothing was mixed; "
-            "choose another folder, or run with the earlier settings to resume it."
+            f"A row of the journal {self.path} is damaged: its checksum does not agree. The disk or another program changed it. "
+            "Nothing of it was used. Run the same command with --repair to ask such answers again, or choose another folder."
         )
+
+    def _write(self, sync: str, row: Row) -> None:
+        self._execute(f"PRAGMA synchronous={sync}")
+        self._execute(f"INSERT OR REPLACE INTO calls ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row.values)
+
+    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> None:
+        try:
+            self._db.execute(statement, values)
+        except (sqlite3.Error, OSError) as error:
+            raise JournalError(
+                f"The journal {self.path} cannot be written ({error}): the disk may be full or failing. Nothing committed before "
+                f"is lost; {MORE_SPACE}"
+            ) from error
+
+    def _all(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._db.execute(statement, values).fetchall()
+        except (sqlite3.Error, OSError) as error:
+            raise JournalError(
+                f"The journal {self.path} cannot be read ({error}): the file is damaged, or its disk fails. Run the same command "
+                "with --repair to keep what is readable, or choose another folder."
+            ) from error
+
+    def _one(self, statement: str) -> Any:
+        return self._all(statement)[0][0]
+
+
+def sound(row: Row, checksum: Any) -> bool:
+    """Whether a row is what was once written: checksum, types, and answers that fill their shape."""
+    try:
+        if row.values[-1] != checksum or (row.answers is None) != (row.shape is None):
+            return False
+        return row.answers is None or len(numbers_of(row)) == row.sequences
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        return False
+
+
+def numbers_of(row: Row) -> Floats:
+    """The answers of a row as an array."""
+    assert row.answers is not None
+    assert row.shape is not None
+    return np.frombuffer(row.answers, dtype=np.float64).reshape(json.loads(row.shape)).copy()
 
 
 class Journaled(Wrapper):
@@ -185,17 +276,24 @@ class Journaled(Wrapper):
         if len(sequences) == 0:  # nothing to keep
             return self.inner(sequences)
         digest = _digest(sequences)
-        pieces = self.journal.find(self.stream, number, digest)
+        pieces = self.journal.replay(self.stream, number, digest, sequences)
+        billed = sum(map(len, pieces.values()))
         for begin, end in _gaps(pieces, len(sequences)):
             resent = self._resent()
 
             def intend(start: int, count: int, begin: int = begin) -> None:
+                nonlocal billed
                 self.journal.intend(self.stream, number, begin + start, digest, count)
+                billed += count
 
-            for start, answers in in_parts(self.inner, sequences[begin:end], intend):
-                before, resent = resent, self._resent()
-                self.journal.keep(self.stream, number, begin + start, answers, resent - before)
-                pieces[begin + start] = answers
+            try:
+                for start, answers in in_parts(self.inner, sequences[begin:end], intend):
+                    before, resent = resent, self._resent()
+                    self.journal.keep(self.stream, number, begin + start, answers, resent - before)
+                    pieces[begin + start] = answers
+            except RefusalError as error:
+                error.evidence.setdefault("billed", billed)
+                raise
         return np.concatenate([pieces[start] for start in sorted(pieces)])
 
     def _resent(self) -> int:

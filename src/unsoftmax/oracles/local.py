@@ -23,6 +23,7 @@ class CallableOracle:
     """
 
     cheap_calls = True  # nothing is lost by asking in many calls
+    local = True  # what fails here fails because of the question, not of the way to the target
 
     def __init__(self, target: Callable[[Floats], Any], width: int | None = None) -> None:
         self.target = target
@@ -38,7 +39,7 @@ class CallableOracle:
     @property
     def outputs(self) -> int | None:
         """Length of an answer, where the target tells it."""
-        told = getattr(self.target, "outputs", None)
+        told = getattr(self.target, "outputs", getattr(getattr(self.target, "__self__", None), "outputs", None))
         return told if isinstance(told, int) else None
 
     def __call__(self, sequences: Floats, /) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unsoftmax.errors import BudgetExceededError
+from unsoftmax.errors import BudgetExceededError, RefusalError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper
 
@@ -57,14 +57,25 @@ class Metered(Wrapper):
             raise BudgetExceededError(
                 f"The next step needs {wanted} queries in total but the budget is {self.budget}; {self.spent} were asked. "
                 "Raise `budget`; `unsoftmax plan` shows where the queries go. Answers in a journal are kept.",
-                evidence={"wanted": wanted, "budget": self.budget, "spent": self.spent},
+                evidence={"wanted": wanted, "budget": self.budget, "spent": self.spent, "billed": 0},
             )
-        answers = self.inner(sequences)
-        self.spent = wanted
-        self.phases.setdefault(self._phase, Count()).add(sequences)
-        if self._on_count is not None:
-            self._on_count(self._phase, sequences.shape[0])
+        try:
+            answers = self.inner(sequences)
+        except Exception as error:
+            sent = error.evidence.get("billed", len(sequences)) if isinstance(error, RefusalError) else len(sequences)
+            self.charge(self._phase, sequences[:sent])
+            raise
+        self.charge(self._phase, sequences)
         return answers
+
+    def charge(self, phase: str, sequences: Floats) -> None:
+        """Count sequences that were sent, whatever came back: a failed reply, NaN and a wrong shape are paid for, too."""
+        if len(sequences) == 0:
+            return
+        self.spent += sequences.shape[0]
+        self.phases.setdefault(phase, Count()).add(sequences)
+        if self._on_count is not None:
+            self._on_count(phase, sequences.shape[0])
 
 
 class Budgeted(Metered):

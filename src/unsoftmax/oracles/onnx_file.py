@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from unsoftmax.errors import FileFormatError, MissingExtraError, TargetError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.http_codec import ModelSpec, TensorSpec, to_datatype
+from unsoftmax.oracles.loaded import digest_of, external_data
 from unsoftmax.oracles.local import checked_answers
 from unsoftmax.oracles.tensors import Plan, Planned, Wishes, plan_tensors
 from unsoftmax.oracles.text import plain
@@ -39,6 +39,8 @@ class OnnxOracle(Planned):
         ValueError: several inputs or outputs and no choice among them; the message lists them.
     """
 
+    local = True  # what fails here fails because of the question
+
     def __init__(self, path: str | Path, input: str | None = None, output: str | None = None, *, width: int | None = None) -> None:
         self.path = Path(path)
         if not self.path.is_file():
@@ -60,8 +62,9 @@ class OnnxOracle(Planned):
 
     @property
     def identity(self) -> str:
-        """What a journal may know this target by: a digest of the file, and the tensors chosen."""
-        return f"onnx {hashlib.sha256(self.path.read_bytes()).hexdigest()} {self.plan.input} -> {self.plan.output}"
+        """What a journal may know this target by: a digest of the file and of its external data, and the tensors chosen."""
+        beside = "".join(f" {other.name} {digest_of(other)}" for other in external_data(self.path))
+        return f"onnx {digest_of(self.path, short=False)}{beside} {self.plan.input} -> {self.plan.output}"
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Run the model and check shape and finiteness of what it says."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from unsoftmax.errors import FileFormatError, TargetError
+from unsoftmax.memory import check_archive
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper
 from unsoftmax.oracles.local import checked_answers
+from unsoftmax.safe_files import replacing
 
 Exchange = tuple[Floats, Floats]  # a call: questions (batch, length, width), answers
 
@@ -38,7 +40,7 @@ class Recorded(Wrapper):
     def save(self, path: str | Path) -> None:
         """Write the transcript as ``X0, Y0, X1, Y1, …`` to an ``.npz`` file that only its owner can read."""
         arrays = {f"{letter}{i}": array for i, pair in enumerate(self.transcript) for letter, array in zip("XY", pair, strict=True)}
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with replacing(path) as half, half.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub knows no arrays by keyword
 
 
@@ -74,13 +76,24 @@ class ReplayOracle:
     @classmethod
     def load(cls, path: str | Path) -> ReplayOracle:
         """Read a transcript that ``Recorded.save`` wrote, or any ``.npz`` with arrays ``X0, Y0, X1, Y1, …``."""
+        check_archive(path)
         try:
             with np.load(path, allow_pickle=False) as file:
                 count = sum(name.startswith("X") for name in file.files)
                 return cls((file[f"X{i}"], file[f"Y{i}"]) for i in range(count))
         except FileNotFoundError:
             raise
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            SyntaxError,
+            AttributeError,
+            TypeError,
+        ) as error:
             raise FileFormatError(
                 f"{path} is no transcript ({error}). It must be an .npz file with arrays X0, Y0, X1, Y1, …"
             ) from error

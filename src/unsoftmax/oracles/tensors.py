@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unsoftmax.errors import TargetError
+from unsoftmax.memory import check_memory
 from unsoftmax.models import Floats
 from unsoftmax.oracles.http_codec import DATATYPES, ModelSpec, TensorSpec
 from unsoftmax.oracles.text import plain
+
+WIDEST = 65_536  # numbers in a token that metadata may claim by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,12 @@ def plan_tensors(spec: ModelSpec, wishes: Wishes) -> Plan:
     assert found is not None
     if found < 1:
         raise ValueError(f"width is {found}; it must be at least 1.")
+    if width is None and found > WIDEST:
+        raise ValueError(
+            f"The model's metadata says that tokens have {found} numbers, which is hardly meant. "
+            f"Pass `width=` (--width {found}) if it is."
+        )
+    check_memory(found)
     return Plan(
         input=taken.name if taken is not None else str(wishes.input),
         datatype=kind,

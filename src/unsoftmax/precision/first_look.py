@@ -14,6 +14,7 @@ from unsoftmax.results import Floor
 
 SINGLE = 2.0**-22  # what a float32 evaluation is good for, relative to the largest number in it
 DOUBLE = 2.0**-50
+STEADY = 2.0**-46  # last bits of float64 answers, relative to the largest
 DECIMALS = 11  # answers with fewer decimals than this count as rounded
 CONSTANT = 2.0**-30  # one-token answers that differ by less, relative to their size, are one number
 FEW_BITS = 20  # what is left of values that cancel is a few bits of rounding, fewer than those of float32
@@ -37,6 +38,7 @@ class FirstLook:
         bend: deviation of one-token answers from an affine function, relative to their size.
         size: the largest of the answers.
         repeats: whether a repeated question got the identical answer.
+        steady: the same, up to the last bits of float64, which may depend on the batch.
         cancelled: one token alone gets the same answer whatever it is, up to rounding, but several tokens do not: the values of
             several heads add up to zero.
         queries: what it cost.
@@ -52,6 +54,7 @@ class FirstLook:
     bend: float
     size: float
     repeats: bool
+    steady: bool
     cancelled: bool
     queries: int
 
@@ -107,6 +110,7 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         bend=bend,
         size=size,
         repeats=jitter == 0.0,
+        steady=jitter <= STEADY,
         cancelled=longer is not None,
         queries=6 + 2 * len(LENGTHS) * rounding,
     )
@@ -160,7 +164,7 @@ def _floor(flat: Floats, grid: Floor, bend: float, jitter: float) -> Floor:
     if grid.decimals or _in_half(flat):
         return Floor(kind="coarse", relative=bend, fresh=jitter > 0)
     worst = max(bend, jitter)
-    if worst <= 64 * 2.0**-52 and not in_single:
+    if worst <= STEADY and not in_single:
         return Floor(kind="exact", relative=DOUBLE)
     if worst <= 16 * SINGLE and in_single:
         return Floor(kind="float32", relative=SINGLE, batch=jitter > 0)

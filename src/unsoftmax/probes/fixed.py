@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.errors import FileFormatError
+from unsoftmax.memory import check_archive
 from unsoftmax.models import Floats
+from unsoftmax.safe_files import replacing
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,7 @@ class FixedProbes:
     def save(self, path: str | Path) -> None:
         """Write ``X0, X1, …`` and the record to an ``.npz`` file."""
         arrays: dict[str, Any] = {f"X{index}": array for index, array in enumerate(self.arrays)}
-        with Path(path).open("wb") as file:  # an open file: NumPy would add .npz to another name
+        with replacing(path) as half, half.open("wb") as file:  # an open file: NumPy would add .npz to another name
             np.savez(file, plan=np.array(json.dumps(self.record)), **arrays)
 
     @classmethod
@@ -54,8 +57,10 @@ class FixedProbes:
             )
         try:
             record = json.loads(str(held["plan"]))
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise FileFormatError(f"The plan record in {path} is damaged ({error}). Export the probes again.") from error
+        if not isinstance(record, dict):
+            raise FileFormatError(f"The plan record in {path} is no object but {type(record).__name__}. Export the probes again.")
         return cls(tuple(arrays), record)
 
 
@@ -81,10 +86,11 @@ def _read(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}. Give the `.npz` file with the probes or the answers.")
+    check_archive(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, KeyError, EOFError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, KeyError, EOFError, SyntaxError, TypeError) as error:
         raise FileFormatError(f"{path} is not an `.npz` file of plain arrays ({error}).") from error
 
 

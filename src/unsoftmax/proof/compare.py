@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unsoftmax.errors import TargetError
 from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Floats, Model
-from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.base import Oracle, is_local
 from unsoftmax.oracles.local import checked_answers
 from unsoftmax.proof.fresh import MODERATE, Fresh
 
@@ -135,7 +135,7 @@ def _ask(oracle: Oracle, batches: list[Fresh]) -> tuple[list[Floats | None], tup
                 continue
             raw.append(checked_answers(on_host(answers), batch.sequences.shape))  # a device tells of failures late
         except TargetError:
-            if not batch.natural:
+            if not (batch.natural and is_local(oracle)):
                 raise
             oracle(batches[0].sequences[:1])  # a target that is gone fails here again
             raw.append(None)

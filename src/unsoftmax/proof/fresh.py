@@ -47,9 +47,9 @@ def fresh_batches(
     vocabulary: Floats | None = None,
     natural: Floats | None = None,
     like: Floats | None = None,
-    times: float = 1.0,
+    count: int | None = None,
 ) -> list[Fresh]:
-    """About ``times * COUNT`` fresh sequences: lengths, sizes and kinds are drawn, so that no target can foresee them.
+    """About ``count`` fresh sequences (None: ``COUNT``), whose lengths, sizes and kinds are drawn: no target can foresee them.
 
     Most have 2 to 64 tokens, sized so that the model's scores matter. Others have tokens of natural size: entries of standard
     deviation one, or the rows of ``natural (tokens, width)``; some of them are whole numbers, repeat each other or are equally
@@ -57,7 +57,8 @@ def fresh_batches(
     ``vocabulary (tokens, width)`` all are made of its rows; with ``like`` moderate ones are arrays of that kind, on its device.
     """
     plan = _lengths(rng, longest)
-    counts = [(length, kind, max(1, round(times * each))) for length, kind, each in plan]
+    share = 1.0 if count is None else count / sum(each for _, _, each in plan)
+    counts = [(length, kind, max(1, round(share * each))) for length, kind, each in plan]
     if vocabulary is not None:
         return [Fresh(_rows(vocabulary, (count, n), rng), kind == "natural") for n, kind, count in counts]
     moderate = [(n, count) for n, kind, count in counts if kind == "sized"]

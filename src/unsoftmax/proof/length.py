@@ -6,7 +6,7 @@ import numpy as np
 
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.oracles.base import Oracle, is_local, phase
 from unsoftmax.proof.fresh import LONGEST
 
 SHORT = 2.0**-4  # entries of the tokens: too small to overflow anything
@@ -16,7 +16,10 @@ STEP = 4  # each further try is so many times shorter
 def longest_taken(
     oracle: Oracle, rng: np.random.Generator, *, max_norm: float | None = None, vocabulary: Floats | None = None
 ) -> int:
-    """Tokens that the target takes, up to ``LONGEST``: one query if it takes as many, up to six if it does not."""
+    """Tokens that the target takes, up to ``LONGEST``: one query if it takes as many, up to six if it does not.
+
+    A server that fails may be out of order: its failure ends the run here, where little was paid, and says what to try.
+    """
     tokens = SHORT * rng.normal(size=(1, LONGEST, oracle.width))
     if max_norm is not None:
         tokens *= min(1.0, 0.5 * max_norm / float(np.linalg.norm(tokens, axis=-1).max()))
@@ -34,6 +37,11 @@ def longest_taken(
 def _takes(oracle: Oracle, sequence: Floats) -> bool:
     try:
         oracle(sequence)
-    except TargetError:
+    except TargetError as error:
+        if not is_local(oracle):
+            raise TargetError(
+                f"{error} The question was a sequence of {sequence.shape[1]} tokens: if the target takes fewer, say so with "
+                "`max_length` (--max-length)."
+            ) from error
         return False
     return True

@@ -89,19 +89,9 @@ def noisy_held_out(
 def doubt(model: Model, bounds: Bounds | None, rng: np.random.Generator, predict: Callable[[Model], Floats]) -> Floats:
     """Variance of the predictions over parameters drawn within their 95% bars."""
     centre = predict(model)
-    if bounds is None or bounds.W is None or bounds.V is None:
-        return np.zeros_like(centre)
     total = np.zeros_like(centre)
     for _ in range(DRAWS):
-        total += (predict(drawn(cast(Attention, model), bounds, rng)) - centre) ** 2
+        drawn = model.within(bounds, rng)
+        if drawn is not None:
+            total += (predict(drawn) - centre) ** 2
     return total / DRAWS
-
-
-def drawn(model: Attention, bounds: Bounds, rng: np.random.Generator) -> Attention:
-    """A layer within the error bars of this one."""
-
-    def moved(block: Floats, bars: Floats | None) -> Floats:
-        return block if bars is None else block + np.asarray(bars) / 2 * rng.normal(size=np.shape(block))
-
-    assert model.V is not None
-    return Attention(moved(model.W, bounds.W), moved(model.V, bounds.V), moved(model.c, bounds.c), moved(model.b, bounds.b))

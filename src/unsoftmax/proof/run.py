@@ -147,7 +147,9 @@ class _Proof:
         return moved
 
     def _doubt(self, seen: Compared) -> Floats | None:
-        """Standard deviation of every prediction over parameters within their error bars; None without bars."""
+        """How far every prediction may be off by what is not known of the parameters; None where nothing is said about that."""
+        if self.learned.known_to > 0:
+            return self._moved(seen, self.learned.model.shaken(self.learned.known_to, self.desk.fresh))
         if self.learned.bounds is None or self.learned.bounds.W is None:
             return None
         return np.sqrt(doubt(self.learned.model, self.learned.bounds, self.desk.fresh, lambda other: predicted_as(seen, other)))
@@ -299,7 +301,7 @@ class _Proof:
     def _fresh(self) -> list[Fresh]:
         """Fresh sequences, as many as the budget allows; nothing is announced unchecked."""
         desk, price = self.desk, 2 if self.family.network else 1
-        times = 1.0 if desk.wishes.check is None else desk.wishes.check / COUNT
+        count = desk.wishes.check if desk.wishes.check is not None or price == 1 else COUNT
         batches = fresh_batches(
             self.learned.model,
             desk.fresh,
@@ -308,7 +310,7 @@ class _Proof:
             vocabulary=desk.embeddings,
             natural=desk.wishes.natural,
             like=self.family.like(desk),
-            times=times / price,
+            count=None if count is None else count // price,
         )
         left = desk.left()
         if left is None:

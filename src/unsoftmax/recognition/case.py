@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.results import Fact, Floor
 
 HUGE = 1e100  # beyond this, answers are rescaled
@@ -65,6 +66,17 @@ class Case:
         self.reach = math.inf if max_norm is None else max_norm / (math.sqrt(self.width) + 3)
         self.recent: tuple[Floats, ...] = ()
         self.sentinels: list[tuple[Floats, Floats]] = []
+
+    def known_from(self, look: FirstLook) -> bool:
+        """Take shape and precision from the first answers; False where these leave too much open (one number at all positions)."""
+        if look.cancelled or float(np.abs(look.pair_answers).max()) > HUGE or not np.ptp(look.pair_answers, axis=0).any():
+            return False
+        self.everywhere = look.layout == "all positions"
+        self.outputs = None if look.layout == "scalar" else look.outputs
+        self.floor = look.floor
+        self.sentinels.append((look.pair[:1, None], look.pair_answers[:1]))
+        self.record("floor", self.noise(look.pair_answers), look.size, True, f"Answers are {self.floor.words}.")
+        return True
 
     @property
     def coarse(self) -> bool:

@@ -19,6 +19,7 @@ FAR = 2.0  # how far the kink is followed each way, in lengths of a token
 SAME = 1e-3  # relative error of a kink that is still the same far away
 ENOUGH = 2  # losses that tell: another kink may hide one
 STRAIGHT = 16.0  # floors that a half without a kink may bend by
+EVEN, EVENLY = 0.3, 4  # share of the stronger half's bend that the weaker has, so many times in a row, where a line is smooth
 LOUD = 100.0  # floors that a kink must show in such a stretch
 
 
@@ -54,7 +55,10 @@ def several_layers(case: Case, scale: float, *, kinks: int = 1) -> bool | None:
     ways: list[int] = []
     for look in range(kinks + 1):
         try:
-            ways += _ways(case, scale)
+            kink, even = _lone_kink(case, scale) if case.left() >= SEARCH + FOLLOW else (None, False)
+            if even:
+                return None  # no kink, but a smooth bend
+            ways += _ways(case, kink, scale)
         except DecidedError:
             break  # out of questions, or tokens would be too long
         if sum(ways) >= ENOUGH or (look + 1 >= kinks and ways and not sum(ways)):
@@ -66,31 +70,36 @@ def several_layers(case: Case, scale: float, *, kinks: int = 1) -> bool | None:
     return True if lost >= ENOUGH else None if lost else False
 
 
-def _ways(case: Case, scale: float) -> list[int]:
+def _ways(case: Case, kink: Kink | None, scale: float) -> list[int]:
     """A kink followed two ways: how often of two it was lost on each that could be told."""
-    kink = _lone_kink(case, scale) if case.left() >= SEARCH + FOLLOW else None
     if kink is None:
         return []
     lost = [_follow(case, kink, scale) for _ in range(2) if case.left() >= FOLLOW]
     return [number for number in lost if number is not None]
 
 
-def _lone_kink(case: Case, scale: float) -> Kink | None:
-    """Halve a line towards its strongest bend until one kink is left: 3 queries, 2 for each half, 2 beside it and 3 right there."""
+def _lone_kink(case: Case, scale: float) -> tuple[Kink | None, bool]:
+    """Halve a line towards its strongest bend until one kink is left: 3 queries, 2 for each half, 2 beside it and 3 right there.
+
+    Also whether both halves kept bending alike, as a smooth line does.
+    """
     for longer in (1, 2, 4, 8):
         low, high = case.cap(longer * scale, 5.0) * case.draw(2)
         y_low, y_high, y = case.ask(np.stack([low, high, (low + high) / 2])[:, None])
         if float(np.abs(y_low + y_high - 2 * y).max()) > LOUD * case.noise(y_low, y_high, y):
             break
     else:
-        return None
-    alone = 0
+        return None, False
+    alone = even = 0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         left, right = case.ask(np.stack([(low + middle) / 2, (middle + high) / 2])[:, None])
         level = case.noise(y_low, y_high, y, left, right)
         bends = float(np.abs(y_low + y - 2 * left).max()), float(np.abs(y + y_high - 2 * right).max())
         alone = alone + 1 if min(bends) <= STRAIGHT * level else 0
+        even = even + 1 if min(bends) > EVEN * max(bends) else 0
+        if even == EVENLY:
+            return None, True
         if bends[0] >= bends[1]:
             high, y_high, y = middle, y, left
         else:
@@ -98,14 +107,15 @@ def _lone_kink(case: Case, scale: float) -> Kink | None:
         if alone == 3 or max(bends) <= LOUD * level:
             break
     if alone < 2:
-        return None
+        return None, False
     along = high - low
     beside = np.stack([low - BESIDE * along, high + BESIDE * along])
     answers = case.ask(beside[:, None])
     slope, jump = (answers[1] - y_high) / BESIDE, (answers[1] - y_high - y_low + answers[0]) / BESIDE
     place = float((y_low - y_high + slope) @ jump) / max(float(jump @ jump), 1e-300)
     kink = Kink(low + place * along, along, jump, beside, answers)
-    return kink if 0 < place < 1 and _met(case, kink, np.zeros((1, case.width)), 0.0).all() else None
+    there = 0 < place < 1 and bool(_met(case, kink, np.zeros((1, case.width)), 0.0).all())
+    return (kink if there else None), False
 
 
 def _follow(case: Case, kink: Kink, scale: float) -> int | None:

@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.bills import Bill
 from unsoftmax.errors import check_positive
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition.case import Case, DecidedError, inconclusive, outside
 from unsoftmax.recognition.depth import several_layers
 from unsoftmax.recognition.floor import measure_floor
@@ -75,7 +76,9 @@ class _Findings:
     scale: float | None = None
 
 
-def diagnose_oracle(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> Diagnosis:
+def diagnose_oracle(
+    oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None, look: FirstLook | None = None
+) -> Diagnosis:
     """Tell the family of a target from at most ``200 + 4 * width`` queries.
 
     Tests go from cheap to dear and stop at the first that decides: shape and precision of the answers, the scale of the scores,
@@ -87,13 +90,17 @@ def diagnose_oracle(oracle: Oracle, *, rng: np.random.Generator, max_norm: float
         oracle: the target.
         rng: source of the random probes.
         max_norm: no token longer than this is sent.
+        look: the first answers, where they were asked already; exact ones need no further questions about their precision.
 
     Raises:
         TargetError: the target fails on a single token of moderate size.
     """
     check_positive(max_norm=max_norm)
     case, found = Case(oracle, rng, max_norm), _Findings()
+    known = look is not None and look.floor.exact and case.known_from(look)
     try:
+        if not known:
+            measure_floor(case)
         family, reason = _decide(case, found)
     except DecidedError as verdict:
         family, reason = verdict.family, verdict.reason
@@ -131,7 +138,6 @@ def _in_units(floor: Floor, unit: float) -> Floor:
 
 
 def _decide(case: Case, found: _Findings) -> tuple[str, str]:
-    measure_floor(case)
     if case.longest == 1:
         kind, size = one_token(case, 1.0)
         case.record("longer sequences", 1.0, 1.0, False, "The target takes one token only.")

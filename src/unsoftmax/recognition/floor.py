@@ -179,6 +179,12 @@ def _bfloat16(values: Floats) -> Floats:
     return kept
 
 
+def line_noise(fine: Floats) -> float:
+    """Three times the relative noise of answers ``(8, outputs)`` along a tiny line, by their fourth differences (Hamming)."""
+    spread = float(np.sqrt((np.diff(fine, n=4, axis=0) ** 2).mean() / 70))
+    return 3 * spread / max(float(np.abs(fine).max()), 1e-300)
+
+
 def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[Floats], list[float]]:
     """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), and the slopes' disagreement."""
     length = min(5, case.longest)
@@ -193,9 +199,8 @@ def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, lis
             continue
         size = max(float(np.abs(answers).max()), 1e-300)
         lines.append(answers)
-        fine = answers[:8]
-        spread = float(np.sqrt((np.diff(fine, n=4, axis=0) ** 2).mean() / 70))
-        noises.append(3 * spread / size if spread > 2 * absolute else 0.0)  # rounding is booked as such
+        noise = line_noise(answers[:8])
+        noises.append(noise if noise * size > 6 * absolute else 0.0)  # rounding is booked as such
         far, near = (answers[8] - answers[0]) / 128, (answers[7] - answers[0]) / 7
         floor = absolute + sigma + (noises[-1] + FLOAT64) * size
         slope = float(np.abs(far).max())

@@ -11,7 +11,8 @@ from unsoftmax.results import Fact
 WIDE = 96  # layers wider than this are asked at several token lengths whether one head can be
 PLAINLY, ROUGHLY = 1e-9, 2.0**13  # distance from the line that no rounding explains: of the line, and of the rounding
 ORDER_RELATIVE, ORDER_ABSOLUTE = 1024.0, 8.0  # change by another order that rounding and noise explain, in units of each
-SEVERAL, ORDER = "one head's line", "order of earlier tokens"
+LONG, CLIP = 2.0**12, 1e-6  # factor of a long token, and how far its answer may miss that of the short one, of its size
+SEVERAL, ORDER, LENGTH = "one head's line", "order of earlier tokens", "answers to a long token"
 
 
 def plainly_several(desk: Desk) -> Fact:
@@ -59,3 +60,17 @@ def blind_to_order(desk: Desk) -> Fact:
     if change > allowed:
         words += ": the target sees positions, which no attention layer of this family does"
     return Fact(ORDER, change / max(allowed, 1e-300), 1.0, change <= allowed, f"{words}.")
+
+
+def clipped(desk: Desk) -> Fact:
+    """Whether a token of the first look, made longer, is answered in proportion: a target that clips tokens does not. 1 query."""
+    look = desk.first_look()
+    b = look.zero_answer.reshape(-1)
+    phase(desk, "one head?")
+    told = desk.last(LONG * look.pair[:1, None]).reshape(-1) - b
+    wanted = LONG * (look.pair_answers[0] - b)
+    size = max(float(np.abs(wanted).max()), LONG * float(np.abs(b).max()) * 2.0**-20, 1e-300)
+    off = float(np.abs(told - wanted).max()) / size
+    return Fact(
+        LENGTH, off, CLIP, off <= CLIP, "Long tokens are answered in proportion." if off <= CLIP else "Long tokens are cut."
+    )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from unsoftmax.audit import Audit, outcome
-from unsoftmax.audit.sweep import bill, duration
-from unsoftmax.report.common import plain, shared
+from unsoftmax.audits import Audit, outcome
+from unsoftmax.audits.sweep import bill, duration
+from unsoftmax.report.audit_advice import advice
+from unsoftmax.report.common import CATALOGUES, plain, shared
+from unsoftmax.report.provenance import now
 from unsoftmax.report.record import recovery_record
 
 APPLIED_HERE = (
@@ -17,7 +21,9 @@ MEASURED = "The target is local: every row was measured by running the extractio
 UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
-def audit_record(audit: Audit, *, target: str, command: str, remote: bool) -> dict[str, Any]:
+def audit_record(
+    audit: Audit, *, target: str, command: str, remote: bool, authorised_by: str | None = None, currency: str | None = None
+) -> dict[str, Any]:
     """Everything about an audit, ready for JSON."""
     conclusion = audit.conclusion
     cells = []
@@ -51,12 +57,31 @@ def audit_record(audit: Audit, *, target: str, command: str, remote: bool) -> di
         "spread": audit.spread,
         "rate": audit.rate,
         "price_per_1000": audit.price,
+        "currency": currency,
         **audit.facts,
         "present": None if recovery is None else recovery_record(recovery),
-        **shared(APPLIED_HERE if remote else MEASURED),
+        **shared(
+            "audit", APPLIED_HERE if remote else MEASURED, authorised_by=authorised_by, date=audit.facts.setdefault("date", now())
+        ),
         "command": command,
     }
+    record["curves"] = [asdict(curve) for curve in audit.curves]
+    record |= {"advice": advice(record), "catalogues": CATALOGUES}
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
+
+
+def save_audit(audit: Audit, folder: str | Path, *, target: str | None = None) -> None:
+    """Write ``audit.json`` and ``report.html`` of an audit that was run from Python."""
+    from unsoftmax.report.audit_story import audit_report
+    from unsoftmax.report.files import save
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {key: audit.facts.get(key) for key in ("authorised_by", "currency")}
+    name = target or audit.facts.get("target") or "a Python callable"
+    record = audit_record(audit, target=name, command="", remote=bool(audit.facts.get("remote")), **known)
+    found = audit.cells[0].recovery
+    save(folder, "audit.json", record, audit_report(record, None if found is None else found.model))
 
 
 def spell(seconds: float) -> str:

@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from unsoftmax.report.audit_record import spell
-from unsoftmax.report.audit_story import NOTES, mood, stopped, table
+from unsoftmax.report.audit_story import mood, notes, replayed, stopped, table
+from unsoftmax.report.screen import indented
 from unsoftmax.report.told import Teller
 
 COLOURS = {"good": "green", "bad": "red", "open": "yellow"}
@@ -20,17 +21,18 @@ def print_audit(record: dict[str, Any], folder: Path | None = None, console: Con
     """Print the table of defences, what would have stopped the extraction, and the verdict."""
     console = console or Console(highlight=False)
     console.print(f"\n[bold]Audit of {escape(record['target'])}[/bold]")
-    console.print(
-        f"  width {record['width']}, budget {record['budget']:,} queries a cell, seed {record['seed']}, {spell(record['seconds'])}"
+    indented(
+        console,
+        f"width {record['width']}, budget {record['budget']:,} queries a row, seed {record['seed']}, {spell(record['seconds'])}",
     )
-    console.print(f"  {escape(record['scope'][-1])}\n")
+    indented(console, escape(record["scope"][-1]) + "\n")
     told = table(Teller(record))
     for line in _aligned([list(told.headings), *([str(text) for text in row] for row in told.rows)], told.words):
         console.print(f"  {escape(line)}", soft_wrap=True)  # on a narrow terminal a line runs on; no number is cut
     console.print()
-    console.print(f"  {NOTES}\n")
-    for sentence in stopped(record):
-        console.print(f"  {escape(sentence)}")
+    indented(console, notes(record) + "\n")
+    for sentence in (*replayed(record), *stopped(record), record["advice"][0][1]):
+        indented(console, escape(sentence))
     console.print()
     console.print(
         Panel(
@@ -40,7 +42,7 @@ def print_audit(record: dict[str, Any], folder: Path | None = None, console: Con
         )
     )
     if folder is not None:
-        console.print(f"  Files in {escape(str(folder))}: audit.json, report.html, cells/")
+        indented(console, f"Files in {escape(str(folder))}: audit.json, report.html, cells/")
 
 
 def _aligned(rows: list[list[str]], words: int) -> list[str]:

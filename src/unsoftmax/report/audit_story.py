@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from unsoftmax.audit.verdict import CLOSE, ROUGH
+from unsoftmax.audits.verdict import CLOSE, ROUGH
 from unsoftmax.models import Model
 from unsoftmax.report import figures
+from unsoftmax.report.audit_advice import ending
 from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
 from unsoftmax.report.common import closing
-from unsoftmax.report.story import SUCCESS
+from unsoftmax.report.curve_figure import curve_figure
+from unsoftmax.report.story import NEXT, SUCCESS, subject
 from unsoftmax.report.story import chapters as recovery_chapters
 from unsoftmax.report.told import Teller
+from unsoftmax.report.trade_figure import Point, trade
 
 NOTES = (
     "Error: largest deviation of the extracted model from undefended answers to honest questions, over their spread. "
@@ -26,11 +30,20 @@ def audit_report(record: dict[str, Any], model: Model | None = None) -> Report:
     tell = Teller(record)
     return Report(
         title="Audit report",
+        subject=subject(record),
         verdict=record["verdict"],
         sentence=record["sentence"],
         mood=mood(record),
         headlines=_headlines(tell),
-        chapters=[_target(tell), _defences(tell), _endings(tell), *_present(tell, model), *closing(tell)],
+        chapters=[
+            _defences(tell),
+            Chapter("What the owner can do", facts=[(name, text) for name, text in record["advice"]]),
+            *_curves(tell),
+            _endings(tell),
+            *_present(tell, model),
+            _target(tell),
+            *closing(tell),
+        ],
     )
 
 
@@ -47,10 +60,15 @@ def _headlines(tell: Teller) -> list[tuple[Text, str]]:
     if first["error"] is not None:
         told.append((tell("{/cells/0/error:.1e}"), "error of the copy"))
     if first["price"] is not None:
-        told.append((tell("{/cells/0/price:.2f}"), "bill of the attacker"))
+        told.append((tell("{/cells/0/price:.2f}" + money(tell.record)), "bill of the attacker"))
     if tell.record["verdict"] == "EXTRACTABLE":
         told.append((f"{len(tell.record['stopped_by'])} of {len(tell.record['cells']) - 1}", "defences stop it"))
     return told
+
+
+def money(record: dict[str, Any]) -> str:
+    """The currency of a price, after a space; nothing where none was told."""
+    return f" {record['currency']}" if record.get("currency") else ""
 
 
 def _target(tell: Teller) -> Chapter:
@@ -79,7 +97,7 @@ def table(tell: Teller) -> Table:
         rows.append(
             [
                 cell["name"] + ("" if cell["measured"] else " *"),
-                cell["outcome"],
+                cell["outcome"] + ("  ◼ stops it" if i and ending(cell) == "stops" else ""),
                 tell(f"{{{at}/queries:,}}"),
                 tell(("~ " if cell["estimated"] else "") + f"{{{at}/error:.1e}}"),
                 "none" if cell["honest_cost"] == 0 else tell(f"{{{at}/honest_cost_relative:.1e}}"),
@@ -87,7 +105,17 @@ def table(tell: Teller) -> Table:
                 tell(f"{{{at}/time_told}}"),
             ]
         )
-    return Table(["Defence", "Outcome", "Queries", "Error", "User error", *(["Price"] if priced else []), "Time"], rows, words=2)
+    price = f"Price,{money(tell.record)}" if money(tell.record) else "Price"
+    marks = [ending(cell) if i else "" for i, cell in enumerate(tell.record["cells"])]
+    return Table(
+        ["Defence", "Outcome", "Queries", "Error", "User error", *([price] if priced else []), "Time"], rows, words=2, marks=marks
+    )
+
+
+def notes(record: dict[str, Any]) -> str:
+    """What the columns mean."""
+    unnamed = record["price_per_1000"] is not None and not record.get("currency")
+    return NOTES + (" Price: in the unit of --price; no currency was named." if unnamed else "")
 
 
 def stopped(record: dict[str, Any]) -> list[str]:
@@ -103,32 +131,78 @@ def stopped(record: dict[str, Any]) -> list[str]:
     return told
 
 
+def replayed(record: dict[str, Any]) -> list[str]:
+    """What came from journals of an earlier run, where something did."""
+    old = [cell for cell in record["cells"] if cell["replayed"]]
+    if not old:
+        return []
+    count, again = (f"{sum(cell[name] for cell in old):,}" for name in ("replayed", "confirmed"))
+    return [
+        f"Replayed from journals: {count} answers, the oldest of {min(cell['answers_from'] for cell in old)}; "
+        f"{again} questions were asked again now to confirm them."
+    ]
+
+
 def _defences(tell: Teller) -> Chapter:
     cells = tell.record["cells"]
     numbered = table(tell)
     rows = [[f"{i + 1}. {row[0]}", *row[1:]] for i, row in enumerate(numbered.rows)]
-    points = [(str(i + 1), cell["honest_cost_relative"], cell["error"]) for i, cell in enumerate(cells)]
+    points = [Point(str(i + 1), cell["honest_cost_relative"], cell["error"], ending(cell)) for i, cell in enumerate(cells)]
     told = "Each defence by the error it adds to honest answers and the error of the copy it leaves; the table holds the numbers."
     asked = [(cell["name"], cell["queries"], tell(f"{{/cells/{i}/queries:,}}")) for i, cell in enumerate(cells)]
-    drawn = [
-        Figure(
-            "The choice of the owner: each number is a row of the table. Further up the stolen copy is worse, further right honest "
-            "users pay more. Red band: a copy nobody can tell apart; yellow: a rough one; green: useless.",
-            figures.trade(points, told, CLOSE, ROUGH),
-        ),
-        Figure("Queries that the extraction took (logarithmic bars)", figures.bars(asked, logarithmic=True)),
-    ]
+    choice = Figure(
+        "The choice of the owner: each number is a row of the table. Further up the stolen copy is worse, further right honest "
+        "users pay more. Square: the extraction was stopped; ring: a rough or partial copy; disc: a close copy. Red band: a copy "
+        "nobody can tell apart; yellow: a rough one; green: useless.",
+        trade(points, told, CLOSE, ROUGH),
+    )
+    spent = Figure("Queries that the extraction took (logarithmic)", figures.bars(asked, logarithmic=True))
     return Chapter(
         "Defences against extraction",
-        sentences=stopped(tell.record),
-        table=Table(numbered.headings, rows, words=2, note=NOTES),
-        figures=[drawn],
+        sentences=[*stopped(tell.record), *replayed(tell.record)],
+        table=Table(numbered.headings, rows, words=2, note=notes(tell.record), marks=numbered.marks),
+        figures=[[choice, spent]],
     )
+
+
+def _curves(tell: Teller) -> list[Chapter]:
+    """Error against queries, where it was measured."""
+    curves = tell.record.get("curves") or []
+    if not curves:
+        return []
+    numbers = {cell["name"]: str(i + 1) for i, cell in enumerate(tell.record["cells"])}
+    rows: list[list[Text]] = [
+        [
+            curve["name"],
+            *(
+                tell(f"{{/curves/{i}/points/{k}/error:.1e}} from {{/curves/{i}/points/{k}/queries:,}}")
+                for k in range(len(curve["points"]))
+            ),
+        ]
+        for i, curve in enumerate(curves)
+    ]
+    drawn = curve_figure(
+        [(numbers.get(curve["name"], "?"), curve["points"]) for curve in curves],
+        "Error of the copy against queries asked, a line for each defence; the table below holds the numbers.",
+        CLOSE,
+    )
+    headings = ["Defence", *(f"budget {point['budget']:,}" for point in curves[0]["points"])]
+    caption = (
+        "Error of the copy against queries, both logarithmic; numbers are rows of the table of defences, bands reach from the best "
+    )
+    return [
+        Chapter(
+            "Error against queries",
+            figures=[[Figure(caption + "to the worst of several seeds.", drawn)]],
+            table=Table(headings, rows, note="Error of the copy (median over the seeds) and the queries that it took; –: no copy."),
+        )
+    ]
 
 
 def _endings(tell: Teller) -> Chapter:
     return Chapter(
         "How each extraction ended",
+        folded=True,
         facts=[
             (cell["name"], words if cell["status"] in SUCCESS and cell["measured"] else f"{words}. {cell['message']}")
             for cell in tell.record["cells"]
@@ -142,8 +216,15 @@ def _present(tell: Teller, model: Model | None) -> list[Chapter]:
     if tell.record["present"] is None:
         return []
     told = recovery_chapters(Teller(tell.record["present"], "/present"), model)
-    names = {"The target": "How the target answers", "What was found": "What was extracted from the target as it stands"}
+    names = {
+        "The target": "How the target answers",
+        "What was found": "What was extracted from the target as it stands",
+        "How it was checked": "How the copy was checked",
+        "What it cost": "What the copy cost",
+        "What cannot be known": "What the copy cannot tell",
+    }
     return [
-        Chapter(names.get(c.title, c.title), c.facts[1:] if c.title == "The target" else c.facts, c.sentences, c.figures, c.table)
+        replace(c, title=names.get(c.title, c.title), facts=c.facts[1:] if c.title == "The target" else c.facts, folded=True)
         for c in told
+        if c.title != NEXT
     ]

@@ -1,4 +1,4 @@
-"""What every record and every page share: advice, scope, permission, and how to reproduce the run."""
+"""What every record and every page share: scope, permission, catalogues of attacks, and how to reproduce the run."""
 
 from __future__ import annotations
 
@@ -13,30 +13,17 @@ import scipy
 
 from unsoftmax import __version__
 from unsoftmax.report.chapter import Chapter
+from unsoftmax.report.provenance import permission, provenance
 from unsoftmax.report.told import Teller
 
-PERMISSION = (
-    "Run on behalf of the target's owner or with the owner's permission. The target was asked only questions that its interface "
-    "accepts; nothing else of it was read or changed."
-)
+ASKED = "The target was asked only questions that its interface accepts; nothing else of it was read or changed."
 LIMITS = "Only the methods of this tool were tried: what stops them may not stop other attacks."
-MITIGATIONS = (
-    (
-        "MITRE ATLAS AML.T0024.002",
-        "Extract AI Model, through its inference interface: the attack that this tool carries out.",
-    ),
-    (
-        "MITRE ATLAS AML.M0002",
-        "Passive AI Output Obfuscation: round answers, lower their precision or add noise, and limit the length of token vectors; "
-        "without that limit long tokens lift every digit above the rounding.",
-    ),
-    (
-        "MITRE ATLAS AML.M0004",
-        "Restrict Number of AI Model Queries: a quota below the number of queries in this report stops the extraction, while one "
-        "client cannot open a second account. A rate limit only delays it.",
-    ),
-    ("OWASP ML05:2023", "Model Theft, in the OWASP Machine Learning Security Top Ten: access control, watermarks, monitoring."),
-    ("NIST AI 100-2 NISTAML.031", "Model Extraction, the attack class in the NIST taxonomy of adversarial machine learning."),
+CATALOGUES = (
+    ("MITRE ATLAS AML.T0024.002", "Extract AI Model, through its inference interface: the attack that this tool carries out."),
+    ("MITRE ATLAS AML.M0002", "Passive AI Output Obfuscation: the heading of rounding, short number formats and noise."),
+    ("MITRE ATLAS AML.M0004", "Restrict Number of AI Model Queries: the heading of quotas and rate limits."),
+    ("OWASP ML05:2023", "Model Theft, in the OWASP Machine Learning Security Top Ten."),
+    ("NIST AI 100-2 NISTAML.031", "Model Extraction, in the NIST taxonomy of adversarial machine learning."),
 )
 FLOORS = {
     "exact": "float64, nothing beyond rounding",
@@ -50,11 +37,11 @@ FLOORS = {
 }
 
 
-def shared(*scope: str) -> dict[str, Any]:
-    """The part of a record that all have: scope, advice, versions."""
+def shared(kind: str, *scope: str, authorised_by: str | None = None, date: str | None = None) -> dict[str, Any]:
+    """The part of a record that all have: what it is and when it was made, scope and permission, versions."""
     return {
-        "scope": [PERMISSION, LIMITS, *scope],
-        "mitigations": [list(pair) for pair in MITIGATIONS],
+        **provenance(kind, authorised_by, date),
+        "scope": [permission(authorised_by), ASKED, LIMITS, *scope],
         "version": __version__,
         "versions": {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__},
     }
@@ -65,11 +52,23 @@ def command_line() -> str:
     return shlex.join(["unsoftmax", *sys.argv[1:]])
 
 
+def catalogued(record: dict[str, Any]) -> list[Chapter]:
+    """Where attack and defences stand in the catalogues that auditors cite, for records that name them."""
+    named = record.get("catalogues")
+    return [Chapter("Names in security catalogues", facts=[(name, text) for name, text in named], folded=True)] if named else []
+
+
 def closing(tell: Teller) -> list[Chapter]:
-    """The last chapters of every page: advice, scope and permission, reproduction."""
+    """The last chapters of every page: scope and permission, names in catalogues, reproduction."""
     record = tell.record
-    made: list[tuple[str, Any]] = [("command", str(record.get("command") or "called from Python")), ("seed", tell("{/seed}"))]
-    made += [(name, str(value)) for name, value in (("unsoftmax", record["version"]), *record["versions"].items())]
+    made: list[tuple[str, Any]] = [
+        ("command", str(record.get("command") or "called from Python")),
+        ("date", record["date"]),
+        ("seed", tell("{/seed}")),
+        ("schema of the JSON", record["schema"]),
+        ("unsoftmax", record["version"] + (f", commit {record['commit']}" if record["commit"] else "")),
+    ]
+    made += [(name, str(value)) for name, value in record["versions"].items()]
     journal = record.get("journal")
     if journal:
         made.append(("journal SHA-256", journal["sha256"]))
@@ -78,15 +77,22 @@ def closing(tell: Teller) -> list[Chapter]:
         if cell["journal"]:
             made.append((f"journal SHA-256, {cell['name']}", cell["journal"]))
     return [
-        Chapter("What the owner can do", facts=[(name, text) for name, text in record["mitigations"]]),
         Chapter("Scope and permission", sentences=record["scope"]),
-        Chapter("How to reproduce this", facts=made),
+        *catalogued(record),
+        Chapter("How to reproduce this", facts=made, folded=True),
     ]
 
 
 def floor_facts(tell: Teller) -> list[tuple[str, Any]]:
     """How the answers behave: their precision and noise floor."""
-    floor = tell.record.get("floor") or {}
+    record = tell.record
+    floor = record.get("floor") or {}
+    if record.get("examples") is not None and floor.get("kind") == "exact" and record["status"] != "EXACT":
+        # recorded examples show how they are written, and their noise only once a layer explains them
+        known = record.get("noise") is not None
+        return [
+            ("precision", tell("noise of about {/noise:.1e} on every answer") if known else "not known: no layer explains them")
+        ]
     facts: list[tuple[str, Any]] = [("precision", FLOORS.get(str(floor.get("kind")), "unknown"))]
     forms = (
         ("relative", "rounding of an answer", "{/floor/relative:.1e} of its size"),

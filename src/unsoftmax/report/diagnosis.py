@@ -9,6 +9,7 @@ from unsoftmax.recognition.diagnosis import Diagnosis
 from unsoftmax.report import figures
 from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
 from unsoftmax.report.common import closing, floor_facts, plain, shared
+from unsoftmax.report.story import subject
 from unsoftmax.report.told import Teller
 
 UNKNOWN = {
@@ -22,7 +23,9 @@ UNKNOWN = {
 OUTSIDE = "Nothing beyond the tests above: no parameter is read by a diagnosis, and a target outside the families may be any model."
 
 
-def diagnosis_record(result: Diagnosis, *, target: str, width: int, seed: int, command: str) -> dict[str, Any]:
+def diagnosis_record(
+    result: Diagnosis, *, target: str, width: int, seed: int | None, command: str, authorised_by: str | None = None
+) -> dict[str, Any]:
     """Everything about a diagnosis, ready for JSON."""
     record = {
         "verdict": verdict(result),
@@ -30,10 +33,21 @@ def diagnosis_record(result: Diagnosis, *, target: str, width: int, seed: int, c
         "width": width,
         **dataclasses.asdict(result),
         "seed": seed,
-        **shared(),
+        **shared("diagnosis", authorised_by=authorised_by),
         "command": command,
     }
+    for item in record["evidence"]:
+        item["bound"] = bound(item["number"], item["threshold"], item["passed"])
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
+
+
+def bound(number: float, threshold: float, passed: bool) -> str:
+    """On which side of its threshold a number passes, read off how it was judged.
+
+    >>> bound(0.2, 1.0, True), bound(3.0, 1.0, False), bound(3.0, 1.0, True)
+    ('at most', 'at most', 'at least')
+    """
+    return "at most" if (number <= threshold) == passed else "at least"
 
 
 def verdict(result: Diagnosis) -> str:
@@ -72,6 +86,7 @@ def diagnosis_report(record: dict[str, Any]) -> Report:
             drawn = [[Figure("Queries", figures.bars(rows))]]
     return Report(
         title="Diagnosis report",
+        subject=subject(record),
         verdict=record["verdict"],
         sentence=record["reason"],
         mood="good" if record["inside"] else "open",
@@ -96,7 +111,7 @@ def _evidence(tell: Teller) -> Chapter:
                 "pass" if item["passed"] else "FAIL",
                 item["sentence"],
                 tell(f"{{{at}/number:.2g}}"),
-                tell(f"{{{at}/threshold:.2g}}"),
+                tell(f"{item['bound']} {{{at}/threshold:.2g}}"),
             ]
         )
-    return Chapter("The evidence", table=Table(["Test", "Result", "What it says", "Measured", "Threshold"], rows, words=3))
+    return Chapter("The evidence", table=Table(["Test", "Result", "What it says", "Measured", "Passes if"], rows, words=3))

@@ -1,61 +1,32 @@
-"""Pictures as inline SVG, HTML or PNG: no script, no fonts, nothing fetched. Each carries its text alternative."""
+"""Bars and series as HTML and SVG; each carries its text alternative or is text itself."""
 
 from __future__ import annotations
 
-import struct
-import zlib
-from base64 import b64encode
 from collections.abc import Sequence
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
-from unsoftmax.models import Floats
 from unsoftmax.report.chapter import Text
+from unsoftmax.report.svg import BOTTOM, HEIGHT, SMALLEST, TOP, WIDTH, across, counted, decades, down, drawing, joined, line, text
 
-COLD, WARM = np.array([33, 102, 172]), np.array([178, 24, 43])  # blue and red of one lightness: read alike by colour-blind eyes
-CELLS = 96  # a larger matrix is averaged down to this many cells a side
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 360.0, 190.0, 46.0, 10.0, 28.0  # of a chart; letters stay legible on a phone
-SMALLEST = 1e-17  # where logarithmic scales end
-
-
-def heat_map(matrix: Floats, told: str) -> Markup:
-    """A matrix as coloured cells, blue below zero and red above; an embedded PNG, because a thousand cells are too many shapes."""
-    shown = _shrunk(np.asarray(matrix))
-    share = shown / (float(np.abs(shown).max()) or 1.0)
-    ends = np.where(share[..., None] > 0, WARM, COLD)
-    pixels = np.rint(255 + (ends - 255) * np.abs(share[..., None]) ** 0.7).astype(np.uint8)
-    return Markup('<img class="map" alt="{}" width="{}" height="{}" src="data:image/png;base64,{}">').format(
-        told, pixels.shape[1], pixels.shape[0], b64encode(_png(pixels)).decode()
-    )
-
-
-def _shrunk(matrix: Floats) -> Floats:
-    rows, columns = (np.array_split(np.arange(n), min(n, CELLS)) for n in matrix.shape)
-    if max(matrix.shape) <= CELLS:
-        return matrix
-    return np.array([[matrix[np.ix_(r, c)].mean() for c in columns] for r in rows])
-
-
-def _png(pixels: NDArray[np.uint8]) -> bytes:
-    """RGB pixels ``(rows, columns, 3)`` as a PNG file."""
-    rows, columns, _ = pixels.shape
-    scan = b"".join(b"\0" + row.tobytes() for row in pixels)  # each row starts with its filter: none
-    chunks = [(b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(scan, 9)), (b"IEND", b"")]
-    body = b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + body
+SPAN = 17  # decades below the largest number that a falling series shows
+TICKS = 4  # powers of ten at the axis of logarithmic bars
 
 
 def bars(rows: Sequence[tuple[Text, float | None, Text]], *, logarithmic: bool = False) -> Markup:
-    """Bars as a list of (label, length, number); the numbers are text, so no alternative is needed."""
+    """Bars as a list of (label, length, number); the numbers are text, so no alternative is needed.
+
+    Logarithmic bars stand on an axis of powers of ten, which begins a decade below the shortest.
+    """
     lengths = [0.0 if length is None else float(length) for _, length, _ in rows]
+    axis = Markup("")
     if logarithmic:
-        low = min((np.log10(max(length, SMALLEST)) for length in lengths if length > 0), default=0.0) - 1.0
-        high = max((np.log10(length) for length in lengths if length > 0), default=0.0)
+        logs = [np.log10(max(length, SMALLEST)) for length in lengths if length > 0] or [0.0]
+        low, high = int(np.floor(min(logs))) - 1, int(np.ceil(max(logs)))
+        high = max(high, low + 1)
         shares = [0.0 if length <= 0 else (np.log10(max(length, SMALLEST)) - low) / (high - low) for length in lengths]
+        axis = _axis(low, high)
     else:
         top = max(lengths, default=0.0) or 1.0
         shares = [length / top for length in lengths]
@@ -65,128 +36,58 @@ def bars(rows: Sequence[tuple[Text, float | None, Text]], *, logarithmic: bool =
         ).format(label, 100 * share, number)
         for (label, _, number), share in zip(rows, shares, strict=True)
     )
-    return Markup('<ul class="bars">{}</ul>').format(body)
+    return Markup('<ul class="bars">{}</ul>{}').format(body, axis)
 
 
-def falling(values: Sequence[float], told: str, mark: int | None = None) -> Markup:
-    """Positive numbers in falling order on a logarithmic axis, such as singular values; a dashed line after ``mark`` of them."""
+def _axis(low: int, high: int) -> Markup:
+    """Powers of ten below logarithmic bars."""
+    step = max(1, -(-(high - low) // TICKS))
+    ticks = joined(
+        '<span style="left:{:.1f}%">{}</span>',
+        (
+            (100 * (k - low) / (high - low), Markup("10<sup>{}</sup>").format(str(k).replace("-", "−")))
+            for k in range(low, high + 1, step)
+        ),
+    )
+    return Markup('<div class="scale" aria-hidden="true"><span class="ticks">{}</span></div>').format(ticks)
+
+
+def falling(values: Sequence[float], told: str, mark: int | None = None, reach: tuple[float, float] | None = None) -> Markup:
+    """Positive numbers in falling order on a logarithmic axis, such as singular values; a dashed line after ``mark`` of them.
+
+    ``reach`` holds the largest and the smallest number of all series that are drawn side by side, for one axis.
+    """
     numbers = np.maximum(np.asarray(values, dtype=np.float64), 0.0)
-    top = int(np.ceil(np.log10(numbers.max()))) if numbers.max() > 0 else 0
-    logs = np.log10(np.maximum(numbers, 10.0 ** (top - 17)))
-    bottom = min(top - 1, int(np.floor(logs.min())))
-    x = _across(len(numbers))
-    dots = _joined('<circle cx="{:.1f}" cy="{:.1f}" r="2.6"/>', zip(x, _down(logs, bottom, top), strict=True))
-    line = Markup("")
+    largest, smallest = (float(numbers.max()), float(numbers.min())) if reach is None else reach
+    top = int(np.ceil(np.log10(largest))) if largest > 0 else 0
+    bottom = min(top - 1, int(np.floor(np.log10(max(smallest, 10.0 ** (top - SPAN))))))
+    logs = np.log10(np.maximum(numbers, 10.0**bottom))
+    x = across(len(numbers))
+    dots = joined('<circle cx="{:.1f}" cy="{:.1f}" r="2.6"/>', zip(x, down(logs, bottom, top), strict=True))
+    ends = Markup("")
     if mark is not None and 0 < mark < len(numbers):
         at = (x[mark - 1] + x[mark]) / 2
-        line = Markup('<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>').format(at, TOP, HEIGHT - BOTTOM)
-    return _svg(_decades(bottom, top) + line + dots, told)
+        ends = line(at, TOP, at, HEIGHT - BOTTOM, "mark")
+    return drawing(decades(bottom, top) + ends + dots + counted(x, len(numbers), "singular value, by rank"), told)
 
 
-def signed(values: Sequence[float], told: str) -> Markup:
-    """Numbers above and below zero, as upright bars."""
+def signed(values: Sequence[float], told: str, reach: float | None = None) -> Markup:
+    """Numbers above and below zero, as upright bars; ``reach`` is the end of an axis that several pictures share."""
     numbers = np.asarray(values, dtype=np.float64)
-    reach = float(np.abs(numbers).max()) or 1.0
-    middle, half = (TOP + HEIGHT - BOTTOM) / 2, (HEIGHT - BOTTOM - TOP) / 2
-    each = (WIDTH - 8) / len(numbers)
+    reach = reach or float(np.abs(numbers).max()) or 1.0
+    left, foot = 46.0, HEIGHT - BOTTOM
+    middle, half = (TOP + foot) / 2, (foot - TOP) / 2
+    each = (WIDTH - left) / len(numbers)
     heights = half * np.abs(numbers) / reach
-    shapes = _joined(
+    shapes = joined(
         '<rect class="{}" x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{:.1f}"/>',
         (
-            ("up" if n > 0 else "down", 4 + i * each + 0.1 * each, middle - h if n > 0 else middle, 0.8 * each, h)
+            ("up" if n > 0 else "down", left + i * each + 0.1 * each, middle - h if n > 0 else middle, 0.8 * each, h)
             for i, (n, h) in enumerate(zip(numbers, heights, strict=True))
         ),
     )
-    zero = Markup('<line class="axis" x1="0" x2="{}" y1="{}" y2="{}"/>').format(WIDTH, middle, middle)
-    return _svg(shapes + zero, told)
-
-
-def trade(points: Sequence[tuple[str, float | None, float | None]], told: str, close: float, rough: float) -> Markup:
-    """Defences as numbered dots: across, the harm to honest users; upwards, the error of the copy that an attacker gets.
-
-    None upwards is a dot above the frame: no copy at all. Errors below 1e-8 lie at the foot. The bands: copies that pass for the
-    original, rough ones, useless ones.
-    """
-    height, left, right, low, high = 300.0, LEFT, WIDTH - 6.0, -8.0, 0.5
-    foot, ceiling = height - 44.0, 34.0
-
-    def y(log: float) -> float:
-        return foot - (min(max(log, low), high) - low) / (high - low) * (foot - ceiling)
-
-    def x(harm: float | None) -> float:
-        log = -8.0 if not harm else min(max(np.log10(harm), -7.0), 0.0)
-        return left + 14 + (log + 8.0) / 8.0 * (right - left - 28)
-
-    bands = Markup("")
-    for name, top, base in (
-        ("far", ceiling, y(np.log10(rough))),
-        ("rough", y(np.log10(rough)), y(np.log10(close))),
-        ("close", y(np.log10(close)), foot),
-    ):
-        bands += Markup('<rect class="{}" x="{}" y="{:.1f}" width="{}" height="{:.1f}"/>').format(
-            name, left, top, right - left, base - top
-        )
-    grid = Markup("")
-    for k in range(-8, 1, 2):
-        grid += Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(left, right, y(k), y(k)) + _label(
-            left - 5, y(k) + 4, k, "end"
-        )
-    for k in range(-6, 1, 2):
-        grid += _label(x(10.0**k), foot + 20, k, "middle")
-    words = _joined(
-        '<text x="{:.1f}" y="{:.1f}" text-anchor="{}" aria-hidden="true">{}</text>',
-        [
-            (x(0.0), foot + 20, "middle", "none"),
-            ((left + right) / 2, height - 8, "middle", "error added to honest answers →"),
-            (left, 12, "start", "↑ error of the stolen copy"),
-            (0.0, ceiling - 8, "start", "no copy"),
-        ],
-    )
-    dots = Markup("")
-    placed: list[tuple[float, float]] = []
-    for name, harm, error in points:
-        at = (x(harm), ceiling - 12 if error is None else y(np.log10(max(error, SMALLEST))))
-        while any(abs(at[0] - a) < 15 and abs(at[1] - b) < 15 for a, b in placed):  # beside another one, not on it
-            at = (at[0] + 15.5, at[1])
-        placed.append(at)
-        dots += Markup(
-            '<circle class="dot" cx="{0:.1f}" cy="{1:.1f}" r="7.5"/><text class="in" x="{0:.1f}" y="{2:.1f}">{3}</text>'
-        ).format(at[0], at[1], at[1] + 3.5, name)
-    return _svg(bands + grid + words + dots, told, height)
-
-
-def _across(count: int) -> Floats:
-    return np.asarray(LEFT + 12 + (WIDTH - LEFT - 24) * np.arange(count) / max(1, count - 1))
-
-
-def _down(logs: Floats, bottom: int, top: int) -> Floats:
-    return np.asarray(TOP + (HEIGHT - BOTTOM - TOP) * (top - logs) / (top - bottom))
-
-
-def _decades(bottom: int, top: int) -> Markup:
-    """Lines and powers of ten for a logarithmic axis, five at most."""
-    step = max(1, -(-(top - bottom) // 4))
-    drawn = Markup("")
-    for k in range(top, bottom - 1, -step):
-        y = float(_down(np.array([k]), bottom, top)[0])
-        drawn += Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(LEFT, WIDTH, y, y) + _label(
-            LEFT - 5, y + 4, k, "end"
-        )
-    return drawn
-
-
-def _label(x: float, y: float, power: int, anchor: str) -> Markup:
-    """A power of ten at an axis."""
-    if power == 0:
-        return Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="{}">1</text>').format(x, y, anchor)
-    return Markup(
-        '<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="{}">10<tspan dy="-5" font-size="9">{}</tspan></text>'
-    ).format(x, y, anchor, str(power).replace("-", "−"))
-
-
-def _joined(form: str, rows: object) -> Markup:
-    return Markup("").join(Markup(form).format(*row) for row in rows)  # type: ignore[attr-defined]  # its stub forgets join
-
-
-def _svg(body: Markup, told: str, height: float = HEIGHT) -> Markup:
-    return Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(WIDTH, height, told, body)
+    axis = line(left, middle, WIDTH, middle, "axis") + line(left, TOP, WIDTH, TOP) + line(left, foot, WIDTH, foot)
+    for y, label in ((TOP, f"{reach:.2g}"), (middle, "0"), (foot, f"−{reach:.2g}")):
+        axis += text(left - 5, y + 4, label, "end", "tick")
+    x = np.asarray(left + each * (np.arange(len(numbers)) + 0.5), dtype=np.float64)
+    return drawing(axis + shapes + counted(x, len(numbers), "entry"), told)

@@ -9,20 +9,27 @@ import numpy as np
 from unsoftmax.models import Attention, Floats, Model
 from unsoftmax.report import figures
 from unsoftmax.report.chapter import Figure
+from unsoftmax.report.map_figure import heat_map
 from unsoftmax.report.told import Teller
 
 SHOWN_HEADS = 16  # heads drawn one by one; the rest is in the weights file
 SHOWN_BARS = 128  # longer vectors are drawn as maps
+SCALE = "Colours and axes mean the same for every head."
 
 
 def model_numbers(model: Model | None) -> dict[str, Any] | None:
-    """What the pictures of a model show, as numbers: singular values of each W, the range of each block."""
+    """What the pictures of a model show, as numbers: singular values of each W, the range of each block, the common scales."""
     if model is None:
         return None
     numbers: dict[str, Any] = {}
     heads = [(layer, h) for layer in model.attentions for h in range(layer.heads)]
     if heads:
         numbers["heads"] = [_head_numbers(layer, h) for layer, h in heads]
+        ends = [(name, entry[name]) for entry in numbers["heads"] for name in ("W", "V", "c") if name in entry]
+        numbers["reach"] = {
+            name: max(max(abs(part["smallest"]), abs(part["largest"])) for other, part in ends if other == name)
+            for name in dict.fromkeys(name for name, _ in ends)
+        }
     if model.matrices:
         numbers["layers"] = [_range(weights) for weights in model.matrices]
     return numbers or None
@@ -50,13 +57,17 @@ def model_figures(tell: Teller, model: Model | None) -> list[list[Figure]]:
         drawn.append(_head(tell, layer, h, number, of))
     if model.matrices:
         layers = enumerate(model.matrices)
-        drawn.append([_map(tell, weights, f"Layer {i + 1} of the network", f"/model/layers/{i}") for i, weights in layers])
+        axes = ("output", "input")
+        drawn.append(
+            [_map(tell, weights, f"Layer {i + 1} of the network", f"/model/layers/{i}", axes=axes) for i, weights in layers]
+        )
     return drawn
 
 
 def _head(tell: Teller, head: Attention, h: int, number: int, of: str) -> list[Figure]:
     at = f"/model/heads/{number}"
     values = tell.value(f"{at}/singular_values")
+    every = [value for entry in tell.value("/model/heads") for value in entry["singular_values"]]
     ranks = tell.record.get("ranks") or []
     mark = ranks[number] if number < len(ranks) and ranks[number] < len(values) else None
     ends = "" if mark is None else "; past the dashed line only rounding is left"
@@ -64,9 +75,10 @@ def _head(tell: Teller, head: Attention, h: int, number: int, of: str) -> list[F
         f"Singular values of W{of}: {len(values)}, from {{{at}/singular_values/0:.3g}} down to "
         f"{{{at}/singular_values/{len(values) - 1}:.3g}}{ends}"
     )
+    reach = tell.value("/model/reach")
     drawn = [
-        _map(tell, head.W[h], f"Score matrix W{of}", f"{at}/W"),
-        Figure(told, figures.falling(values, str(told), mark)),
+        _map(tell, head.W[h], f"Score matrix W{of}", f"{at}/W", reach["W"], ("earlier token", "last token")),
+        Figure(told, figures.falling(values, str(told), mark, (max(every), min(every)))),
     ]
     for name, block in (("V", head.V), ("c", head.c if head.has_c else None)):
         if block is None:
@@ -75,16 +87,20 @@ def _head(tell: Teller, head: Attention, h: int, number: int, of: str) -> list[F
         vector = block[h] if block[h].ndim == 1 else None
         if vector is not None and len(vector) <= SHOWN_BARS:
             told = tell(f"{title}: {len(vector)} entries from {{{at}/{name}/smallest:.3g}} to {{{at}/{name}/largest:.3g}}")
-            drawn.append(Figure(told, figures.signed(vector.tolist(), str(told))))
+            drawn.append(Figure(told, figures.signed(vector.tolist(), str(told), reach[name])))
         else:
-            drawn.append(_map(tell, block[h].reshape(len(block[h]), -1).T, title, f"{at}/{name}"))
+            flat = block[h].reshape(len(block[h]), -1).T
+            drawn.append(_map(tell, flat, title, f"{at}/{name}", reach[name], ("output", "token entry")))
     return drawn
 
 
-def _map(tell: Teller, matrix: Floats, title: str, at: str) -> Figure:
+def _map(
+    tell: Teller, matrix: Floats, title: str, at: str, reach: float | None = None, axes: tuple[str, str] = ("row", "column")
+) -> Figure:
     rows, columns = matrix.shape
-    told = tell(f"{title}: {rows} by {columns} entries, blue from {{{at}/smallest:.3g}} over white to red at {{{at}/largest:.3g}}")
-    return Figure(told, figures.heat_map(matrix, str(told)))
+    told = tell(f"{title}: {rows} by {columns} entries from {{{at}/smallest:.3g}} to {{{at}/largest:.3g}}")
+    alternative = f"{told}; rows by {axes[0]}, columns by {axes[1]}; blue below zero, red above"
+    return Figure(told, heat_map(matrix, alternative, reach, axes))
 
 
 def _range(block: Any) -> dict[str, float]:

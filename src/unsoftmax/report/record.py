@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from unsoftmax.report.common import plain, shared, to_json
+from unsoftmax import __version__
+from unsoftmax.report.common import CATALOGUES, plain, shared, to_json
 from unsoftmax.report.model_figures import model_numbers
+from unsoftmax.report.next_steps import next_steps
+from unsoftmax.report.provenance import now
 from unsoftmax.results import Check, Recovery
 
 
@@ -23,17 +26,20 @@ def recovery_record(recovery: Recovery) -> dict[str, Any]:
         "rank": facts.get("rank"),
         "outputs": facts.get("outputs"),
         "queries": queries,
-        "theory": _theory(recovery, queries["learn"]),
+        "theory": counting_bound(recovery, queries["learn"]),
         "check": check_record(recovery.check),
         "tolerance": facts.get("tolerance"),
         "bounds": None if recovery.bounds is None else recovery.bounds.kind,
         "ambiguity": recovery.ambiguity,
         "model": model_numbers(recovery.model) if recovery.status.success else None,
         "seed": facts.get("seed"),
-        **shared(),
-        "version": facts.get("version"),
+        **shared("recovery", authorised_by=facts.get("authorised_by"), date=facts.setdefault("date", now())),
+        "version": facts.get("version") or __version__,
     }
-    return plain({**record, **{k: v for k, v in facts.items() if k not in record}})  # type: ignore[no-any-return]  # a dict stays one
+    record |= {k: v for k, v in facts.items() if k not in record}
+    record["next"] = next_steps(record)
+    record["catalogues"] = CATALOGUES if recovery.status.success and facts.get("examples") is None else None
+    return plain(record)  # type: ignore[no-any-return]  # a dict stays one
 
 
 def recovery_json(recovery: Recovery) -> str:
@@ -53,10 +59,19 @@ def check_record(check: Check | None) -> dict[str, Any] | None:
     }
 
 
-def _theory(recovery: Recovery, learn: int) -> dict[str, Any] | None:
-    """Queries against what no exact scheme can go below: one real number of an answer for each free parameter."""
-    parameters = recovery.facts.get("parameters")
-    if not parameters or not learn or not recovery.status.success:
+def counting_bound(recovery: Recovery, learn: int) -> dict[str, Any] | None:
+    """What was asked against what no exact scheme can go below: one real number in the answers for each free parameter.
+
+    An answer at the last position holds as many numbers as the model has outputs, one at every position that many for each token.
+    The proof stands in docs/theory.md.
+    """
+    facts = recovery.facts
+    parameters = facts.get("parameters")
+    if not parameters or not learn or not recovery.status.success or facts.get("labels"):
         return None
-    least = -(-parameters // (recovery.facts.get("outputs") or 1))
-    return {"parameters": parameters, "queries": least, "ratio": learn / least}
+    answers = learn
+    if facts.get("layout") == "all positions":
+        answers = sum(phase["tokens"] for phase in facts.get("phases", {}).values()) or learn
+    numbers = answers * (facts.get("outputs") or 1)
+    least = -(-parameters * learn // numbers)
+    return {"parameters": parameters, "numbers": numbers, "queries": least, "ratio": learn / least}

@@ -8,10 +8,11 @@ from unsoftmax.models import Model
 from unsoftmax.report import figures
 from unsoftmax.report.chapter import Chapter, Figure, Report, Text
 from unsoftmax.report.common import closing, floor_facts
-from unsoftmax.report.model_figures import SHOWN_HEADS, model_figures
+from unsoftmax.report.model_figures import SCALE, SHOWN_HEADS, model_figures
 from unsoftmax.report.told import Teller, step
 
 SUCCESS = ("EXACT", "WITHIN_TOLERANCE")
+NEXT = "What now"
 
 
 def verdict(record: dict[str, Any]) -> str:
@@ -26,12 +27,18 @@ def recovery_report(record: dict[str, Any], model: Model | None) -> Report:
     success = record["status"] in SUCCESS
     return Report(
         title="Recovery report" if record.get("examples") is None else "Report of learning from examples",
+        subject=subject(record),
         verdict=verdict(record),
         sentence=record["advice"] if success else record["message"],
         mood="good" if success else "bad",
         headlines=headlines(tell),
         chapters=[*chapters(tell, model), *closing(tell)],
     )
+
+
+def subject(record: dict[str, Any]) -> str:
+    """What a report is about, and when it was made."""
+    return f"{record.get('target') or 'a Python callable'} · {record['date'][:10]}"
 
 
 def headlines(tell: Teller) -> list[tuple[Text, str]]:
@@ -52,8 +59,11 @@ def headlines(tell: Teller) -> list[tuple[Text, str]]:
 
 
 def chapters(tell: Teller, model: Model | None = None) -> list[Chapter]:
-    """What the target is, how it answers, what was found, how it was checked, what it cost, what cannot be known."""
-    told = [_target(tell), _found(tell, model), _checked(tell), _cost(tell)]
+    """What the target is, how it answers, what was found, how it was checked, what it cost, what cannot be known, what now."""
+    following = Chapter(NEXT, sentences=tell.record["next"])
+    told = [_target(tell), following, _found(tell, model), _checked(tell), _cost(tell)]
+    if tell.record["status"] not in SUCCESS:
+        told = [_found(tell, model), following, _target(tell), _checked(tell), _cost(tell)]
     if tell.record["ambiguity"]:
         told.append(Chapter("What cannot be known", sentences=(_sentence(tell.record["ambiguity"]),)))
     return told
@@ -92,6 +102,8 @@ def _found(tell: Teller, model: Model | None) -> Chapter:
     if record.get("bounds"):
         facts.append(("error bars", f"{record['bounds']}, for every parameter"))
     notes = [_sentence(note) for note in record.get("notes", ())]
+    if model is not None and (record.get("heads") or 0) > 1:
+        notes.append(SCALE)
     if model is not None and (record.get("heads") or 0) > SHOWN_HEADS:
         notes.append(f"The first {SHOWN_HEADS} heads are drawn; the weights file holds all.")
     return Chapter("What was found", facts, notes, figures=model_figures(tell, model))
@@ -122,11 +134,11 @@ def by_length(tell: Teller, at: str = "/check") -> list[list[Figure]]:
 
 def _cost(tell: Teller) -> Chapter:
     record = tell.record
-    facts: list[tuple[str, Text]] = [("queries to learn", tell("{/queries/learn:,}"))]
-    if record["theory"] is not None:
-        facts.append(("free parameters", tell("{/theory/parameters:,}, so at least {/theory/queries:,} queries")))
-        facts.append(("against that count", tell("{/theory/ratio:.3f} times")))
-    facts.append(("queries to check", tell("{/queries/check:,}")))
+    facts: list[tuple[str, Text]] = []
+    if record.get("examples") is not None:
+        facts.append(("examples", tell("{/examples:,}; nothing was asked")))
+    else:
+        facts += _queries(tell)
     if record.get("seconds") is not None:
         facts.append(("time", tell("{/seconds:.2f} s")))
     drawn = []
@@ -136,9 +148,28 @@ def _cost(tell: Teller) -> Chapter:
             ("asked to learn", record["queries"]["learn"], tell("{/queries/learn:,}")),
             ("asked to check", record["queries"]["check"], tell("{/queries/check:,}")),
         ]
-        drawn.append(Figure("Queries against the theoretical count", figures.bars(rows)))
+        drawn.append(Figure("Queries against the counting bound", figures.bars(rows)))
     phases = record.get("phases") or {}
     if phases:
         rows = [(name, phase["queries"], tell(f"{{/phases/{step(name)}/queries:,}}")) for name, phase in phases.items()]
         drawn.append(Figure("Queries by phase", figures.bars(rows)))
-    return Chapter("What it cost", facts, figures=[drawn])
+    return Chapter("What it cost", facts, figures=[drawn] if drawn else [])
+
+
+def _queries(tell: Teller) -> list[tuple[str, Text]]:
+    """What was asked, against what no exact scheme can go below."""
+    record = tell.record
+    facts: list[tuple[str, Text]] = [("queries to learn", tell("{/queries/learn:,}"))]
+    if record["theory"] is not None:
+        facts.append(("free parameters", tell("{/theory/parameters:,}")))
+        facts.append(("numbers in the answers", tell("{/theory/numbers:,}; no exact scheme needs fewer than the parameters")))
+        facts.append(
+            ("counting bound", tell("at least {/theory/queries:,} such queries; {/theory/ratio:.3f} times that were asked"))
+        )
+    facts.append(("queries to check", tell("{/queries/check:,}")))
+    if (record.get("journal") or {}).get("replayed"):
+        journal = record["journal"]
+        dates = " to ".join(dict.fromkeys((journal["answers_from"], journal["answers_to"])))
+        facts.append(("from the journal", tell(f"{{/journal/replayed:,}} answers of {dates}")))
+        facts.append(("asked now", tell("{/journal/asked_now:,}, of which {/journal/confirmed:,} to confirm replayed answers")))
+    return facts

@@ -9,7 +9,7 @@ from unsoftmax.models import Model
 from unsoftmax.report.chapter import Chapter, Report, Text
 from unsoftmax.report.common import closing, floor_facts, plain, shared
 from unsoftmax.report.model_figures import model_figures, model_numbers
-from unsoftmax.report.story import by_length
+from unsoftmax.report.story import by_length, subject
 from unsoftmax.report.told import Teller
 from unsoftmax.verification import Verification
 
@@ -21,7 +21,9 @@ UNKNOWN = (
 )
 
 
-def verification_record(result: Verification, model: Model, *, target: str, weights: str, command: str) -> dict[str, Any]:
+def verification_record(
+    result: Verification, model: Model, *, target: str, weights: str, command: str, authorised_by: str | None = None
+) -> dict[str, Any]:
     """Everything about a verification, ready for JSON."""
     record = {
         "verdict": "MATCHES" if result.matches else "DIFFERS",
@@ -31,7 +33,7 @@ def verification_record(result: Verification, model: Model, *, target: str, weig
         "width": model.width,
         "model": model_numbers(model),
         "seed": None,
-        **shared(),
+        **shared("verification", authorised_by=authorised_by),
         "command": command,
     }
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
@@ -67,6 +69,7 @@ def verification_report(record: dict[str, Any], model: Model) -> Report:
     ]
     return Report(
         title="Verification report",
+        subject=subject(record),
         verdict=record["verdict"],
         sentence=sentence(record),
         mood="good" if record["matches"] else "bad",

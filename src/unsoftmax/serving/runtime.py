@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mlserver import MLModel
@@ -15,41 +12,36 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, 
 from unsoftmax.errors import TargetError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.http_codec import DATATYPES, to_datatype
+from unsoftmax.oracles.text import Secret, plain
+from unsoftmax.serving.guard import bears
+from unsoftmax.serving.limits import Limiter, Quota
 
 INPUT, OUTPUT = "sequences", "answers"
-HOSTED: dict[str, tuple[Oracle, Limiter | None]] = {}  # by model name: MLServer builds the runtime itself, from settings
 
 
 class TooManyRequestsError(MLServerError):  # type: ignore[misc]  # mlserver has no type information
-    """The rate limit is reached; ``wait`` is the time in seconds until the next request may pass."""
+    """The rate limit is reached; ``wait`` is the time in seconds until this request may pass."""
 
     def __init__(self, wait: float) -> None:
         super().__init__(f"Too many requests; wait {wait:.2f} s.", status_code=429)
         self.wait = wait
 
 
-class Limiter:
-    """Lets ``rate`` requests per second pass, and up to one second's worth at once."""
+class Hosted(NamedTuple):
+    """A target, how often and how much it may be asked, and what a request must bear."""
 
-    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
-        if not rate > 0:
-            raise ValueError(f"The rate is {rate}; it must be above 0 requests per second.")
-        self._rate = rate
-        self._clock = clock
-        self._room = max(1.0, rate)
-        self._seen = clock()
-        self._lock = threading.Lock()
+    oracle: Oracle
+    limiter: Limiter | None = None
+    quota: Quota | None = None
+    token: Secret | None = None
 
-    def take(self) -> float:
-        """Let one request pass and return 0.0, or return the seconds that it has to wait."""
-        with self._lock:
-            now = self._clock()
-            self._room = min(max(1.0, self._rate), self._room + (now - self._seen) * self._rate)
-            self._seen = now
-            if self._room < 1.0:
-                return (1.0 - self._room) / self._rate
-            self._room -= 1.0
-            return 0.0
+
+HOSTED: dict[str, Hosted] = {}  # by model name: MLServer builds the runtime itself, from settings
+
+
+async def closed(*_: Any, **__: Any) -> Any:
+    """What stands in place of MLServer's model repository: nobody loads or unloads anything from outside."""
+    raise MLServerError("Models are not managed from outside.", status_code=403)
 
 
 class HostedTarget(MLModel):  # type: ignore[misc]  # mlserver carries no types
@@ -57,19 +49,23 @@ class HostedTarget(MLModel):  # type: ignore[misc]  # mlserver carries no types
 
     async def load(self) -> bool:
         """State the tensors in the model's metadata."""
-        oracle, _ = HOSTED[self.name]
+        oracle = HOSTED[self.name].oracle
         self._datatype = wire_datatype(oracle)
         self.inputs = [MetadataTensor(name=INPUT, datatype=self._datatype, shape=[-1, -1, oracle.width])]
-        self.outputs = [MetadataTensor(name=OUTPUT, datatype=self._datatype, shape=[-1])]
+        self.outputs = [MetadataTensor(name=OUTPUT, datatype=self._datatype, shape=answer_shape(oracle))]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Ask the target; what it refuses comes back as an error of the protocol."""
-        oracle, limiter = HOSTED[self.name]
-        wait = limiter.take() if limiter is not None else 0.0
+        oracle, limiter, quota, token = HOSTED[self.name]
+        if token is not None and not bears(_authorization(payload), token):  # over gRPC nothing else looks at it
+            raise MLServerError("A bearer token is needed.", status_code=401)
+        sequences = self._sequences(payload, oracle.width)
+        wait = limiter.take(len(sequences)) if limiter is not None else 0.0
         if wait > 0.0:
             raise TooManyRequestsError(wait)
-        sequences = self._sequences(payload, oracle.width)
+        if quota is not None and not quota.take(len(sequences)):
+            raise MLServerError(f"The quota of {quota.most} queries is spent; {quota.left} are left.", status_code=403)
         try:
             answers = oracle(sequences)
         except TargetError as error:
@@ -87,10 +83,35 @@ class HostedTarget(MLModel):  # type: ignore[misc]  # mlserver carries no types
         shape = list(tensor.shape)
         if len(shape) != 3 or shape[0] < 1 or shape[1] < 1 or shape[2] != width:
             raise InferenceError(f"Input {INPUT!r} has shape {shape}; it must be [batch, length, {width}].")
-        numbers = np.asarray(tensor.data.root, dtype=np.dtype(DATATYPES[self._datatype])).astype(np.float64)
+        try:
+            with np.errstate(over="ignore"):
+                numbers = np.asarray(tensor.data.root, dtype=np.dtype(DATATYPES[self._datatype])).astype(np.float64).ravel()
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InferenceError(f"Input {INPUT!r} is no array of numbers ({plain(error, 120)}).") from error
+        if not np.isfinite(numbers).all():
+            raise InferenceError(f"Input {INPUT!r} holds NaN or infinite numbers.")
         if numbers.size != np.prod(shape):
             raise InferenceError(f"Input {INPUT!r} holds {numbers.size} numbers, not the {shape} that it states.")
         return numbers.reshape(shape)
+
+
+def _authorization(payload: InferenceRequest) -> str:
+    """The Authorization header that a request came with."""
+    headers = getattr(payload.parameters, "headers", None) or {}
+    return str(next((value for name, value in headers.items() if name.lower() == "authorization"), ""))
+
+
+def answer_shape(oracle: Oracle) -> list[int]:
+    """The shape of answers as the protocol writes it, -1 for what varies; one question of two zero tokens shows it.
+
+    [-1] for one number an answer, [-1, outputs], or [-1, -1, outputs] where every position is answered. A target that does not
+    answer that question is announced by its first axis alone.
+    """
+    try:
+        shape = np.asarray(oracle(np.zeros((1, 2, oracle.width)))).shape
+    except TargetError:
+        return [-1]
+    return [-1, *([-1] if len(shape) == 3 else []), *shape[1:][-1:]] if len(shape) > 1 else [-1]
 
 
 def wire_datatype(oracle: Oracle) -> str:

@@ -7,11 +7,15 @@ import math
 import socket
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from unsoftmax.errors import MissingExtraError
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.text import Secret
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+CLIENTS = 64  # connections at once
 QUIET = {  # these loggers print a traceback for every request that is refused or cut off
     "version": 1,
     "disable_existing_loggers": False,
@@ -29,6 +33,9 @@ def serve(
     port: int = 8080,
     grpc_port: int = 8081,
     rate: float | None = None,
+    quota: int | None = None,
+    token: Secret | None = None,
+    patience: float | None = None,
     announce: Callable[[], None] | None = None,
 ) -> None:
     """Host ``oracle`` until the process is told to stop (Ctrl-C or SIGTERM); defences are wrappers around the oracle.
@@ -39,20 +46,26 @@ def serve(
         host: address to listen on.
         port: HTTP port.
         grpc_port: gRPC port.
-        rate: requests per second that are let through; the others get 429 with the time to wait.
+        rate: sequences a second that are let through; requests beyond get 429 with the time to wait.
+        quota: sequences that are answered in all; requests beyond get 403.
+        token: a bearer token that requests must have; None asks for none.
+        patience: seconds for a whole request to arrive; slower clients are dropped.
         announce: called once the server is about to listen.
     """
     try:
         import mlserver
     except ImportError as error:
         raise MissingExtraError("mlserver", "serve") from error
-    from unsoftmax.serving.runtime import HOSTED, HostedTarget, Limiter
+    from unsoftmax.serving.guard import PATIENCE, impatient
+    from unsoftmax.serving.limits import Limiter, Quota
+    from unsoftmax.serving.runtime import HOSTED, Hosted, HostedTarget
 
     if port == grpc_port:
         raise ValueError(f"HTTP and gRPC need a port each; both are told to listen on {port}.")
     for wanted in (port, grpc_port):
         _check_port(host, wanted)
-    HOSTED[name] = (oracle, None if rate is None else Limiter(rate))
+    limits = (None if rate is None else Limiter(rate), None if quota is None else Quota(quota))
+    HOSTED[name] = Hosted(oracle, *limits, token)
     with tempfile.TemporaryDirectory() as empty:
         settings = mlserver.Settings(
             debug=False,
@@ -66,8 +79,14 @@ def serve(
             load_models_at_startup=False,
             logging_settings=QUIET,
         )
+        settings._custom_rest_server_settings = {
+            "http": impatient(patience or PATIENCE),
+            "limit_concurrency": CLIENTS,
+            "ws": "none",
+        }
         model = mlserver.ModelSettings(name=name, implementation=HostedTarget, parameters=mlserver.settings.ModelParameters())
-        asyncio.run(_run(mlserver.MLServer, settings, model, announce))
+        names = LOOPBACK if host in LOOPBACK else None
+        asyncio.run(_run(mlserver.MLServer, settings, model, announce, _Rules(names, token, patience or PATIENCE)))
 
 
 def free_port(host: str = "127.0.0.1", *, but: int = 0) -> int:
@@ -87,14 +106,24 @@ def _check_port(host: str, port: int) -> None:
             raise OSError(f"Port {port} on {host} cannot be listened on ({error.strerror}). Choose another one.") from error
 
 
-async def _run(kind: Any, settings: Any, model: Any, announce: Callable[[], None] | None) -> None:
-    from unsoftmax.serving.runtime import TooManyRequestsError
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    hosts: tuple[str, ...] | None
+    token: Secret | None
+    patience: float
+
+
+async def _run(kind: Any, settings: Any, model: Any, announce: Callable[[], None] | None, rules: _Rules) -> None:
+    from unsoftmax.serving.guard import Guard
+    from unsoftmax.serving.runtime import TooManyRequestsError, closed
 
     server = kind(settings)
-    # MLServer offers no public way to its application; without this a 429 lacks only the Retry-After header
-    application = getattr(getattr(server, "_rest_server", None), "_app", None)
-    if application is not None:
-        application.add_exception_handler(TooManyRequestsError, _please_wait)
+    # MLServer offers no public way to its application and its repository: fail here, loudly, rather than serve without a guard
+    application, repository = server._rest_server._app, server._model_repository_handlers
+    application.add_exception_handler(TooManyRequestsError, _please_wait)
+    application.add_middleware(Guard, hosts=rules.hosts, token=rules.token, patience=rules.patience)
+    for action in ("index", "load", "unload"):
+        setattr(repository, action, closed)
     if announce is not None:
         announce()
     await server.start([model])

@@ -213,7 +213,7 @@ def _check(search: Search, candidate: Candidate, held: NDArray[np.bool_]) -> tup
         sequences=int(used.sum()),
         max_abs_error=float(error.max()),
         relative_error=float(error.max()) / _spread(examples),
-        by_length={int(n): float(error[lengths == n].max()) for n in np.unique(lengths)},
+        by_length={int(n): float(error[lengths == n].max()) / _spread(examples) for n in np.unique(lengths)},
     )
     return check, candidate.fit.error * scale / np.sqrt(max(1.0 - 1.0 / candidate.surplus, 0.1))
 

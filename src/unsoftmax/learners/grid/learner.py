@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -72,8 +72,7 @@ class GridLearner:
     def _plain(self, oracle: Oracle, steps: Floats | None, rng: np.random.Generator) -> Learned:
         """Learn without the grid, then move W to it."""
         learned = OneHeadLearner(floor=self.floor, max_norm=self.max_norm).run(oracle, rng=rng)
-        model = learned.model
-        assert isinstance(model, Attention)
+        model = cast(Attention, learned.model)
         W = model.W[0]
         found = _steps_of(W, 1e-9 if self.floor.exact else 0.0) if steps is None else steps
         if found is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from scipy.special import stdtrit
@@ -21,8 +22,7 @@ def with_constant(oracle: Oracle, learned: Learned, floor: Floor, rng: np.random
 
     Tokens are short and random, so that rounding errs at random too.
     """
-    model, bounds = learned.model, learned.bounds
-    assert isinstance(model, Attention)
+    model, bounds = cast(Attention, learned.model), learned.bounds
     assert model.V is not None
     phase(oracle, "constant")
     tokens = frames(rng, QUESTIONS, model.width, 1.0)[:, None]

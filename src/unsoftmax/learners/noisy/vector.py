@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 from scipy.special import fdtri, stdtrit
 
@@ -64,8 +66,7 @@ def learn_vector(learner: NoisyHeadLearner, oracle: Oracle, rng: np.random.Gener
 
 def _packed(learned: Learned, mixture: Mixture, floor: Floor) -> Learned:
     """All outputs' values from the one-token answers, with bars; refuses if the scores do not explain every output."""
-    model, bounds = learned.model, learned.bounds
-    assert isinstance(model, Attention)
+    model, bounds = cast(Attention, learned.model), learned.bounds
     assert model.V is not None
     assert bounds is not None
     tokens, answers = (np.concatenate(parts) for parts in zip(*mixture.singles, strict=True))
@@ -133,12 +134,12 @@ def certify_vector(learner: CertifiedHeadLearner, oracle: Oracle, rng: np.random
         )
     best = int(np.argmax(np.linalg.norm(answers[:width], axis=0)))
     learned = learner.run(Mixture(oracle, np.eye(answers.shape[1])[best]), rng=rng)
-    assert isinstance(learned.model, Attention)
+    certified = cast(Attention, learned.model)
     assert learned.bounds is not None
     lengths = tokens[:width].diagonal()[:, None]
     V, half = answers[:width] / lengths, within[:width] / lengths * (1 + 2.0**-40)
     return Learned(
-        model=Attention(learned.model.W, V[None]),
+        model=Attention(certified.W, V[None]),
         ambiguity=learned.ambiguity,
         bounds=Bounds(kind="certified", W=learned.bounds.W, V=half[None]),
         notes=(*learned.notes, f"W was certified through output {best}, which has the largest values."),

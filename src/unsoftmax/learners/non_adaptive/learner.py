@@ -257,8 +257,7 @@ def recorded_check(learned: Learned, probes: FixedProbes, answers: Sequence[Floa
     if len(probes.arrays) < 3:
         return None
     said = answers[2][:, -1] if answers[2].ndim == 3 else answers[2]
-    assert isinstance(learned.model, Attention)
-    error = np.abs(learned.model(probes.arrays[2]).reshape(len(said), -1) - said.reshape(len(said), -1)).max()
+    error = np.abs(learned.model.answer(probes.arrays[2]) - said.reshape(len(said), -1)).max()
     spread = float(np.sqrt(np.mean((said - said.mean(axis=0)) ** 2))) or 1.0
     return Check(
         sequences=len(said),

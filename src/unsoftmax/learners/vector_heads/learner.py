@@ -216,13 +216,14 @@ def package(
             "merged_below": interval,
         },
         ranks=ranks,
+        known_to=error,
     )
 
 
-def _without_mixed(model: object) -> Attention | None:
+def _without_mixed(model: Attention | None) -> Attention | None:
     """A model read from one mixture of the outputs: its V are of the mixture alone, so only W and c are handed on."""
-    if not isinstance(model, Attention) or model.outputs is not None:
-        return model if isinstance(model, Attention) else None
+    if model is None or model.outputs is not None:
+        return model
     return Attention(W=model.W, V=None, c=model.c if model.has_c else None)
 
 

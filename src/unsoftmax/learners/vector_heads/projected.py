@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, alike_within
@@ -38,8 +40,7 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
     """
     scalar = ScalarHeadsLearner(heads=heads, floor=answers.floor)
     learned = scalar.run(Mixed(answers.oracle, unit(rng, 1, len(b))[0]), rng=rng)
-    found = learned.model
-    assert isinstance(found, Attention)
+    found = cast(Attention, learned.model)
     phase(answers.oracle, "slices")
     size, width = found.heads * found.width, found.width
     parameters = found.heads * width * (width + len(b) + found.has_c)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import __version__
-from unsoftmax.audit.defences import Defence
+from unsoftmax.audits.defences import Defence
 from unsoftmax.driver import recover
 from unsoftmax.errors import JournalError
 from unsoftmax.learners.threads import one_thread
-from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.models import Floats, Model
 from unsoftmax.oracles import Journal, Journaled, Oracle
 from unsoftmax.oracles.adapt import identity_of
 from unsoftmax.results import Recovery
@@ -62,6 +62,9 @@ class Cell:
         seconds: time the extraction took here.
         measured: False where the row is arithmetic on another one.
         journal: SHA-256 over the answers, where a journal was kept.
+        replayed: sequences whose answers came from that journal.
+        confirmed: sequences asked again to confirm those; no part of the price of the extraction.
+        answers_from: when the oldest of those was answered.
         recovery: the whole recovery, for the target as it stands alone.
     """
 
@@ -78,6 +81,9 @@ class Cell:
     seconds: float = 0.0
     measured: bool = True
     journal: str | None = None
+    replayed: int = 0
+    confirmed: int = 0
+    answers_from: str | None = None
     recovery: Recovery | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +111,9 @@ def _told(oracle: Oracle, questions: list[Floats], seed: int, folder: Path | Non
     journal = Journal(folder / f"{name}.sqlite", identity)
     try:
         kept = Journaled(oracle, journal, "honest")
-        return [_flat(kept(batch)) for batch in questions]
+        told = [_flat(kept(batch)) for batch in questions]
+        journal.confirm_replayed(oracle, None)
+        return told
     finally:
         journal.close()
 
@@ -129,6 +137,7 @@ def run_cell(
     """
     started = time.perf_counter()
     cost = 0.0
+    oracle: Oracle | None = None
     try:
         # a norm limit over the length of a zero token; and the last bits must not depend on where a row is computed
         with np.errstate(over="ignore"), one_thread():
@@ -153,6 +162,10 @@ def run_cell(
             honest_cost=cost,
             seconds=time.perf_counter() - started,
         )
+    finally:
+        close = getattr(oracle, "close", None)
+        if callable(close):
+            close()
     seen = model_error(found.model, sample)
     hidden = found.status.success and seen is not None and 0 < seen * sample.spread <= HIDDEN * sample.noise
     expected = expected_error(found, sample) if hidden else None
@@ -161,14 +174,17 @@ def run_cell(
         status=found.status.name,
         message=found.message,
         queries=found.queries,
-        total_queries=found.facts["queries"]["total"],
+        total_queries=found.facts["queries"]["learn"] + found.facts["queries"]["check"],
         error=seen if expected is None else expected,
         estimated=expected is not None,
         check_error=None if found.check is None else found.check.relative_error,
-        values_known=not (isinstance(found.model, Attention) and found.model.V is None),
+        values_known=found.model is None or found.model.can_answer,
         honest_cost=cost,
         seconds=time.perf_counter() - started,
         journal=found.facts.get("journal", {}).get("sha256"),
+        replayed=found.facts.get("journal", {}).get("replayed", 0),
+        confirmed=found.facts.get("journal", {}).get("confirmed", 0),
+        answers_from=found.facts.get("journal", {}).get("answers_from"),
         recovery=found if defence.base else None,
     )
 
@@ -180,6 +196,9 @@ def rate_limited(present: Cell, defence: Defence) -> Cell:
         defence=defence,
         measured=False,
         journal=None,
+        replayed=0,
+        confirmed=0,
+        answers_from=None,
         recovery=None,
         message=f"Not run: {present.total_queries} queries as without a defence, at {defence.rate:g} a second.",
     )
@@ -193,19 +212,22 @@ def honest_cost(oracle: Oracle, defence: Defence, sample: Sample, seed: int, fol
     else:
         known = _Known(np.concatenate(sample.answers), oracle.width)
         told = [replace(defence, max_norm=None).wrap(known, seed)(known.answers)]
-    return float(np.sqrt(np.mean((np.concatenate(told) - np.concatenate(sample.answers)) ** 2)))
+    seen, true = np.concatenate(told), np.concatenate(sample.answers)
+    if defence.labels:  # a user reads a label as the mean answer behind it
+        seen = np.where(seen > 0, _mean_of(true, seen > 0), _mean_of(true, seen <= 0))
+    return float(np.sqrt(np.mean((seen - true) ** 2)))
+
+
+def _mean_of(answers: Floats, chosen: Any) -> float:
+    return float(answers[chosen].mean()) if chosen.any() else 0.0
 
 
 def model_error(model: Model | None, sample: Sample) -> float | None:
     """Largest deviation from the undefended answers over their spread; None for a model that cannot answer."""
-    if model is None or (isinstance(model, Attention) and model.V is None):
+    if model is None or not model.can_answer:
         return None
     pairs = list(zip(sample.questions, sample.answers, strict=True))
-    if isinstance(model, FFN):
-        told = [model(batch[:, -1]) for batch, _ in pairs]
-    else:
-        assert isinstance(model, Attention | Transformer)
-        told = [model(batch) for batch, _ in pairs]
+    told = [model.answer(batch) for batch, _ in pairs]
     worst = max(float(np.abs(_flat(t) - answers).max()) for t, (_, answers) in zip(told, pairs, strict=True))
     if not np.isfinite(worst):
         return None
@@ -215,18 +237,15 @@ def model_error(model: Model | None, sample: Sample) -> float | None:
 def expected_error(found: Recovery, sample: Sample) -> float | None:
     """As ``model_error``, from the recovery's own error bars: how far models within them differ; None without such bars."""
     model, bounds = found.model, found.bounds
-    if not isinstance(model, Attention) or model.V is None or bounds is None or bounds.W is None or sample.spread <= 0:
+    if model is None or sample.spread <= 0:
         return None
     rng = np.random.default_rng(0)
     worst = []
     for _ in range(DRAWS):
-        other = Attention(
-            *(
-                block if block is None or half is None else block + half / 1.96 * rng.normal(size=np.shape(block))
-                for block, half in ((model.W, bounds.W), (model.V, bounds.V), (model.c, bounds.c), (model.b, bounds.b))
-            )
-        )
-        worst.append(max(float(np.abs(other(batch) - model(batch)).max()) for batch in sample.questions))
+        other = model.within(bounds, rng)
+        if other is None:
+            return None
+        worst.append(max(float(np.abs(other.answer(batch) - model.answer(batch)).max()) for batch in sample.questions))
     return float(np.median(worst)) / sample.spread
 
 

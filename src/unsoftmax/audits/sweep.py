@@ -6,9 +6,11 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,21 +19,28 @@ from pathlib import Path
 from typing import Any
 
 from unsoftmax import __version__
-from unsoftmax.audit.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_limited, run_cell
-from unsoftmax.audit.defences import Defence, standard_defences
-from unsoftmax.audit.gate import Gate
-from unsoftmax.audit.verdict import Conclusion, conclude
+from unsoftmax.audits.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_limited, run_cell
+from unsoftmax.audits.curves import Curve, curves
+from unsoftmax.audits.defences import Defence, standard_defences
+from unsoftmax.audits.gate import Gate
+from unsoftmax.audits.search import weakest_noise
+from unsoftmax.audits.verdict import Conclusion, conclude
 from unsoftmax.errors import MissingExtraError, check_positive
+from unsoftmax.oracles.journal_file import settled_seed
+from unsoftmax.report.brief import Brief
 
 INFINITE = float("inf")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt in malloc.h
 PATIENCE = "10s"  # for a scheduler to answer
+PR_SET_PDEATHSIG = 1  # of prctl
+LOOK = 1.0  # seconds between looks at the parent
+DEATHS = 2  # pools that may break before rows run one by one
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 Work = Callable[[Defence], Cell]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Audit(Brief):
     """A finished audit.
 
     Attributes:
@@ -41,6 +50,7 @@ class Audit:
         rate: sequences a second that the attacker may ask, where told.
         price: price of 1000 sequences, where told.
         facts: width, budget, seed, version, seconds, honest questions.
+        curves: error against queries, where they were asked for.
     """
 
     cells: tuple[Cell, ...]
@@ -49,18 +59,29 @@ class Audit:
     rate: float | None
     price: float | None
     facts: dict[str, Any]
+    curves: tuple[Curve, ...] = ()
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``audit.json`` and ``report.html`` into ``folder``."""
+        from unsoftmax.report.audit_record import save_audit
+
+        save_audit(self, folder)
 
 
 def run_audit(
     opener: Opener,
     *,
     defences: tuple[Defence, ...] | None = None,
+    extra: tuple[Defence, ...] = (),
+    search: tuple[Defence, ...] = (),
+    budgets: tuple[int, ...] = (),
+    runs: int = 1,
     gate: Gate | None = None,
     budget: int = 100_000,
     rate: float | None = None,
     price: float | None = None,
     max_norm: float | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     folder: Path | None = None,
     scheduler: str | None = None,
     workers: int | None = None,
@@ -71,12 +92,16 @@ def run_audit(
     Args:
         opener: opens the target; called once in every process, so it must be picklable unless ``workers`` is 1.
         defences: the rows, the target as it stands first; the standard table if left out.
+        extra: rows after these.
+        search: defences for which the weakest noise is searched that, added to them, stops the extraction.
+        budgets: where given, each row is also run with each of these, for a curve of error against queries.
+        runs: seeds of each point of such a curve.
         gate: condition on the target as it stands under which the audit fails.
         budget: sequences that each extraction may ask.
         rate: sequences a second that the attacker may ask, for times.
         price: price of 1000 sequences, for bills.
         max_norm: the target takes no longer tokens; none is sent.
-        seed: same seed, same table.
+        seed: same seed, same table; drawn by the operating system if left out, or as the folder's earlier run drew it.
         folder: keeps a journal for each cell; the same call goes on from there. A cluster must share it.
         scheduler: address of a Dask scheduler.
         workers: processes on this machine; as many as it has cores if left out.
@@ -92,9 +117,11 @@ def run_audit(
     started = time.perf_counter()
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    seed = settled_seed(seed, None if folder is None else folder / "honest.sqlite")
     oracle = opener()
     sample = honest_sample(oracle, seed, folder)
     rows = standard_defences(oracle.width, sample.spread) if defences is None else defences
+    rows = (*rows, *(row for row in extra if row.slug not in {other.slug for other in rows}))
     if not rows or not rows[0].base:
         raise ValueError("The first defence must be none: the target as it stands.")
     if len({row.slug for row in rows}) < len(rows):
@@ -108,6 +135,16 @@ def run_audit(
             on_cell(cell, len(measured))
     present = done[rows[0].name]
     cells = [done[row.name] if row.rate is None else rate_limited(present, row) for row in rows]
+    for base in search:
+        cells += weakest_noise(work, base, sample.spread)
+
+    def again(row: Defence, most: int, number: int) -> Cell:
+        place = None if folder is None else folder / "curves" / f"{most}-{number}"
+        if place is not None:
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return run_cell(opener, row, sample, budget=most, max_norm=max_norm, seed=number, folder=place)
+
+    drawn = tuple(curves(again, rows, budgets, range(seed, seed + runs))) if budgets else ()
     facts = {
         "width": oracle.width,
         "budget": budget,
@@ -120,7 +157,7 @@ def run_audit(
         "seconds": time.perf_counter() - started,
     }
     conclusion = conclude(cells, gate_values(present, rate, price), gate)
-    return Audit(cells=tuple(cells), conclusion=conclusion, spread=sample.spread, rate=rate, price=price, facts=facts)
+    return Audit(cells=tuple(cells), conclusion=conclusion, spread=sample.spread, rate=rate, price=price, facts=facts, curves=drawn)
 
 
 def gate_values(cell: Cell, rate: float | None, price: float | None) -> dict[str, float]:
@@ -156,14 +193,43 @@ def _run(work: Work, rows: list[Defence], scheduler: str | None, workers: int | 
     if count == 1:
         yield from map(work, rows)
         return
+    left, deaths = _heaviest_first(rows), 0
+    while left:
+        died = []
+        for row, cell in _in_pool(work, left, count):
+            if cell is None:
+                died.append(row)
+            else:
+                yield cell
+        deaths += bool(died)
+        if deaths > DEATHS:  # each alone, so that the one that kills its process is known
+            died, alone = [], died
+            for row in alone:
+                for _, cell in _in_pool(work, [row], 1):
+                    yield cell if cell is not None else _killed(row)
+        left = died
+
+
+def _in_pool(work: Work, rows: list[Defence], count: int) -> Iterator[tuple[Defence, Cell | None]]:
+    """Cells as they are finished; None for those that were under way, or waiting, when a process was killed."""
     # spawn, not fork: a target may hold threads and sockets
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts)
+    pool = ProcessPoolExecutor(
+        count, mp_context=multiprocessing.get_context("spawn"), initializer=_follow_parent, initargs=(os.getpid(),)
+    )
     try:
         with _one_thread():
-            futures: list[Future[Cell]] = [pool.submit(work, row) for row in _heaviest_first(rows)]
+            futures: dict[Future[Cell], Defence] = {}
+            for row in rows:
+                with suppress(BrokenProcessPool):
+                    futures[pool.submit(work, row)] = row
         for future in as_completed(futures):
-            yield future.result()
+            try:
+                yield futures[future], future.result()
+            except BrokenProcessPool:
+                yield futures[future], None
+        for row in rows[len(futures) :]:
+            yield row, None
     except BaseException:  # an interrupt, too: what was answered is in the journals, so nothing is waited for
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
@@ -172,9 +238,26 @@ def _run(work: Work, rows: list[Defence], scheduler: str | None, workers: int | 
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C is the parent's to handle; it ends this process."""
+def _killed(row: Defence) -> Cell:
+    return Cell(
+        defence=row,
+        status="ERROR",
+        message=f"The process of this row was killed {DEATHS + 2} times, perhaps for want of memory. Run the same command again.",
+    )
+
+
+def _follow_parent(parent: int) -> None:
+    """Ctrl-C is the parent's to handle, and this process ends with it, also when it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(OSError, AttributeError, TypeError):  # Linux alone; elsewhere the thread below looks
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="unsoftmax-parent", daemon=True).start()
 
 
 @contextmanager

@@ -26,6 +26,7 @@ class Defence:
         max_norm: longer tokens are shortened to this.
         quota: sequences that one client may ask.
         rate: sequences a second that one client may ask; arithmetic on time, nothing is run.
+        labels: True answers with 1 or -1 alone: the sign of the number, or of each number.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Defence:
     max_norm: float | None = None
     quota: int | None = None
     rate: float | None = None
+    labels: bool | None = None
 
     @property
     def slug(self) -> str:
@@ -62,7 +64,17 @@ class Defence:
             oracle = Blurred(oracle, self.noise, seed)
         if self.decimals is not None or self.digits is not None:
             oracle = Rounded(oracle, decimals=self.decimals, digits=self.digits)
-        return oracle if self.dtype is None else Cast(oracle, self.dtype)
+        if self.dtype is not None:
+            oracle = Cast(oracle, self.dtype)
+        return Labelled(oracle) if self.labels else oracle
+
+
+class Labelled(Wrapper):
+    """Labels in place of numbers: 1 where an answer is above zero, -1 elsewhere."""
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Ask, then keep the sign."""
+        return np.where(np.asarray(self.inner(sequences)) > 0, 1.0, -1.0)
 
 
 class Blurred(Wrapper):

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from unsoftmax.audit.cells import Cell
-from unsoftmax.audit.gate import Gate
+from unsoftmax.audits.cells import Cell
+from unsoftmax.audits.gate import Gate
 
 CLOSE = 1e-2  # an error within this share of the answers' spread: a copy that users could not tell apart
 ROUGH = 0.5  # up to here a model explains most of the answers
+FAR = 100.0  # times the error of a copy's own check: honest questions are no harder than that
+CONTRADICTION = (
+    "The extraction's own check agrees, and yet its copy misses honest answers by {:.2g} of their spread: the target answers the "
+    "two kinds of questions differently, so that neither tells what it is."
+)
 CODES = {"TARGET_FAILED": 3, "DRIFTING": 5}  # inconclusive for the target's own fault, as every command reports it
 
 
@@ -42,11 +47,25 @@ class Conclusion:
     weakened_by: tuple[str, ...]  # defences under which only a rough, partial or unverified copy came out
 
 
+def contradicts(cell: Cell) -> bool:
+    """Whether a success misses the honest answers by far more than its own check: the target tells questions apart.
+
+    An exact copy is within ``CLOSE`` of every honest answer, under any defence. Of the target as it stands the same holds for a
+    copy within tolerance, up to what its own check showed.
+    """
+    if cell.error is None or not cell.values_known:
+        return False
+    if cell.status == "EXACT":
+        return cell.error > CLOSE
+    own = cell.status == "WITHIN_TOLERANCE" and cell.defence.base and cell.check_error is not None
+    return own and cell.error > max(ROUGH, FAR * (cell.check_error or 0.0))
+
+
 def outcome(cell: Cell) -> Verdict:
     """What one cell shows."""
     if cell.status in ("EXACT", "WITHIN_TOLERANCE") and cell.values_known and cell.error is not None and cell.error <= CLOSE:
         return Verdict.EXTRACTABLE
-    if cell.status in ("DRIFTING", "TARGET_FAILED", "ERROR"):
+    if cell.status in ("DRIFTING", "TARGET_FAILED", "ERROR") or contradicts(cell):
         return Verdict.INCONCLUSIVE
     # a defence may spoil the extraction's own check, but not the comparison with undefended answers: a close copy is leaked
     if cell.status == "NOT_IN_FAMILY" and (cell.error is None or cell.error > CLOSE):
@@ -67,7 +86,8 @@ def conclude(cells: list[Cell], values: Mapping[str, float], gate: Gate | None) 
     present = cells[0]
     verdict = outcome(present)
     compared = cells[1:] if verdict is Verdict.EXTRACTABLE else []
-    sentence = verdict.value if verdict is not Verdict.INCONCLUSIVE else f"{verdict.value} {present.message}"
+    reason = CONTRADICTION.format(present.error) if contradicts(present) else present.message
+    sentence = verdict.value if verdict is not Verdict.INCONCLUSIVE else f"{verdict.value} {reason}"
     failed = False
     if gate is not None:
         tripped = gate.tripped(values)

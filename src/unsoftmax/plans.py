@@ -1,0 +1,106 @@
+"""``plan``: the bill of a recovery before it is paid; one function for Python and the command line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from unsoftmax.bills import Bill
+from unsoftmax.families import Size, family_names, family_of, named
+from unsoftmax.models.base import is_model
+from unsoftmax.oracles.adapt import as_oracle
+from unsoftmax.planning import plan_fixed, plan_noisy
+
+GUESSED = "Counted for attention; `unsoftmax diagnose` tells the family of a target, and --family counts for another."
+
+
+def plan(
+    target: Any,
+    *,
+    width: int | None = None,
+    family: str = "auto",
+    neurons: int | None = None,
+    rank: int | None = None,
+    heads: int | None = None,
+    outputs: int | None = None,
+    adaptive: bool = True,
+    max_norm: float | None = None,
+    accuracy: float | None = None,
+    noise: float | None = None,
+) -> Bill:
+    """What recovering a target will cost, by phase, in queries and tokens; it is asked nothing but its metadata.
+
+    Args:
+        target: as for ``recover``, or a name as for ``us.open``.
+        width: token length, where the target does not tell it.
+        family: what to count for; "auto" is that of a model of ours, a demo or a file of weights, else attention.
+        neurons: hidden units of the network, for the families "transformer" and "ffn".
+        rank: rank of the score matrices; a range is told if left out.
+        heads: number of heads.
+        outputs: numbers in an answer, where the target does not tell it.
+        adaptive: False draws all probes before the first answer.
+        max_norm: longest token, for noisy answers.
+        accuracy: wanted rms error of W; with ``noise`` and ``max_norm`` tells the queries that takes.
+        noise: standard deviation of an answer's error.
+
+    >>> import unsoftmax as us
+    >>> us.plan("demo:attention,width=16", rank=16, heads=1).queries < 16 * 16 + 16 + 400
+    True
+    """
+    known = target if is_model(target) else _behind(target, width)
+    oracle = _opened(target, width)
+    told = getattr(oracle, "outputs", None)
+    guessed = family == "auto" and known is None
+    if family == "auto":
+        family = "attention" if known is None else family_of(known)
+    _check(oracle.width, family, rank, heads, neurons, adaptive, (accuracy, noise, max_norm))
+    if accuracy is not None and noise is not None and max_norm is not None:
+        made = plan_noisy(oracle.width, accuracy=accuracy, noise=noise, max_norm=max_norm)
+    elif not adaptive:
+        made = plan_fixed(oracle.width, rank=rank)
+    else:
+        if known is not None and family != "attention":
+            neurons, told = neurons or known.sizes(None).get("neurons"), known.outputs
+        if neurons is None and family in ("transformer", "ffn"):
+            raise ValueError("The bill of a network grows with its hidden units: say how many to count for (`neurons`, --neurons).")
+        made = named(family).bill(Size(width=oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads, neurons=neurons))
+    return replace(made, assumptions=(*made.assumptions, GUESSED)) if guessed else made
+
+
+def _check(
+    width: int,
+    family: str,
+    rank: int | None,
+    heads: int | None,
+    neurons: int | None,
+    adaptive: bool,
+    noisy: tuple[float | None, float | None, float | None],
+) -> None:
+    """Refuse settings that do not go together."""
+    accuracy, noise, max_norm = noisy
+    if family not in family_names()[1:]:
+        raise ValueError(f"There is no bill for the family {family!r}; there are {', '.join(family_names()[1:])}.")
+    if rank is not None and rank > width:
+        raise ValueError(f"The rank is {rank}, but the width is only {width}.")
+    if family != "attention" and (heads not in (None, 1) or not adaptive or accuracy is not None):
+        raise ValueError(f"Heads, fixed probes and an accuracy are for attention alone, but the family is {family}.")
+    if neurons is not None and family not in ("transformer", "ffn"):
+        raise ValueError(f"Neurons are for the families transformer and ffn, but the family is {family}.")
+    if (accuracy is None) != (noise is None) or (accuracy is not None and max_norm is None):
+        raise ValueError("An accuracy, the noise and a norm limit go together: the bill depends on all three.")
+
+
+def _opened(target: Any, width: int | None) -> Any:
+    if isinstance(target, str):
+        from unsoftmax.opening import open
+
+        return open(target, width=width)
+    return as_oracle(target, width)
+
+
+def _behind(target: Any, width: int | None) -> Any:
+    if not isinstance(target, str):
+        return None
+    from unsoftmax.opening import model_behind
+
+    return model_behind(target, width)

@@ -1,0 +1,87 @@
+"""A cheap look at whether bent one-token answers are those of a ReLU network with one hidden layer: about 60 queries.
+
+What a whole diagnosis would prove beforehand the learner of such targets proves by itself; this look only keeps others from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unsoftmax.desk import Desk
+from unsoftmax.models import Floats
+from unsoftmax.recognition.case import Case, DecidedError
+from unsoftmax.recognition.depth import several_layers
+from unsoftmax.recognition.floor import FLOAT64, TINY, line_noise
+from unsoftmax.results import Fact, Floor
+
+EXACT = 2.0**-44  # relative noise of one-token answers up to which they count as exact
+SIZES = (1.0, 0.125, 8.0)  # entries of tokens at which earlier ones are listened for
+KINKS, ALIKE = "one hidden layer", "a weighted mean of tokens"
+
+
+class QuickLook(NamedTuple):
+    """Facts about a target whose one-token answers bend; ``precision`` of its answers, ``listens`` to earlier tokens."""
+
+    facts: tuple[Fact, ...]
+    precision: Floor | None = None
+    listens: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether every one of them holds."""
+        return self.precision is not None and all(fact.passed for fact in self.facts)
+
+
+def quick_look(desk: Desk) -> QuickLook:
+    """Exact answers, a kink that runs straight on, tokens whose order and copies do not matter; ends at the first that fails."""
+    look = desk.first_look()
+    if not look.steady or not look.grid.exact:
+        return QuickLook((Fact("exact answers", 0.0, 1.0, None, "Answers are coarse, or do not repeat."),))
+    case = Case(desk, desk.rng, desk.max_norm)
+    case.everywhere, case.longest = look.layout == "all positions", desk.longest
+    noise = _noise(case)
+    exact = Fact("exact answers", noise, EXACT, noise <= EXACT, f"One-token answers carry a noise of {noise:.1g} of their size.")
+    if not exact.passed:
+        return QuickLook((exact,))
+    case.floor = Floor(relative=max(FLOAT64, noise))
+    try:
+        deep = several_layers(case, case.cap(1.0, 5.0), kinks=1)
+        kinks = Fact(KINKS, float(bool(deep)), 0.5, deep is False, "A kink of the answers runs straight on, equally strong.")
+        if not kinks.passed:
+            return QuickLook((exact, kinks))
+        mean, listens = _mean(case, desk.longest)
+    except DecidedError as reason:
+        return QuickLook((exact, Fact(KINKS, 0.0, 0.5, None, str(reason))))
+    return QuickLook((exact, kinks, mean), case.floor, listens)
+
+
+def _noise(case: Case) -> float:
+    """Relative noise of the evaluation: fourth differences on a tiny line of single tokens; 8 queries."""
+    case.begin("floor")
+    start, step = case.cap(1.0, 1.6) * case.draw(2, 1)
+    return line_noise(case.ask(start + TINY * np.arange(8.0)[:, None, None] * step))
+
+
+def _mean(case: Case, longest: int) -> tuple[Fact, bool]:
+    """Whether order and copies of tokens change nothing, at up to three sizes, and whether earlier tokens do; up to 15 queries."""
+    case.begin("invariances")
+    if longest < 3:
+        return Fact(ALIKE, 0.0, 1.0, True, "The target takes no sequences of three tokens."), False
+    worst, heard = 0.0, 0.0
+    for size in SIZES:
+        x, p, q = case.cap(size, 1.5) * case.draw(3)
+        answers = _asked(case, [[p, q, x], [q, p, x], [x, x, x], [p, p, x]])
+        alone = case.ask(x[None, None])
+        level = 20 * case.tolerance(answers, alone)
+        worst = max(worst, float(np.abs(answers[1] - answers[0]).max()) / level, float(np.abs(answers[2] - alone[0]).max()) / level)
+        heard = max(heard, float(np.abs(answers[[0, 3]] - alone[0]).max()) / level)
+        if heard > 1:
+            break
+    words = "Order and copies of tokens change nothing." if worst <= 1 else "Order or copies of tokens change the answer."
+    return Fact(ALIKE, worst, 1.0, worst <= 1, words), heard > 1
+
+
+def _asked(case: Case, sequences: list[list[Floats]]) -> Floats:
+    return case.ask(np.array(sequences))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,9 +17,11 @@ from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.fresh import Fresh
+from unsoftmax.proof.run import COARSE_FACTOR
 from unsoftmax.results import Fact, Learned
 
 CHECKS = 4  # sequences that the learner tries by itself; the proof asks some hundred more
+SPREAD = 8.0  # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
 STRAIGHT = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
 BOUNDED = 2.0**20  # answers to tokens of length 2^40 and more, where the last token is zero
 
@@ -140,6 +143,10 @@ class PreNormStack(Family):
         )
         whole = sum(count for _, count, _ in phases)
         return Bill(whole, whole + whole // 5, formula, phases, ("MLPs are not learned.",))
+
+    def precision(self, desk: Desk, learned: Learned) -> Floor:
+        """Heads whose values or scores are weak are known less well than answers are; the learner's own check tells how well."""
+        return replace(desk.precision, relative=max(desk.precision.relative, SPREAD * learned.entry_error / COARSE_FACTOR))
 
     def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
         """What keys change in the answers of very long tokens, against the heads; two queries each."""

@@ -128,7 +128,7 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
         if start is None:
             reason = "no pencil of derivatives has real, distinct eigenvalues"
             continue
-        fit = fit_sigmoids(answers, ratios(), start, floor=settings.floor)
+        fit = fit_sigmoids(answers, ratios(), start, floor=settings.floor, accept=settings.accept)
         strong = float(np.sqrt(np.mean(fit.z**2, axis=0)).max())
         if fit.residual < settings.accept and strong <= TOO_STRONG:
             _demand_straight(limit, frame, readers, fit, settings)

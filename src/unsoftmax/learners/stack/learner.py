@@ -96,6 +96,7 @@ class StackLearner:
             ambiguity=AMBIGUITY,
             notes=_notes(heads, order, seen.words),
             evidence=evidence,
+            entry_error=off,
             ranks=tuple(heads.score_ranks[h] for h in in_order(heads.model, order)),
         )
 

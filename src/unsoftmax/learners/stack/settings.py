@@ -59,7 +59,7 @@ class Settings:
     straight: float = 1e-5
     cliff: float = 1e-6
     fill: float = 0.66
-    over: float = 1.6
+    over: float = 2.0
     spread: float = 1.3
     finite: float = 2.0**26
     order: float = 1e-4

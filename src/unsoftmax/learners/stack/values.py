@@ -112,7 +112,7 @@ def _fitted(answers: Floats, base: Base, settings: Settings, length: float) -> t
     ``length``: of this step over that of the base.
     """
     A, z = base.fit.A * length, base.fit.z * length
-    fit = fit_sigmoids(answers, ratios(), z, floor=settings.floor, near=A)
+    fit = fit_sigmoids(answers, ratios(), z, floor=settings.floor, accept=settings.accept, near=A)
     if fit.residual > settings.accept:
         return None, 0.0
     cost = np.sum((fit.A[:, None] - A[None]) ** 2, axis=2) / np.sum(A**2, axis=1)

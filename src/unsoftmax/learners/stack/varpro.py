@@ -42,7 +42,9 @@ def sigmoids(z: Floats, ratios: Floats) -> Floats:
     return np.asarray(expit(z[:, None, :] + np.log(ratios)[None, :, None]))
 
 
-def fit_sigmoids(answers: Floats, ratios: Floats, z: Floats, *, floor: float, near: Floats | None = None) -> Fit:
+def fit_sigmoids(
+    answers: Floats, ratios: Floats, z: Floats, *, floor: float, accept: float = ROUNDED, near: Floats | None = None
+) -> Fit:
     """Gauss-Newton over the scores ``z (readers, heads)`` with the values ``A (heads, outputs)`` eliminated (Kaufman, Levenberg).
 
     The normal matrix has a closed form, so that one step costs ``(readers * heads)^3 / 3`` and no Jacobian is ever built. With
@@ -52,16 +54,18 @@ def fit_sigmoids(answers: Floats, ratios: Floats, z: Floats, *, floor: float, ne
     size = max(float(np.linalg.norm(flat)), 1e-300)
     if near is not None:
         for anchor in ANCHORS:
-            z = _descend(flat, ratios, z, near, anchor, WARM, floor * size).z
-    state = _descend(flat, ratios, z, np.zeros((0, answers.shape[2])), 0.0, STEPS, floor * size)
+            z = _descend(flat, ratios, z, near, anchor, WARM, floor * size, accept).z
+    state = _descend(flat, ratios, z, np.zeros((0, answers.shape[2])), 0.0, STEPS, floor * size, accept)
     return Fit(z=state.z, A=state.A, residual=state.cost / size)
 
 
-def _descend(flat: Floats, ratios: Floats, z: Floats, near: Floats, anchor: float, steps: int, floor: float) -> _State:
+def _descend(
+    flat: Floats, ratios: Floats, z: Floats, near: Floats, anchor: float, steps: int, floor: float, accept: float
+) -> _State:
     n, heads = z.shape
     times = len(ratios)
     damping, stalled = 1e-3, 0
-    size = float(np.linalg.norm(flat))
+    rounded = max(ROUNDED, accept) * float(np.linalg.norm(flat))
     state = _eliminated(flat, ratios, z, near, anchor)
     for _ in range(steps):
         if state.cost <= floor or stalled >= 4:
@@ -82,12 +86,12 @@ def _descend(flat: Floats, ratios: Floats, z: Floats, near: Floats, anchor: floa
             step *= min(1.0, LONGEST / max(float(np.abs(step).max()), 1e-300))
             trial = _eliminated(flat, ratios, state.z + step, near, anchor)
             if trial.cost < state.cost:
-                slow = 0.3 if trial.cost < ROUNDED * size else 0.95  # at rounding, or nowhere
+                slow = 0.3 if trial.cost < rounded else 0.95  # at rounding, or nowhere
                 stalled = stalled + (2 if slow < 0.5 else 1) if trial.cost > slow * state.cost else 0
                 state, damping = trial, max(damping / 10, 1e-16)
                 break
             damping = max(10 * damping, 1e-12)
-            if state.cost < ROUNDED * size:
+            if state.cost < rounded:
                 stalled += 2
                 break
         else:

@@ -12,10 +12,14 @@ export OPENBLAS_NUM_THREADS ?= 1
 	$(BIN)/pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
+# the versions of the lock file without its hashes, so that two installs a month apart agree
+.venv/constraints.txt: requirements-dev.lock .venv/.core
+	grep -E '^[A-Za-z0-9].*==' $< | sed 's/ \\$$//' > $@
+
 # everything that the tests need; torch first and pinned, so that nothing else pulls a larger build
-.venv/.dev: .venv/.core pyproject.toml
-	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+.venv/.dev: .venv/.core pyproject.toml .venv/constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .venv/constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .venv/constraints.txt -e ".[dev]"
 	touch $@
 
 demo: .venv/.core
@@ -70,7 +74,9 @@ sbom: .venv/.dev
 # the versions that the tests run with, with hashes; install them by `pip install --require-hashes -r requirements-dev.lock`
 lock: .venv/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check "uv>=0.4"
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --generate-hashes --quiet --output-file requirements-dev.lock
+	echo torch==2.13.0 > .venv/torch.txt
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --constraint .venv/torch.txt \
+		--generate-hashes --no-header --no-emit-index-url --quiet --output-file requirements-dev.lock
 
 audit-dependencies: .venv/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check "pip-audit>=2.7"

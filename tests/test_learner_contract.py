@@ -12,6 +12,7 @@ from unsoftmax.errors import RefusalError
 from unsoftmax.learners.behind_network import BehindNetworkLearner
 from unsoftmax.learners.ffn import FFNLearner
 from unsoftmax.learners.grid import GridLearner
+from unsoftmax.learners.labels import LabelsLearner
 from unsoftmax.learners.noisy import CertifiedHeadLearner, NoisyHeadLearner
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
 from unsoftmax.learners.one_head import OneHeadLearner
@@ -26,6 +27,7 @@ RNG = np.random.default_rng(77)
 TABLE = RNG.normal(size=(40, 6))
 ONE = demo_model("attention", width=6, seed=1)
 GRID = us.Attention.single(RNG.integers(-7, 8, size=(6, 6)) * 0.125, RNG.integers(-7, 8, size=6) * 0.125)
+LABELLED = us.Attention.single(RNG.normal(size=(4, 4)) / 2, RNG.normal(size=4), 0.3 * RNG.normal(size=4), -1.0)
 
 
 def tanh_head(X):
@@ -70,6 +72,7 @@ ROWS = {
     "grid": Row(GridLearner(grid=0.125), lambda: CallableOracle(GRID), GRID, 0.0, 40),
     "fixed probes": Row(NonAdaptiveLearner(), lambda: CallableOracle(ONE), ONE, 1e-10, 120),
     "tokens": Row(TokensLearner(), lambda: Tokens(lambda ids: ONE(TABLE[ids]), TABLE), ONE, 1e-9, 80),
+    "labels": Row(LabelsLearner(), lambda: CallableOracle(lambda X: LABELLED(X) > 0, width=4), LABELLED, 1e-11, 70 * (4 * 4 + 8)),
     "noisy": Row(NoisyHeadLearner(max_norm=2.5, floor=Floor(kind="noisy")), lambda: CallableOracle(ONE), ONE, 1e-6, 6 * 42 + 8),
     "certified": Row(CertifiedHeadLearner(1e-9, 2.5), lambda: CallableOracle(ONE), ONE, 1e-6, 3 * 42 + 3 * 6 + 4 + 40),
 }

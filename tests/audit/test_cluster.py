@@ -130,7 +130,7 @@ def test_a_killed_worker_costs_no_answer_and_the_table_is_the_same(cluster, tmp_
 
 
 def test_the_command_line_takes_an_address(cluster, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sweep, "standard_defences", lambda width, spread: TABLE[:2])
+    monkeypatch.setattr(sweep, "standard_defences", lambda *_: TABLE[:2])
     words = ["audit", "demo:attention,width=3", "--scheduler", cluster[0], "--out", str(tmp_path / "a"), "--json"]
     assert run(words) == 0
     record = json.loads(capsys.readouterr().out)

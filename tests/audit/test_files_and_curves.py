@@ -38,7 +38,7 @@ seeds = 2
         ("Norm limit 6.5 , noise 1e-2", {"max_norm": 6.5, "noise": 0.01}),
         ("quota 500, float16", {"quota": 500, "dtype": "float16"}),
         ("rate limit 2/s", {"rate": 2.0}),
-        ("labels only", {"labels": True}),
+        ("labels only", {"threshold": 0.0}),
         ("none", {}),
     ],
 )

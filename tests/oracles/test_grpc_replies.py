@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import DriftingError, TargetError
+from unsoftmax.oracles import Metered
 from unsoftmax.oracles.grpc_messages import message
 from unsoftmax.oracles.grpc_v2 import SERVICE, GrpcOracle
 from unsoftmax.oracles.retry import Patience
@@ -176,3 +177,33 @@ def test_a_server_without_trust_is_not_talked_to(tmp_path):
         pytest.raises(TargetError, match="UNAVAILABLE"),
     ):
         _ = oracle.width
+
+
+def test_a_reply_beyond_the_cap_is_billed_once_and_not_asked_for_again():
+    def large(reply, sums):
+        reply.outputs.add(name="y", datatype="FP64", shape=[len(sums)])
+        reply.raw_output_contents.append(bytes(100_000))
+
+    with asked(large, large, large, reply_cap=10_000) as (oracle, told):
+        meter = Metered(oracle)
+        with pytest.raises(TargetError, match="reply_cap"):
+            meter(X)
+        assert told.sizes == [3], "it was answered; asking again would be answered, and billed, again"
+        assert meter.spent == 3
+
+
+def test_a_reply_to_another_request_and_another_version_are_noticed():
+    def labelled(**labels):
+        def step(reply, sums):
+            reply.outputs.add(name="y", datatype="FP64", shape=[len(sums)])
+            reply.raw_output_contents.append(sums.tobytes())
+            for name, value in labels.items():
+                setattr(reply, name, value)
+
+        return step
+
+    with asked(labelled(id="theirs"), labelled(model_version="1"), labelled(model_version="2")) as (oracle, _):
+        assert np.array_equal(oracle(X), X[:, -1].sum(axis=1))
+        assert oracle.repeated == 3
+        with pytest.raises(DriftingError, match="version"):
+            oracle(X)

@@ -42,6 +42,11 @@ class Sample:
         """Standard deviation of the answers, root mean square over outputs."""
         return float(np.sqrt(np.mean(np.var(np.concatenate(self.answers), axis=0))))
 
+    @property
+    def middle(self) -> float:
+        """The median answer."""
+        return float(np.median(np.concatenate(self.answers)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
@@ -166,7 +171,7 @@ def run_cell(
         close = getattr(oracle, "close", None)
         if callable(close):
             close()
-    seen = model_error(found.model, sample)
+    seen = model_error(found.model, sample, defence.threshold is not None)
     hidden = found.status.success and seen is not None and 0 < seen * sample.spread <= HIDDEN * sample.noise
     expected = expected_error(found, sample) if hidden else None
     return Cell(
@@ -212,26 +217,38 @@ def honest_cost(oracle: Oracle, defence: Defence, sample: Sample, seed: int, fol
     else:
         known = _Known(np.concatenate(sample.answers), oracle.width)
         told = [replace(defence, max_norm=None).wrap(known, seed)(known.answers)]
-    seen, true = np.concatenate(told), np.concatenate(sample.answers)
-    if defence.labels:  # a user reads a label as the mean answer behind it
-        seen = np.where(seen > 0, _mean_of(true, seen > 0), _mean_of(true, seen <= 0))
-    return float(np.sqrt(np.mean((seen - true) ** 2)))
+    given, answers = np.concatenate(told), np.concatenate(sample.answers)
+    if defence.threshold is not None:  # the best guess that a label leaves is the mean of the answers that get it
+        labels, places = np.unique(given, return_inverse=True)
+        given = np.stack([answers[places.ravel() == k].mean(axis=0) for k in range(len(labels))])[places.ravel()]
+    return float(np.sqrt(np.mean((given - answers) ** 2)))
 
 
-def _mean_of(answers: Floats, chosen: Any) -> float:
-    return float(answers[chosen].mean()) if chosen.any() else 0.0
+def model_error(model: Model | None, sample: Sample, labels: bool = False) -> float | None:
+    """Largest deviation from the undefended answers over their spread; None for a model that cannot answer.
 
-
-def model_error(model: Model | None, sample: Sample) -> float | None:
-    """Largest deviation from the undefended answers over their spread; None for a model that cannot answer."""
+    Of a model learned from ``labels``, after the factor and the constants that labels cannot show.
+    """
     if model is None or not model.can_answer:
         return None
     pairs = list(zip(sample.questions, sample.answers, strict=True))
     told = [model.answer(batch) for batch, _ in pairs]
+    if labels:
+        told = _unscaled(told, sample)
     worst = max(float(np.abs(_flat(t) - answers).max()) for t, (_, answers) in zip(told, pairs, strict=True))
     if not np.isfinite(worst):
         return None
     return worst / sample.spread if sample.spread > 0 else (0.0 if worst == 0 else None)
+
+
+def _unscaled(told: list[Floats], sample: Sample) -> list[Floats]:
+    """A model's answers with the factor that fits the target's differences between outputs, or between answers, best."""
+    given, answers = np.concatenate([_flat(t) for t in told]), np.concatenate(sample.answers)
+    several = given.shape[1] > 1
+    middle = [block.mean(axis=1, keepdims=True) if several else block.mean() for block in (given, answers)]
+    factor = float(np.sum((given - middle[0]) * (answers - middle[1])) / max(np.sum((given - middle[0]) ** 2), 1e-300))
+    fitted = factor * (given - middle[0]) + middle[1]
+    return np.split(fitted, np.cumsum([len(t) for t in told])[:-1])
 
 
 def expected_error(found: Recovery, sample: Sample) -> float | None:

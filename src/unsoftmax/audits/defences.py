@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.oracles import Cast, Clipped, Oracle, Rounded
+from unsoftmax.oracles import Cast, Clipped, Oracle, Rounded, Thresholded
 from unsoftmax.oracles.base import Wrapper
 
 
@@ -23,10 +23,10 @@ class Defence:
         digits: answers rounded to this many significant digits.
         noise: standard deviation of Gaussian noise on every answer.
         dtype: number format that answers are cast to.
+        threshold: answers are replaced by one label: above this or not; of several outputs, the place of the largest.
         max_norm: longer tokens are shortened to this.
         quota: sequences that one client may ask.
         rate: sequences a second that one client may ask; arithmetic on time, nothing is run.
-        labels: True answers with 1 or -1 alone: the sign of the number, or of each number.
     """
 
     name: str
@@ -34,10 +34,10 @@ class Defence:
     digits: int | None = None
     noise: float | None = None
     dtype: str | None = None
+    threshold: float | None = None
     max_norm: float | None = None
     quota: int | None = None
     rate: float | None = None
-    labels: bool | None = None
 
     @property
     def slug(self) -> str:
@@ -49,7 +49,7 @@ class Defence:
         """How long extraction takes, roughly: rows of more weight start first, so that none is waited for alone at the end."""
         coarse = self.digits is not None or self.dtype is not None
         limited = self.max_norm is not None and (self.noise is not None or self.decimals is not None)
-        return 3 * (limited and self.decimals is not None) + 2 * limited + coarse
+        return 3 * (limited and self.decimals is not None) + 2 * limited + coarse + 2 * (self.threshold is not None)
 
     @property
     def base(self) -> bool:
@@ -66,15 +66,7 @@ class Defence:
             oracle = Rounded(oracle, decimals=self.decimals, digits=self.digits)
         if self.dtype is not None:
             oracle = Cast(oracle, self.dtype)
-        return Labelled(oracle) if self.labels else oracle
-
-
-class Labelled(Wrapper):
-    """Labels in place of numbers: 1 where an answer is above zero, -1 elsewhere."""
-
-    def __call__(self, sequences: Floats, /) -> Floats:
-        """Ask, then keep the sign."""
-        return np.where(np.asarray(self.inner(sequences)) > 0, 1.0, -1.0)
+        return oracle if self.threshold is None else Thresholded(oracle, self.threshold)
 
 
 class Blurred(Wrapper):
@@ -102,8 +94,8 @@ class Blurred(Wrapper):
         return answers + self.scale * noise
 
 
-def standard_defences(width: int, spread: float) -> tuple[Defence, ...]:
-    """The standard table, for tokens of length ``width`` and answers of standard deviation ``spread``.
+def standard_defences(width: int, spread: float, middle: float = 0.0) -> tuple[Defence, ...]:
+    """The standard table, for tokens of length ``width`` and answers of standard deviation ``spread`` around ``middle``.
 
     Noise and decimals follow the spread of the answers, so that a target in other units is treated alike. The norm limit lets
     every token of standard normal entries pass; the quota is half the entries of one score matrix.
@@ -124,6 +116,7 @@ def standard_defences(width: int, spread: float) -> tuple[Defence, ...]:
         rounded(2),
         Defence(name="3 digits", digits=3),
         Defence(name="float16", dtype="float16"),
+        Defence(name="labels only", threshold=float(f"{middle:.2g}") if np.isfinite(middle) else 0.0),
         Defence(name=f"noise {low:g}", noise=low),
         Defence(name=f"noise {high:g}", noise=high),
         Defence(name=f"norm limit {limit:g}", max_norm=limit),

@@ -120,7 +120,7 @@ def run_audit(
     seed = settled_seed(seed, None if folder is None else folder / "honest.sqlite")
     oracle = opener()
     sample = honest_sample(oracle, seed, folder)
-    rows = standard_defences(oracle.width, sample.spread) if defences is None else defences
+    rows = standard_defences(oracle.width, sample.spread, sample.middle) if defences is None else defences
     rows = (*rows, *(row for row in extra if row.slug not in {other.slug for other in rows}))
     if not rows or not rows[0].base:
         raise ValueError("The first defence must be none: the target as it stands.")

@@ -45,7 +45,7 @@ def _setting(part: str, text: str) -> tuple[str, Any]:
     if part == "none":
         return "", None
     if part in ("labels", "labels only"):
-        return "labels", True
+        return "threshold", 0.0
     for form, key, kind in FORMS:
         match = re.fullmatch(form, part)
         if match is None:

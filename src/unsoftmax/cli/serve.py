@@ -15,6 +15,9 @@ from unsoftmax.cli.targets import HELP, open_target
 @click.option("--digits", type=click.IntRange(min=1), help="Defence: round answers to this many significant digits.")
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), help="Defence: cast answers to this number format.")
 @click.option("--noise", type=Positive(), help="Defence: add Gaussian noise of this standard deviation.")
+@click.option(
+    "--labels", "threshold", type=float, help="Defence: say only whether an answer exceeds this, or which output is largest."
+)
 @click.option("--max-norm", type=Positive(), help="Defence: shorten longer tokens to this length.")
 @click.option("--rate", type=Positive(), help="Defence: let this many queries (sequences) a second pass.")
 @click.option("--quota", type=click.IntRange(min=1), help="Defence: answer this many queries (sequences) in all.")
@@ -33,6 +36,7 @@ def serve(
     digits: int | None,
     dtype: str | None,
     noise: float | None,
+    threshold: float | None,
     max_norm: float | None,
     rate: float | None,
     quota: int | None,
@@ -47,7 +51,7 @@ def serve(
     to the answers, then they are rounded, then cast.
     """
     from unsoftmax.oracles.base import Oracle
-    from unsoftmax.oracles.noise import Cast, Clipped, Noisy, Rounded
+    from unsoftmax.oracles.noise import Cast, Clipped, Noisy, Rounded, Thresholded
     from unsoftmax.oracles.text import find_token
     from unsoftmax.serving import free_port
     from unsoftmax.serving import serve as host
@@ -63,6 +67,8 @@ def serve(
         oracle = Rounded(oracle, decimals=decimals, digits=digits)
     if dtype is not None:
         oracle = Cast(oracle, dtype)
+    if threshold is not None:
+        oracle = Thresholded(oracle, threshold)
     active = [
         f"{words} {value:g}" if isinstance(value, int | float) else f"{words} {value}"
         for words, value in (
@@ -71,6 +77,7 @@ def serve(
             ("decimals", decimals),
             ("significant digits", digits),
             ("numbers as", dtype),
+            ("labels alone, above", threshold),
             ("queries a second", rate),
             ("quota of queries", quota),
         )

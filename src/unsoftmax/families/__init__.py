@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from unsoftmax.desk import Desk
 from unsoftmax.families.attention import ONE_HEAD, SEVERAL_HEADS
 from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.families.labels import LABELS
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.families.stack import PRE_NORM_STACK
 from unsoftmax.models import Model
@@ -17,7 +18,7 @@ __all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families"
 
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
-FURTHER: tuple[Family, ...] = (PRE_NORM_STACK,)  # found by their own laws, before the families above are looked for
+FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK)  # found by their own laws, before the families above are looked for
 
 
 @cache

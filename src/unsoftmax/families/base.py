@@ -87,6 +87,13 @@ class Family:
         """What recovery costs, by phase."""
         raise ValueError(f"The family {self.name!r} has no bill.")
 
+    def estimate(self, size: Size) -> Bill | None:
+        """The bill as far as a diagnosis can tell it; None where it takes more than is known."""
+        try:
+            return self.bill(size)
+        except ValueError:
+            return None
+
     def like(self, desk: Desk) -> Floats | None:
         """Where fresh sequences are drawn and predicted best."""
         return None

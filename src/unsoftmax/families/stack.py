@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -11,8 +12,9 @@ from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
 from unsoftmax.errors import TargetError
 from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
 from unsoftmax.learners.stack.settings import EXACT, SINGLE, Settings
-from unsoftmax.oracles.base import LastPosition, Oracle
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
@@ -23,6 +25,7 @@ from unsoftmax.results import Fact, Learned
 CHECKS = 4  # sequences that the learner tries by itself; the proof asks some hundred more
 SPREAD = 8.0  # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
 STRAIGHT = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
+SEEN: WeakKeyDictionary[Desk, Recognised] = WeakKeyDictionary()  # what the law found out, so that no learner asks it again
 BOUNDED = 2.0**20  # answers to tokens of length 2^40 and more, where the last token is zero
 
 
@@ -81,6 +84,26 @@ class PassedOn:
         return Fact(self.name, rest, BOUNDED, passed, words if passed else "Very long tokens do not pass through as in a stack.")
 
 
+class ActsByDirection:
+    """Very long tokens act by their direction, in any order, as behind norms; which norm it is."""
+
+    name = "long tokens act by their direction"
+
+    def price(self, width: int) -> int:
+        """A dozen sequences of up to four tokens."""
+        return PRICE
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask two scales, other orders, doubled sequences."""
+        phase(desk, "recognition")
+        try:
+            seen = recognised(desk.last, rng=desk.rng, settings=settings_of(desk))
+        except TargetError:
+            return Fact(self.name, np.inf, 0.0, False, "Very long tokens get no answer.")
+        SEEN[desk] = seen
+        return Fact(self.name, seen.number, seen.threshold, seen.holds, f"{seen.words[:1].upper()}{seen.words[1:].rstrip('.')}.")
+
+
 class PreNormStack(Family):
     """Blocks ``h + attention(norm h)``, ``h + mlp(norm h)``, answered before any final norm."""
 
@@ -88,7 +111,7 @@ class PreNormStack(Family):
     unknown: ClassVar[str] = (
         "the MLPs, constants beside them, the norms' epsilon, and how gains are split between norms and weights"
     )
-    law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn())
+    law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn(), ActsByDirection())
     network: ClassVar[bool] = True
     models: ClassVar[tuple[str, ...]] = ("stack",)
     demo: ClassVar[dict[str, int]] = {
@@ -125,7 +148,7 @@ class PreNormStack(Family):
         from unsoftmax.learners.stack import StackLearner
 
         desk.known(law_of(desk))
-        return StackLearner(floor=desk.precision, max_norm=desk.max_norm, checks=CHECKS)
+        return StackLearner(floor=desk.precision, max_norm=desk.max_norm, checks=CHECKS, seen=SEEN.get(desk))
 
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""

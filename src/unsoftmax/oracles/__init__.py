@@ -11,7 +11,7 @@ from unsoftmax.oracles.drift import Watched
 from unsoftmax.oracles.journal import Journal, Journaled
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.oracles.meter import Budgeted, Count, Metered
-from unsoftmax.oracles.noise import Cast, Clipped, LowPrecision, Noisy, Rounded
+from unsoftmax.oracles.noise import Cast, Clipped, LowPrecision, Noisy, Rounded, Thresholded
 from unsoftmax.oracles.replay import Recorded, ReplayOracle
 from unsoftmax.oracles.tokens import Tokens
 
@@ -40,6 +40,7 @@ __all__ = [
     "Recorded",
     "ReplayOracle",
     "Rounded",
+    "Thresholded",
     "Tokens",
     "TorchOracle",
     "Watched",

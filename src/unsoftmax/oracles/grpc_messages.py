@@ -13,6 +13,7 @@ from unsoftmax.errors import MissingExtraError
 
 SERVICE = "/inference.GRPCInferenceService/"
 STRING, INT64, FLOAT, DOUBLE, BYTES = 9, 3, 2, 1, 12  # protobuf's numbers for the types
+BOOL, INT32, UINT32, UINT64 = 8, 5, 13, 4
 
 # message -> field -> (number, type or message, repeated)
 Field = tuple[int, int | str, bool]
@@ -26,7 +27,15 @@ MESSAGES: dict[str, dict[str, Field]] = {
         "inputs": (4, "TensorMetadata", True),
         "outputs": (5, "TensorMetadata", True),
     },
-    "InferTensorContents": {"fp32_contents": (6, FLOAT, True), "fp64_contents": (7, DOUBLE, True)},
+    "InferTensorContents": {
+        "bool_contents": (1, BOOL, True),
+        "int_contents": (2, INT32, True),
+        "int64_contents": (3, INT64, True),
+        "uint_contents": (4, UINT32, True),
+        "uint64_contents": (5, UINT64, True),
+        "fp32_contents": (6, FLOAT, True),
+        "fp64_contents": (7, DOUBLE, True),
+    },
     "Tensor": {
         "name": (1, STRING, False),
         "datatype": (2, STRING, False),

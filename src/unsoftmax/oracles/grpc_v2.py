@@ -22,7 +22,7 @@ from unsoftmax.oracles.crew import Before
 from unsoftmax.oracles.grpc_messages import SERVICE, message
 from unsoftmax.oracles.http_address import CA_VARIABLE, Address, forbidden, presentable, refuse_forbidden
 from unsoftmax.oracles.http_codec import (
-    DATATYPES,
+    ANSWERS,
     GarbledReplyError,
     Labels,
     ModelSpec,
@@ -192,7 +192,7 @@ class GrpcOracle(Planned):
             raise TargetError(f"The reply has outputs {names}; exactly one was expected. Choose it with `output=`.")
         place = places[0]
         tensor = reply.outputs[place]
-        if tensor.datatype not in DATATYPES or (plan.promised is not None and tensor.datatype != plan.promised):
+        if tensor.datatype not in ANSWERS or (plan.promised is not None and tensor.datatype != plan.promised):
             raise TargetError(
                 f"The output came as {plain(tensor.datatype, 20)}, but the metadata says {plan.promised or 'nothing'}. "
                 "Numbers are never cast silently: correct the model's metadata."
@@ -200,7 +200,9 @@ class GrpcOracle(Planned):
         if place < len(reply.raw_output_contents):
             values = from_bytes(reply.raw_output_contents[place], tensor.datatype)
         else:
-            contents = tensor.contents.fp64_contents or tensor.contents.fp32_contents
+            contents: Any = next(
+                (held for _, held in tensor.contents.ListFields()), []
+            )  # one field holds them, as the datatype says
             values = np.array(contents, dtype=np.float64)
         return shaped(values, list(tensor.shape))
 

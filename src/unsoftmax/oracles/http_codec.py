@@ -26,6 +26,7 @@ DATATYPES = {
     "INT64": "<i8", "INT32": "<i4", "INT16": "<i2", "INT8": "|i1",
     "UINT64": "<u8", "UINT32": "<u4", "UINT16": "<u2", "UINT8": "|u1",
 }  # fmt: skip
+ANSWERS = {**DATATYPES, "BOOL": "|u1"}  # answers may be labels too
 MAX_AXES = 8  # of a reply; answers have at most three
 
 
@@ -210,9 +211,11 @@ def decode_reply(
             f"Output {plain(chosen.name, 60)!r} came as {plain(chosen.datatype, 20)}, but the model's metadata says {promised}. "
             "Numbers are never cast silently: correct the model's metadata."
         )
-    if chosen.datatype not in DATATYPES:
+    if chosen.datatype not in ANSWERS:
         raise TargetError(f"Output {plain(chosen.name, 60)!r} has datatype {plain(chosen.datatype, 20)}, which is no real number.")
-    values = from_bytes(raw[chosen.name], chosen.datatype) if chosen.name in raw else _numbers(chosen.data)
+    values = (
+        from_bytes(raw[chosen.name], chosen.datatype) if chosen.name in raw else _numbers(chosen.data, chosen.datatype == "BOOL")
+    )
     return shaped(values, chosen.shape)
 
 
@@ -247,7 +250,7 @@ def to_datatype(array: NDArray[Any], datatype: str) -> NDArray[Any]:
 
 def from_bytes(raw: bytes, datatype: str) -> Floats:
     """Little-endian numbers of a protocol datatype, flat, as float64."""
-    kind = np.dtype(DATATYPES[datatype])
+    kind = np.dtype(ANSWERS[datatype])
     if len(raw) % kind.itemsize:
         raise GarbledReplyError(f"The reply holds {len(raw)} bytes of {datatype}, which is no whole number of them.")
     values = np.frombuffer(raw, dtype=kind)
@@ -283,18 +286,18 @@ def _choose(outputs: list[_Output], name: str | None) -> _Output:
     return matching[0]
 
 
-def _numbers(data: msgspec.Raw) -> Floats:
-    """A JSON array of numbers, flat or nested, as a flat float64 array; null becomes NaN."""
+def _numbers(data: msgspec.Raw, labels: bool = False) -> Floats:
+    """A JSON array of numbers, flat or nested, as a flat float64 array; null becomes NaN. With ``labels``, true and false too."""
     if not bytes(data):
         raise GarbledReplyError("The reply's output has neither data nor a binary part.")
     try:
         flat = msgspec.json.decode(data, type=list[float | None])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        flat = _flattened(data)
+        flat = _flattened(data, labels)
     return np.array([math.nan if value is None else value for value in flat] if None in flat else flat, dtype=np.float64)
 
 
-def _flattened(data: msgspec.Raw) -> list[float | None]:
+def _flattened(data: msgspec.Raw, labels: bool) -> list[float | None]:
     try:
         values: list[Any] = msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -304,7 +307,7 @@ def _flattened(data: msgspec.Raw) -> list[float | None]:
             break
         values = [inner for value in values for inner in value]
     legal = isinstance(values, list) and all(
-        value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values
+        value is None or (isinstance(value, int | float) and (labels or not isinstance(value, bool))) for value in values
     )
     try:
         if legal:

@@ -40,6 +40,30 @@ class Rounded(Wrapper):
         return round_digits(answers, self.digits)
 
 
+class Thresholded(Wrapper):
+    """Answers replaced by one bit: 1.0 where they exceed ``threshold``, else 0.0; of several outputs, the place of the largest.
+
+    >>> from unsoftmax.oracles import CallableOracle
+    >>> oracle = Thresholded(CallableOracle(lambda X: X[:, -1, 0], width=1), 0.5)
+    >>> oracle(np.array([[[0.2]], [[0.7]]]))
+    array([0., 1.])
+    """
+
+    def __init__(self, inner: Oracle, threshold: float = 0.0) -> None:
+        super().__init__(inner)
+        if not np.isfinite(threshold):
+            raise ValueError(f"threshold is {threshold}; it must be a finite number.")
+        self.threshold = float(threshold)
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Ask, then tell only the side, or the winner; at every position where all are answered."""
+        answers = self.inner(sequences)
+        if answers.ndim == 1 or answers.shape[-1] == 1:
+            return (answers > self.threshold).astype(np.float64)
+        winners: Floats = np.argmax(answers, axis=-1, keepdims=True).astype(np.float64)
+        return winners
+
+
 class Noisy(Wrapper):
     """Answers with Gaussian noise of standard deviation ``scale``.
 

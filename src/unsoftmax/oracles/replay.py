@@ -78,7 +78,7 @@ class ReplayOracle:
         """Read a transcript that ``Recorded.save`` wrote, or any ``.npz`` with arrays ``X0, Y0, X1, Y1, …``."""
         check_archive(path)
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # NumPy leaves its own open
                 count = sum(name.startswith("X") for name in file.files)
                 return cls((file[f"X{i}"], file[f"Y{i}"]) for i in range(count))
         except FileNotFoundError:

@@ -15,6 +15,8 @@ from unsoftmax.results import Floor
 SINGLE = 2.0**-22  # what a float32 evaluation is good for, relative to the largest number in it
 DOUBLE = 2.0**-50
 STEADY = 2.0**-46  # last bits of float64 answers, relative to the largest
+JITTER = 2.0**-32  # answers that come again within this are float64 numbers with a few last bits lost, not noisy ones
+UNDERSTATED = 32.0  # one repetition and one sum may show this much less than the typical jitter once in a thousand times
 DECIMALS = 11  # answers with fewer decimals than this count as rounded
 CONSTANT = 2.0**-30  # one-token answers that differ by less, relative to their size, are one number
 FEW_BITS = 20  # what is left of values that cancel is a few bits of rounding, fewer than those of float32
@@ -166,6 +168,8 @@ def _floor(flat: Floats, grid: Floor, bend: float, jitter: float) -> Floor:
     worst = max(bend, jitter)
     if worst <= STEADY and not in_single:
         return Floor(kind="exact", relative=DOUBLE)
+    if jitter > 0 and worst <= JITTER and not in_single:  # another order of summation, other replicas: between float64 and float32
+        return Floor(kind="float32", relative=UNDERSTATED * worst, batch=jitter > 0)
     if worst <= 16 * SINGLE and in_single:
         return Floor(kind="float32", relative=SINGLE, batch=jitter > 0)
     return Floor(kind="coarse", relative=worst, fresh=jitter > 0)

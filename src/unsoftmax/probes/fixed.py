@@ -88,7 +88,7 @@ def _read(path: str | Path) -> dict[str, Any]:
         raise FileNotFoundError(f"There is no file {path}. Give the `.npz` file with the probes or the answers.")
     check_archive(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:  # NumPy leaves its own open
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, KeyError, EOFError, SyntaxError, TypeError) as error:
         raise FileFormatError(f"{path} is not an `.npz` file of plain arrays ({error}).") from error

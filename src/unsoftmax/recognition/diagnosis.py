@@ -77,7 +77,12 @@ class _Findings:
 
 
 def diagnose_oracle(
-    oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None, look: FirstLook | None = None
+    oracle: Oracle,
+    *,
+    rng: np.random.Generator,
+    max_norm: float | None = None,
+    look: FirstLook | None = None,
+    asked: int = 0,
 ) -> Diagnosis:
     """Tell the family of a target from at most ``200 + 4 * width`` queries.
 
@@ -91,12 +96,14 @@ def diagnose_oracle(
         rng: source of the random probes.
         max_norm: no token longer than this is sent.
         look: the first answers, where they were asked already; exact ones need no further questions about their precision.
+        asked: questions that were asked before and count towards the limit.
 
     Raises:
         TargetError: the target fails on a single token of moderate size.
     """
     check_positive(max_norm=max_norm)
     case, found = Case(oracle, rng, max_norm), _Findings()
+    case.asked = asked
     known = look is not None and look.floor.exact and case.known_from(look)
     try:
         if not known:

@@ -13,7 +13,7 @@ from unsoftmax.learners.stack.certificate import misfit
 from unsoftmax.learners.stack.heads import CIRCLE, find_heads
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.order import Order, contexts, find_order
-from unsoftmax.learners.stack.recognition import PRICE, recognised
+from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
 from unsoftmax.learners.stack.scores import group_size
 from unsoftmax.learners.stack.settings import Settings, settings_for
 from unsoftmax.learners.stack.sphere import SUPPORT, Sphere
@@ -43,11 +43,13 @@ class StackLearner:
         floor: how coarse the answers are.
         max_norm: no token longer than this may be asked; the learner needs long ones and refuses it.
         checks: fresh sequences that the heads must explain at the end, two questions each.
+        seen: what ``recognised`` said, where it was asked already.
     """
 
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     checks: int = 24
+    seen: Recognised | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the heads; answers must be the hidden state, at the last position or at every one."""
@@ -58,7 +60,7 @@ class StackLearner:
                 "at which its norms see directions alone. Leave `max_norm` out.",
             )
         phase(oracle, "recognition")
-        seen = recognised(oracle, rng=rng, settings=settings)
+        seen = self.seen or recognised(oracle, rng=rng, settings=settings)
         if not seen.holds:
             raise NotInFamilyError(f"This is no pre-norm stack. {seen.words}", evidence={"recognised": seen.number})
         sphere = Sphere(oracle.width, seen.norm)

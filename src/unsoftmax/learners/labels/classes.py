@@ -1,0 +1,174 @@
+"""Labels of several classes: the largest of some outputs of one head. Differences of class values are read pair by pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
+from unsoftmax.learners.labels.asking import Asker, flat_labels
+from unsoftmax.learners.labels.paths import Group, Lines, Rows, rounds
+from unsoftmax.learners.labels.search import Flags, Halving, Prior
+from unsoftmax.learners.labels.start import Start
+from unsoftmax.learners.labels.values import Plane
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import phase
+
+SAMPLE = 96  # one-token questions per class among which starts of lines are chosen
+OCTAVES = (-1.0, 4.0)  # lengths of those tokens, around that at which two labels were first seen
+FEWEST = 2  # tokens of a class, or it is too rare
+EXTRA = 1.3  # lines per unknown
+LAST_BITS = 2.0**-50
+MOST_ROUNDS = 70
+BENT = 1e-9  # misfit of the planes between classes, relative to the length of tokens, that rounding does not explain
+FLAT = 1e-7  # singular value of what must be determined, relative to the largest, below which it is not
+LONGER = (0.25, 1.0, 4.0)  # places of the boundary tried as the middle of a design: nearer, as found, and further out
+OCTAVE = 2.0  # doublings of the distance from the origin, of which one place each is looked at
+ENOUGH = 0.5  # of the widest room, relative to the distance from the origin
+ROOM = 0.5  # of the distance to the next class, that a design may take
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassValues:
+    """Values and constants of the classes, centred, of length 1 in all, and the standard deviation of their entries."""
+
+    V: Floats  # (classes, width)
+    b: Floats  # (classes,)
+    spread: float
+
+
+class ClassAsker(Asker):
+    """Answers with the classes themselves, as indices."""
+
+    def __call__(self, sequences: Floats) -> Flags:
+        """The index of each label."""
+        return np.searchsorted(self.values, self.classes(sequences))  # type: ignore[return-value]  # lines of classes take indices
+
+
+@dataclass(slots=True, eq=False)
+class ClassLines(Lines):
+    """Lines that start in one class and end in another; the boundary is where the first class ends."""
+
+    first: NDArray[np.int_]
+    other: NDArray[np.int_]  # the class seen nearest beyond the boundary
+
+    def above(self, rows: Rows, labels: Flags) -> Flags:
+        """Where the label is still the first one."""
+        classes = np.asarray(labels, dtype=np.int_)
+        inside: Flags = classes == self.first[rows]
+        self.other[rows[~inside]] = classes[~inside]
+        return inside
+
+
+def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[ClassValues, Floats, NDArray[np.int_]]:
+    """Values of all classes, points of their boundaries ``(lines, width)`` and the pair of classes at each."""
+    if begin.flip:
+        raise TooNoisyError(
+            f"About {begin.flip:.0%} of the labels are wrong, and there are {len(begin.values)} classes: wrong labels are allowed "
+            "for with two classes only. Ask for yes or no.",
+            evidence={"flip_rate": begin.flip},
+        )
+    phase(asker.oracle, "values")
+    width = asker.width
+    tokens = rng.normal(size=(SAMPLE * len(asker.values), width))
+    lengths = np.minimum(begin.length * np.exp2(rng.uniform(*OCTAVES, size=(len(tokens), 1))), np.linalg.norm(begin.far[0]))
+    tokens *= lengths / np.linalg.norm(tokens, axis=1, keepdims=True)
+    answers = flat_labels(asker.oracle(tokens[:, None]), len(tokens))
+    asker.values = tuple(np.unique(np.concatenate([answers, asker.values])).tolist())
+    told, classes = np.searchsorted(asker.values, answers), len(asker.values)
+    by_class = ClassAsker(asker.oracle, asker.values)
+    each = int(np.ceil(EXTRA * (width + 1))) + 2
+    starts, ends = [], []
+    for k in range(classes):
+        inside, outside = np.flatnonzero(told == k), np.flatnonzero(told != k)
+        if len(inside) < FEWEST or not len(outside):
+            raise NotIdentifiableError(
+                f"Label {asker.values[k]:g} is so rare that {len(inside)} of {len(tokens)} random tokens got it; its values cannot "
+                "be read. Allow longer tokens (`max_norm`).",
+                evidence={"rare_label": asker.values[k]},
+            )
+        starts.append(rng.choice(inside, size=each))
+        ends.append(rng.choice(outside, size=each))
+    start, end = np.concatenate(starts), np.concatenate(ends)
+    lines = ClassLines(tokens[start], tokens[end] - tokens[start], told[start], told[end])
+    search = Halving(Prior(len(start), None, np.zeros(len(start)), np.ones(len(start))))
+    rounds(by_class, [Group.of(lines, search, LAST_BITS)], MOST_ROUNDS)
+    asker.rounds += by_class.rounds
+    points = lines.points(slice(None), search.centre)
+    pairs = np.stack([lines.first, lines.other], axis=1)
+    return solved_values(points, pairs, classes, begin.length, (tokens, told)), points, pairs
+
+
+def solved_values(
+    points: Floats, pairs: NDArray[np.int_], classes: int, length: float, sample: tuple[Floats, NDArray[np.int_]]
+) -> ClassValues:
+    """Values from ``(V_i - V_j)·y + b_i - b_j = 0`` at every boundary point; the first class is the zero of all."""
+    width = points.shape[1]
+    extended = np.concatenate([points / length, np.ones((len(points), 1))], axis=1)
+    rows = np.zeros((len(points), classes, width + 1))
+    places = np.arange(len(points))
+    rows[places, pairs[:, 0]] += extended
+    rows[places, pairs[:, 1]] -= extended
+    _, singular, right = np.linalg.svd(rows[:, 1:].reshape(len(points), -1), full_matrices=False)
+    if singular[-2] < FLAT * singular[0]:
+        raise NotIdentifiableError(
+            "The boundaries between classes do not determine their values: some classes hardly touch others. Ask for yes or no.",
+            evidence={"singular": float(singular[-2] / singular[0])},
+        )
+    if singular[-1] > BENT * np.sqrt(len(points)):
+        raise NotInFamilyError(
+            f"The boundaries between the labels of one token are no planes: they miss by {singular[-1]:.1g} of the tokens' length. "
+            "A network, a norm, or another kind of model bends them.",
+            evidence={"plane_misfit": float(singular[-1])},
+        )
+    values = np.concatenate([np.zeros((1, width + 1)), right[-1].reshape(classes - 1, width + 1)])
+    values[:, :-1] /= length
+    tokens, told = sample
+    if np.mean(np.argmax(tokens @ values[:, :-1].T + values[:, -1], axis=1) == told) < 0.5:
+        values = -values
+    values -= values.mean(axis=0)
+    size = float(np.linalg.norm(values[:, :-1]))
+    spread = float(np.finfo(float).eps * 8 / max(singular[-2], 1e-300) * np.sqrt(len(points)))
+    return ClassValues(values[:, :-1] / size, values[:, -1] / size, spread / (size * length))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Middle:
+    """Where two classes touch, far from all others."""
+
+    yes: int
+    plane: Plane
+    centre: Floats
+    room: float
+
+
+def middles(values: ClassValues, points: Floats, pairs: NDArray[np.int_], max_norm: float | None) -> list[Middle]:
+    """Of the boundary points, and places nearer and further out on their boundaries, those far from other classes, by octaves."""
+    found: list[tuple[float, float, Middle]] = []
+    for point, (i, j) in zip(points, pairs, strict=True):
+        across = values.V[i] - values.V[j]
+        length = float(np.linalg.norm(across))
+        normal, offset = across / length, float((values.b[j] - values.b[i]) / length)
+        for longer in LONGER:
+            centre = longer * point
+            centre = centre + (offset - normal @ centre) * normal
+            far = float(np.linalg.norm(centre))
+            ahead = values.V[i] @ centre + values.b[i] - values.V @ centre - values.b
+            apart = np.linalg.norm(values.V[i] - values.V, axis=1)
+            others = [k for k in range(len(apart)) if k not in (i, j)]
+            room = min((float(ahead[k] / apart[k]) for k in others), default=far)
+            if max_norm is not None:
+                room = min(room, max_norm - far)
+            plane = Plane(normal, offset, values.spread, values.spread)
+            found.append((room / far, far, Middle(int(i), plane, centre, ROOM * room)))
+    widest = max(share for share, _, _ in found)
+    if widest <= 0:
+        raise NotIdentifiableError("No two classes touch where no third one is near. Ask for yes or no.")
+    by_octave: dict[int, tuple[float, Middle]] = {}
+    for share, far, middle in found:
+        octave = int(np.floor(np.log2(far) / OCTAVE))
+        if share >= ENOUGH * widest and share > by_octave.get(octave, (0.0, middle))[0]:
+            by_octave[octave] = share, middle
+    return [middle for _, middle in by_octave.values()]

@@ -1,0 +1,192 @@
+"""W and c from the boundaries of two tokens, of full or of low rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsoftmax.learners.labels.asking import Asker
+from unsoftmax.learners.labels.design import CORNERS, SHORT, Design
+from unsoftmax.learners.labels.equations import Equations, Scores, equations
+from unsoftmax.learners.labels.paths import Group, Keys, Rows, rounds
+from unsoftmax.learners.labels.search import Halving, Prior, searching
+from unsoftmax.learners.labels.sizes import SIGMA
+from unsoftmax.learners.labels.values import PlaneSearch
+from unsoftmax.models import Floats
+
+COARSE = 2.0**-7  # width of brackets when ranks and final widths are settled
+BLOCK = 2.0**-8  # and when a block shows whether its rank is low
+CROWD = 0.15  # share of paths without a boundary at first sight: scores are too large
+CROWDED = 4.0  # times as large as they should be, then
+TOO_LARGE, TOO_SMALL = 2.5, 0.25  # times the size that scores should have, beyond which tokens are chosen anew
+IN_ANY_CASE = 1.0  # width of brackets, over the accuracy wanted, that is never too narrow
+SOME = 8  # rounds after which paths without a boundary show
+NOISE = 3.0  # largest singular value of rounding alone, in units of it and of the root of the size of a block; 2 is usual
+SLACK = 1.2  # finer than wanted
+MOST_ROUNDS = 60
+# a key that never wins has a score too low for the lean of its token: the opposite one, further out, has a higher one. Twice as
+# far, not as far: keys of a simplex and their opposites alone do not tell the score along v. These follow each other.
+REPAIRS = (-2.0, -2.0, -1.0)
+FINEST = 2.0**-49
+
+
+class LostError(Exception):
+    """Some paths have no boundary, wherever their keys are: the tokens are too far from the plane."""
+
+    def __init__(self, paths: int) -> None:
+        super().__init__(f"{paths} paths without a boundary")
+        self.paths = paths
+
+
+class SizeError(Exception):
+    """Scores are ``ratio`` times as large as they should be."""
+
+    def __init__(self, ratio: float) -> None:
+        super().__init__(f"scores are {ratio:.3g} times as large as they should be")
+        self.ratio = ratio
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """Scores being read: everything asked so far, by last token."""
+
+    asker: Asker
+    fine: PlaneSearch
+    design: Design
+    accuracy: float
+    flip: float
+    rng: np.random.Generator
+    blocks: list[tuple[Group, Rows]] = field(default_factory=list)  # groups with the token of each path
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+        return self.asker.width
+
+    def add(self, tokens: Rows, directions: Floats, *, late: bool = False) -> None:
+        """Paths of keys in these directions beside these last tokens; ``late`` ones hurry at first.
+
+        Of keys along an axis, not at the corners of the simplex, those with a positive score are taken: one label tells.
+        """
+        paths = self.design.keys(tokens, directions)
+        length = np.linalg.norm(directions, axis=1)
+        corner = np.isclose(length, SHORT)
+        prior = Prior(len(paths), np.where(corner, SHORT, 1.0) * SIGMA)
+        group = Group(paths, searching(prior, self.flip), 0.0, np.full(len(paths), late))
+        self.blocks.append((group, tokens))
+        if isinstance(group.search, Halving):
+            group.late[:] = False
+            rounds(self.asker, [group], 1, also=[*(g for g, _ in self.blocks[:-1]), self.fine.group])
+            group.late[:] = late
+            below = np.flatnonzero(~corner & (group.search.high <= 0))
+            paths.beside[below] *= -1
+            group.search.mirror(below)
+
+    def keep(self, wanted: Rows, keys: int) -> None:
+        """Ask the paths of other tokens than these no further; they are forgotten. Tokens had ``keys`` paths each."""
+        kept = []
+        for group, tokens in self.blocks:
+            rows = np.flatnonzero(np.isin(tokens, wanted))
+            if len(rows):
+                kept.append((group.part(rows), tokens[rows]))
+        assert all(sum((tokens == token).sum() for _, tokens in kept) == keys for token in wanted)
+        self.blocks = kept
+
+    def go_on(self, until: float, final: bool = False) -> None:
+        """Ask all groups until their brackets are as narrow as ``until``; paths without a boundary are moved.
+
+        Unless this is final, narrow paths go on while others catch up: all will have to become far narrower.
+        """
+        groups = [group for group, _ in self.blocks]
+        stop = max(until if final else min(until, IN_ANY_CASE * self.accuracy), FINEST)
+        for group in groups:
+            group.until = stop
+        left, repairs = MOST_ROUNDS, 0
+        while left > 0:
+            for _ in range(min(left, SOME)):
+                left -= 1
+                if all((group.search.width <= max(until, FINEST)).all() for group in groups):
+                    break
+                rounds(self.asker, groups, 1, also=[self.fine.group])
+            if not repairs and np.mean(np.concatenate([group.search.lost for group in groups])) > CROWD:
+                raise SizeError(CROWDED)
+            if self._moved(groups, REPAIRS[min(repairs, len(REPAIRS) - 1)]):
+                repairs, left = repairs + 1, MOST_ROUNDS
+            elif all((group.search.width <= max(until, FINEST)).all() for group in groups):
+                return
+            if repairs > len(REPAIRS):
+                break
+        raise LostError(sum(int((group.search.width > max(until, FINEST)).sum()) for group in groups))
+
+    def settle(self) -> None:
+        """Look at the first scores: are they as large as they should be?"""
+        search = self.blocks[0][0].search
+        assert search.prior.sigma is not None
+        ratio = float(np.sqrt(np.mean((search.centre / search.prior.sigma) ** 2)))
+        longer = self.design.sizes.key < self.design.sizes.longest / 2
+        if ratio > TOO_LARGE or (ratio < TOO_SMALL and longer and ratio * SIGMA > COARSE):
+            raise SizeError(ratio)
+
+    @staticmethod
+    def _moved(groups: list[Group], factor: float) -> bool:
+        """Start paths without a boundary in sight anew: other side and further where no key ever wins, closer where all do."""
+        lost = [np.flatnonzero(group.search.lost) for group in groups]
+        for group, rows in zip(groups, lost, strict=True):
+            assert isinstance(group.paths, Keys)
+            never = group.search.centre[rows] < 0
+            group.paths.beside[rows] *= np.where(never, factor, 0.5)[:, None]
+            group.search.restart(rows)
+            group.late[rows] = True
+        return any(map(len, lost))
+
+    def equations(self, wanted: Rows, unit: bool = False) -> Equations:
+        """The equations of these tokens, token by token in that order, in the order in which their keys were asked.
+
+        With ``unit`` the variances are those of brackets of width 1.
+        """
+        plane = self.fine.plane
+        parts = [equations(group, plane) for group, _ in self.blocks]
+        owner = np.concatenate([tokens for _, tokens in self.blocks])
+        order = np.concatenate([np.flatnonzero(owner == token) for token in wanted])
+        steps, odds, variance = (np.concatenate([getattr(p, name) for p in parts])[order] for name in ("steps", "odds", "variance"))
+        return Equations(steps, odds, np.full(len(odds), 1 / 12) if unit else variance)
+
+
+def span(directions: Floats) -> Floats:
+    """An orthonormal basis of what a set of directions spans."""
+    _, singular, right = np.linalg.svd(directions, full_matrices=False)
+    return right[singular > 1e-9 * max(singular[0], 1e-300)] if len(singular) else right
+
+
+def pivots(columns: Floats) -> NDArray[np.int_]:
+    """Columns in the order in which each adds most to those before."""
+    left = columns.copy()
+    order: list[int] = []
+    for _ in range(columns.shape[1]):
+        sizes = np.linalg.norm(left, axis=0)
+        sizes[order] = -1.0
+        best = int(np.argmax(sizes))
+        order.append(best)
+        unit = left[:, best] / max(float(sizes[best]), 1e-300)
+        left = left - np.outer(unit, unit @ left)
+    return np.array(order)
+
+
+def wanted_width(reading: Reading, rough: Scores, per_width: Scores) -> float:
+    """How narrow brackets must be for the accuracy wanted of W, given what it is like and its error per width of a bracket."""
+    error = float(np.sqrt(per_width.W_variance.sum()))
+    return reading.accuracy * float(np.linalg.norm(rough.W)) / (SLACK * error)
+
+
+def block_sizes(width: int) -> list[int]:
+    """Sizes of the blocks in which a very low rank is looked for before all products are asked."""
+    return [CORNERS] if width > CORNERS else []
+
+
+def grown(reading: Reading, before: int, size: int, late: bool = False) -> None:
+    """Ask what the first ``size`` tokens and keys have beyond the first ``before``."""
+    pairs = [(token, key) for token in range(size) for key in range(size) if token >= before or key >= before]
+    tokens, keys = np.array(pairs).T
+    reading.add(tokens, reading.design.directions[keys], late=late)

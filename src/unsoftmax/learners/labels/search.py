@@ -1,0 +1,236 @@
+"""Where on each of many paths the label changes: one question per path and round, all paths side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from unsoftmax.models import Floats
+
+Flags = NDArray[np.bool_]
+LINEAR = 0.25  # brackets narrower than this share of the prior's standard deviation are halved in the middle
+LOST = 2.0**-7  # prior mass below which a bracket without a lower end has probably none
+TOO_HIGH = 6.0  # log-odds at which a key's distance from the plane drowns in rounding
+MIRRORED = 0.7  # standard deviations below 0 that a mirrored boundary may lie, since keys are not mirrored along v
+BEYOND = 3.0  # standard deviations of a prior that are taken at its word
+GUESSED = 2.0**-4  # of a standard deviation: brackets that have shrunk to a lower end which nobody asked
+DEEPEST = 1e-300
+TAIL = 1e-6  # of a prior: as far as its normal tails are counted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """What is known of each boundary beforehand: normal around 0 with ``sigma``, or uniform between ``low`` and ``high``."""
+
+    count: int
+    sigma: Floats | None = None
+    low: Floats = field(default_factory=lambda: np.empty(0))
+    high: Floats = field(default_factory=lambda: np.empty(0))
+
+    def place(self, share: Floats, rows: NDArray[np.int_] | slice = slice(None)) -> Floats:
+        """The place below which ``share`` of the prior lies."""
+        if self.sigma is not None:
+            found: Floats = self.sigma[rows] * ndtri(np.clip(share, DEEPEST, 1 - 2.0**-53))
+            return found
+        low, high = self.low[rows], self.high[rows]
+        return low + (high - low) * share
+
+    def part(self, rows: NDArray[np.int_], low: Floats, high: Floats) -> Prior:
+        """The prior of some paths, between these ends where it is uniform."""
+        return Prior(len(rows), None if self.sigma is None else self.sigma[rows], low, high)
+
+    @property
+    def ends(self) -> tuple[Floats, Floats]:
+        """Where each bracket starts."""
+        if self.sigma is not None:
+            return np.full(self.count, -np.inf), np.full(self.count, np.inf)
+        return self.low.astype(float), self.high.astype(float)
+
+
+class Halving:
+    """Brackets that every label halves; labels are right.
+
+    The first cuts follow the prior, so that each splits what is likely in two; later ones the middle.
+    """
+
+    def __init__(self, prior: Prior) -> None:
+        self.prior = prior
+        self.low, self.high = prior.ends
+        self._guess = np.full(prior.count, np.nan)  # lower ends that nobody asked
+
+    @property
+    def width(self) -> Floats:
+        """Width of each bracket; labels that contradict each other may have made it negative."""
+        return self.high - self.low
+
+    @property
+    def centre(self) -> Floats:
+        """The best guess for each boundary."""
+        middle: Floats = self.middle(np.arange(len(self.low)))
+        return middle
+
+    @property
+    def spread(self) -> Floats:
+        """Standard deviation of each boundary around its centre."""
+        spread: Floats = self.width / np.sqrt(12.0)
+        return spread
+
+    @property
+    def lost(self) -> Flags:
+        """Brackets that go to an end of the prior, where no boundary is to be expected."""
+        sigma = self.prior.sigma
+        if sigma is None:
+            return np.zeros(len(self.low), dtype=bool)
+        below, above = np.isinf(self.low), np.isinf(self.high)
+        guessed = (self.low == self._guess) & (self.high - self.low < GUESSED * sigma)
+        crossed = self.low > self.high  # a path with two boundaries
+        gone: Flags = crossed | guessed | (below & (ndtr(self.high / sigma) < LOST)) | (above & (self.low > TOO_HIGH))
+        return gone
+
+    def mirror(self, rows: NDArray[np.int_]) -> None:
+        """Of paths whose boundary lies below 0 the mirror images are asked from now on: there it lies above, but for a little."""
+        assert self.prior.sigma is not None
+        self.low[rows], self.high[rows] = -MIRRORED * self.prior.sigma[rows], np.inf
+        self._guess[rows] = self.low[rows]
+
+    def middle(self, rows: NDArray[np.int_]) -> Floats:
+        """Where to ask next."""
+        low, high = self.low[rows], self.high[rows]
+        if self.prior.sigma is None:
+            return low + (high - low) / 2
+        sigma = self.prior.sigma[rows]
+        share = (ndtr(low / sigma) + ndtr(high / sigma)) / 2
+        with np.errstate(invalid="ignore"):
+            straight = low + (high - low) / 2
+        narrow = (high - low < LINEAR * sigma) | (low > BEYOND * sigma) | (high < -BEYOND * sigma)
+        middle: Floats = np.where(narrow, straight, self.prior.place(share, rows))
+        # beyond where the prior ends brackets double
+        middle = np.where(np.isinf(high) & (low > BEYOND * sigma), 2 * low, middle)
+        return np.where(np.isinf(low) & (high < -BEYOND * sigma), 2 * high, middle)
+
+    def halves(self, rows: NDArray[np.int_], middle: Floats) -> list[Floats]:
+        """The middles of what lies below and above ``middle``: asked together with it they give two bits at once."""
+        found = []
+        for low, high in ((self.low[rows], middle), (middle, self.high[rows])):
+            part = Halving(self.prior.part(rows, low, high))
+            part.low, part.high = low, high
+            found.append(part.middle(np.arange(len(rows))))
+        return found
+
+    def learn(self, rows: NDArray[np.int_], at: Floats, above: Flags) -> None:
+        """Take in the labels at ``at``: whether each boundary lies above."""
+        np.maximum.at(self.low, rows[above], at[above])
+        np.minimum.at(self.high, rows[~above], at[~above])
+
+    def part(self, rows: NDArray[np.int_]) -> Halving:
+        """Some of these searches."""
+        found = Halving(self.prior.part(rows, self.low[rows], self.high[rows]))
+        found.low, found.high, found._guess = self.low[rows], self.high[rows], self._guess[rows]
+        return found
+
+    def restart(self, rows: NDArray[np.int_]) -> None:
+        """Forget what was learned of some paths, which are other ones now."""
+        low, high = self.prior.ends
+        self.low[rows], self.high[rows], self._guess[rows] = low[rows], high[rows], np.nan
+
+
+class Doubting:
+    """The posterior of each boundary, where a label is wrong with probability ``flip``; asks at its median.
+
+    Held exactly: a constant density, relative to the prior, between the places that were asked.
+    """
+
+    def __init__(self, prior: Prior, flip: float) -> None:
+        self.prior = prior
+        self.flip = flip
+        self._edges = np.tile([0.0, 1.0], (prior.count, 1))  # in shares of the prior
+        self._mass = np.ones((prior.count, 1))
+
+    def _quantile(self, share: float, rows: NDArray[np.int_] | slice = slice(None)) -> Floats:
+        edges, mass = self._edges[rows], self._mass[rows]
+        total = np.cumsum(mass, axis=1)
+        cell = np.minimum((total < share).sum(axis=1), mass.shape[1] - 1)[:, None]
+        inside = np.take_along_axis(mass, cell, 1)
+        before = np.take_along_axis(total, cell, 1) - inside
+        start, end = np.take_along_axis(edges, cell, 1), np.take_along_axis(edges, cell + 1, 1)
+        found: Floats = (start + (end - start) * np.clip((share - before) / np.maximum(inside, DEEPEST), 0.0, 1.0))[:, 0]
+        return found
+
+    def _moments(self) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of each posterior; what is left far away counts with its distance."""
+        places = np.stack([self.prior.place(edge) for edge in np.clip(self._edges, TAIL, 1 - TAIL).T], axis=1)
+        middle, width = (places[:, 1:] + places[:, :-1]) / 2, np.diff(places, axis=1)
+        mean = (self._mass * middle).sum(axis=1)
+        return mean, np.sqrt((self._mass * ((middle - mean[:, None]) ** 2 + width**2 / 12)).sum(axis=1))
+
+    @property
+    def centre(self) -> Floats:
+        """The posterior's mean."""
+        return self._moments()[0]
+
+    @property
+    def spread(self) -> Floats:
+        """The posterior's standard deviation."""
+        return self._moments()[1]
+
+    @property
+    def width(self) -> Floats:
+        """As wide as a bracket of the same standard deviation."""
+        width: Floats = self.spread * np.sqrt(12.0)
+        return width
+
+    @property
+    def lost(self) -> Flags:
+        """Posteriors that go to an end of the prior, where no boundary is to be expected."""
+        low, high = self._quantile(0.95), self._quantile(0.05)
+        gone: Flags = (low < LOST) | (high > 1 - LOST)
+        return gone
+
+    def middle(self, rows: NDArray[np.int_]) -> Floats:
+        """Where to ask next: the median."""
+        return self.prior.place(self._quantile(0.5, rows), rows)
+
+    def learn(self, rows: NDArray[np.int_], at: Floats, above: Flags) -> None:
+        """Split each posterior's median cell, and weigh its sides by the label."""
+        share = self._quantile(0.5, rows)  # where `middle` asked
+        edges, mass = self._edges, self._mass
+        count, cells = mass.shape
+        wider, heavier = np.empty((count, cells + 2)), np.empty((count, cells + 1))
+        wider[:, :-1], wider[:, -1] = edges, 1.0  # untouched rows get an empty cell at the end
+        heavier[:, :-1], heavier[:, -1] = mass, 0.0
+        place = (edges[rows, 1:-1] <= share[:, None]).sum(axis=1)  # the cell that is split
+        index = np.arange(cells + 2)[None, :]
+        taken = np.take_along_axis(edges[rows], np.clip(index - (index > place[:, None]), 0, cells), 1)
+        wider[rows] = np.where(index == place[:, None] + 1, share[:, None], taken)
+        index = index[:, :-1]
+        old = np.take_along_axis(mass[rows], np.clip(index - (index > place[:, None]), 0, cells - 1), 1)
+        start, end = (np.take_along_axis(edges[rows], place[:, None] + k, 1) for k in (0, 1))
+        part = np.clip((share[:, None] - start) / np.maximum(end - start, DEEPEST), 0.0, 1.0)
+        old = np.where(index == place[:, None], old * part, np.where(index == place[:, None] + 1, old * (1 - part), old))
+        right = (index > place[:, None]) == above[:, None]
+        weighed = old * np.where(right, 1 - self.flip, self.flip)
+        heavier[rows] = weighed / weighed.sum(axis=1, keepdims=True)
+        self._edges, self._mass = wider, heavier
+
+    def part(self, rows: NDArray[np.int_]) -> Doubting:
+        """Some of these searches."""
+        low, high = self.prior.ends
+        found = Doubting(self.prior.part(rows, low[rows], high[rows]), self.flip)
+        found._edges, found._mass = self._edges[rows], self._mass[rows]
+        return found
+
+    def restart(self, rows: NDArray[np.int_]) -> None:
+        """Forget what was learned of some paths, which are other ones now."""
+        self._edges[rows], self._mass[rows] = 1.0, 0.0
+        self._edges[rows, 0], self._mass[rows, 0] = 0.0, 1.0
+
+
+Search = Halving | Doubting
+
+
+def searching(prior: Prior, flip: float) -> Search:
+    """The search for labels that are wrong with probability ``flip``."""
+    return Doubting(prior, flip) if flip else Halving(prior)

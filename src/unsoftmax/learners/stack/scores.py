@@ -11,7 +11,6 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.stack.limit import Batch, Limit
 from unsoftmax.models import Floats
 
-LARGEST = 4.0  # score from which on a weight has lost too many digits
 SHRINK = 3.0  # by how much steps are shortened where scores are larger
 ROUNDS = 5
 
@@ -62,6 +61,11 @@ def weigh(batch: Batch, values: Values) -> Weighed:
         error = 1 / np.abs(weights) + 1 / np.abs(rest)
     z = np.where((weights > 0) & (rest > 0), z, np.nan)
     return Weighed(batch, weights, z, error, float(np.linalg.norm(left) / max(float(np.linalg.norm(moved)), 1e-300)))
+
+
+def largest_score(heads: int) -> float:
+    """The score from which on a weight has lost too many digits: errors grow with the number of heads, and with ``exp(score)``."""
+    return 4.0 + 4.0 * max(0.0, 1.0 - heads / 16)
 
 
 def weights_of(batch: Batch, z: Floats) -> Floats:
@@ -119,7 +123,7 @@ def read_columns(
         misfit = max(misfit, one.misfit)
         z, error = (_by_reader(x, len(todo), values.heads) for x in (one.z, one.error))
         steps = (keys - readers[todo, None]) @ values.basis.T
-        fine = np.isfinite(z).all(2) & (np.abs(np.nan_to_num(z)).max(2) < LARGEST)
+        fine = np.isfinite(z).all(2) & (np.abs(np.nan_to_num(z)).max(2) < largest_score(values.heads))
         for i, reader in enumerate(todo):
             for h in np.flatnonzero(fine[i] & np.isnan(columns[reader, :, 0])):
                 frame = None if frames is None else frames[h]

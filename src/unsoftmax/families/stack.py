@@ -140,6 +140,8 @@ class PreNormStack(Family):
             np.random.default_rng([2026, settings["seed"]]),
             norm="rms" if settings["rms"] else "layer",
         )
+        if not settings["positions"] and not settings["causal"]:
+            return CallableOracle(stack)
         where, causal = "all" if settings["positions"] else "last", bool(settings["causal"])
         return CallableOracle(lambda sequences: stack(sequences, where, causal=causal), width=stack.width)  # type: ignore[arg-type]
 

@@ -20,6 +20,7 @@ SHORTER = 3.0  # scores, root mean square, that steps are shortened to
 TOO_STRONG = 4.0  # and above which they are
 CIRCLE = 3  # further last tokens on a circle where scores must be linear
 SEEN = 10.0  # scores up to which a weight still tells them
+STARTS = 6  # of them are tried, best first
 MIXTURES = 40  # of derivative matrices, of which the pencil with the best eigenvectors is taken
 
 
@@ -124,11 +125,14 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
                     evidence={"heads": heads},
                 )
             continue
-        start = _pencil(limit, frame, readers, answers, heads, settings, rng)
-        if start is None:
+        starts = _pencils(limit, frame, readers, answers, heads, settings, rng)
+        if not starts:
             reason = "no pencil of derivatives has real, distinct eigenvalues"
             continue
-        fit = fit_sigmoids(answers, ratios(), start, floor=settings.floor, accept=settings.accept)
+        for start in starts:
+            fit = fit_sigmoids(answers, ratios(), start, floor=settings.floor, accept=settings.accept)
+            if fit.residual < settings.accept:
+                break
         strong = float(np.sqrt(np.mean(fit.z**2, axis=0)).max())
         if fit.residual < settings.accept and strong <= TOO_STRONG:
             _demand_straight(limit, frame, readers, fit, settings)
@@ -166,12 +170,15 @@ def _count(limit: Limit, frame: Frame, settings: Settings, rng: np.random.Genera
     return readers, answers, heads, gap
 
 
-def _pencil(
+def _pencils(
     limit: Limit, frame: Frame, readers: Floats, answers: Floats, heads: int, settings: Settings, rng: np.random.Generator
-) -> Floats | None:
-    """Scores to start from, ``(readers, heads)``: derivatives at several ratios are ``A^T D_k M``, diagonal in the same heads."""
+) -> list[Floats]:
+    """Scores to start from, ``(readers, heads)`` each, best first.
+
+    Derivatives at several ratios are ``A^T D_k M``, diagonal in the same heads.
+    """
     if heads == 1:
-        return _scores(answers, np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:1])
+        return [_scores(answers, np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:1])]
     basis = np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:heads]
     ways, step, h = frame.ways(), frame.step(frame.v), settings.difference
     centre = _unit((readers[:1] - frame.sphere.radius * frame.cosine * frame.a) @ ways.T)[0]
@@ -185,7 +192,7 @@ def _pencil(
     else:
         moved = (at_ratios(limit, frame, ahead, step) - answers[:1]) / h
     J = np.einsum("tko,ho->kth", moved, basis)
-    best, well = None, 0.0
+    found: list[tuple[float, Floats]] = []
     for _ in range(MIXTURES):
         first, second = (np.tensordot(rng.normal(size=len(J)), J, axes=1) for _ in range(2))
         values, vectors = np.linalg.eig(np.linalg.lstsq(first, second, rcond=None)[0].T)
@@ -193,9 +200,9 @@ def _pencil(
             continue
         real = np.sort(values.real)
         gap = float(np.diff(real).min() / np.abs(real).max() / np.linalg.cond(vectors.real))
-        if gap > well:
-            best, well = vectors.real, gap
-    return None if best is None else _scores(answers, best.T @ basis)
+        found.append((gap, vectors.real))
+    found.sort(key=lambda one: -one[0])
+    return [_scores(answers, vectors.T @ basis) for _, vectors in found[:STARTS]]
 
 
 def _scores(answers: Floats, directions: Floats) -> Floats:

@@ -26,7 +26,7 @@ class Settings:
         silent: singular values below this, relative, are rounding.
         nothing: answers below this are rounding.
         floor: relative misfit at which a fit has arrived.
-        accept: relative misfit up to which it is one.
+        accept: relative misfit up to which it is one; wrong ones leave 1e-4 and more.
         explained: the same where errors of what was found before add to rounding; fits that go wrong leave some 1e-2.
         straight: how far scores may be from linear in the last token; capped or normalised ones are off by 0.01 and more.
         cliff: singular values of values and scores that end below this, relative, end a rank.
@@ -54,7 +54,7 @@ class Settings:
     silent: float = 300 * 2.0**-52
     nothing: float = 1e-12
     floor: float = 1e-14
-    accept: float = 3e-12
+    accept: float = 1e-9
     explained: float = 1e-7
     straight: float = 1e-5
     cliff: float = 1e-6

@@ -15,8 +15,15 @@ from unsoftmax.learners.stack.settings import Settings
 from unsoftmax.learners.stack.varpro import fit_sigmoids
 from unsoftmax.models import Floats
 
-ANGLES = (0.4, -0.4, 0.13, -0.13)  # between the first step and each of the others: small enough for its scores to be a start
-TILTS = (0.5, 0.75, 1.25, 0.9)  # part of the step along the frame's ``a``, over that of the first step
+ANGLES = (
+    0.4,
+    -0.4,
+    0.13,
+    -0.13,
+    0.04,
+    -0.04,
+)  # between the first step and each of the others: small enough for its scores to be a start
+TILTS = (0.5, 0.75, 1.25, 0.9, 1.1, 0.96)  # part of the step along the frame's ``a``, over that of the first step
 SURE = 1.5  # cost of the best other assignment of heads over that of the best
 
 

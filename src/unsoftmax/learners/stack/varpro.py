@@ -65,7 +65,7 @@ def _descend(
     n, heads = z.shape
     times = len(ratios)
     damping, stalled = 1e-3, 0
-    rounded = max(ROUNDED, accept) * float(np.linalg.norm(flat))
+    rounded = max(ROUNDED, accept / 30) * float(np.linalg.norm(flat))
     state = _eliminated(flat, ratios, z, near, anchor)
     for _ in range(steps):
         if state.cost <= floor or stalled >= 4:

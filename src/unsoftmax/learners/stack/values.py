@@ -63,7 +63,7 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
     [(tilted, table, sure)] = _along(limit, base, [[frame.step(frame.v, part * frame.beta) for part in TILTS]], settings)
     steps, tables = [first, tilted], [base.fit.A, table]
     rows = sphere.on(T)
-    directions = np.linalg.qr(np.concatenate([frame.v[None], rows]).T)[0].T[1:]
+    directions = np.linalg.qr(np.concatenate([frame.v[None], rows]).T)[0].T[1 : len(T)]  # with v they span all that is outside S
     count, batch = 0, 6
     while True:
         ways = [
@@ -73,11 +73,11 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
             steps.append(step)
             tables.append(found)
             sure = min(sure, far)
-        count = min(count + batch, len(rows))
+        count = min(count + batch, len(directions))
         basis, values = _solved(np.array(steps), np.stack(tables, axis=1))
         ranks = tuple(cliff(np.linalg.svd(block, compute_uv=False), settings.cliff) for block in values)
         wanted = settings.directions(max(ranks), base.heads)
-        if len(steps) >= wanted or count == len(rows):
+        if len(steps) >= wanted or count == len(directions):
             used = T[: count + (sphere.norm == "layer")]
             return Known(basis, values, used, ranks, len(steps) >= max(ranks) + 3, sure)
         batch = max(1, min(count // 4, wanted - len(steps)))

@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test check format bench bench-quick coverage browser fuzz sbom lock audit-dependencies clean
+.PHONY: demo test check format bench bench-quick coverage browser fuzz sbom lock audit-dependencies docs paper dist clean
 
 # the core alone: what a user installs
 .venv/.core: pyproject.toml
@@ -82,9 +82,27 @@ audit-dependencies: .venv/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check "pip-audit>=2.7"
 	$(BIN)/pip-audit --skip-editable
 
+# the documentation as a site, links checked; every warning is an error
+docs: .venv/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+
+# the figures of docs/theory/papers.md, measured again
+paper: .venv/.dev
+	$(BIN)/python benchmarks/paper.py
+
+# wheel and source package, installed into a fresh environment and tried there
+dist: .venv/.core pyproject.toml
+	rm -rf dist .venv-dist
+	$(BIN)/pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	cd .venv-dist && bin/unsoftmax --version && bin/unsoftmax recover demo:attention,width=8 --out try >/dev/null && test -s try/report.html
+	rm -rf .venv-dist
+
 format: .venv/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv .venv-dist demo dist site

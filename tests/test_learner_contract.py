@@ -17,6 +17,7 @@ from unsoftmax.learners.noisy import CertifiedHeadLearner, NoisyHeadLearner
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
+from unsoftmax.learners.smooth import SmoothNetworkLearner, SmoothTransformerLearner
 from unsoftmax.learners.tokens import TokensLearner
 from unsoftmax.learners.transformer import TransformerLearner
 from unsoftmax.learners.vector_heads import VectorHeadsLearner
@@ -28,6 +29,9 @@ TABLE = RNG.normal(size=(40, 6))
 ONE = demo_model("attention", width=6, seed=1)
 GRID = us.Attention.single(RNG.integers(-7, 8, size=(6, 6)) * 0.125, RNG.integers(-7, 8, size=6) * 0.125)
 LABELLED = us.Attention.single(RNG.normal(size=(4, 4)) / 2, RNG.normal(size=4), 0.3 * RNG.normal(size=4), -1.0)
+RELU = demo_model("transformer", width=6, hidden=8)
+CURVES = us.FFN(RELU.ffn.weights, RELU.ffn.biases, activation="gelu")
+CURVED = us.Transformer(RELU.attention, CURVES, residual=RELU.residual)
 
 
 def tanh_head(X):
@@ -68,6 +72,8 @@ ROWS = {
         1e-9,
         300,
     ),
+    "smooth network": Row(SmoothNetworkLearner(), lambda: CallableOracle(lambda X: CURVES(X[:, 0]), width=6), CURVES, 1e-9, 200),
+    "smooth transformer": Row(SmoothTransformerLearner(), lambda: CallableOracle(CURVED), CURVED, 1e-9, 320),
     "behind a network": Row(BehindNetworkLearner(), lambda: CallableOracle(tanh_head, width=6), ONE, 1e-7, 1000, values=False),
     "grid": Row(GridLearner(grid=0.125), lambda: CallableOracle(GRID), GRID, 0.0, 40),
     "fixed probes": Row(NonAdaptiveLearner(), lambda: CallableOracle(ONE), ONE, 1e-10, 120),

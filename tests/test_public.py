@@ -83,6 +83,7 @@ def test_importing_is_light():
         "recognition",
         "families",
         "proof",
+        "audits",
         "oracles",
         "report",
         "cli",

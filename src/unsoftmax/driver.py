@@ -193,7 +193,7 @@ def _packed(
         status=status,
         queries=desk.meter.spent,
         check=None if proof is None else proof.check,
-        bounds=None if learned is None else learned.bounds,
+        bounds=None if learned is None else proof.bounds if proof is not None and proof.bounds is not None else learned.bounds,
         ambiguity="" if learned is None else learned.ambiguity,
         message=status.value if refusal is None else str(refusal),
         facts=facts,

@@ -132,12 +132,14 @@ class Proof:
         check: how far fresh answers deviate; None if the run ended before.
         tolerance: the relative error on fresh sequences that the verdict allows, noise and rounding of the answers included.
         refusal: why the model is not announced.
+        bounds: error bars that allow for the misfit seen; None where those of the learner stand.
     """
 
     status: Status
     check: Check | None
     tolerance: float
     refusal: RefusalError | None = None
+    bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

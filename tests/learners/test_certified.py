@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import seeds
 
+import unsoftmax as us
 from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.noisy import CertifiedHeadLearner
 from unsoftmax.learners.noisy.intervals import Interval, key_score
@@ -194,3 +195,25 @@ def test_the_score_interval_holds_the_score(seed):
 def test_a_contradiction_names_its_size():
     with pytest.raises(RefusalError, match="exclude each other by 1"):
         Interval(np.array([0.0]), np.array([1.0])).meet(Interval(np.array([2.0]), np.array([3.0])), "a number")
+
+
+@pytest.mark.parametrize("max_norm", [None, 3.0])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_small_biases_within_the_tolerance_do_not_break_the_intervals(max_norm, outputs):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        width, tau = int(rng.integers(2, 7)), 10.0 ** rng.uniform(-6, -2)
+        V = rng.normal(size=(1, width)) if outputs == 1 else rng.normal(size=(1, width, outputs))
+        b = 0.9 * tau * (rng.normal() if outputs == 1 else rng.normal(size=outputs))
+        head = us.Attention(rng.normal(size=(1, width, width)), V, tau * rng.normal(size=(1, width)), b)
+
+        def within(X, head=head, tau=tau):
+            answers = head(X)
+            return answers + tau * np.sign(np.sin(1e6 * answers))
+
+        found = us.recover(within, width=width, tolerance=tau, max_norm=max_norm, seed=seed)
+        assert found.status is us.Status.WITHIN_TOLERANCE
+        assert found.bounds.kind == "certified"
+        for name in "WVcb":
+            off = np.abs(getattr(found.model, name) - getattr(head, name))
+            assert (off <= np.asarray(getattr(found.bounds, name))).all(), name

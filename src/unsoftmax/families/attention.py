@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -23,6 +23,8 @@ from unsoftmax.results import Learned, Outcome
 # learners other than the one for one head are imported where they are needed: a run pays for the one that it uses
 NOISY_CHECK_RESERVE = 256  # queries that a budget leaves to the held-out check under noise; of large ones, a share
 CHECK_SHARE = 0.02
+LARGEST_CHECK_SHARE = 0.25  # of a small budget
+SPARE = 8  # sentinels, and answers asked again
 FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
 ASKED_BEFORE = 40  # the first look, calibration and sentinels
 PLENTY = 1000  # queries that a narrow target is given in any case
@@ -30,6 +32,7 @@ GENEROUS = 60  # queries per parameter that noisy answers are given of a large b
 ROUNDED = 64.0  # units of the floor, of answers themselves, that no model explains
 COARSELY = 2.0**11  # misfit of one right head on a few float32 answers, in units of the floor
 FITS = 1e-10  # the same for exact answers, of their size
+WIDEST_REHEARSED = 128  # beyond, error bars follow from the precision of the answers alone
 FOUR = 4  # tokens of the two sequences that tell one head from several that pass for one
 
 
@@ -81,15 +84,33 @@ class OneHead(AttentionFamily):
 
     def learn(self, desk: Desk) -> Outcome:
         """Learn, then see whether one head explains more than it was learned from."""
+        state = desk.rng.bit_generator.state
         outcome = super().learn(desk)
         if outcome.learned is not None and desk.precision.absolute:
             outcome = self._beyond_noise(desk, outcome.learned)
+        elif outcome.learned is not None:
+            outcome = Outcome(learned=self._with_bars(desk, outcome.learned, state))
         if outcome.learned is None or desk.wishes.heads == 1 or self._explains(desk, outcome.learned):
             return outcome
         words = "One head explains the questions that it was learned from, but not two fresh sequences of four tokens."
         return Outcome(
             learned=outcome.learned, refusal=NotInFamilyError(words, model=outcome.learned.model, signs=(Sign.ONE_HEAD,))
         )
+
+    def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
+        """The same with error bars from rehearsals, which ask nothing of the target."""
+        if desk.width > WIDEST_REHEARSED:
+            return learned
+        from unsoftmax.learners.rehearsal import rehearsed
+
+        learner = cast(OneHeadLearner, self.learner(desk))
+
+        def run(oracle: Oracle, rng: np.random.Generator) -> Learned:
+            return replace(learner, zero_answer=oracle(np.zeros((1, 1, desk.width)))).run(oracle, rng=rng)
+
+        ndim = desk.first_look().zero_answer.ndim
+        bounds = rehearsed(learned, run, ndim=ndim, relative=desk.precision.relative, state=state)
+        return learned if bounds is None else replace(learned, bounds=bounds)
 
     def _beyond_noise(self, desk: Desk, learned: Learned) -> Outcome:
         """One head that long tokens gave exactly in spite of noise or rounding: all but its constant, and all but a query bias."""
@@ -105,7 +126,7 @@ class OneHead(AttentionFamily):
     def _explains(self, desk: Desk, learned: Learned) -> bool:
         """Whether one head also explains two sequences of four tokens, which several heads that pass for one do not. 2 queries."""
         floor, look = desk.precision, desk.first_look()
-        coarse = floor.single and look.outputs > 1  # several heads can still be read then
+        coarse = floor.fine and look.outputs > 1  # several heads can still be read then
         if not (floor.exact or coarse) or desk.wishes.rank is not None:
             return True  # left to the held-out check
         phase(desk, "one head?")
@@ -142,7 +163,12 @@ class NoisyHead(AttentionFamily):
         plenty = max(GENEROUS * (desk.width**2 + desk.width), PLENTY)
         most, reserve = plenty, NOISY_CHECK_RESERVE + FIRST_QUESTIONS
         if wishes.budget is not None:
-            most = max(1, min(wishes.budget - reserve, int((wishes.budget - FIRST_QUESTIONS) / (1 + CHECK_SHARE))))
+            check = min(NOISY_CHECK_RESERVE, int(LARGEST_CHECK_SHARE * wishes.budget))
+            left = wishes.budget - check - FIRST_QUESTIONS
+            if check < NOISY_CHECK_RESERVE:  # a small budget: what was asked is known, and little is asked beside
+                outputs = 2 * desk.width + 8 if desk.first_look().outputs > 1 else 0
+                left = wishes.budget - check - desk.meter.spent - desk.checked.spent - outputs - SPARE
+            most = max(1, min(left, int((wishes.budget - FIRST_QUESTIONS) / (1 + CHECK_SHARE))))
         queries = None if wishes.budget is None else most if wishes.accuracy is not None else min(most, plenty)
         return NoisyHeadLearner(
             max_norm=desk.max_norm,
@@ -157,15 +183,16 @@ class NoisyHead(AttentionFamily):
 
 
 class VouchedHead(AttentionFamily):
-    """One head whose answers are within a tolerance that the caller vouches for, tokens bounded: certified intervals."""
+    """One head whose answers are within a tolerance that the caller vouches for: certified intervals."""
 
     def learn(self, desk: Desk) -> Outcome:
         """A run that certifies; vector answers through their loudest output."""
-        from unsoftmax.learners.noisy import CertifiedHeadLearner, certify_vector
+        from unsoftmax.learners.noisy import CertifiedHeadLearner, certify_long, certify_vector
 
         assert desk.wishes.tolerance is not None
-        assert desk.max_norm is not None
-        learner = CertifiedHeadLearner(desk.wishes.tolerance, desk.max_norm)
+        if desk.max_norm is None:
+            return attempt(Through(certify_long, desk.wishes.tolerance), desk, desk)
+        learner = CertifiedHeadLearner(desk.wishes.tolerance, desk.max_norm, biases=True)
         if desk.first_look().outputs == 1:
             return attempt(learner, desk, desk)
         return attempt(Through(certify_vector, learner), desk, desk)

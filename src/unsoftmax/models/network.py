@@ -1,4 +1,4 @@
-"""ReLU feed-forward networks and the one-layer Transformer that ends in one."""
+"""Feed-forward networks and the one-layer Transformer that ends in one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unsoftmax.models.activations import activation_named
 from unsoftmax.models.attention import Attention, check_sequences, frozen_array
 from unsoftmax.models.base import Floats, Places, answered_at
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class FFN:
-    """A ReLU network ``A_k relu(… relu(A_0 x + b_0) …) + b_k``, plus an optional linear ``skip``.
+    """A network ``A_k relu(… relu(A_0 x + b_0) …) + b_k``, plus an optional linear ``skip``; or another bend than ``relu``.
 
     Args:
         weights: matrices ``(out, in)`` as in ``torch.nn.Linear``, first layer first.
         biases: vectors ``(out,)``, one per layer.
         skip: matrix ``(outputs, width)`` added as ``skip @ x``.
+        activation: "relu", "gelu" (with the error function), "gelu_tanh", "silu", "softplus", "mish" or "elu".
 
     >>> FFN([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.5]])([[-3.0], [2.0]])
     array([3.5, 2.5])
@@ -30,8 +32,15 @@ class FFN:
     weights: tuple[Floats, ...]
     biases: tuple[Floats, ...]
     skip: Floats | None = None
+    activation: str = "relu"
 
-    def __init__(self, weights: Sequence[ArrayLike], biases: Sequence[ArrayLike], skip: ArrayLike | None = None) -> None:
+    def __init__(
+        self,
+        weights: Sequence[ArrayLike],
+        biases: Sequence[ArrayLike],
+        skip: ArrayLike | None = None,
+        activation: str = "relu",
+    ) -> None:
         layers = tuple(frozen_array(w, f"weights[{i}]", (2,)) for i, w in enumerate(weights))
         shifts = tuple(frozen_array(b, f"biases[{i}]", (1,)) for i, b in enumerate(biases))
         if not layers or len(layers) != len(shifts):
@@ -47,6 +56,7 @@ class FFN:
         object.__setattr__(self, "weights", layers)
         object.__setattr__(self, "biases", shifts)
         object.__setattr__(self, "skip", bridge)
+        object.__setattr__(self, "activation", activation_named(activation).name)
 
     @property
     def width(self) -> int:
@@ -63,9 +73,10 @@ class FFN:
         x = np.asarray(points, dtype=np.float64)
         if x.ndim != 2 or x.shape[1] != self.width:
             raise ValueError(f"Points have shape {x.shape}; they must be (batch, {self.width}).")
+        bend = activation_named(self.activation).value
         hidden = x
         for i, (layer, shift) in enumerate(zip(self.weights, self.biases, strict=True)):
-            hidden = (np.maximum(hidden, 0.0) if i else hidden) @ layer.T + shift
+            hidden = (bend(hidden) if i else hidden) @ layer.T + shift
         if self.skip is not None:
             hidden = hidden + x @ self.skip.T
         return hidden[:, 0] if self.outputs == 1 else hidden
@@ -104,15 +115,15 @@ class FFN:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Nothing beside the parameters."""
-        return {}
+        """The activation, where it is not ReLU."""
+        return {} if self.activation == "relu" else {"activation": self.activation}
 
     @classmethod
     def from_blocks(cls, blocks: dict[str, Floats], settings: dict[str, str]) -> FFN:
         """The inverse of ``blocks`` and ``settings``."""
         layers = range(sum(name.startswith("ffn.weights.") for name in blocks))
         weights, biases = ([blocks[f"ffn.{part}.{i}"] for i in layers] for part in ("weights", "biases"))
-        return cls(weights, biases, blocks.get("ffn.skip"))
+        return cls(weights, biases, blocks.get("ffn.skip"), settings.get("activation", "relu"))
 
     @property
     def takes_sequences(self) -> bool:
@@ -223,8 +234,8 @@ class Transformer:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Whether the last token is added."""
-        return {"residual": str(self.residual).lower()}
+        """Whether the last token is added, and the activation."""
+        return {"residual": str(self.residual).lower(), **self.ffn.settings}
 
     @classmethod
     def from_blocks(cls, blocks: dict[str, Floats], settings: dict[str, str]) -> Transformer:

@@ -21,6 +21,9 @@ DECIMALS = 11  # answers with fewer decimals than this count as rounded
 CONSTANT = 2.0**-30  # one-token answers that differ by less, relative to their size, are one number
 FEW_BITS = 20  # what is left of values that cancel is a few bits of rounding, fewer than those of float32
 BENT = 2.0**-6  # and no line at all,
+JITTERY = 2.0**-30  # repetitions that differ by less than this are float64 in another order of summation, or of another replica
+REPEATS = 8  # further repetitions that tell by how much
+DEVIATIONS = 4.0  # of them that an answer may be off
 FAINT = 2.0**-30  # or very small; where it is neither, half precision explains the few bits
 LENGTHS = 2.0 ** np.array([0.0, 1.0, 2.0, 4.0])  # of tokens that show whether values cancel; modest, for half precision
 
@@ -101,6 +104,10 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         size, bend = max(size, float(np.abs(longer).max())), 0.0
         longer = np.concatenate([longer, longer[:1]])
         floor = _floor(longer, _grid(longer), bend, change / size)
+    queries = 6 + 2 * len(LENGTHS) * rounding
+    if floor.unclear and 0 < jitter <= JITTERY and bend <= JITTERY:
+        floor = _jittering(oracle, batch[4:], flat[4], jitter, bend)
+        queries += REPEATS
     return FirstLook(
         layout=layout,
         outputs=flat.shape[1],
@@ -114,7 +121,7 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         repeats=jitter == 0.0,
         steady=jitter <= STEADY,
         cancelled=longer is not None,
-        queries=6 + 2 * len(LENGTHS) * rounding,
+        queries=queries,
     )
 
 
@@ -134,6 +141,16 @@ def _longer(oracle: Oracle, flat: Floats, rng: np.random.Generator, max_norm: fl
     alone, longer = (LastPosition(oracle)(batch).reshape(len(LENGTHS), -1) for batch in (tokens[:, -1:], tokens))
     still = max(float(np.abs(alone - flat[0]).max()), float(np.abs(flat - flat[0]).max()))
     return longer if float(np.abs(longer - flat[0]).max()) > 2.0**10 * still else None
+
+
+def _jittering(oracle: Oracle, question: Floats, answer: Floats, jitter: float, bend: float) -> Floor:
+    """The law of answers that differ in their last digits from call to call: eight further repetitions tell by how much."""
+    again = np.concatenate([LastPosition(oracle)(question).reshape(1, -1) for _ in range(REPEATS)])
+    off = float(np.sqrt(np.mean((again - answer) ** 2) / 2)) / float(np.abs(answer).max())  # two answers differ by both errors
+    worst = max(jitter, bend, off)
+    if worst > JITTERY:
+        return Floor(kind="coarse", relative=worst, fresh=True)
+    return Floor(kind="jittering", relative=max(DEVIATIONS * off, worst), fresh=True, batch=True)
 
 
 def _in_single(flat: Floats) -> bool:

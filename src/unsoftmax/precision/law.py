@@ -8,8 +8,9 @@ import numpy as np
 
 from unsoftmax.models import Floats
 
-EXACT, SINGLE, HALVES, DECIMALS, DIGITS, NOISE, UNCLEAR = (
+EXACT, JITTER, SINGLE, HALVES, DECIMALS, DIGITS, NOISE, UNCLEAR = (
     "exact",
+    "jittering",
     "float32",
     ("float16", "bfloat16"),
     "rounded",
@@ -27,8 +28,9 @@ class Floor:
     """How far an answer may lie from the real-number truth: ``absolute + relative * size`` for answers of that size.
 
     Attributes:
-        kind: a word for people and files: "exact", "float32", "float16", "bfloat16", "rounded", "digits", "noisy", or "coarse"
-            where the law is not clear yet. Code asks the properties below.
+        kind: a word for people and files: "exact", "jittering" (float64 whose last digits differ from call to call), "float32",
+            "float16", "bfloat16", "rounded", "digits", "noisy", or "coarse" where the law is not clear yet. Code asks the
+            properties below.
         relative: error relative to the largest answer or value that enters the computation.
         absolute: error that does not shrink with the answers (half a rounding step, a noise level).
         step: rounding step of the answers, where they are rounded.
@@ -67,6 +69,11 @@ class Floor:
         return self.kind == SINGLE
 
     @property
+    def fine(self) -> bool:
+        """Errors small against every answer, though not of float64: a learner of exact answers reads through them."""
+        return self.kind in (SINGLE, JITTER)
+
+    @property
     def half(self) -> bool:
         """Computed or written in 16 bits."""
         return self.kind in HALVES
@@ -98,7 +105,9 @@ class Floor:
 
     @property
     def bits(self) -> int:
-        """Length of the mantissa of the numbers that the target computes with."""
+        """Length of the mantissa of the numbers that the target computes with, or of the digits that stay."""
+        if self.kind == JITTER:
+            return int(min(53, max(24, 2 - np.log2(self.relative))))
         return BITS.get(self.kind, 53)
 
     def rounding(self, largest: float) -> float:
@@ -119,7 +128,7 @@ class Floor:
 
     def needs_statistics(self, max_norm: float | None) -> bool:
         """Whether scale alone cannot beat the errors: they are relative, or tokens are bounded."""
-        if self.exact or self.single:
+        if self.exact or self.fine:
             return False
         return max_norm is not None or self.relative > 1e-6 or not self.absolute
 
@@ -130,4 +139,6 @@ class Floor:
             return f"noisy, with a standard deviation of about {self.absolute / 1.5:.2g}"
         if self.decimals:
             return f"rounded to steps of {self.step:.2g}"
+        if self.kind == JITTER:
+            return f"jittering by about {self.relative:.1g} of their size from call to call"
         return f"{self.kind}, with an error of about {self.relative:.2g} of their size"

@@ -15,7 +15,7 @@ from unsoftmax.proof.compare import Compared, predicted_as
 from unsoftmax.proof.fresh import COUNT, Fresh, fresh_batches
 from unsoftmax.proof.judge import checked, covered, relative_errors, varies
 from unsoftmax.proof.noisy import LEAST, SHARE, SLOPE_ERROR, doubt, loud_batches, noisy_held_out
-from unsoftmax.results import Check, Learned, Proof, Status
+from unsoftmax.results import Bounds, Check, Learned, Proof, Status
 
 if TYPE_CHECKING:
     from unsoftmax.desk import Desk
@@ -33,6 +33,10 @@ MOST_PUZZLING = 32  # early answers that a right model does not explain and that
 SHAKE = 4.0  # units of the precision by which scores inside a target may be off
 SHAKEN = 8.0  # times the change under one such draw: another draw may be larger
 DOUBTS = 4.0  # standard deviations by which predictions may be off within the stated error bars
+FAINTEST = 2.0**-44  # of the loudest output's spread: what is fainter is rounding of the others
+OWN_ROUNDING = 2.0**-40  # of an output's size: misfit that its own rounding explains
+UNREMARKABLE = 256.0  # units of precision by which a right model misses the largest answers
+TIES, TIED = 2048, 12  # natural sequences of so many tokens on which models within the error bars are compared
 FEWEST = 11  # fresh sequences, or nothing is announced
 
 
@@ -50,6 +54,7 @@ class _Proof:
         self.noise = 0.0  # what noise and rounding may add to the largest error
         self.check: Check | None = None
         self.stated: float | None = None
+        self.bounds: Bounds | None = None
         self._relative = np.inf  # error that the verdict rests on, what is explained otherwise taken off
 
     @property
@@ -80,7 +85,7 @@ class _Proof:
         refusal = self._through_noise(batches) if self._carries_noise() else self._plainly(batches)
         exact = self.floor.exact and self.check is not None and self.stated is None and self._relative <= EXACT_TOLERANCE
         status = Status[refusal.status_name] if refusal is not None else Status.EXACT if exact else Status.WITHIN_TOLERANCE
-        return Proof(status=status, check=self.check, tolerance=self.stated_tolerance, refusal=refusal)
+        return Proof(status=status, check=self.check, tolerance=self.stated_tolerance, refusal=refusal, bounds=self.bounds)
 
     def _plainly(self, batches: list[Fresh]) -> RefusalError | None:
         """Compare answer by answer."""
@@ -105,6 +110,11 @@ class _Proof:
             reason = self._explained(seen, beyond, allowed, spread)
             if reason is not None:
                 return reason
+        reason = self._faint_outputs(seen)
+        if reason is not None:
+            return reason
+        self._allow_for_misfit(seen, own)
+        self._beside_ties()
         sized = float(spread[~seen.natural].max(initial=0.0)) or float(spread.max())
         if self.noise > HALF * sized:
             return TooNoisyError(
@@ -140,6 +150,90 @@ class _Proof:
                 )
                 return None
         return self._refuse_constant(seen) or self._mismatch(seen, allowed, spread)
+
+    def _faint_outputs(self, seen: Compared) -> RefusalError | None:
+        """Each output by its own spread: one far fainter than the others may be wrong although it hardly counts among them."""
+        if not self.floor.exact or self.family.network or seen.answers.shape[1] == 1:
+            return None
+        worst, output = 0.0, -1
+        for kind in (False, True):
+            rows = seen.natural == kind
+            if not rows.any():
+                continue
+            spread, size = seen.answers[rows].std(axis=0), np.abs(seen.answers[rows]).max(axis=0)
+            told = spread > FAINTEST * spread.max()
+            off = np.maximum(seen.deviations[rows].max(axis=0) - OWN_ROUNDING * size, 0.0)
+            share = np.where(told, off / np.where(told, spread, 1.0), 0.0)
+            if share.max() > worst:
+                worst, output = float(share.max()), int(np.argmax(share))
+        if worst <= 2 * EXACT_TOLERANCE or worst <= 2 * self._relative:
+            return None
+        if worst > LOOSEST:
+            return NotIdentifiableError(
+                f"Output {output} is so faint beside the others that fresh answers of it miss by {worst:.2g} of their own spread. "
+                "Scale that output up, or ask for it alone.",
+                model=self.learned.model,
+                evidence={"output": output, "own_error": worst},
+            )
+        self.stated = max(worst, self.stated or 0.0)
+        self.desk.notes.append(f"Output {output}, faint beside the others, is known to {worst:.1g} of its own spread.")
+        return None
+
+    def _allow_for_misfit(self, seen: Compared, own: Floats) -> None:
+        """Widen error bars by the misfit that was let pass: effects below the tolerance must not hide behind bars of rounding."""
+        bounds = self.learned.bounds
+        if bounds is None or bounds.kind != "estimated" or self.family.network or self.floor.random:
+            return
+        rounding = UNREMARKABLE * max(self.floor.relative, 2.0**-50) * np.abs(seen.answers).max()
+        left = np.maximum(seen.deviations - own - rounding, 0.0)
+        if not left.any():
+            return
+        doubts = doubt(self.learned.model, bounds, self.desk.fresh, lambda other: predicted_as(seen, other))
+        missed = float(np.mean(left**2))
+        growth = float(np.sqrt(missed / max(float(np.mean(doubts)), np.finfo(float).tiny)))
+        if growth > 1.0:
+            wider = {
+                name: None if bars is None else growth * np.asarray(bars)
+                for name, bars in (("W", bounds.W), ("V", bounds.V), ("c", bounds.c), ("b", bounds.b))
+            }
+            self.bounds = Bounds(kind="estimated", **wider)
+
+    def _beside_ties(self) -> None:
+        """Natural sequences on which two tokens nearly tie are rare, and show every error of the scores; the check may meet none.
+
+        How far models within the error bars differ on many more natural sequences is counted without a question; what exceeds the
+        tolerance is stated in its place.
+        """
+        learned, rng = self.learned, self.desk.fresh
+        if self.family.network or not self.floor.exact or not self._scores_in_doubt():
+            return
+        X = rng.normal(size=(TIES, TIED, learned.model.width))
+        if self.desk.wishes.natural is not None:
+            X = self.desk.wishes.natural[rng.integers(0, len(self.desk.wishes.natural), size=(TIES, TIED))]
+        if self.desk.max_norm is not None:
+            X *= min(1.0, self.desk.max_norm / float(np.linalg.norm(X, axis=-1).max()))
+        centre = learned.model.answer(X)
+        bounds = self.bounds or learned.bounds
+        others = [learned.model.within(bounds, rng) for _ in range(2)]
+        if learned.known_to > 0:
+            others.append(learned.model.shaken(learned.known_to, rng))
+        moved = max((float(np.abs(other.answer(X) - centre).max()) for other in others if other is not None), default=0.0)
+        expected = moved / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
+        if expected > self.stated_tolerance:
+            self.stated = expected
+            self.desk.notes.append(
+                f"Where two tokens nearly tie, natural sequences may differ by {expected:.1g} of their spread, by the error bars."
+            )
+
+    def _scores_in_doubt(self) -> bool:
+        """Whether the error bars leave scores of natural tokens open by more than the tolerance."""
+        bounds, width = self.bounds or self.learned.bounds, self.desk.width
+        if self.learned.known_to > 0:
+            return True
+        if bounds is None or bounds.W is None:
+            return False
+        of_c = 0.0 if bounds.c is None else float(np.max(bounds.c)) * width**0.5
+        return float(np.max(bounds.W)) * width + of_c > EXACT_TOLERANCE / 4
 
     def _moved(self, seen: Compared, other: Model) -> Floats:
         """How far another model's predictions lie from this one's, for every answer compared ``(rows, outputs)``."""

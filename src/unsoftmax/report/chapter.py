@@ -10,6 +10,7 @@ from markupsafe import Markup
 from unsoftmax.report.told import Told
 
 Text = str | Told
+MANY, LONG = 9, 110  # facts in half a page, and characters of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class Chapter:
     @property
     def wide(self) -> bool:
         """Whether it needs the whole width of a page."""
-        return self.folded or any(self.figures) or self.table is not None or len(self.facts) > 9 or len(self.sentences) > 4
+        long = len(self.facts) > MANY or len(self.sentences) > MANY // 2 or any(len(str(v)) > LONG for _, v in self.facts)
+        return long or self.folded or any(self.figures) or self.table is not None
 
     @property
     def beside(self) -> bool:

@@ -23,7 +23,7 @@ def canonical(model: Model, *, tolerance: float = ROUNDING) -> Model:
     """The model with every symmetry used up: same answers, fixed order, nothing superfluous.
 
     - Attention: heads with equal ``(W, c)`` merged, heads with ``V = 0`` dropped, largest V first.
-    - FFN: neurons of unit length, idle ones folded away, one per hyperplane, largest outgoing weights first.
+    - FFN: neurons of unit length (ReLU), idle ones folded away, one per hyperplane, largest outgoing weights first.
     - Transformer: the attention's ``b`` folded into the network; without residual ``V`` too, so that it becomes the identity;
       with residual the part of ``V`` that the network cannot see is removed.
 
@@ -64,7 +64,9 @@ def canonical_transformer(model: Transformer, *, tolerance: float = ROUNDING, or
         first, skip, V = first @ V.T, None if skip is None else skip @ V.T, np.eye(model.width)
     else:
         V = V @ _visible(first, skip)
-    folded = canonical_network(FFN([first, *network.weights[1:]], biases, skip), tolerance=tolerance, orient=orient)
+    folded = canonical_network(
+        FFN([first, *network.weights[1:]], biases, skip, network.activation), tolerance=tolerance, orient=orient
+    )
     constant = len(folded.weights) == 1 and not folded.weights[0].any()
     W = np.zeros_like(attention.W) if constant else attention.W
     c = np.zeros_like(attention.c) if constant else attention.c

@@ -15,7 +15,7 @@ def distance(a: Model, b: Model) -> float:
     Blocks are W, V, c of every head and b; of a network, its matrices and biases. An error is relative to the larger norm of the
     two blocks, absolute where either is all zeros. Absent c, b or skip are zeros; V is left out where either model has none.
     Stacks are compared layer by layer, heads alone: MLPs and the constants b beside them are not.
-    Different kinds, shapes or numbers of heads or neurons are infinitely far apart.
+    Different kinds, activations, shapes or numbers of heads or neurons are infinitely far apart.
 
     >>> W = [[[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [0.0, 0.0]]]
     >>> distance(Attention(W, [[1.0, 0.0], [0.0, 1.0]]), Attention(W[::-1], [[0.0, 1.0], [1.0, 0.0]]))
@@ -73,7 +73,8 @@ def _flat(V: Floats) -> Floats:
 
 def _networks_apart(a: FFN, b: FFN) -> float:
     shapes = [w.shape for w in a.weights], [w.shape for w in b.weights]
-    if shapes[0] != shapes[1]:
+    affine = len(a.weights) == 1  # nothing bends then
+    if shapes[0] != shapes[1] or (a.activation != b.activation and not affine):
         return np.inf
     weights, biases = list(b.weights), list(b.biases)
     for i in range(len(weights) - 1):  # bring the neurons of each hidden layer into a's order before looking at the next

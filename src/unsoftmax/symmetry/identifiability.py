@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.models.activations import activation_named
 from unsoftmax.symmetry.heads import score_groups
 from unsoftmax.symmetry.jacobian import network_jacobian, numerical_nullity, transformer_jacobian
 
@@ -124,7 +125,12 @@ def _group_sentences(model: Attention, group: list[int], V: Floats, flat: int, s
 def _of_network(model: FFN | Transformer, max_length: int | None) -> Identifiability:
     network = model if isinstance(model, FFN) else model.ffn
     parameters = sum(a.size for a in (*network.weights, *network.biases)) + (0 if network.skip is None else network.skip.size)
+    smooth = network.activation != "relu"
     sentences = ["Neurons: their order, and the scale of each (a neuron times s, what it feeds divided by s), are not visible."]
+    if smooth:
+        sentences = ["Neurons: their order is not visible; the scale of each is."]
+        if len(network.weights) == 2 and activation_named(network.activation).even:
+            sentences.append("A neuron turned round differs by a linear skip only: with a skip, its side is not visible.")
     if isinstance(model, Transformer):
         attention = model.attention
         assert attention.V is not None  # the constructor checked it
@@ -134,7 +140,7 @@ def _of_network(model: FFN | Transformer, max_length: int | None) -> Identifiabi
         if attention.has_b:
             sentences.append("The attention's constant b and the network's first bias show only in combination.")
     if parameters > LARGEST_JACOBIAN:
-        nullity = sum(len(layer) for layer in network.weights[:-1])
+        nullity = 0 if smooth else sum(len(layer) for layer in network.weights[:-1])
         if isinstance(model, Transformer):
             nullity += (0 if model.residual else model.width**2) + model.attention.b.size * model.attention.has_b
         sentences.append("Counted for neurons in general position: the network is too large for a numerical Jacobian.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.models import FFN, Attention, Floats, Transformer, softmax
+from unsoftmax.models.activations import activation_named
 
 
 def attention_jacobian(model: Attention, sequences: Floats) -> tuple[Floats, Floats]:
@@ -40,10 +41,11 @@ def network_jacobian(network: FFN, points: Floats) -> tuple[Floats, Floats]:
     """Derivatives of a network's answers in its parameters ``(batch, outputs, parameters)``, and in the points."""
     hidden = [points]
     slopes: list[Floats] = []
+    phi = activation_named(network.activation)
     for i, (layer, shift) in enumerate(zip(network.weights, network.biases, strict=True)):
         reached = hidden[-1] @ layer.T + shift
-        slopes.append((reached > 0.0).astype(np.float64) if i < len(network.weights) - 1 else np.ones_like(reached))
-        hidden.append(np.maximum(reached, 0.0))
+        slopes.append(phi.slope(reached) if i < len(network.weights) - 1 else np.ones_like(reached))
+        hidden.append(phi.value(reached))
     batch, outputs = len(points), network.outputs
     back = np.broadcast_to(np.eye(outputs), (batch, outputs, outputs)).copy()
     columns: list[Floats] = []

@@ -1,4 +1,4 @@
-"""The canonical form of ReLU networks: neurons of unit length, none of them idle, each direction once, in a fixed order."""
+"""The canonical form of networks: none of their neurons idle, each once, in a fixed order; of ReLU networks, of unit length."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.models import FFN, Floats
+from unsoftmax.models.activations import Activation, activation_named
 from unsoftmax.symmetry.heads import ROUNDING
 
 
 @dataclass(eq=False)
 class Layer:
-    """One hidden layer ``outgoing @ relu(incoming @ x + shift)`` and what it hands on beside it: ``linear @ x + constant``."""
+    """One hidden layer ``outgoing @ phi(incoming @ x + shift)`` and what it hands on beside it: ``linear @ x + constant``."""
 
+    phi: Activation
     incoming: Floats
     shift: Floats
     outgoing: Floats
@@ -31,21 +33,23 @@ def canonical_network(network: FFN, *, tolerance: float = ROUNDING, orient: bool
     """Scale every neuron to ``|incoming row| = 1``, fold idle ones away, merge duplicates, sort.
 
     With one hidden layer, neurons ``relu(z)`` and ``relu(-z)`` of the same hyperplane merge too: ``relu(-z) = relu(z) - z``
-    leaves a linear part in ``skip``. A neuron can be turned round that way at any time, so where there is a skip
+    leaves a linear part in ``skip``; so it is for GELU, SiLU and softplus. A smooth neuron keeps its length, which shows.
+    A neuron can be turned round that way at any time, so where there is a skip
     (or ``orient`` asks for it) all neurons are turned to one side; without one they stay as they are.
     Merging across the layers of a deeper network is not attempted.
     """
     if len(network.weights) == 1:
         return FFN([network.weights[0] if network.skip is None else network.weights[0] + network.skip], network.biases)
+    phi = activation_named(network.activation)
     skip = np.zeros((network.outputs, network.width)) if network.skip is None else network.skip.copy()
     weights, biases = list(network.weights), list(network.biases)
     shallow = len(weights) == 2
     for i in range(len(weights) - 1):
         linear = skip if shallow else np.zeros((weights[i + 1].shape[0], weights[i].shape[1]))
-        layer = Layer(weights[i], biases[i], weights[i + 1], linear, biases[i + 1])
+        layer = Layer(phi, weights[i], biases[i], weights[i + 1], linear, biases[i + 1])
         _scale(layer)
-        _merge(layer, tolerance, opposite=shallow)
-        if shallow and (orient or layer.linear.any()):
+        _merge(layer, tolerance, opposite=shallow and phi.even)
+        if shallow and phi.even and (orient or layer.linear.any()):
             _turn(layer)
             _zero_rounding(layer, network, tolerance)
         _sort(layer)
@@ -54,15 +58,15 @@ def canonical_network(network: FFN, *, tolerance: float = ROUNDING, orient: bool
             skip = layer.linear
     if weights[-1].shape[1] == 0:  # no neuron left before the last layer: the network is linear
         return FFN([skip], [biases[-1]])
-    return FFN(weights, biases, skip if skip.any() else None)
+    return FFN(weights, biases, skip if skip.any() else None, network.activation)
 
 
 def _scale(layer: Layer) -> None:
-    """Unit incoming rows; neurons that see nothing are constants, neurons that nothing sees are dropped."""
+    """Unit incoming rows (ReLU); neurons that see nothing are constants, neurons that nothing sees are dropped."""
     length = np.linalg.norm(layer.incoming, axis=1)
     blind = length == 0.0
-    layer.constant = layer.constant + layer.outgoing[:, blind] @ np.maximum(layer.shift[blind], 0.0)
-    length = np.where(blind, 1.0, length)
+    layer.constant = layer.constant + layer.outgoing[:, blind] @ layer.phi.value(layer.shift[blind])
+    length = np.where(blind | (layer.phi.name != "relu"), 1.0, length)
     layer.incoming = layer.incoming / length[:, None]
     layer.shift = layer.shift / length
     layer.outgoing = layer.outgoing * length
@@ -77,7 +81,7 @@ def _merge(layer: Layer, tolerance: float, *, opposite: bool) -> None:
     outgoing = layer.outgoing.copy()
     for i in range(len(planes)):
         for j in kept:
-            reach = tolerance * max(1.0, abs(layer.shift[j]))
+            reach = tolerance * max(float(np.linalg.norm(layer.incoming[j])), abs(layer.shift[j]))
             if np.linalg.norm(planes[i] - planes[j]) <= reach:
                 outgoing[:, j] += outgoing[:, i]
                 break
@@ -94,7 +98,7 @@ def _merge(layer: Layer, tolerance: float, *, opposite: bool) -> None:
 
 
 def _turn(layer: Layer) -> None:
-    """Turn every neuron to the side of one fixed generic direction: ``relu(z) = relu(-z) + z``."""
+    """Turn every neuron to the side of one fixed generic direction: ``phi(z) = phi(-z) + z``."""
     direction = np.cos(1.0 + np.arange(layer.incoming.shape[1]) ** 2)  # generic, so that no likely row is orthogonal to it
     away = layer.incoming @ direction < 0.0
     layer.linear = layer.linear + layer.outgoing[:, away] @ layer.incoming[away]

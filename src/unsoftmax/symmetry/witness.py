@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.models import FFN, Attention, Model, Transformer
+from unsoftmax.models.activations import activation_named
 from unsoftmax.symmetry.heads import merged, score_groups
 
 
@@ -13,7 +14,8 @@ def witness(model: Model, *, max_length: int | None = None) -> Model | None:
 
     Reordering heads or neurons does not count as different. Attention: values shared out anew between heads with equal (W, c),
     other scores for a head with ``V = 0``; for ``max_length=2`` a head (W, c, V) becomes (-W, -c, -V) and (0, 0, 2V), for 1 any
-    other scores do. A network always has one: neurons of another scale, and in a Transformer without residual another V.
+    other scores do. A ReLU network always has one: neurons of another scale; a smooth one of
+    one hidden layer, a neuron turned round beside a linear skip; a Transformer without residual, another V.
 
     >>> witness(Attention.single(W=[[1.0]], v=[1.0])) is None
     True
@@ -63,9 +65,21 @@ def _other_network(network: FFN) -> FFN | None:
     if len(network.weights) == 1:
         return None
     weights, biases = list(network.weights), list(network.biases)
+    if network.activation != "relu":
+        return _turned_round(network)
     scale = 2.0 ** (1 + np.arange(len(weights[0])) % 3)  # powers of two: the answers stay equal to the last bit
     weights[0], biases[0], weights[1] = weights[0] * scale[:, None], biases[0] * scale, weights[1] / scale
     return FFN(weights, biases, network.skip)
+
+
+def _turned_round(network: FFN) -> FFN | None:
+    """A smooth network of one hidden layer with its first neuron the other way round: ``phi(z) = phi(-z) + z``; else None."""
+    if len(network.weights) > 2 or not activation_named(network.activation).even:
+        return None
+    (first, last), (shift, constant) = network.weights, network.biases
+    sign = np.where(np.arange(len(first)) == 0, -1.0, 1.0)
+    skip = np.outer(last[:, 0], first[0]) + (0.0 if network.skip is None else network.skip)
+    return FFN([first * sign[:, None], last], [shift * sign, constant + last[:, 0] * shift[0]], skip, network.activation)
 
 
 def _other_transformer(model: Transformer) -> Transformer | None:
@@ -82,4 +96,4 @@ def _other_transformer(model: Transformer) -> Transformer | None:
         attention.c if attention.has_c else None,
         attention.b * stretch if attention.has_b else None,
     )
-    return Transformer(values, FFN(weights, network.biases, skip))
+    return Transformer(values, FFN(weights, network.biases, skip, network.activation))

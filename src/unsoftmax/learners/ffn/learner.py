@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,7 @@ class FFNLearner:
         max_neurons: refuse a target with more bends on one line.
         caution: expected number of steps per gradient that cross a bend and are repeated; less costs digits.
         extra: random points as a share of ``P / outputs``; None asks as many as the predicted error calls for.
+        through_origin: the network has no biases; saves a question per cell.
 
     >>> from unsoftmax.models import FFN
     >>> from unsoftmax.oracles.local import CallableOracle
@@ -74,6 +75,7 @@ class FFNLearner:
     max_neurons: int = 2048
     caution: float = 0.5
     extra: float | None = None
+    through_origin: bool = False
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
@@ -92,10 +94,11 @@ class FFNLearner:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         cells = neurons + 1 if outputs == 1 else min(neurons + 1, int(1.34 * neurons / outputs) + 3)
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
+        across = max(1, width - self.through_origin)
         ranges = {
             "scale": (4, 4),
             "kinks": (int(3.5 * neurons) + 6, int(8 * neurons) + 34),
-            "gradients": (cells * width // (1 if outputs == 1 else 2), int(1.8 * cells * width) + 16),
+            "gradients": (cells * across // (1 if outputs == 1 else 2), int(1.8 * cells * across) + 16),
             "random points": (8, int(0.6 * parameters) + 8),
             "check": (CHECKS, CHECKS),
         }
@@ -113,6 +116,7 @@ class FFNLearner:
         doubt, deviation = 0.0, np.inf
         for attempt in range(ATTEMPTS):
             line = places.line(width, scale, 0.0 if model is None else doubt, rng)
+            line = replace(line, through_origin=self.through_origin)
             known = model
             try:
                 part = (

@@ -33,6 +33,8 @@ class Line:
         most: refuse more bends than that.
         doubt: error of the known model, relative to the size of the numbers in the target.
         ends: share of the reach that the outermost pieces are thought to take (less where it turns out less).
+        through_origin: every hyperplane passes through the origin and nothing is added, so that ``f(x) = gradient @ x`` gives one
+            derivative of each cell for nothing.
     """
 
     origin: Floats
@@ -43,6 +45,7 @@ class Line:
     most: int
     doubt: float = 0.0
     ends: float = 0.5
+    through_origin: bool = False
 
     def run(self, questions: Questions, known: Hinges | None, *, rng: np.random.Generator) -> Hinges:
         """The difference of the target and ``known``, as far as it bends on this line."""
@@ -146,6 +149,12 @@ class Line:
         width = len(self.origin)
         basis = np.linalg.qr(np.concatenate([self.direction[:, None], rng.normal(size=(width, width - 1))], axis=1))[0]
         across = basis[:, 1:].T
+        free = np.zeros((0, width))
+        inward = self.origin - (self.origin @ self.direction) * self.direction
+        if self.through_origin and width > 1:
+            free = (inward / np.linalg.norm(inward))[None]
+            spanned = np.concatenate([self.direction[:, None], free.T, rng.normal(size=(width, width - 2))], axis=1)
+            across = np.linalg.qr(spanned)[0][:, 2:].T
         cells = self._chosen_cells(jumps, bends)
         bases = middles[cells]
         values = np.array([pieces[k].value(t) for k, t in zip(cells, bases, strict=True)])
@@ -153,6 +162,11 @@ class Line:
         lengths = self.caution * 1.57 / (max(1, width - 1) * crowding)
         errors = noise(bases) + np.array([pieces[k].error(t) for k, t in zip(cells, bases, strict=True)])
         slopes = CellSlopes(lambda x, _: difference(x), self._points(bases), values, lengths, across, errors, rng).run()
+        if len(free):
+            along = np.array([pieces[k].slope for k in cells])
+            rest = values - (self._points(bases) @ self.direction)[:, None] * along
+            slopes = np.concatenate([rest[:, None] / np.linalg.norm(inward), slopes], axis=1)
+            across = np.concatenate([free, across])
         strengths = np.linalg.norm(jumps, axis=1)
         out = jumps / np.maximum(strengths, 1e-300)[:, None]
         normal = strengths[:, None] * self.direction

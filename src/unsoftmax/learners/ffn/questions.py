@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from unsoftmax.errors import NotInFamilyError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.results import Floor
@@ -37,6 +38,11 @@ class Questions:
     def ask(self, points: Floats) -> Floats:
         """Answers ``(n, outputs)`` to ``points (n, width)``; each point is its own reference until told otherwise."""
         points = np.ascontiguousarray(points, dtype=np.float64)
+        if not np.all(np.isfinite(points)):  # slopes of a step are infinite: never blame the target for such a question
+            raise NotInFamilyError(
+                "The target's one-token answers jump: the bends on a line have no finite slopes beside them. It is no ReLU "
+                "network; neurons that step (sign, or tanh and sigmoid with very large weights) answer so."
+            )
         if self.max_norm is not None:
             norms = np.linalg.norm(points, axis=1)
             long = norms > self.max_norm * (1 - 1e-12)

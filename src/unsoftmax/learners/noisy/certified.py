@@ -30,7 +30,10 @@ LARGEST_OWN = 250.0  # keeps predicted weights finite in float64; only the choic
 
 @dataclass(frozen=True, slots=True)
 class CertifiedHeadLearner:
-    """Certified intervals for W and v of one head without biases, from answers within a tolerance of the truth.
+    """Certified intervals for W and v of one head, from answers within a tolerance of the truth.
+
+    Without ``biases`` the intervals are for heads that have none; with them c and b are unknowns with intervals of their own,
+    and those of W come out about twice as wide, since a constant within the tolerance could be in every answer.
 
     Keys bisect the value direction and plus or minus each axis, so that their values never vanish; each is asked as
     copies of ``±key`` that balance its score. Half-widths come to about ``2 tolerance / (max_norm^3 |v|)`` for W,
@@ -44,6 +47,7 @@ class CertifiedHeadLearner:
         relative: answers are off by up to this times their own size as well (float16 answers: ``2**-11 * (1 + 2**-10)``).
         copies: tokens per question beside the last one; 256 gains a quarter in width.
         rounds: times that all scores are asked again around what is known.
+        biases: whether the target may have a constant b and a query bias c; ``2 width - 1`` more queries.
     """
 
     tolerance: float
@@ -51,6 +55,7 @@ class CertifiedHeadLearner:
     relative: float = 0.0
     copies: int = 64
     rounds: int = 1
+    biases: bool = False
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.tolerance) and self.tolerance >= 0 and 0 <= self.relative < 0.5):
@@ -63,8 +68,9 @@ class CertifiedHeadLearner:
     def price(self, width: int) -> list[tuple[str, int, int]]:
         """Phases, queries and tokens of a run without re-asks."""
         long = self.copies + 1
+        values = 3 * width + 2 + (2 * width + 1 if self.biases else 2)
         return [
-            ("values", 3 * width + 4, 3 * width + 2 + 2 * long),
+            ("values", values, 3 * width + 2 + (values - 3 * width - 2) * long),
             ("pilot", 2 * width + width**2, 4 * width + width**2 * long),
             ("scores", (2 * width + 1) * width * self.rounds, (2 * width + 1) * width * self.rounds * long),
         ]
@@ -83,11 +89,18 @@ class _Run:
         self.width = oracle.width
         self.norm = settings.max_norm * SHRINK
         self.slack = 0.0
+        self.constant = 0.0  # answer to the zero token, where b is an unknown
+        self.doubt = 0.0  # and how far b may lie from it
+        self.key_bias = Interval(np.zeros(2 * self.width + 1), np.zeros(2 * self.width + 1))
+        self.bias = Interval(np.zeros(self.width), np.zeros(self.width))
 
     def learn(self, rng: np.random.Generator) -> Learned:
         phase(self.oracle, "values")
         self.ask_values()
-        self.check_query_bias(rng)
+        if self.settings.biases:
+            self.ask_query_bias()
+        else:
+            self.check_query_bias(rng)
         phase(self.oracle, "pilot")
         self.ask_last_tokens()
         pilot = np.arange(1, self.width + 1)
@@ -101,7 +114,10 @@ class _Run:
     def packed(self, W: Interval) -> Learned:
         """Midpoints and half-widths, or a refusal where an end is infinite."""
         settings, v = self.settings, self.values.middle
-        model = Attention.single(W=W.middle, v=v)
+        has_c = bool((self.bias.low > 0).any() or (self.bias.high < 0).any())
+        has_b = abs(self.constant) > self.doubt
+        model = Attention.single(W=W.middle, v=v, c=self.bias.middle if has_c else None, b=self.constant if has_b else 0.0)
+        c, b = self.bias.half if has_c else self.bias.largest, self.doubt if has_b else self.doubt + abs(self.constant)
         infinite = int((~np.isfinite(W.half)).sum())
         if infinite:
             raise TooNoisyError(
@@ -116,19 +132,27 @@ class _Run:
         median = float(np.median(W.half))
         return Learned(
             model=model,
-            ambiguity="nothing beyond the certified intervals, for a head without constant and query bias",
-            bounds=Bounds(kind="certified", W=W.half[None], V=self.values.half[None]),
+            ambiguity="nothing beyond the certified intervals"
+            + ("" if settings.biases else ", for a head without constant and query bias"),
+            bounds=Bounds(kind="certified", W=W.half[None], V=self.values.half[None], c=c[None], b=np.asarray(b))
+            if settings.biases
+            else Bounds(kind="certified", W=W.half[None], V=self.values.half[None]),
             notes=(
                 f"Every answer was taken to lie within ±{settings.tolerance:.3g} of the truth; the intervals hold for any such "
                 "errors.",
                 f"The median half-width of W is {median:.3g}; no method can certify a typical entry below {floor:.3g}.",
+                *(
+                    (f"A query bias up to {c.max():.3g} and a constant up to {b:.3g} beside those stated are allowed for.",)
+                    * settings.biases
+                ),
             ),
             evidence={"half_width_median": median, "half_width_max": float(W.half.max()), "half_width_floor": floor},
         )
 
     def truth(self, answers: Floats) -> Interval:
-        """Where the truth behind ``answers`` lies."""
-        within = self.settings.tolerance + self.settings.relative * np.abs(answers) + self.slack
+        """Where the truth behind ``answers`` lies, the constant taken off."""
+        within = self.settings.tolerance + self.settings.relative * np.abs(answers) + self.slack + self.doubt
+        answers = answers - self.constant
         return Interval(answers - within, answers + within)
 
     def ask_values(self) -> None:
@@ -136,7 +160,12 @@ class _Run:
         width, norm = self.width, self.norm
         answers = ask_tokens(self.oracle, norm * np.eye(width + 1, width)).answers  # each axis, and the zero token
         self.slack = EVALUATION * float(np.abs(answers).sum())  # bounds every value that a token can have
-        self.refuse_bias(answers[width:], "a constant b")
+        if self.settings.biases:
+            constant = float(answers[width])
+            self.doubt = self.settings.tolerance + self.settings.relative * abs(constant) + self.slack
+            self.constant = constant
+        else:
+            self.refuse_bias(answers[width:], "a constant b")
         self.values = self.truth(answers[:width]).times(1 / norm)
         v = self.values.middle
         if not np.any(np.abs(v) > self.values.half):
@@ -171,6 +200,21 @@ class _Run:
         half = np.full(2, self.settings.copies / 2)
         self.refuse_bias(ask_pairs(self.oracle, keys, half, half, np.zeros_like(keys)).answers, "a query bias c")
 
+    def ask_query_bias(self) -> None:
+        """Intervals for c along every key and every axis: balanced copies beside a zero token."""
+        count = len(self.keys)
+        half = np.full(count, self.settings.copies / 2)
+        answers = ask_pairs(self.oracle, self.keys, half, half, np.zeros_like(self.keys)).answers
+        nothing = Interval(np.zeros(count), np.zeros(count))
+        self.key_bias = key_score(self.truth(answers), half, half, nothing, self.key_values, nothing)
+        if not self.key_bias.finite.all():
+            raise NotInFamilyError(
+                f"Keys of length {self.norm:.3g} beside a zero token saturate the softmax: a query bias c that large leaves no "
+                "certified interval. Lower `max_norm`, or leave `tolerance` out to get estimated ones.",
+                evidence={"found": "a query bias c"},
+            )
+        self.bias = self.along_axes(self.key_bias[:, None])[:, 0]
+
     def refuse_bias(self, answers: Floats, name: str) -> None:
         """Refuse ``answers`` that should be 0 and are not."""
         truth = self.truth(answers)
@@ -204,8 +248,10 @@ class _Run:
             value = self.last_values[columns].times(length)
             key_value = self.key_values[np.zeros(len(columns), dtype=int)]
             above = log_odds(self.truth(answers[: len(columns)]), value, key_value)
-            below = log_odds(self.truth(-answers[len(columns) :]), value.times(-1.0), key_value)
-            score, own = above.plus(below.times(-1.0)).times(0.5 / length), above.plus(below).times(-0.5 / length**2)
+            below = log_odds(self.truth(answers[len(columns) :]).times(-1.0), value.times(-1.0), key_value)
+            first = self.key_bias[np.zeros(len(columns), dtype=int)]
+            score = above.plus(below.times(-1.0)).times(0.5).plus(first.times(-1.0)).times(1 / length)
+            own = above.plus(below).times(-0.5).plus(self.own_bias(columns, length).times(-1.0)).times(1 / length**2)
             for known, found, where in ((self.scores, score, (0, columns)), (self.own, own, columns)):
                 merged = known[where].meet(found, "the score of the first key")
                 known.low[where], known.high[where] = merged.low, merged.high
@@ -232,12 +278,17 @@ class _Run:
             self.truth(answers),
             plus,
             self.settings.copies - plus,
-            self.own[column].times(length**2),
+            self.own[column].times(length**2).plus(self.own_bias(column, length)),
             self.key_values[key],
             self.last_values[column].times(length),
-        ).times(1 / length)
+        )
+        found = found.plus(self.key_bias[key].times(-1.0)).times(1 / length)
         merged = self.scores[key, column].meet(found, "the score of a key")
         self.scores.low[key, column], self.scores.high[key, column] = merged.low, merged.high
+
+    def own_bias(self, column: np.ndarray, length: Floats) -> Interval:
+        """What the query bias adds to the last tokens' own scores."""
+        return self.bias[column].times(length * self.last_signs[column] * self.norm)
 
     def ask_recentred(self) -> None:
         """All keys on all columns, with lengths and copies that promise the narrowest intervals."""
@@ -269,13 +320,14 @@ class _Run:
         with np.errstate(divide="ignore"):
             top = np.minimum(longest, 4.0 / np.abs(guess))  # beyond a score of 4 copies cannot balance
         length = top[:, None] * LENGTHS
-        balanced = self.settings.copies / (1 + np.exp(2 * length * guess[:, None]))
+        bias = self.key_bias.middle[:, None]
+        balanced = self.settings.copies / (1 + np.exp(np.clip(2 * (length * guess[:, None] + bias), -LARGEST_OWN, LARGEST_OWN)))
         plus = np.clip(np.rint(balanced[..., None] + COPY_STEPS), 1, self.settings.copies - 1)
         spread = self.scores[:, column].half
         spread = np.where(np.isfinite(spread), spread, 0.0)
         cost = np.zeros(plus.shape)
         for sign in (-1.0, 0.0, 1.0):
-            score = (length * (guess + sign * spread)[:, None])[..., None]
+            score = (length * (guess + sign * spread)[:, None] + bias)[..., None]
             cost = np.maximum(cost, self.predicted_half(column, length[..., None], plus, score))
         best = cost.reshape(len(guess), -1).argmin(axis=1)
         row = np.arange(len(guess))
@@ -301,22 +353,25 @@ class _Run:
             + np.abs(up - down) * self.key_values.half[:, None, None]
             + rest * length * self.last_values.half[column]
         )
-        half: Floats = error / slope / length
+        half: Floats = (error / slope + self.key_bias.half[:, None, None]) / length
         return half
 
     def weights(self) -> Interval:
         """Intervals for W: each axis from two of the three keys in its plane, with the coefficients of the vectors really sent."""
-        per_unit = 1.0 / (self.last_signs * self.norm)
+        return self.along_axes(self.scores.times(1.0 / (self.last_signs * self.norm)))
+
+    def along_axes(self, scores: Interval) -> Interval:
+        """Intervals ``(width, k)`` of vectors' entries from those of their products with the keys ``(keys, k)``."""
         parts, leftovers = [], []
         for pair in self.pairs:
-            sums = self.scores[pair.one].times(pair.shares[:, :1]).plus(self.scores[pair.other].times(pair.shares[:, 1:]))
+            sums = scores[pair.one].times(pair.shares[:, :1]).plus(scores[pair.other].times(pair.shares[:, 1:]))
             # a leftover above rounding size means that the two keys do not span the axis: the pair says nothing
-            parts.append(sums.times(per_unit).widened(np.where(pair.leftover < LARGEST_LEFTOVER, 0.0, np.inf)[:, None]))
+            parts.append(sums.widened(np.where(pair.leftover < LARGEST_LEFTOVER, 0.0, np.inf)[:, None]))
             leftovers.append(pair.leftover[:, None])
         rough = parts[0].meet(parts[1], "an entry of W").meet(parts[2], "an entry of W")
         # what two keys miss of an axis acts on a column of W, which these intervals bound
         column_size = 2 * np.linalg.norm(rough.largest, axis=0)
-        W = Interval.unknown((self.width, self.width))
+        found = Interval.unknown(rough.low.shape)
         for part, leftover in zip(parts, leftovers, strict=True):
-            W = W.meet(part.widened(leftover * column_size), "an entry of W")
-        return W
+            found = found.meet(part.widened(leftover * column_size), "an entry of W")
+        return found

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import BudgetExceededError
+from unsoftmax.errors import BudgetExceededError, TooNoisyError
 from unsoftmax.learners.noisy.course import learn
+from unsoftmax.learners.noisy.judgement import RESOLUTION, USUAL_SCORE, budget_for
 from unsoftmax.learners.noisy.plan import (
     BIAS_PROBES,
     FEW,
@@ -16,6 +17,7 @@ from unsoftmax.learners.noisy.plan import (
     GENEROUS_LOW_RANK,
     LEAST_GENEROUS,
     PILOT,
+    queries_for,
     shares,
 )
 from unsoftmax.learners.noisy.run import Run
@@ -113,9 +115,24 @@ class NoisyHeadLearner:
         least = FEWEST_PER_PARAMETER * parameters + 4
         total = self.queries or max(GENEROUS * parameters - self.already, LEAST_GENEROUS * parameters, FEW)
         if total < least:
+            self._refuse_noise(width, least)
             raise BudgetExceededError(
                 f"{total} queries are too few to fit {parameters} parameters to coarse answers; {least} are the least. "
                 "Raise `budget`, or give `rank` if W has low rank.",
                 evidence={"wanted": least, "budget": total},
             )
         return total
+
+    def _refuse_noise(self, width: int, least: int) -> None:
+        """Where the noise measured so far would take far more than the fewest queries, it is the reason to name."""
+        if not self.floor.random or self.max_norm is None or not self.floor.absolute:
+            return
+        wanted = RESOLUTION * USUAL_SCORE / self.max_norm**2
+        needed = queries_for(wanted, noise=self.floor.absolute, max_norm=self.max_norm, width=width)
+        if needed > least:
+            budget = budget_for(needed, self.beside)
+            raise TooNoisyError(
+                f"Noise of about {self.floor.absolute:.3g} hides W: a budget of about {budget} queries would do for scores and "
+                f"values of usual size, and this one leaves {self.queries}. Raise `budget` or allow longer tokens (`max_norm`).",
+                evidence={"noise": self.floor.absolute, "queries": budget},
+            )

@@ -12,13 +12,14 @@ from unsoftmax.learners.noisy.certified import EVALUATION, CertifiedHeadLearner
 from unsoftmax.learners.noisy.design import frames
 from unsoftmax.learners.noisy.learner import NoisyHeadLearner
 from unsoftmax.learners.noisy.probes import SHRINK, of_norm
-from unsoftmax.learners.noisy.stages import FALSE_REFUSAL
+from unsoftmax.learners.noisy.stages import FALSE_REFUSAL, find_norm
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, Wrapper, phase
 from unsoftmax.results import Bounds, Floor, Learned
 
 KEPT = 512  # longer sequences whose whole answers are kept, to see whether the head explains every output
 LOOSE = 1.5  # the scores come from one mixture, so that they fit the other outputs a little less well
+LONGER = 2.0**8  # tokens against those whose scores are moderate: the intervals narrow as their inverse, few answers saturate
 LOW_PRECISION = 24.0  # arithmetic of low precision errs more on many tokens than on one
 
 
@@ -125,24 +126,58 @@ def certify_vector(learner: CertifiedHeadLearner, oracle: Oracle, rng: np.random
     tokens = np.concatenate([of_norm(np.eye(width), norm), np.zeros((1, width))])
     answers = LastPosition(oracle)(tokens[:, None])
     within = learner.tolerance + learner.relative * np.abs(answers) + EVALUATION * np.abs(answers).sum(axis=0)
-    if (np.abs(answers[width]) > within[width]).any():
+    if not learner.biases and (np.abs(answers[width]) > within[width]).any():
         raise NotInFamilyError(
             f"The target has a constant b: the zero token was answered with up to {np.abs(answers[width]).max():.6g}, beyond the "
             f"tolerance ±{learner.tolerance:.3g}. Certified intervals cover heads without biases; leave `tolerance` out to get "
             "estimated ones.",
             evidence={"found": "a constant b"},
         )
-    best = int(np.argmax(np.linalg.norm(answers[:width], axis=0)))
+    zero = answers[width] if learner.biases else 0.0 * answers[width]
+    doubt = within[width] if learner.biases else 0.0 * zero
+    best = int(np.argmax(np.linalg.norm(answers[:width] - zero, axis=0)))
     learned = learner.run(Mixture(oracle, np.eye(answers.shape[1])[best]), rng=rng)
     certified = cast(Attention, learned.model)
     assert learned.bounds is not None
     lengths = tokens[:width].diagonal()[:, None]
-    V, half = answers[:width] / lengths, within[:width] / lengths * (1 + 2.0**-40)
+    V, half = (answers[:width] - zero) / lengths, (within[:width] + doubt) / lengths * (1 + 2.0**-40)
+    beyond = np.abs(zero) > doubt  # outputs that certainly have a constant
+    b = np.where(beyond, zero, 0.0)
     return Learned(
-        model=Attention(certified.W, V[None]),
+        model=Attention(certified.W, V[None], certified.c if certified.has_c else None, b if b.any() else None),
         ambiguity=learned.ambiguity,
-        bounds=Bounds(kind="certified", W=learned.bounds.W, V=half[None]),
+        bounds=Bounds(
+            kind="certified",
+            W=learned.bounds.W,
+            V=half[None],
+            c=learned.bounds.c,
+            b=np.where(beyond, doubt, doubt + np.abs(zero)) if learner.biases else None,
+        ),
         notes=(*learned.notes, f"W was certified through output {best}, which has the largest values."),
         evidence=learned.evidence,
         ranks=learned.ranks,
     )
+
+
+def certify_long(tolerance: float, oracle: Oracle, rng: np.random.Generator) -> Learned:
+    """Certified intervals where tokens may be of any length: scores decide on one, and tokens many times longer narrow them.
+
+    Price: that of ``CertifiedHeadLearner`` with biases, a few dozen queries more, and up to as many again where answers saturate.
+    """
+    width = oracle.width
+    last = LastPosition(oracle)
+    phase(oracle, "length")
+    some = last(np.concatenate([np.zeros((1, 1, width)), np.eye(width)[:, None]])).reshape(width + 1, -1)
+    loudest = int(np.argmax(np.linalg.norm(some[1:] - some[0], axis=0)))
+    one = Mixture(oracle, np.eye(some.shape[1])[loudest]) if some.shape[1] > 1 else oracle
+    moderate = find_norm(one, 64, rng)
+    try:
+        return _certified(CertifiedHeadLearner(tolerance, LONGER * moderate, biases=True), oracle, rng, some.shape[1])
+    except NotInFamilyError as refusal:
+        if "bias" not in refusal.evidence.get("found", ""):
+            raise
+    return _certified(CertifiedHeadLearner(tolerance, moderate, biases=True), oracle, rng, some.shape[1])
+
+
+def _certified(learner: CertifiedHeadLearner, oracle: Oracle, rng: np.random.Generator, outputs: int) -> Learned:
+    return learner.run(oracle, rng=rng) if outputs == 1 else certify_vector(learner, oracle, rng)

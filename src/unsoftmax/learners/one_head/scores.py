@@ -21,6 +21,8 @@ from unsoftmax.results import Floor
 
 SATURATED = 8.0  # a score beyond this has lost four digits; it is asked again with a shorter token
 RETRIES = 8
+FAINTEST = 1e-6  # value direction, of the strongest, that still carries a score
+WORTH_ASKING = 2.0**17  # units of the answers' precision: a direction fainter than that would cost more digits than queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,8 @@ class Values:
         if V.shape[1] == 1:  # no rotation, so that a scalar answer is used as it is
             return cls(V, b, V / np.linalg.norm(V), V, np.ones((1, 1)))
         U, sizes, Vt = np.linalg.svd(V, full_matrices=False)
-        usable = max(1, int(np.sum(sizes > max(1e-6, 256 * floor.relative) * sizes[0])))
+        cutoff = max(FAINTEST, min(0.5, WORTH_ASKING * floor.relative))
+        usable = max(1, int(np.sum(sizes > cutoff * sizes[0])))
         return cls(V, b, U[:, :usable], U[:, :usable] * sizes[:usable], Vt[:usable].T)
 
     @property
@@ -143,10 +146,13 @@ class ScoreReader:
         """Tilt orthonormal ``functionals (n, width)`` towards the values, so that every key changes the answer.
 
         Scalar answers: each key is flipped so that its own value is positive and tilted by 1/sqrt(width) of the value
-        direction; no key can cancel. Vector answers: the keys of one query are tilted to one value direction each.
+        direction; no key can cancel. Vector answers: the keys of one query are tilted to one value direction each; a whole
+        rotation becomes keys that tell every vector, and in every query each other, as well as the values allow.
         The tilt strengths match the size that random functionals have along the value directions.
         """
         n, width = functionals.shape
+        if n == width and self.values.usable > 1:
+            return spread_keys(functionals, self.values.directions)
         usable = self.values.usable
         if usable == 1:
             own = functionals @ self.values.directions
@@ -279,6 +285,25 @@ def log_weights(worth: Floats, own: Floats, answers: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(np.maximum(weights, 0.0)) - np.log(np.maximum(rest, 0.0))
     return np.asarray(np.where(np.isnan(logs), np.inf, logs))  # neither this key nor the last token has any weight: saturated
+
+
+def spread_keys(rotation: Floats, directions: Floats) -> Floats:
+    """Keys ``(width, width)`` from a random rotation, to be asked in groups of ``u`` along ``directions (width, u)``.
+
+    The value parts of each group are a rotation of their own, and what they leave of all keys is spread orthonormally: neither a
+    group nor the whole can come out nearly singular by chance, and no key is special.
+    """
+    width, usable = directions.shape
+    inside = np.empty((width, usable))
+    for at in range(0, width, usable):
+        left, _, right = np.linalg.svd(rotation[at : at + usable] @ directions, full_matrices=False)
+        inside[at : at + usable] = left @ right
+    if usable == width:
+        return np.asarray(inside @ directions.T)
+    beside = np.linalg.qr(directions, mode="complete")[0][:, usable:]
+    across = np.linalg.qr(inside, mode="complete")[0][:, usable:]
+    mixed = np.linalg.svd(across.T @ rotation @ beside)
+    return np.asarray(inside @ directions.T + across @ (mixed[0] @ mixed[2]) @ beside.T)
 
 
 def refuse_saturated(products: Floats, retries: int) -> None:

@@ -180,6 +180,7 @@ class ScalarHeadsLearner:
             ambiguity=f"equal up to the order of the heads; heads with V = 0 do not show; {words}",
             notes=notes,
             evidence={**evidence, "heads": form.heads, "merged_below": interval},
+            known_to=float(evidence["expected_error"]),
         )
 
 

@@ -51,7 +51,7 @@ class JointFit:
     bias: bool
     values: bool
 
-    def run(self, model: Mixture) -> Mixture:
+    def run(self, model: Mixture[Hinges]) -> Mixture[Hinges]:
         """The fitted model, or the given one where the fit does not improve on it."""
         network = model.network
         points, references, answers = self.questions.points, self.questions.references, self.questions.answers
@@ -82,7 +82,7 @@ class JointFit:
             current = self._moved(model, current, centre, size, solve(gaps))
         return best
 
-    def _rows(self, model: Mixture, X: Floats, centre: Floats) -> tuple[Floats, Floats]:
+    def _rows(self, model: Mixture[Hinges], X: Floats, centre: Floats) -> tuple[Floats, Floats]:
         """Weighted derivatives ``(outputs * n, parameters)`` of the answers to ``X`` and the weights ``(n,)``."""
         attention, moved, seen = model.parts(X)
         clear = beyond_doubt(model.network, seen, 1e-7)  # right beside a bend the derivative is in doubt
@@ -110,7 +110,7 @@ class JointFit:
             blocks.append(weighted(np.einsum("now,nv->nowv", gradients, moved).reshape(len(X), outputs, -1)))
         return np.concatenate(blocks, axis=1), own
 
-    def _moved(self, start: Mixture, model: Mixture, centre: Floats, size: int, step: Floats) -> Mixture:
+    def _moved(self, start: Mixture[Hinges], model: Mixture[Hinges], centre: Floats, size: int, step: Floats) -> Mixture[Hinges]:
         network = shifted(moved_by(shifted(model.network, centre), step[:size]), -centre)
         width = len(model.W)
         rest = step[size:]

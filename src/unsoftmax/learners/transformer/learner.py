@@ -8,14 +8,15 @@ import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.ffn.forms import Found, canonical_network
+from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.places import distances
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.transformer.fit import JointFit
 from unsoftmax.learners.transformer.model import Mixture, Sequences
-from unsoftmax.learners.transformer.scores import ScoreReader, column
+from unsoftmax.learners.transformer.reading import Known, read_scores
 from unsoftmax.learners.transformer.values import FarProbes, has_residual, read_mix
-from unsoftmax.models import FFN, Attention, Floats, Transformer
+from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
@@ -23,10 +24,6 @@ CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model
 ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
 NO_WORSE = 2.0  # misfit without scores against that with them, up to which answers do not show that there are any
-NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
-
-PLACES = 64  # random places, of which the steepest stands in for an origin at which no neuron is awake
-ASLEEP = 1e-6  # steepness of the network, relative to the steepest of those places, below which it is rounding
 COARSE = 2.0  # more answers for the fit where they are rounded, per entry of W
 FARTHEST = 1e6  # length of tokens that outweigh rounding, where no bound is set
 
@@ -71,7 +68,8 @@ class TransformerLearner:
         residual = bool(verdict)  # if no score saturates, none is assumed and the final check decides
         mix = read_mix(probes, rng) if residual else np.eye(width)
         phase(oracle, "scores")
-        model, left, bias = self._scores(sequences, found, mix, rng)
+        known = Known(found.hinges, found.length, found.spread, found.error)
+        model, left, bias = read_scores(sequences, known, mix, rng)
         phase(oracle, "fit")
         self._ask_random(sequences, model, found, rng, CHECKS // 4 + width // (1 if residual else 2), keep=True)
         if self.floor.absolute > 0:
@@ -121,58 +119,8 @@ class TransformerLearner:
         phases.append(("fit", fits, (18 * fits[0] // 4, 18 * fits[1] // 4)))
         return [(name, *_added(bounds, tokens)) if name == "check" else (name, bounds, tokens) for name, bounds, tokens in phases]
 
-    def _scores(
-        self, sequences: Sequences, found: Found, mix: Floats, rng: np.random.Generator
-    ) -> tuple[Mixture, Floats | None, bool]:
-        """W, c and the column space of W if its rank is not full."""
-        width = len(mix)
-        length = found.length if self.max_norm is None else min(found.length, 0.4 * self.max_norm)
-        reader = ScoreReader(sequences, found.hinges, mix, length, np.zeros(width))
-        base = _base(reader, length, rng)
-        reader, bias = self._bias(reader, base, found, rng)
-        distance = self._distance(reader, base, length, rng)
-        reader = replace(reader, reach=distance)
-        moves = np.linalg.qr(rng.normal(size=(width, width)))[0].T * distance
-        known, size, columns = np.zeros((width, 0)), 0.0, np.zeros((width, width))
-        for k in range(width):
-            moves[k] = _good_move(reader, base, moves[k])
-            columns[:, k], fresh = column(reader, base + moves[k], known, size, rng)
-            size = max(size, float(np.linalg.norm(columns[:, k])))
-            if fresh:
-                unit = columns[:, k] / np.linalg.norm(columns[:, k])
-                known = np.linalg.qr(np.concatenate([known, unit[:, None]], axis=1))[0]
-        W = np.asarray(np.linalg.solve(moves, columns.T).T)
-        return Mixture(found.hinges, mix, W, reader.c - W @ base), known if known.shape[1] < width else None, bias
-
-    def _bias(self, reader: ScoreReader, base: Floats, found: Found, rng: np.random.Generator) -> tuple[ScoreReader, bool]:
-        """At the base, mostly ``x = 0``, the scores are ``u·(W x + c)``: a few tell whether there is a query bias, the others what.
-
-        What was read is taken off all that is read later, so that ``W`` times the way from the base is left.
-        """
-        width = len(base)
-        if not base.any():
-            steps = reader.steps(base, rng.normal(size=(min(3, width), width)))
-            scores, steps = reader.read(np.repeat(base[None], len(steps), axis=0), steps)
-            silent = NO_BIAS + 1e3 * found.error + 1e2 * self.floor.absolute / found.spread
-            if np.abs(scores).max() <= silent:
-                return reader, False
-        there, _ = column(reader, base, np.zeros((width, 0)), 0.0, rng)
-        return replace(reader, c=there), True
-
-    def _distance(self, reader: ScoreReader, base: Floats, length: float, rng: np.random.Generator) -> float:
-        """Length of ``x`` and ``u`` at which scores are of order 1, between a sixteenth and sixteen lengths of the network."""
-        width = len(reader.c)
-        move = rng.normal(size=width)
-        move = _good_move(reader, base, move * (length / np.linalg.norm(move)))
-        steps = reader.steps(base + move, rng.normal(size=(4, width)))
-        scores, steps = reader.read(np.repeat((base + move)[None], 4, axis=0), steps)
-        rates = np.abs(scores - steps @ reader.c) / (np.linalg.norm(steps, axis=1) * np.linalg.norm(move))
-        rate = float(np.sqrt(np.mean(rates**2)))
-        distance = float(np.clip(np.sqrt(1.0 / max(rate, 1e-300)), length / 16, 16 * length))
-        return distance if self.max_norm is None else min(distance, 0.4 * self.max_norm)
-
     def _ask_random(
-        self, sequences: Sequences, model: Mixture, found: Found, rng: np.random.Generator, count: int, *, keep: bool
+        self, sequences: Sequences, model: Mixture[Hinges], found: Found, rng: np.random.Generator, count: int, *, keep: bool
     ) -> float:
         """Ask ``count`` random sequences of each of several lengths.
 
@@ -192,7 +140,7 @@ class TransformerLearner:
             worst = max(worst, float(errors.max()) / found.spread)
         return worst
 
-    def _ask_stretched(self, sequences: Sequences, model: Mixture, found: Found, rng: np.random.Generator) -> None:
+    def _ask_stretched(self, sequences: Sequences, model: Mixture[Hinges], found: Found, rng: np.random.Generator) -> None:
         """Ask for the fit sequences of long tokens that end in a short one.
 
         Scores stay of order 1 while the answers, unlike their rounding, grow with the tokens.
@@ -210,7 +158,7 @@ class TransformerLearner:
             sequences.ask(sequences.shorten(X))
 
 
-def _misfit(questions: Questions, sequences: Sequences, model: Mixture) -> float:
+def _misfit(questions: Questions, sequences: Sequences, model: Mixture[Hinges]) -> float:
     """Root mean square of what a model leaves of the answers to sequences, in units of their rounding."""
     gaps = [(y - model(X)) / questions.noise(model.parts(X)[2])[:, None] for X, y in sequences.kept]
     return float(np.sqrt(np.mean(np.concatenate([gap.ravel() for gap in gaps]) ** 2)))
@@ -233,30 +181,7 @@ def _nearer(found: Found, rng: np.random.Generator) -> Found:
     return replace(found, length=length, spread=spread, error=found.error * found.spread / spread)
 
 
-def _steepness(reader: ScoreReader, points: Floats) -> Floats:
-    """How fast the answer changes with an attended token at ``points (n, width)``, ``(n,)``."""
-    return np.asarray(np.linalg.norm(reader.network.gradients(points) @ reader.mix, axis=(1, 2)))
-
-
-def _base(reader: ScoreReader, length: float, rng: np.random.Generator) -> Floats:
-    """The origin, where scores are those of the query bias alone; where the network is constant there, the steepest of many."""
-    width = len(reader.c)
-    places = rng.normal(size=(PLACES, width))
-    places *= length / np.linalg.norm(places, axis=1, keepdims=True)
-    steepness = _steepness(reader, places)
-    if _steepness(reader, np.zeros((1, width)))[0] > ASLEEP * steepness.max():
-        return np.zeros(width)
-    return np.asarray(places[np.argmax(steepness)])
-
-
-def _good_move(reader: ScoreReader, base: Floats, move: Floats) -> Floats:
-    """``move`` from the base, or a multiple of it to where the network is steeper: it may be flat right there."""
-    factors = np.array([1.0, -1.0, 0.7, -0.7, 1.3, -1.3])
-    steepness = _steepness(reader, base + factors[:, None] * move)
-    return np.asarray(factors[np.flatnonzero(steepness >= 0.5 * steepness.max())[0]] * move)
-
-
-def canonical_transformer(model: Mixture, found: Found, residual: bool, bias: bool) -> tuple[Transformer, tuple[str, ...]]:
+def canonical_transformer(model: Mixture[Hinges], found: Found, residual: bool, bias: bool) -> tuple[Transformer, tuple[str, ...]]:
     """The public model: V is the identity without residual, ``(1 - mix)^-1 mix`` with it."""
     network, notes = canonical_network(replace(found, hinges=model.network))
     width = len(model.W)

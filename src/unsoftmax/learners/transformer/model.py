@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.models import Floats, softmax
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.results import Floor
@@ -14,14 +14,38 @@ from unsoftmax.results import Floor
 CHUNK_NUMBERS = 2**22  # 32 MB of probes in one call
 
 
+class Network(Protocol):
+    """What the attention stands in front of: a sum of neurons, each with a normal and a shift, and an affine part."""
+
+    @property
+    def out(self) -> Floats:
+        """``(neurons, outputs)``."""
+
+    @property
+    def normal(self) -> Floats:
+        """``(neurons, width)``."""
+
+    def before(self, points: Floats) -> Floats:
+        """Pre-activations ``(n, neurons)``."""
+
+    def __call__(self, points: Floats) -> Floats:
+        """Values ``(n, outputs)``."""
+
+    def gradients(self, points: Floats) -> Floats:
+        """Derivatives ``(n, outputs, width)``."""
+
+
+Kind = TypeVar("Kind", bound=Network)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Mixture:
+class Mixture(Generic[Kind]):
     """``f(X) = network(x_N + mix @ (mean - x_N))`` with ``mean`` the softmax average of the tokens.
 
     ``network`` is the target on one token. Without residual ``mix`` is the identity; with residual it is ``(1 + V)^-1 V``.
     """
 
-    network: Hinges
+    network: Kind
     mix: Floats
     W: Floats
     c: Floats

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.models import Floats
 
 CHUNK = 256  # paths worked out at once
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """How paths are judged and answers found on them, for one kind of network.
+
+    Attributes:
+        quality: of ``(network, starts, moves)``.
+        place_of: of ``(network, starts, moves, answers)``.
+    """
+
+    quality: Callable[[Any, Floats, Floats], Floats]
+    place_of: Callable[[Any, Floats, Floats, Floats], Floats]
 
 
 def along(network: Hinges, starts: Floats, moves: Floats) -> tuple[Floats, Floats]:
@@ -60,3 +77,6 @@ def place_of(network: Hinges, starts: Floats, moves: Floats, answers: Floats) ->
         rise = heights[i, k + 1] - heights[i, k]
         found[i] = low + (goal - heights[i, k]) * (high - low) / rise if rise > 0 else low
     return found
+
+
+BROKEN = Paths(quality, place_of)

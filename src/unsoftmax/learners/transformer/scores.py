@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.learners.ffn.hinges import Hinges
-from unsoftmax.learners.transformer.model import Sequences
-from unsoftmax.learners.transformer.paths import place_of, quality
+from unsoftmax.learners.transformer.model import Network, Sequences
+from unsoftmax.learners.transformer.paths import BROKEN, Paths
 from unsoftmax.models import Floats
 
 LARGEST_SCORE = 3.0  # |logit| beyond which a step is repeated shorter: the sigmoid has lost a factor 10 of its slope
@@ -29,13 +28,15 @@ class ScoreReader:
         mix: ``(width, width)``, the identity without residual.
         reach: length of ``u`` to begin with.
         c: the query bias where it is known; its share is taken off what ``column`` reads.
+        paths: how paths through the network are judged and inverted.
     """
 
     sequences: Sequences
-    network: Hinges
+    network: Network
     mix: Floats
     reach: float
     c: Floats
+    paths: Paths = BROKEN
 
     def steps(self, x: Floats, directions: Floats) -> Floats:
         """For each row of ``directions`` a step ``u`` with a part along it, on which the network is steep and monotone.
@@ -56,7 +57,7 @@ class ScoreReader:
                     continue
                 u = lean * LEAN * steepest + turn * np.sqrt(1 - LEAN**2) * across[open_]
                 u = self._allowed(x, u * (shrink * self.reach))
-                score = quality(self.network, np.repeat(x[None], len(u), axis=0), u @ self.mix.T)
+                score = self.paths.quality(self.network, np.repeat(x[None], len(u), axis=0), u @ self.mix.T)
                 rows = np.flatnonzero(open_)[score > best[open_]]
                 chosen[rows] = u[score > best[open_]]
                 best[rows] = score[score > best[open_]]
@@ -86,7 +87,7 @@ class ScoreReader:
         todo = np.arange(len(steps))
         for _ in range(TRIES):
             answers = self.sequences.pairs(last[todo], steps[todo])
-            t = place_of(self.network, last[todo], steps[todo] @ self.mix.T, answers)
+            t = self.paths.place_of(self.network, last[todo], steps[todo] @ self.mix.T, answers)
             safe = np.clip(t, 1e-12, 1 - 1e-12)
             scores[todo] = np.log(safe / (1 - safe))
             large = np.abs(scores[todo]) > LARGEST_SCORE

@@ -6,8 +6,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.learners.ffn.hinges import Hinges
-from unsoftmax.learners.transformer.model import Sequences
+from unsoftmax.learners.transformer.model import Network, Sequences
 from unsoftmax.models import Floats
 
 FAR = 1e6  # distance of saturated probes, in lengths of the network: a score that is moderate by accident is then one in 1e9
@@ -26,7 +25,7 @@ class FarProbes:
     ``network(x) + gradient·mix·u``.
     """
 
-    def __init__(self, sequences: Sequences, network: Hinges, length: float) -> None:
+    def __init__(self, sequences: Sequences, network: Network, length: float) -> None:
         self.sequences, self.network, self.share = sequences, network, 1.0
         self.distance = FAR * length if sequences.max_norm is None else min(FAR * length, 0.9 * sequences.max_norm)
 
@@ -123,7 +122,7 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
     return _refined(network, mix, np.repeat(x, width, axis=0), share * np.concatenate(sides), share * np.concatenate(values))
 
 
-def _refined(network: Hinges, mix: Floats, x: Floats, u: Floats, changes: Floats) -> Floats:
+def _refined(network: Network, mix: Floats, x: Floats, u: Floats, changes: Floats) -> Floats:
     """Newton steps for ``network(x + mix u) = network(x) + change``.
 
     For the case that some step left the linear piece of its ``x``.

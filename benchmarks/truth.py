@@ -1,0 +1,279 @@
+"""Are verdicts true? Targets outside every family, honest targets in every precision, and the coverage of error bars.
+
+    PYTHONPATH=src python benchmarks/truth.py outside  --runs 200   ladders of strangers, effects from 1e-9 to 1
+    PYTHONPATH=src python benchmarks/truth.py honest   --runs 50    float32 of PyTorch's kind, jitter, small budgets under noise
+    PYTHONPATH=src python benchmarks/truth.py coverage --runs 20    share of parameters within their 95% bars, by class
+    PYTHONPATH=src python benchmarks/truth.py certified --runs 100  intervals for answers within a tolerance, biases within it too
+
+A false success is one whose error on natural sequences exceeds three times the stated tolerance, or whose W is off by more than ten
+of its bars (where the target has a W). Seeds are drawn by the operating system unless ``--seed`` fixes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+import numpy as np
+
+import unsoftmax as us
+
+Target = Callable[[np.ndarray], np.ndarray]
+Drawn = tuple[int, us.Attention | None, Target]
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+class Head:
+    """One head whose scores, weights and values can be tampered with."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.width = int(rng.integers(3, 9))
+        self.W = rng.normal(size=(self.width, self.width)) / np.sqrt(self.width)
+        self.v = rng.normal(size=self.width)
+
+    @property
+    def model(self) -> us.Attention:
+        return us.Attention.single(self.W, self.v)
+
+    def scores(self, X: np.ndarray) -> np.ndarray:
+        return np.einsum("bnd,de,be->bn", X, self.W, X[:, -1])
+
+    def answer(self, X: np.ndarray, scores: np.ndarray | None = None) -> np.ndarray:
+        weights = softmax(self.scores(X) if scores is None else scores)
+        return np.einsum("bn,bnd,d->b", weights, X, self.v)
+
+
+def outside(kind: str, effect: float, rng: np.random.Generator) -> Drawn:
+    """A head with a foreign body of this strength."""
+    head, other = Head(rng), Head(rng)
+    other.width, other.W, other.v = head.width, rng.normal(size=head.W.shape), rng.normal(size=head.width)
+    cut = int(rng.integers(3, 150))
+    noise = np.random.default_rng(int(rng.integers(2**32)))
+
+    def mixed(X: np.ndarray, strange: np.ndarray) -> np.ndarray:
+        plain = head.answer(X)
+        return plain + effect * (strange - plain)
+
+    def target(X: np.ndarray) -> np.ndarray:
+        scores, n = head.scores(X), X.shape[1]
+        if kind == "window":
+            return mixed(X, head.answer(X[:, -cut:]))
+        if kind == "kernel":
+            return mixed(X, head.answer(X, -0.5 * ((X - (X[:, -1] @ head.W.T)[:, None]) ** 2).sum(axis=2)))
+        if kind == "sink":
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            total = weights.sum(axis=1, keepdims=True) + effect * np.exp(-scores.max(axis=1, keepdims=True))
+            return np.einsum("bn,bnd,d->b", weights / total, X, head.v)
+        if kind == "cap":
+            return head.answer(X, np.tanh(effect * scores) / effect)
+        if kind == "norm":
+            normed = X / np.sqrt((X**2).mean(axis=2, keepdims=True) + 1e-6)
+            return mixed(X, head.answer(normed))
+        if kind == "quantiser":
+            return head.answer(X, effect * np.round(scores / effect))
+        if kind == "dropout":
+            kept = noise.random(scores.shape) >= effect
+            kept[:, -1] = True
+            return head.answer(X, np.where(kept, scores, -1e30))
+        if kind == "replica":
+            return np.where(noise.random(len(X)) < 0.5, head.answer(X), mixed(X, other.answer(X)))
+        if kind == "length":
+            return mixed(X, other.answer(X)) if n > cut else head.answer(X)
+        if kind == "position":
+            return head.answer(X, scores + effect * np.arange(n))
+        return head.answer(X) * (1 + effect * np.tanh(X[:, -1, 0]))  # a gate
+
+    return head.width, head.model, target
+
+
+KINDS = ("window", "kernel", "sink", "cap", "norm", "quantiser", "dropout", "replica", "length", "position", "gate")
+
+
+def false_success(found: us.Recovery, model: us.Attention | None, target: Target, rng: np.random.Generator) -> str | None:
+    """Why a success is none, or None."""
+    if not found.status.success:
+        return None
+    worst = 0.0
+    for length in (2, 7, 24, 96):
+        X = rng.normal(size=(64, length, found.model.width))
+        answers, predicted = target(X), found.model(X)
+        worst = max(worst, float(np.abs(answers - predicted).max() / max(answers.std(), 1e-300)))
+    if worst > 3 * found.facts["tolerance"]:
+        return f"off by {worst:.1e} where {found.facts['tolerance']:.1e} is stated"
+    if model is not None and found.bounds is not None and found.bounds.W is not None and found.model.W.shape == model.W.shape:
+        bars = float((np.abs(found.model.W - model.W) / found.bounds.W).max())
+        if bars > 10:
+            return f"W off by {bars:.0f} bars, {found.status.name}"
+    return None
+
+
+def run_outside(runs: int, seed: int) -> None:
+    """Counts of false successes by kind."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for number in range(runs):
+        rng = np.random.default_rng([seed, number])
+        kind, effect = KINDS[number % len(KINDS)], float(10.0 ** rng.uniform(-9, 0))
+        width, model, target = outside(kind, effect, rng)
+        found = us.recover(target, width=width, on_failure="return", budget=20_000)
+        reason = false_success(found, model, target, rng)
+        counts[kind][found.status.name] += 1
+        if reason is not None:
+            counts[kind]["FALSE"] += 1
+            print(f"  false: {kind}, effect {effect:.1e}, run {number}: {reason}", flush=True)
+    for kind, told in counts.items():
+        print(f"{kind:10s} {dict(told)}")
+    print(f"false successes: {sum(told['FALSE'] for told in counts.values())} of {runs}")
+
+
+def float32_heads(rng: np.random.Generator) -> Drawn:
+    """torch.nn.MultiheadAttention as it comes."""
+    import torch
+
+    width = int(rng.choice([16, 24, 32, 48, 64]))
+    heads = int(rng.choice([h for h in (1, 2, 4, 8) if width % h == 0]))
+    torch.manual_seed(int(rng.integers(2**31)))
+    module = torch.nn.MultiheadAttention(width, heads, bias=bool(rng.integers(2)), batch_first=True).eval()
+
+    def target(X: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            x = torch.as_tensor(X, dtype=torch.float32)
+            return module(x, x, x, need_weights=False)[0][:, -1].numpy().astype(np.float64)
+
+    return width, None, target
+
+
+def jittering(rng: np.random.Generator) -> Drawn:
+    """Answers whose last digits differ from call to call."""
+    head, relative = Head(rng), float(rng.choice([1e-13, 1e-12]))
+    return head.width, head.model, lambda X: head.answer(X) * (1 + relative * rng.normal(size=len(X)))
+
+
+def one_float32(rng: np.random.Generator) -> Drawn:
+    """One head, vector answers, evaluated in float32."""
+    width = int(rng.choice([8, 16, 32]))
+    W, V = rng.normal(size=(width, width)) / np.sqrt(width), rng.normal(size=(width, int(rng.integers(2, width + 1))))
+    single_W, single_V = W.astype(np.float32), V.astype(np.float32)
+
+    def target(X: np.ndarray) -> np.ndarray:
+        x = X.astype(np.float32)
+        weights = softmax(np.einsum("bnd,bd->bn", x, x[:, -1] @ single_W.T))
+        return np.einsum("bn,bnm->bm", weights, x @ single_V).astype(np.float64)
+
+    return width, us.Attention(W[None], V[None]), target
+
+
+def small_budget(rng: np.random.Generator) -> Drawn:
+    """Noise, six queries per parameter."""
+    head = Head(rng)
+    noise = float(10.0 ** rng.uniform(-4, -2))
+    return head.width, head.model, lambda X: head.answer(X) + noise * rng.normal(size=len(X))
+
+
+HONEST: dict[str, Callable[[np.random.Generator], Drawn]] = {
+    "nn.MultiheadAttention float32": float32_heads,
+    "one head float32, vector": one_float32,
+    "jitter 1e-13, 1e-12": jittering,
+    "noise, 6 per parameter": small_budget,
+}
+
+
+def run_honest(runs: int, seed: int) -> None:
+    """How many honest targets are recovered."""
+    for name, draw in HONEST.items():
+        told: Counter[str] = Counter()
+        for number in range(runs):
+            rng = np.random.default_rng([seed, number])
+            width, _, target = draw(rng)
+            limits = {"budget": 6 * (width**2 + width) + 64, "max_norm": 4.0} if "noise" in name else {}
+            told[us.recover(target, width=width, on_failure="return", **limits).status.name] += 1
+        print(f"{name:32s} {dict(told)}", flush=True)
+
+
+CLASSES = (
+    "scalar", "scalar c", "scalar b", "vector", "vector c", "vector b", "every position", "every position c",
+    "scalar float32", "vector c b float32", "scalar float16", "scalar noise",
+)  # fmt: skip
+
+
+def covered(name: str, rng: np.random.Generator) -> tuple[int, us.Attention, Target, dict[str, float]]:
+    """A head of this class."""
+    width = int(rng.integers(4, 11))
+    scalar = "scalar" in name
+    layer = us.Attention(
+        rng.normal(size=(1, width, width)) / np.sqrt(width),
+        rng.normal(size=(1, width) if scalar else (1, width, width)),
+        rng.normal(size=(1, width)) if " c" in name else None,
+        (rng.normal() if scalar else rng.normal(size=width)) if " b" in name else None,
+    )
+    if "every" in name:
+        return width, layer, lambda X: layer(X, "all"), {}
+    if "float32" in name:
+        return width, layer, lambda X: layer(X).astype(np.float32).astype(np.float64), {}
+    if "float16" in name:
+        return width, layer, lambda X: layer(X).astype(np.float16).astype(np.float64), {"max_norm": 4.0}
+    if "noise" in name:
+        return width, layer, lambda X: layer(X) + 1e-3 * rng.normal(size=len(X)), {"max_norm": 4.0}
+    return width, layer, layer, {}
+
+
+def run_coverage(runs: int, seed: int) -> None:
+    """Share of parameters within their bars."""
+    for name in CLASSES:
+        hits: dict[str, list[float]] = defaultdict(list)
+        for number in range(runs):
+            rng = np.random.default_rng([seed, number])
+            width, layer, target, limits = covered(name, rng)
+            found = us.recover(target, width=width, on_failure="return", **limits)
+            if not found.status.success or found.bounds is None:
+                hits[found.status.name].append(1.0)
+                continue
+            for block in "WVcb":
+                bars, truth = getattr(found.bounds, block), getattr(layer, block)
+                if bars is not None and np.any(truth):
+                    hits[block].append(float(np.mean(np.abs(getattr(found.model, block) - truth) <= np.asarray(bars))))
+        print(
+            f"{name:20s} " + ", ".join(f"{block} {np.mean(shares):.3f} ({len(shares)})" for block, shares in hits.items()),
+            flush=True,
+        )
+
+
+def run_certified(runs: int, seed: int) -> None:
+    """Violations of certified intervals where c and b are small and the errors adversarial."""
+    certified = violated = 0
+    for number in range(runs):
+        rng = np.random.default_rng([seed, number])
+        width, tau = int(rng.integers(2, 8)), float(10.0 ** rng.uniform(-6, -2))
+        c = tau * rng.normal(size=width) if rng.random() < 0.5 else None
+        layer = us.Attention.single(rng.normal(size=(width, width)), rng.normal(size=width), c, 0.9 * tau * rng.uniform(-1, 1))
+        errors = [lambda y: np.sign(np.sin(1e6 * y)), lambda y: np.ones_like(y), lambda y: -np.sign(y)][number % 3]
+        limit = float(rng.uniform(1.5, 6)) if number % 2 else None
+        found = us.recover(
+            lambda X, layer=layer, tau=tau, errors=errors: (lambda y: y + tau * errors(y))(layer(X)),
+            width=width, tolerance=tau, max_norm=limit, on_failure="return",
+        )  # fmt: skip
+        if found.status.success and found.bounds is not None and found.bounds.kind == "certified":
+            certified += 1
+            violated += any(
+                (np.abs(getattr(found.model, block) - getattr(layer, block)) > np.asarray(getattr(found.bounds, block))).any()
+                for block in "WVcb"
+            )
+    print(f"certified {certified} of {runs}, violated {violated}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["outside", "honest", "coverage", "certified"])
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=None)
+    options = parser.parse_args()
+    drawn = secrets.randbits(32) if options.seed is None else options.seed
+    print(f"seed {drawn}")
+    {"outside": run_outside, "honest": run_honest, "coverage": run_coverage, "certified": run_certified}[options.part](
+        options.runs, drawn
+    )

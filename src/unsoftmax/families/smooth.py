@@ -1,0 +1,168 @@
+"""Networks of smooth neurons, and Transformers that end in one."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from unsoftmax.bills import Bill, Phases, total
+from unsoftmax.desk import Desk
+from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.learners.smooth.limit import NEAREST, ROOM
+from unsoftmax.learners.smooth.recognition import PLACES, bends_smoothly, hears_earlier_tokens, straight_from_afar
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.results import Fact
+
+CURVED = 0.01  # deviation of one-token answers from an affine function, relative to their size, that no rounding explains
+
+
+class LooksCurved:
+    """By the first look alone: not affine, float64, and tokens may be long."""
+
+    name = "curved"
+
+    def price(self, width: int) -> int:
+        """Nothing: the first look has been asked."""
+        return 0
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask nothing."""
+        look = desk.first_look()
+        long = desk.max_norm is None or desk.max_norm >= NEAREST * ROOM * desk.width**0.5
+        passed = look.bend > CURVED and look.steady and look.grid.exact and long
+        return Fact(self.name, look.bend, CURVED, passed, "One-token answers are not affine, steady and of full precision.")
+
+
+class BendsSmoothly:
+    """Second differences at two places."""
+
+    name = "bends smoothly"
+
+    def price(self, width: int) -> int:
+        """Three where the first place is straight."""
+        return 3 * PLACES
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask tokens of unit variance."""
+        phase(desk, "smooth?")
+        return bends_smoothly(desk, rng=desk.rng)
+
+
+class StraightFromAfar:
+    """A second difference very far out."""
+
+    name = "straight from afar"
+
+    def price(self, width: int) -> int:
+        """Three points."""
+        return 3
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask very long tokens."""
+        phase(desk, "smooth?")
+        return straight_from_afar(desk, rng=desk.rng)
+
+
+class Hears:
+    """Whether earlier tokens matter."""
+
+    name = "hears earlier tokens"
+
+    def price(self, width: int) -> int:
+        """One sequence of two tokens that the first look asked one by one."""
+        return 1
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask both together."""
+        phase(desk, "smooth?")
+        look = desk.first_look()
+        return hears_earlier_tokens(desk, look.pair, look.pair_answers[1])
+
+
+class Deaf:
+    """The opposite, asked once."""
+
+    name = "deaf to earlier tokens"
+
+    def price(self, width: int) -> int:
+        """Nothing after the question whether it hears them."""
+        return 1
+
+    def examine(self, desk: Desk) -> Fact:
+        """Nothing is asked where one-token answers alone were wished for."""
+        if desk.wishes.family == SmoothNetwork.name:
+            return Fact(self.name, 0.0, 0.0, True, "Only sequences of one token were wished for.")
+        known = [fact for fact in desk.facts if fact.test == Hears().name]
+        heard = known[0] if known else Hears().examine(desk)
+        if not known:
+            desk.record(heard)
+        return Fact(self.name, heard.number, heard.threshold, not heard.passed, heard.sentence)
+
+
+class SmoothTransformer(Family):
+    """One softmax head, with or without residual, then one hidden layer of smooth neurons."""
+
+    name: ClassVar[str] = "smooth-transformer"
+    unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
+    law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Hears())
+
+    def asked(self, desk: Desk) -> Oracle:
+        """The last position alone."""
+        return LastPosition(desk)
+
+    def learner(self, desk: Desk) -> Learner:
+        """The network first, then the scores through it."""
+        from unsoftmax.learners.smooth import SmoothTransformerLearner
+
+        desk.known(desk.first_look().grid)
+        return SmoothTransformerLearner(floor=desk.precision, max_norm=desk.max_norm)
+
+    def bill(self, size: Size) -> Bill:
+        """For exact answers."""
+        from unsoftmax.learners.smooth import SmoothTransformerLearner
+
+        return _bill(size, SmoothTransformerLearner().price(size.width, _neurons(size), size.outputs, size.rank))
+
+
+class SmoothNetwork(SmoothTransformer):
+    """One hidden layer of smooth neurons, of the last token alone."""
+
+    name: ClassVar[str] = "smooth-ffn"
+    unknown: ClassVar[str] = "the order of the neurons, and which way a neuron with a linear path beside it points"
+    law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Deaf())
+
+    def longest(self, desk: Desk) -> int:
+        """One token where that family was wished for: nothing is said about longer sequences then."""
+        return 1 if desk.wishes.family == self.name else desk.longest
+
+    def learner(self, desk: Desk) -> Learner:
+        """Corners from afar, bends from near by, one fit."""
+        from unsoftmax.learners.smooth import SmoothNetworkLearner
+
+        desk.known(desk.first_look().grid)
+        return SmoothNetworkLearner(floor=desk.precision, max_norm=desk.max_norm)
+
+    def bill(self, size: Size) -> Bill:
+        """For exact answers."""
+        from unsoftmax.learners.smooth import SmoothNetworkLearner
+
+        return _bill(size, SmoothNetworkLearner().price(size.width, _neurons(size), size.outputs))
+
+
+def _neurons(size: Size) -> int:
+    if size.neurons is None:
+        raise ValueError("The bill of a network grows with its hidden units: tell `neurons`.")
+    return size.neurons
+
+
+def _bill(size: Size, prices: list[tuple[str, tuple[int, int], tuple[int, int]]]) -> Bill:
+    """The first look, the law, the learner's phases and the check."""
+    from unsoftmax.planning import CHECK, FIRST_LOOK, SENTINELS
+
+    low, high = ([(name, queries[end], tokens[end]) for name, queries, tokens in prices] for end in (0, 1))
+    before: Phases = [*FIRST_LOOK, ("smooth?", 10, 11)]
+    low, high = [*before, *low, *CHECK], [*before, *high, *SENTINELS, *CHECK]
+    words = f"One hidden layer of {size.neurons} smooth neurons, and answers of {size.outputs} number{'s'[: size.outputs != 1]}."
+    return Bill(phases=tuple(high), low=total(low), high=total(high), assumptions=(words,))
+
+
+SMOOTH_NETWORK, SMOOTH_TRANSFORMER = SmoothNetwork(), SmoothTransformer()

@@ -1,0 +1,92 @@
+"""Error bars by rehearsal: the learner runs again, with the same questions, on its own model, answered as coarsely as the target.
+
+What comes out differs from the model by errors of the same size as those that the model has itself, whatever amplified them on the
+way: values that tell tokens apart badly, a basis of a low rank, a bias. The target is asked nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.errors import RefusalError
+from unsoftmax.models import Attention, Floats
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.results import Bounds, Learned
+
+TIMES = 3  # rehearsals
+QUARTER = 0.25  # of the precision that answers are promised: the standard deviation of their errors
+REACH = 2.2  # standard deviations, known from a few rehearsals only
+LEAST = 2.0**-53  # of the largest entry: a number is not known better than it is written
+
+
+class Stage:
+    """A model of attention in the place of the target, with answers as coarse as the target's."""
+
+    def __init__(self, model: Attention, *, ndim: int, causal: bool, relative: float, rng: np.random.Generator) -> None:
+        self.width = model.width
+        self.model, self.ndim, self.causal = model, ndim, causal
+        self.relative, self.rng = relative, rng
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Answer in the target's layout."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.ndim == 3:
+                answers = self.model(sequences, "all", causal=self.causal)
+                answers = answers.reshape(*sequences.shape[:2], -1)
+            else:
+                answers = self.model(sequences)
+                answers = answers.reshape(len(sequences), *((-1,) if self.ndim == 2 else ()))
+            return np.asarray(answers * (1.0 + self.relative * self.rng.normal(size=answers.shape)))
+
+
+def rehearsed(
+    learned: Learned, run: Callable[[Oracle, np.random.Generator], Learned], *, ndim: int, relative: float, state: Any
+) -> Bounds | None:
+    """95% bars from a few rehearsals; None where one comes to another result.
+
+    Args:
+        learned: what was learned; its model is the truth of the rehearsals.
+        run: the learner, on an oracle, with the randomness that draws its questions.
+        ndim: axes of the target's answers.
+        relative: precision of the target's answers.
+        state: of the randomness that drew the questions, before they were drawn.
+    """
+    model = learned.model
+    assert isinstance(model, Attention)
+    noise = np.random.default_rng(0)  # fixed: bars must not change from call to call
+    truth = _blocks(model)
+    squares = {name: np.zeros(np.shape(block)) for name, block in truth.items()}
+    for _ in range(TIMES):
+        questions = np.random.default_rng()
+        questions.bit_generator.state = state
+        causal = bool(learned.evidence.get("causal", False))
+        stage = Stage(model, ndim=ndim, causal=causal, relative=QUARTER * relative, rng=noise)
+        try:
+            again = run(stage, questions).model
+        except (RefusalError, ArithmeticError, np.linalg.LinAlgError):
+            return None
+        assert isinstance(again, Attention)
+        for name, block in _blocks(again).items():
+            squares[name] += (block - truth[name]) ** 2 / TIMES
+    return Bounds(kind="estimated", **{name: _bars(squares[name], truth[name]) for name in truth})
+
+
+def _blocks(model: Attention) -> dict[str, Floats]:
+    """The parameters by their letters; biases that are not there are zero."""
+    assert model.V is not None
+    return {"W": model.W, "V": model.V, "c": model.c, "b": np.asarray(model.b)}
+
+
+def _bars(squares: Floats, block: Floats) -> Floats:
+    """Half-widths from mean squares of few draws, evened out over rows and columns."""
+    least = LEAST * float(np.abs(block).max(initial=0.0))
+    if squares.ndim < 2 or min(squares.shape[-2:]) == 1:
+        even = np.full(squares.shape, float(np.mean(squares)))
+    else:
+        mean = max(float(np.mean(squares)), np.finfo(float).tiny)
+        rows, columns = squares.mean(axis=-1, keepdims=True), squares.mean(axis=-2, keepdims=True)
+        even = rows * columns / mean
+    return np.asarray(REACH * np.sqrt(even) + least)

@@ -1,0 +1,187 @@
+"""Which activation the neurons have, and how sharply each of them bends: from answers near their hyperplanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.smooth.curves import Curves
+from unsoftmax.learners.smooth.offsets import Corners
+from unsoftmax.models import Floats
+from unsoftmax.models.activations import NAMES, Activation, activation_named
+from unsoftmax.oracles.base import phase
+
+LOOKS = 7  # answers on one line across a neuron that name its activation
+SHRINK = 3.0  # each at a distance this much shorter than the one before
+AGAIN = 2  # rounds of looks, each nearer, before a neuron is a corner; nearer still, errors of its offset look like a bend
+ROUND = 1e-3  # share of the distance that an answer must lie off the corner to show a bend
+AGREE = 1e-5  # error, in widths of the bend, at which an activation fits
+APART = 20.0  # how much worse the next one must fit
+STRANGERS = 3  # neurons that may fit none before the target is refused: two neurons of one direction look like another bend
+LEAST, MOST = 0.15, 4.0  # sharpness times distance at which one answer tells the sharpness well
+FREE = 2.0  # logarithm of the sharpness, and widths of the bend, by which a fit may leave the best of its grid
+TRIES = 14  # answers per neuron at most
+
+
+def profile(phi: Activation, sharp: float, along: Floats, turned: bool = False) -> Floats:
+    """Height of a neuron above its off side, in units of its jump, at distance ``along`` from its straight parts' crossing.
+
+    ``sharp`` is the length of its row. ``turned``: the neuron is written the other way round, and what it adds to the off side is
+    part of the linear part.
+    """
+    z, gap = sharp * along, phi.low - phi.high
+    if turned:
+        return np.asarray((phi.value(-z + gap) + z - phi.low) / sharp)
+    return np.asarray((phi.value(z + gap) - phi.low) / sharp)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bend:
+    """One neuron's activation as told by a few answers: ``misfit`` in widths of the bend."""
+
+    phi: Activation
+    sharp: float
+    shift: float
+    turned: bool
+    misfit: float
+
+
+def best_bends(along: Floats, heights: Floats) -> list[Bend]:
+    """Every activation fitted to heights over one line, the best first."""
+    found = []
+    for name in NAMES[1:]:
+        phi = activation_named(name)
+        sides = [fitted_bend(phi, along, heights, turned) for turned in ((False,) if phi.even else (False, True))]
+        found.append(min(sides, key=lambda bend: bend.misfit))
+    return sorted(found, key=lambda bend: bend.misfit)
+
+
+def fitted_bend(phi: Activation, along: Floats, heights: Floats, turned: bool) -> Bend:
+    """Sharpness and place of one bend, by least squares from the best of a grid."""
+    grid = np.geomspace(1e-2, 1e2, 121) / np.median(np.abs(along))
+    errors = np.array([np.abs(profile(phi, sharp, along, turned) - heights).max() for sharp in grid])
+    best = grid[np.argmin(errors)]
+    width = 1 / best
+
+    def gaps(unknown: Floats) -> Floats:
+        return np.asarray((profile(phi, best * np.exp(unknown[0]), along + unknown[1] * width, turned) - heights) / width)
+
+    # bounded: a bend that is no bend at all (sharpness 0) would fit anything, in its own widths
+    result = least_squares(gaps, np.zeros(2), bounds=([-FREE, -FREE], [FREE, FREE]), xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    sharp = float(best * np.exp(result.x[0]))
+    return Bend(phi, sharp, float(result.x[1] * width), turned, float(np.abs(result.fun).max() * width * sharp))
+
+
+class StrangeBendError(NotInFamilyError):
+    """Neurons that bend as no activation known here; or several at once, or seen from too near."""
+
+
+def activation_of(corners: Corners, questions: Questions, order: list[int]) -> Bend:
+    """The activation, from looks across the neurons in ``order`` until one fits.
+
+    Raises:
+        NotInFamilyError: the neurons are corners (a ReLU network).
+        StrangeBendError: they bend in another way.
+    """
+    phase(questions.oracle, "activation")
+    strange: list[int] = []
+    best: list[Bend] = []
+    for j in order[: STRANGERS + 1]:
+        along, heights, bent = across(corners, questions, j)
+        if not bent:
+            raise NotInFamilyError(
+                f"Within {np.abs(along).min():.1e} of a neuron's hyperplane its answers still form a sharp corner: a ReLU network "
+                "(or a leaky one), not a smooth one. Family `ffn` learns it.",
+                evidence={"corner": float(np.abs(along).min())},
+            )
+        best = best_bends(along, heights)
+        if best[0].misfit <= AGREE and best[1].misfit >= APART * best[0].misfit:
+            return best[0]
+        strange.append(j)
+    raise StrangeBendError(
+        f"{len(strange)} neurons bend smoothly, but as none of {', '.join(NAMES[1:])}: the nearest, {best[0].phi.name}, misses "
+        f"by {best[0].misfit:.1e} of the width of the bend. Attention in front of such a network can be learned (family "
+        "`attention-behind-network`).",
+        evidence={"nearest": best[0].phi.name, "misfit": best[0].misfit},
+    )
+
+
+def across(corners: Corners, questions: Questions, j: int) -> tuple[Floats, Floats, bool]:
+    """Heights of neuron ``j`` at distances on both sides, nearer and nearer until they show its bend."""
+    largest = corners.reach / 2
+    along, heights = np.zeros(0), np.zeros(0)
+    for _ in range(AGAIN):
+        steps = largest * SHRINK ** -np.arange(LOOKS) * np.array([1.0, -1.0])[np.arange(LOOKS) % 2]
+        points = corners.across(j, steps)
+        found = corners.heights(j, points, questions.ask(points))
+        along, heights = np.concatenate([along, steps]), np.concatenate([heights, found])
+        off = np.abs(found - np.maximum(steps, 0.0)) / np.abs(steps)
+        if np.sum(off > ROUND) >= 3:
+            return along, heights, True
+        largest = float(np.abs(steps[-1])) / SHRINK
+    return along, heights, False
+
+
+def sharpness(corners: Corners, questions: Questions, phi: Activation, guess: float) -> tuple[Floats, Floats]:
+    """Length of every neuron's row and whether it is turned, ``(neurons,)`` each, from one answer near each hyperplane and more
+    where that was too far off or too near (two where the sides of an activation differ)."""
+    phase(questions.oracle, "sharpness")
+    neurons = len(corners.units)
+    steps = np.full(neurons, 1 / guess)
+    sharp, turned = np.full(neurons, guess), np.zeros(neurons, dtype=bool)
+    todo = list(range(neurons))
+    for _ in range(TRIES):
+        points = np.concatenate([corners.across(j, -steps[j : j + 1]) for j in todo])
+        answers = questions.ask(points)
+        again: list[int] = []
+        for i, j in enumerate(todo):
+            height = float(corners.heights(j, points[i : i + 1], answers[i : i + 1])[0])
+            sharp[j] = told_sharpness(phi, float(steps[j]), height)
+            if not LEAST <= sharp[j] * steps[j] <= MOST:
+                again.append(j)
+                steps[j] = float(np.clip(1 / sharp[j], steps[j] / 16, 16 * steps[j]))
+        todo = again
+        if not todo:
+            break
+    if not phi.even:
+        for j in range(neurons):
+            along = np.array([1.0, -0.6, 0.4]) / sharp[j]
+            points = corners.across(j, along)
+            heights = corners.heights(j, points, questions.ask(points))
+            best = min((fitted_bend(phi, along, heights, side) for side in (False, True)), key=lambda bend: bend.misfit)
+            sharp[j], turned[j] = best.sharp, best.turned
+    return sharp, turned
+
+
+def told_sharpness(phi: Activation, step: float, height: float) -> float:
+    """The sharpness at which a bend has ``height`` at distance ``step`` on its off side, where heights only shrink with it."""
+    low, high = np.log(1e-3 / step), np.log(1e3 / step)
+    along = np.array([-step])
+    sign = np.sign(profile(phi, np.exp(low), along)[0])
+    for _ in range(60):
+        middle = (low + high) / 2
+        if sign * (profile(phi, np.exp(middle), along)[0] - height) > 0:
+            low = middle
+        else:
+            high = middle
+    return float(np.exp((low + high) / 2))
+
+
+def curves_of(corners: Corners, phi: Activation, sharp: Floats, turned: Floats) -> Curves:
+    """The network with those bends."""
+    sign = np.where(turned, -1.0, 1.0)
+    out = corners.jumps / sharp[:, None]
+    shift = sign * sharp * corners.offsets + phi.low - phi.high
+    low = np.where(turned, shift + phi.high, phi.low)
+    return Curves(
+        phi,
+        out,
+        (sign * sharp)[:, None] * corners.units,
+        shift,
+        corners.linear + (turned[:, None] * corners.jumps).T @ corners.units,
+        corners.constant - low @ out,
+    )

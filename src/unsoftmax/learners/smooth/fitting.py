@@ -1,0 +1,85 @@
+"""Gauss–Newton on all answers at once, with few factorisations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from scipy.linalg import qr, solve_triangular
+from scipy.linalg.lapack import dormqr
+
+from unsoftmax.models import Floats
+
+Model = TypeVar("Model")
+
+ROUNDS = 40  # steps, most of them with an old factorisation
+FACTORS = 12  # factorisations at most
+FAINT = 1e-14  # ridge relative to the columns: directions that no answer determines stay where they are
+GAIN = 0.2  # a step that leaves more of the misfit than this wants a new factorisation
+LITTLE = 0.5  # one that leaves more than this ends the fit, if it is fresh or the gaps are already what rounding explains
+LONGEST = 8  # halvings of a step that makes things worse
+
+
+def least_squares(matrix: Floats) -> Callable[[Floats], Floats]:
+    """The solution of ``matrix @ step = gaps`` by QR with scaled columns, as a function of the gaps. Overwrites ``matrix``."""
+    scales = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
+    scales[scales == 0] = 1.0
+    matrix /= scales
+    rows, columns = matrix.shape
+    if rows < columns:
+        matrix = np.concatenate([matrix, FAINT * np.eye(columns)])
+    (packed, tau), r = qr(matrix, mode="raw", check_finite=False)  # Q is kept as reflections: forming it costs as much again
+    sizes = np.abs(np.diag(r))
+    if rows >= columns and sizes.min() <= FAINT * sizes.max():
+        (packed, tau), r = qr(np.concatenate([matrix, FAINT * np.eye(columns)]), mode="raw", check_finite=False)
+    factor = r[:columns]
+
+    def solve(gaps: Floats) -> Floats:
+        padded = np.concatenate([gaps, np.zeros(len(packed) - rows)])[:, None]
+        turned, _, info = dormqr("L", "T", packed, tau, padded, max(1, 64 * padded.shape[1]))
+        assert info == 0
+        return np.asarray(solve_triangular(factor, turned[:columns, 0], check_finite=False) / scales)
+
+    return solve
+
+
+def fitted(
+    model: Model,
+    gaps: Callable[[Model], Floats],
+    derivatives: Callable[[Model], Floats],
+    moved: Callable[[Model, Floats], Model],
+) -> tuple[Model, float]:
+    """The model moved to where its ``gaps``, in units of their expected errors, are least; and their root mean square there.
+
+    A factorisation is used as long as its steps gain much: near the solution one gives several digits per step.
+    """
+    current, left = model, gaps(model)
+    misfit = float(np.linalg.norm(left))
+    solve: Callable[[Floats], Floats] | None = None
+    fresh, factors = False, 0
+    for _ in range(ROUNDS):
+        if solve is None:
+            if factors == FACTORS:
+                break
+            solve, fresh, factors = least_squares(derivatives(current)), True, factors + 1
+        step = solve(left)
+        share = 1.0
+        for _ in range(LONGEST if fresh else 1):
+            trial = moved(current, share * step)
+            after = gaps(trial)
+            size = float(np.linalg.norm(after))
+            if size < misfit:
+                break
+            share /= 4
+        better = size < misfit
+        gain = size / misfit if misfit > 0 else 1.0
+        if better:
+            current, left, misfit = trial, after, size
+        rounding = misfit <= np.sqrt(len(left))
+        if (fresh and not better) or (gain > LITTLE and (rounding or (fresh and share == 1.0))):
+            break
+        if gain > GAIN or not better:
+            solve = None
+        fresh = False
+    return current, misfit / np.sqrt(max(1, len(left)))

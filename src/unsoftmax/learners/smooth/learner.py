@@ -1,0 +1,246 @@
+"""One-hidden-layer networks with smooth activations, from their answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError, RefusalError
+from unsoftmax.learners.ffn.learner import FFNLearner
+from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.smooth.answers import Answers
+from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, curves_of, sharpness
+from unsoftmax.learners.smooth.curves import Curves
+from unsoftmax.learners.smooth.design import telling_points
+from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
+from unsoftmax.learners.smooth.limit import relu_limit
+from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
+from unsoftmax.learners.smooth.shared import separated, suspects, with_bends
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor, Learned
+
+CHECKS = 12  # fresh points that the finished network must answer
+ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers
+EXTRA = 0.22  # random points as a share of P / outputs
+ROOM = 2.19  # questions per parameter, in all, that random points may fill (one output)
+FEWEST = 0.1  # random points, as a share of P, that are asked in any case
+POOL = 6  # points drawn for each of them, of which the most telling are asked
+LEAST = 8  # and at least so many
+ATTEMPTS = 3  # each from four times as far out
+LOUD = 1e4  # misfit, in expected errors, beyond which a fit has not found the network; right ones end near 0.02
+BENDS_ON = 1e-3  # height that a neuron may still have, in widths of its bend, where it is taken to be straight
+MOST_SHARED = 4  # directions that several neurons share; more are not looked into
+SPREAD = 256  # points of the model at which the spread of its answers is measured
+
+
+class Unfinished(Exception):
+    """An attempt that did not find the network, with the refusal that it would end in."""
+
+    def __init__(self, refusal: RefusalError) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Far:
+    """Points asked from very far and their answers."""
+
+    points: Floats
+    answers: Floats
+
+    def joined(self, questions: Questions, floor: Floor) -> Answers:
+        """Together with those from near."""
+        return Answers(np.concatenate([self.points, questions.points]), np.concatenate([self.answers, questions.answers]), floor)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """A smooth network that passed its check.
+
+    Attributes:
+        curves: the function.
+        answers: everything asked for it.
+        length: distance from the origin within which most neurons bend.
+        spread: standard deviation of the answers at that distance.
+        error: largest error at the checks, relative to the spread.
+    """
+
+    curves: Curves
+    answers: Answers
+    length: float
+    spread: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class SmoothNetworkLearner:
+    """Recover ``A phi(B x + b) + c`` (+ a linear skip) with ``phi`` GELU, SiLU, softplus, Mish or ELU, all of it unknown.
+
+    Seen from very far (``y(T x) / T`` with ``T = 2^100``) such a network is a ReLU network without biases, which gives every
+    neuron's direction and jump. Moderately far out all neurons are straight: answers there tell where their hyperplanes lie. A
+    few answers across one neuron name the activation, one answer near each hyperplane tells how sharply its neuron bends, and a
+    fit to all answers takes back the digits that were lost.
+
+    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the corners, ``(m + 1) (d - 1)`` for the
+    gradients (with ``p`` outputs about ``(1.33 m / p + 1) (d - 1)``) plus about a tenth, ``0.05 P / p`` and 12 for the check of the
+    limit; then 4 for the reach, ``(m + p) / p`` for the offsets, 7 for the activation, ``m`` for the sharpness (Mish and ELU:
+    ``4 m``), ``0.22 P / p`` random points and 12 checks.
+
+    Assumes: no bound on the length of tokens, or one above ``2^36 sqrt(d)``; answers in float64. Neurons that share a direction are
+    told apart up to three at a time, unless their jumps cancel.
+
+    Args:
+        floor: how coarse the answers are.
+        max_norm: no token longer than this is asked.
+        max_neurons: refuse a target with more bends on one line.
+        extra: random points near by, as a share of ``P / outputs``.
+
+    >>> from unsoftmax.models import FFN
+    >>> from unsoftmax.oracles.local import CallableOracle
+    >>> network = FFN([[[3.0, 4.0], [0.0, 1.0]], [[2.0, -1.0]]], [[1.0, 0.5], [0.5]], activation="gelu")
+    >>> oracle = CallableOracle(lambda X: network(X[:, 0]), width=2)
+    >>> learned = SmoothNetworkLearner().run(oracle, rng=np.random.default_rng(0))
+    >>> learned.model.activation, np.round(learned.model.weights[0], 9) + 0.0
+    ('gelu', array([[3., 4.],
+           [0., 1.]]))
+    """
+
+    floor: Floor = field(default_factory=Floor)
+    max_norm: float | None = None
+    max_neurons: int = 2048
+    extra: float = EXTRA
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Learn the network; the answers may be scalars or vectors."""
+        found = self.find(oracle, rng=rng)
+        curves = found.curves
+        network = to_network(curves)
+        evidence = {
+            "neurons": curves.neurons,
+            "activation": curves.phi.name,
+            "skip": network.skip is not None,
+            "check_error": found.error,
+        }
+        return Learned(model=network, ambiguity=AMBIGUITY, evidence=evidence)
+
+    def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+        """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
+        parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
+        random = max(LEAST, int(self.extra * parameters))
+        fewest = max(LEAST, int(min(self.extra, FEWEST) * parameters))
+        afar = max(8, int(0.05 * parameters))
+        offsets = -(-(neurons + outputs) // outputs)
+        ranges = {name: bounds for name, bounds, _ in FFNLearner(through_origin=True).price(width, neurons, outputs)}
+        ranges |= {
+            "reach": (4, 12),
+            "offsets": (offsets, 2 * offsets),
+            "activation": (7, 28),
+            "sharpness": (neurons, 5 * neurons),
+            "random points": (fewest + afar, random + 2 * afar),
+            "check": (2 * CHECKS, 3 * CHECKS),
+        }
+        return [(name, bounds, bounds) for name, bounds in ranges.items()]
+
+    def find(self, oracle: Oracle, *, rng: np.random.Generator) -> Found:
+        """Learn the network as curves and a linear part, ask the checks and refuse what fails them."""
+        limit, afar, scale = relu_limit(oracle, floor=self.floor, max_norm=self.max_norm, max_neurons=self.max_neurons, rng=rng)
+        if limit.hinges.neurons == 0:
+            raise NotInFamilyError("Seen from very far the target does not bend.")
+        questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
+        far = Far(afar.points * scale, afar.answers * scale)
+        corners = Corners.of(limit.hinges, rng)
+        refusal: RefusalError | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                corners = self._placed(corners, questions, limit.error, rng)
+                return self._bent(corners, questions, far, rng)
+            except Unfinished as problem:
+                refusal = problem.refusal
+        assert refusal is not None
+        raise refusal
+
+    def _placed(self, corners: Corners, questions: Questions, error: float, rng: np.random.Generator) -> Corners:
+        """The corners with offsets, read from far enough out that the offsets themselves do not matter."""
+        corners = with_offsets(with_reach(corners, questions, error, rng), questions, rng)
+        farthest = float(np.abs(corners.offsets).max())
+        if farthest > corners.reach / 2:
+            corners = with_offsets(replace(corners, reach=8 * farthest), questions, rng)
+        return corners
+
+    def _bent(self, corners: Corners, questions: Questions, far: Far, rng: np.random.Generator) -> Found:
+        """The network from its corners.
+
+        Raises:
+            Unfinished: it does not explain the answers; from farther out it may.
+        """
+        strengths = np.linalg.norm(corners.jumps, axis=1) * np.minimum(corners.margins, 1.0)
+        try:
+            bend = activation_of(corners, questions, [int(j) for j in np.argsort(-strengths)])
+        except StrangeBendError as refusal:
+            raise Unfinished(refusal) from refusal
+        phi = bend.phi
+        sharp, turned = sharpness(corners, questions, phi, bend.sharp)
+        curves = curves_of(corners, phi, sharp, turned)
+        self._random(questions, far, curves, rng)
+        fitted, misfit = self._fitted(curves, questions, far)
+        if not misfit <= LOUD:
+            straight = np.abs(phi.value(-sharp * (corners.reach - np.abs(corners.offsets))) - phi.low)
+            doubted = suspects(corners, questions, phi, sharp, turned)
+            if straight.max() > BENDS_ON or not doubted or len(doubted) > MOST_SHARED:
+                raise Unfinished(self._refusal(fitted, misfit, None))
+            for j in sorted(doubted, reverse=True):
+                curves = with_bends(curves, corners, j, separated(corners, questions, phi, j, rng))
+            fitted, misfit = self._fitted(curves, questions, far)
+        return self._checked(fitted, misfit, questions, far, rng)
+
+    def _random(self, questions: Questions, far: Far, curves: Curves, rng: np.random.Generator) -> None:
+        """Ask the most telling of many random points near the bends; fewer where the corners took many questions."""
+        phase(questions.oracle, "random points")
+        neurons, outputs = curves.out.shape
+        parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
+        room = int(ROOM * parameters) - len(far.points) - len(questions.points) - CHECKS if outputs == 1 else np.inf
+        count = int(max(LEAST, min(self.extra * parameters, max(room, FEWEST * parameters))))
+        pool = scattered(curves.lengths(), POOL * count, questions.width, rng)
+        questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, rng))
+
+    def _fitted(self, curves: Curves, questions: Questions, far: Far) -> tuple[Curves, float]:
+        """All parameters fitted to all answers, without a linear part where there is none; and the misfit in expected errors."""
+        answers = far.joined(questions, self.floor)
+        fitted, misfit = answers.fit(curves, linear=True)
+        if misfit <= LOUD:
+            fitted = without_skip(fitted, lambda model: answers.fit(model, linear=False)[0])
+        return fitted, misfit
+
+    def _checked(self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator) -> Found:
+        """The network, if it answers fresh points at three distances."""
+        phase(questions.oracle, "check")
+        length, width = float(np.median(curves.lengths())), questions.width
+        answers = far.joined(questions, self.floor)
+        points = scattered(np.array([0.5, 1.0, 4.0]) * length, CHECKS, width, rng)
+        told = questions.ask(points)
+        spread = float(np.linalg.norm(np.std(curves(scattered(np.full(1, length), SPREAD, width, rng)), axis=0))) or 1.0
+        distances = np.linalg.norm(points, axis=1)
+        error = float((np.linalg.norm(told - curves(points), axis=1) / (1 + distances / length)).max() / spread)
+        if not error <= ACCEPT + 300 * self.floor.absolute / spread:
+            raise Unfinished(self._refusal(curves, misfit, error))
+        return Found(curves, answers, length, spread, error)
+
+    def _refusal(self, curves: Curves, misfit: float, error: float | None) -> NotInFamilyError:
+        miss = "leave its answers unexplained" if error is None else f"miss fresh answers by {error:.1e} of their spread"
+        return NotInFamilyError(
+            f"Seen from very far the target is a ReLU network of {curves.neurons} neurons, but {curves.phi.name} neurons in their "
+            f"places {miss} ({misfit:.1e} times the rounding). Some neurons may bend otherwise than the first ones, or several "
+            "share a direction and cancel. Attention in front of such a network can be learned (family "
+            "`attention-behind-network`).",
+            evidence={"activation": curves.phi.name, "neurons": curves.neurons, "misfit": misfit, "check_error": error},
+            model=to_network(curves),
+        )
+
+
+def scattered(lengths: Floats, count: int, width: int, rng: np.random.Generator) -> Floats:
+    """Random points whose distances from the origin follow ``lengths``."""
+    points = rng.normal(size=(count, width))
+    radii = np.resize(lengths, count) * rng.uniform(0.3, 1.5, size=count)
+    return np.asarray(points * (radii / np.linalg.norm(points, axis=1))[:, None])

@@ -1,0 +1,175 @@
+"""Neurons that share a direction: seen from afar they are one corner, across it they are several bends."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.smooth.bends import profile
+from unsoftmax.learners.smooth.curves import Curves
+from unsoftmax.learners.smooth.offsets import Corners
+from unsoftmax.models import Floats
+from unsoftmax.models.activations import Activation
+from unsoftmax.oracles.base import phase
+
+SUSPECT = 1e-5  # error, in widths of the bend, of two answers near a hyperplane from which on one bend does not explain them
+COARSE = 7  # distances on each side at which the extent of the bends is looked for
+SHRINK = 3.0  # each shorter by this factor
+BENT = 1e-5  # share of the distance by which an answer must leave the corner to lie within the bends
+FINE = 27  # answers within that extent
+STARTS = 60  # of the fit, for two bends; thrice as many for three
+MOST = 3  # bends of one direction that are looked for
+FITS = (
+    1e-5  # error, in units of the jump and of the step between answers, at which the bends explain the line; the fit of all tells
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bends:
+    """Bends across one hyperplane: their jumps ``(bends, outputs)``, sharpness, places and sides ``(bends,)``."""
+
+    jumps: Floats
+    sharp: Floats
+    places: Floats
+    turned: tuple[bool, ...]
+
+
+def suspects(corners: Corners, questions: Questions, phi: Activation, sharp: Floats, turned: Floats) -> list[int]:
+    """The neurons whose answers at two further places are not those of one bend; 2 questions each."""
+    phase(questions.oracle, "shared directions")
+    along = np.array([-0.4, 1.3])
+    points = np.concatenate([corners.across(j, along / sharp[j]) for j in range(len(sharp))])
+    answers = questions.ask(points).reshape(len(sharp), 2, -1)
+    found = []
+    for j in range(len(sharp)):
+        told = corners.heights(j, points[2 * j : 2 * j + 2], answers[j])
+        expected = profile(phi, float(sharp[j]), along / sharp[j], bool(turned[j]))
+        if np.abs(told - expected).max() * sharp[j] > SUSPECT:
+            found.append(j)
+    return found
+
+
+def separated(corners: Corners, questions: Questions, phi: Activation, j: int, rng: np.random.Generator) -> Bends:
+    """The two or three neurons whose hyperplanes are parallel to that of corner ``j``; ``2 * COARSE + FINE`` questions.
+
+    Raises:
+        NotIdentifiableError: more of them, or too close together.
+    """
+    steps = 2 * corners.reach * SHRINK ** -np.arange(COARSE)
+    along = np.concatenate([-steps, steps[::-1]])
+    heights = _vectors(corners, questions, j, along)
+    off = np.linalg.norm(heights - np.maximum(along, 0.0)[:, None] * corners.jumps[j], axis=1)
+    bent = np.abs(along)[off > BENT * np.linalg.norm(corners.jumps[j]) * np.abs(along)]
+    extent = 1.3 * float(bent.max(initial=float(steps[-1])))
+    fine = extent * np.linspace(-1, 1, FINE)
+    along = np.concatenate([along, fine])
+    heights = np.concatenate([heights, _vectors(corners, questions, j, fine)])
+    best = np.inf
+    for count in range(2, MOST + 1):
+        sides = [(False,) * count] if phi.even else list(itertools.product((False, True), repeat=count))
+        for turned in sides:
+            bends, misfit = _fitted(phi, along, heights, extent, turned, STARTS * (3 if count > 2 else 1), rng)
+            best = min(best, misfit)
+            if misfit <= FITS:
+                return bends
+    raise NotIdentifiableError(
+        f"Several neurons share a direction of weights, and {2 * COARSE + FINE} answers across their hyperplanes are not those of "
+        f"two or three {phi.name} bends (within {best:.1e} of their width): more than three, or too close together.",
+        evidence={"misfit": best},
+    )
+
+
+def _vectors(corners: Corners, questions: Questions, j: int, along: Floats) -> Floats:
+    """What the neurons of corner ``j`` add to the answers at distances ``along``, ``(n, outputs)``."""
+    points = corners.across(j, along)
+    own = np.maximum(points @ corners.units[j] + corners.offsets[j], 0.0)
+    return np.asarray(questions.ask(points) - corners(points) + own[:, None] * corners.jumps[j])
+
+
+def _fitted(
+    phi: Activation,
+    along: Floats,
+    heights: Floats,
+    extent: float,
+    turned: tuple[bool, ...],
+    starts: int,
+    rng: np.random.Generator,
+) -> tuple[Bends, float]:
+    """Sharpness and places by least squares from many starts; the jumps are linear in the answers and solved for."""
+    count = len(turned)
+    weights = 1 / (extent / FINE + 0.05 * np.abs(along))  # far answers carry their slope's error
+    size = float(np.linalg.norm(heights, axis=1).max()) / float(np.abs(along).max())
+
+    def basis(unknown: Floats) -> Floats:
+        sharp, places = np.exp(unknown[:count]), unknown[count:]
+        columns = [profile(phi, float(r), along - t, side) for r, t, side in zip(sharp, places, turned, strict=True)]
+        return np.stack([*columns, np.ones_like(along)], axis=1) * weights[:, None]
+
+    def gaps(unknown: Floats) -> Floats:
+        columns = basis(unknown)
+        jumps = np.linalg.lstsq(columns, heights * weights[:, None], rcond=1e-13)[0]
+        return np.asarray((columns @ jumps - heights * weights[:, None]).ravel() / size)
+
+    best, lowest = np.zeros(2 * count), np.inf
+    bounds = (
+        np.concatenate([np.full(count, np.log(0.3 / extent)), np.full(count, -1.5 * extent)]),
+        np.concatenate([np.full(count, np.log(400 / extent)), np.full(count, 1.5 * extent)]),
+    )
+    scales = np.repeat([0.3, 0.1 * extent], count)
+    for _ in range(starts):
+        start = np.concatenate([np.log(rng.uniform(3, 40, size=count) / extent), rng.uniform(-0.6, 0.6, size=count) * extent])
+        result = least_squares(
+            gaps,
+            start,
+            bounds=bounds,
+            x_scale=scales,
+            xtol=1e-15,
+            ftol=1e-15,
+            gtol=1e-15,
+            max_nfev=80,
+        )
+        misfit = float(np.abs(result.fun).max())
+        if misfit < lowest:
+            best, lowest = result.x, misfit
+        if lowest <= 0.01 * FITS:
+            break
+    jumps = np.linalg.lstsq(basis(best), heights * weights[:, None], rcond=1e-13)[0][:count]
+    return Bends(np.asarray(jumps), np.exp(best[:count]), best[count:], turned), lowest
+
+
+def with_bends(curves: Curves, corners: Corners, j: int, bends: Bends) -> Curves:
+    """The network with neuron ``j`` replaced by several of its direction."""
+    phi, unit = curves.phi, corners.units[j]
+    whole = np.delete(np.arange(curves.neurons), j)
+    old_turned = bool(curves.normal[j] @ unit < 0)
+    linear, constant = curves.linear.copy(), curves.constant.copy()
+    if old_turned:  # what the single neuron had moved into the linear part goes back
+        linear -= np.outer(corners.jumps[j], unit)
+        constant += (curves.shift[j] + phi.high) * curves.out[j]
+    else:
+        constant += phi.low * curves.out[j]
+    out, normal, shift = [], [], []
+    for c, rho, place, turned in zip(bends.jumps, bends.sharp, bends.places, bends.turned, strict=True):
+        sign = -1.0 if turned else 1.0
+        out.append(c / rho)
+        normal.append(sign * rho * unit)
+        own = sign * rho * (corners.offsets[j] - place) + phi.low - phi.high
+        shift.append(own)
+        if turned:
+            linear += np.outer(c, unit)
+            constant -= (own + phi.high) * c / rho
+        else:
+            constant -= phi.low * c / rho
+    return Curves(
+        phi,
+        np.concatenate([curves.out[whole], out]),
+        np.concatenate([curves.normal[whole], normal]),
+        np.concatenate([curves.shift[whole], shift]),
+        linear,
+        constant,
+    )

@@ -1,0 +1,144 @@
+"""One-layer Transformers: attention, then a network of smooth neurons, with or without residual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network
+from unsoftmax.learners.smooth.joint import JointFit
+from unsoftmax.learners.smooth.learner import SmoothNetworkLearner
+from unsoftmax.learners.smooth.paths import SMOOTH
+from unsoftmax.learners.transformer.model import Sequences
+from unsoftmax.learners.transformer.reading import Known, read_scores
+from unsoftmax.learners.transformer.values import FarProbes, has_residual, read_mix
+from unsoftmax.models import FFN, Attention, Floats, Transformer
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor, Learned
+
+CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
+ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
+BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
+EXTRA = 0.12  # random points for the network alone, as a share of P / outputs: sequences tell as much
+
+
+@dataclass(frozen=True, slots=True)
+class SmoothTransformerLearner:
+    """Recover ``network(residual * x_N + V^T sum_i a_i x_i)`` with softmax weights ``a`` and a smooth network, all unknown.
+
+    The one-token target is a smooth network and is learned first. Then ``[x + u; x]`` shows that network at
+    ``x + sigmoid(u·(W x + c)) u``: one question per entry of W, inverted along a monotone path. Far out, where every score is
+    huge, the same question tells whether there is a residual path and what the values do. At last every parameter is fitted to
+    every answer.
+
+    Price: that of ``SmoothNetworkLearner`` with fewer random points, 8 for the residual (``+ d (d + 1) / p`` if there is one),
+    ``r (2 d - r)`` for W of rank r plus a dozen, 3 or ``d`` for the query bias, ``16 + 2 d`` (with residual ``16 + 4 d``) sequences
+    for the fit and 16 for the check.
+
+    Args:
+        floor: how coarse the answers are.
+        max_norm: no token longer than this is asked.
+        max_neurons: refuse a target with more bends on one line.
+    """
+
+    floor: Floor = field(default_factory=Floor)
+    max_norm: float | None = None
+    max_neurons: int = 2048
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Learn the Transformer; the answers may be scalars or vectors."""
+        found = SmoothNetworkLearner(self.floor, self.max_norm, self.max_neurons, extra=EXTRA).find(oracle, rng=rng)
+        sequences = Sequences(oracle, floor=self.floor, max_norm=self.max_norm)
+        width, network = oracle.width, found.curves
+        phase(oracle, "residual")
+        probes = FarProbes(sequences, network, found.length)
+        residual = bool(has_residual(probes, rng))  # if no score saturates, none is assumed and the final check decides
+        mix = read_mix(probes, rng) if residual else np.eye(width)
+        phase(oracle, "scores")
+        known = Known(network, found.length, found.spread, found.error)
+        model, left, bias = read_scores(sequences, known, mix, rng, SMOOTH)
+        phase(oracle, "fit")
+        sizes = token_sizes(model.W, found.length)
+        ask_random(sequences, sizes, CHECKS // 4 + width // (1 if residual else 2), rng, keep=True)
+        joint = JointFit(found.answers, sequences, left, bias, residual, bool(network.linear.any()))
+        fitted, misfit = joint.run(model)
+        if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
+            bias = False
+            fitted, misfit = replace(joint, bias=False).run(replace(fitted, c=np.zeros(width)))
+        phase(oracle, "check")
+        deviation = 0.0
+        for X, answers in ask_random(sequences, sizes, CHECKS // 4, rng, keep=False):
+            deviation = max(deviation, float(np.linalg.norm(answers - fitted(X), axis=1).max()) / found.spread)
+        transformer = _public(to_network(fitted.network), fitted.mix, fitted.W, fitted.c if bias else None, residual)
+        evidence = {
+            "neurons": network.neurons,
+            "activation": network.phi.name,
+            "rank": width if left is None else left.shape[1],
+            "residual": residual,
+            "query_bias": bias,
+            "check_error": deviation,
+            "misfit": misfit,
+        }
+        if not deviation <= ACCEPT + 100 * self.floor.absolute / found.spread:
+            raise NotInFamilyError(
+                f"On one token the target is a network of {network.neurons} {network.phi.name} neurons, but one softmax head in "
+                f"front of it ({'with' if residual else 'without'} residual) misses fresh sequences by {deviation:.1e} of their "
+                "spread. The target may have several heads, positions, or another way to mix its tokens; `unsoftmax diagnose` "
+                "tells which.",
+                evidence=evidence,
+                model=transformer,
+            )
+        return Learned(model=transformer, ambiguity=_ambiguity(residual), evidence=evidence)
+
+    def price(
+        self, width: int, neurons: int, outputs: int = 1, rank: int | None = None
+    ) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+        """Queries and tokens by phase, each as (low, high)."""
+        known = width if rank is None else rank
+        scores = (known * (2 * width - known) + 6, int(1.2 * known * (2 * width - known)) + 2 * width + 60)
+        values = (8, 8 + 2 * width * (width + 3) // outputs + 4 * width)
+        fits = (CHECKS + 4 * (width // 2) + CHECKS, CHECKS + 4 * width + CHECKS)
+        phases = SmoothNetworkLearner(extra=EXTRA).price(width, neurons, outputs)
+        phases += [("residual", values, (2 * values[0], 2 * values[1])), ("scores", scores, (2 * scores[0], 2 * scores[1]))]
+        return [*phases, ("fit", fits, (18 * fits[0] // 4, 18 * fits[1] // 4))]
+
+
+def token_sizes(W: Floats, length: float) -> Floats:
+    """Lengths of tokens to ask: scores of order 1, the network's own length, and tokens of unit variance."""
+    width = len(W)
+    scale = 1 / np.sqrt(max(float(np.linalg.norm(W, 2)), 1e-300))
+    usual = np.sqrt(width)
+    return np.asarray(np.array([*np.clip([scale, length], length / 16, 4 * length), usual, usual / 3]) / usual)
+
+
+def ask_random(
+    sequences: Sequences, sizes: Floats, count: int, rng: np.random.Generator, *, keep: bool
+) -> list[tuple[Floats, Floats]]:
+    """Ask ``count`` random sequences of each of several lengths."""
+    asked = []
+    for tokens in (2, 3, 5, 8):
+        X = rng.normal(size=(count, tokens, sequences.oracle.width)) * np.resize(sizes, count)[:, None, None]
+        X = sequences.shorten(X)
+        asked.append((X, sequences.ask(X, keep=keep)))
+    return asked
+
+
+def _public(network: FFN, mix: Floats, W: Floats, c: Floats | None, residual: bool) -> Transformer:
+    """The public model: V is the identity without residual, ``(1 - mix)^-1 mix`` with it."""
+    width = len(W)
+    V = np.eye(width)
+    if residual:
+        own = np.eye(width) - mix
+        V = np.asarray(np.linalg.solve(own, mix).T)
+        skip = None if network.skip is None else network.skip @ own
+        network = FFN([network.weights[0] @ own, network.weights[1]], network.biases, skip, network.activation)
+    return Transformer(Attention(W[None], V[None], None if c is None else c[None]), network, residual=residual)
+
+
+def _ambiguity(residual: bool) -> str:
+    common = f"{AMBIGUITY}; of queries and keys only their product W, and c, can be known"
+    if residual:
+        return common + "; V is known as far as the neurons' weights span the space of tokens"
+    return common + "; the value matrix and the first layer of the network only as their product (here V is the identity)"

@@ -1,0 +1,95 @@
+"""The bends that a network may have: values, slopes, and what they tend to far out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from unsoftmax.models.base import Floats
+
+NAMES = ("relu", "gelu", "gelu_tanh", "silu", "softplus", "mish", "elu")
+CUBE = 0.044715  # of the tanh form of GELU
+ROOT = np.sqrt(2 / np.pi)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activation:
+    """A function of one number that is ``z + high`` far up and ``low`` far down.
+
+    Attributes:
+        name: as in ``FFN(activation=…)``.
+        value: numbers to numbers.
+        slope: the derivative.
+        even: ``value(z) - value(-z) = z``, so that a neuron turned round differs by a linear part only.
+        low: limit far down.
+        high: limit of ``value(z) - z`` far up.
+    """
+
+    name: str
+    value: Callable[[Floats], Floats]
+    slope: Callable[[Floats], Floats]
+    even: bool
+    low: float = 0.0
+    high: float = 0.0
+
+
+def activation_named(name: str) -> Activation:
+    """The activation of that name.
+
+    Raises:
+        ValueError: there is none.
+
+    >>> activation_named("softplus").value(np.zeros(1))
+    array([0.69314718])
+    """
+    if name not in NAMES:
+        raise ValueError(f"activation is {name!r}; it must be one of {', '.join(NAMES)}.")
+    return RELU if name == "relu" else _table()[name]
+
+
+RELU = Activation("relu", lambda z: np.maximum(z, 0.0), lambda z: np.asarray(z > 0, dtype=np.float64), True)
+
+
+@cache
+def _table() -> dict[str, Activation]:
+    from scipy.special import expit, ndtr  # here: a command that only prints its help should not load SciPy
+
+    def density(z: Floats) -> Floats:
+        return np.asarray(np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi))
+
+    def inner(z: Floats) -> Floats:
+        return np.asarray(2 * ROOT * z * (1 + CUBE * z * z))
+
+    def gelu_tanh_slope(z: Floats) -> Floats:
+        gate = expit(inner(z))
+        return np.asarray(gate + z * gate * expit(-inner(z)) * 2 * ROOT * (1 + 3 * CUBE * z * z))
+
+    def silu_slope(z: Floats) -> Floats:
+        gate = expit(z)
+        return np.asarray(gate * (1 + z * expit(-z)))
+
+    def softplus(z: Floats) -> Floats:
+        return np.logaddexp(0.0, z)
+
+    def mish_slope(z: Floats) -> Floats:
+        gate = np.tanh(softplus(z))
+        return np.asarray(gate + z * (1 - gate * gate) * expit(z))
+
+    rows = (
+        Activation("gelu", lambda z: np.asarray(z * ndtr(z)), lambda z: np.asarray(ndtr(z) + z * density(z)), True),
+        Activation("gelu_tanh", lambda z: np.asarray(z * expit(inner(z))), gelu_tanh_slope, True),
+        Activation("silu", lambda z: np.asarray(z * expit(z)), silu_slope, True),
+        Activation("softplus", softplus, lambda z: np.asarray(expit(z)), True),
+        Activation("mish", lambda z: np.asarray(z * np.tanh(softplus(z))), mish_slope, False),
+        Activation(
+            "elu",
+            lambda z: np.where(z > 0, z, np.expm1(np.minimum(z, 0.0))),
+            lambda z: np.exp(np.minimum(z, 0.0)),
+            False,
+            low=-1.0,
+        ),
+    )
+    return {row.name: row for row in rows}

@@ -1,0 +1,63 @@
+"""Error bars of heads learned from exact and float32 answers: they cover, and they allow for what a check let pass."""
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+
+CLASSES = ["scalar", "scalar c", "vector", "vector c b", "every position", "vector c float32"]
+
+
+def drawn(name, seed):
+    rng = np.random.default_rng(seed)
+    width = int(rng.integers(4, 11))
+    V = rng.normal(size=(1, width) if "scalar" in name else (1, width, width))
+    c = rng.normal(size=(1, width)) if " c" in name else None
+    b = rng.normal(size=width) if " b" in name else None
+    layer = us.Attention(rng.normal(size=(1, width, width)) / np.sqrt(width), V, c, b)
+    if name == "every position":
+        return width, layer, lambda X: layer(X, "all")
+    if "float32" in name:
+        return width, layer, lambda X: layer(X).astype(np.float32).astype(np.float64)
+    return width, layer, layer
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_bars_cover(name):
+    hits = []
+    for seed in range(8):
+        width, layer, target = drawn(name, seed)
+        found = us.recover(target, width=width, seed=seed)
+        hits.append(np.mean(np.abs(found.model.W - layer.W) <= found.bounds.W))
+        if layer.has_c:
+            assert np.mean(np.abs(found.model.c - layer.c) <= 2 * found.bounds.c) > 0.8
+    assert np.mean(hits) > 0.9, hits
+
+
+def test_bars_allow_for_an_effect_below_the_tolerance():
+    rng = np.random.default_rng(0)
+    W, v, cap = rng.normal(size=(6, 6)) / 2, rng.normal(size=6), 1e6
+
+    def capped(X):
+        scores = cap * np.tanh(np.einsum("bnd,de,be->bn", X, W, X[:, -1]) / cap)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.einsum("bn,bnd,d->b", weights / weights.sum(axis=1, keepdims=True), X, v)
+
+    found = us.recover(capped, width=6, seed=1, on_failure="return")
+    assert not found.status.success or np.abs(found.model.W - W).max() <= 10 * found.bounds.W.max()
+
+
+def test_each_output_is_judged_by_its_own_spread():
+    rng = np.random.default_rng(1)
+    layer = us.Attention(rng.normal(size=(1, 6, 6)) / 2, rng.normal(size=(1, 6, 3)) * np.array([1.0, 1.0, 1e-9]))
+
+    def wrong_in_a_faint_output(X):
+        answers = layer(X)
+        if X.shape[1] > 5:
+            answers[:, 2] += 5e-10 * np.tanh(X[:, -1, 0])
+        return answers
+
+    found = us.recover(wrong_in_a_faint_output, width=6, seed=0, on_failure="return")
+    assert found.status is us.Status.NOT_IDENTIFIABLE
+    assert found.facts["evidence"]["output"] == 2
+    assert us.recover(layer, seed=0).status is us.Status.EXACT

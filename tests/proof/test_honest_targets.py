@@ -1,0 +1,90 @@
+"""Ordinary targets that were refused once: float32 of PyTorch's kind, answers that jitter, small budgets under noise."""
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.learners.one_head.scores import spread_keys
+from unsoftmax.linalg import orthonormal
+
+
+def softmax(scores):
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def in_float32(W, V):
+    W, V = W.astype(np.float32), V.astype(np.float32)
+
+    def answer(X):
+        X = X.astype(np.float32)
+        weights = softmax(np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T))
+        return np.einsum("bn,bnm->bm", weights, X @ V).astype(np.float64)
+
+    return answer
+
+
+@pytest.mark.parametrize(("width", "outputs"), [(16, 14), (32, 21), (32, 17), (24, 24)])
+def test_one_head_in_float32_with_vector_answers_is_recovered(width, outputs):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        W, V = rng.normal(size=(width, width)) / np.sqrt(width), rng.normal(size=(width, outputs))
+        found = us.recover(in_float32(W, V), width=width, seed=seed)
+        assert found.status is us.Status.WITHIN_TOLERANCE
+        assert np.abs(found.model.W[0] - W).max() < 1e-4
+
+
+def test_keys_of_a_whole_rotation_are_never_nearly_singular():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        width = int(rng.integers(2, 33))
+        usable = int(rng.integers(1, width + 1))
+        directions = np.linalg.qr(rng.normal(size=(width, usable)))[0]
+        keys = spread_keys(orthonormal(width, rng), directions)
+        assert np.linalg.norm(np.linalg.inv(keys), 2) < 1.0 + 1e-9
+        for at in range(0, width - usable + 1, usable):  # each group tells its keys apart
+            assert np.abs(np.linalg.svd(keys[at : at + usable] @ directions, compute_uv=False) - 1).max() < 1e-9
+
+
+@pytest.mark.parametrize("relative", [1e-13, 1e-12])
+def test_answers_that_jitter_in_their_last_digits_are_recovered(relative):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        width = int(rng.integers(3, 12))
+        W = rng.normal(size=(width, width)) / np.sqrt(width)
+        layers = [
+            us.Attention.single(W, rng.normal(size=width)),
+            us.Attention.single(W, rng.normal(size=width), b=1.5),
+            us.Attention(W[None], rng.normal(size=(1, width, width))),
+        ]
+        layer = layers[seed % 3]
+
+        def jittering(X, layer=layer, rng=rng):
+            answers = layer(X)
+            return answers * (1 + relative * rng.normal(size=answers.shape))
+
+        found = us.recover(jittering, width=width, seed=seed)
+        assert found.status is us.Status.WITHIN_TOLERANCE
+        assert found.facts["floor"]["kind"] == "jittering"
+        assert us.distance(found.model, layer) < 1e5 * relative
+
+
+def noisy(noise, width=8, seed=0):
+    rng = np.random.default_rng(seed)
+    head = us.Attention.single(rng.normal(size=(width, width)) / np.sqrt(width), rng.normal(size=width))
+    return head, lambda X: head(X) + noise * rng.normal(size=len(X))
+
+
+def test_a_small_budget_under_noise_goes_into_learning():
+    head, target = noisy(1e-2)
+    found = us.recover(target, width=8, seed=0, budget=432, max_norm=4.0)
+    assert found.status is us.Status.WITHIN_TOLERANCE
+    assert found.facts["queries"]["total"] <= 432
+    assert found.queries > 288
+    assert np.abs(found.model.W - head.W).max() < 0.01
+
+
+def test_where_noise_is_the_reason_it_is_named_with_the_budget_that_would_do():
+    found = us.recover(noisy(30.0)[1], width=8, seed=0, budget=144, max_norm=4.0, on_failure="return")
+    assert found.status is us.Status.TOO_NOISY
+    assert found.facts["evidence"]["queries"] > 10_000

@@ -248,9 +248,3 @@ def test_sums_of_sigmoids_are_fitted_from_near() -> None:
     fit = fit_sigmoids(answers, ratios, z + 0.3 * rng.normal(size=z.shape), floor=1e-14)
     assert fit.residual < 1e-12
     np.testing.assert_allclose(fit.A, A, atol=1e-9)
-
-
-@pytest.mark.parametrize("norm", ["layer", "rms"])
-def test_ranks_that_no_part_of_the_coordinates_exceeds(norm: str) -> None:
-    target = random_stack(1, 2, 16, 12, np.random.default_rng(2), norm=norm, hidden=16)  # type: ignore[arg-type]
-    assert us.distance(run(target, width=16)[0], target) < 1e-8

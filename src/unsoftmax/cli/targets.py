@@ -15,8 +15,9 @@ import click
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from unsoftmax.demo import demo_model, demo_oracle
+from unsoftmax.demo import DEFAULTS, demo_model, demo_oracle
 from unsoftmax.models import Model, load
+from unsoftmax.models.base import is_model
 from unsoftmax.models.state_dicts import is_state_dict, read_state_dict
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle, Wrapper
@@ -176,7 +177,10 @@ def model_of(text: str, width: int | None = None, heads: int | None = None) -> M
     """The model itself where a demo or a file of weights is named; None for targets that show nothing but answers."""
     if text == "demo" or text.startswith("demo:"):
         family, settings = _demo_settings(text, width)
-        return demo_model(family, **settings)
+        if family in DEFAULTS:
+            return demo_model(family, **settings)
+        target = getattr(demo_oracle(family, **settings), "target", None)
+        return target if is_model(target) else None
     whole, _, part = text.partition("#")
     return model_in(whole, part, heads) if Path(whole).suffix == ".safetensors" else None
 

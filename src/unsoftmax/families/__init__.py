@@ -12,6 +12,7 @@ from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.labels import LABELS
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.families.smooth import SMOOTH_NETWORK, SMOOTH_TRANSFORMER
+from unsoftmax.families.stack import PRE_NORM_STACK
 from unsoftmax.models import Model
 
 __all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "family_of", "named"]
@@ -19,7 +20,7 @@ __all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families"
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
 # found by their own laws, before the families above are looked for
-FURTHER: tuple[Family, ...] = (LABELS, SMOOTH_NETWORK, SMOOTH_TRANSFORMER)
+FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER)
 
 
 @cache

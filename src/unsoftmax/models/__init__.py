@@ -4,13 +4,16 @@ from unsoftmax.models.attention import Attention, check_sequences, softmax
 from unsoftmax.models.base import Floats, Model
 from unsoftmax.models.files import SCORE_FORM, load, save_model
 from unsoftmax.models.network import FFN, Transformer
+from unsoftmax.models.stack import MLP, Stack
 
 __all__ = [
     "FFN",
+    "MLP",
     "SCORE_FORM",
     "Attention",
     "Floats",
     "Model",
+    "Stack",
     "Transformer",
     "check_sequences",
     "load",

@@ -15,11 +15,17 @@ from unsoftmax.errors import FileFormatError
 from unsoftmax.models.attention import Attention
 from unsoftmax.models.base import Floats, Model
 from unsoftmax.models.network import FFN, Transformer
+from unsoftmax.models.stack import Stack
 
 GROUP = "unsoftmax.models"
 SCORE_FORM = "x_i.W[h].x_N + c[h].x_i"
 Build = Callable[[dict[str, Floats], dict[str, str]], Model]
-KINDS: dict[str, Build] = {"attention": Attention.from_blocks, "ffn": FFN.from_blocks, "transformer": Transformer.from_blocks}
+KINDS: dict[str, Build] = {
+    "attention": Attention.from_blocks,
+    "ffn": FFN.from_blocks,
+    "transformer": Transformer.from_blocks,
+    "stack": Stack.from_blocks,
+}
 
 
 def save_model(model: Model, path: str | Path) -> None:

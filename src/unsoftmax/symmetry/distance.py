@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.models import FFN, Attention, Floats, Model, Stack, Transformer
 from unsoftmax.symmetry.canonical import oriented
 
 
@@ -14,6 +14,7 @@ def distance(a: Model, b: Model) -> float:
 
     Blocks are W, V, c of every head and b; of a network, its matrices and biases. An error is relative to the larger norm of the
     two blocks, absolute where either is all zeros. Absent c, b or skip are zeros; V is left out where either model has none.
+    Stacks are compared layer by layer, heads alone: MLPs and the constants b beside them are not.
     Different kinds, activations, shapes or numbers of heads or neurons are infinitely far apart.
 
     >>> W = [[[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [0.0, 0.0]]]
@@ -27,11 +28,20 @@ def distance(a: Model, b: Model) -> float:
         return _heads_apart(first, second)
     if isinstance(first, FFN) and isinstance(second, FFN):
         return _networks_apart(first, second)
+    if isinstance(first, Stack) and isinstance(second, Stack):
+        return _stacks_apart(first, second)
     assert isinstance(first, Transformer)  # the third kind
     assert isinstance(second, Transformer)  # both are of one kind
     if first.residual != second.residual:
         return np.inf
     return max(_heads_apart(first.attention, second.attention), _networks_apart(first.ffn, second.ffn))
+
+
+def _stacks_apart(a: Stack, b: Stack) -> float:
+    if a.norm != b.norm or len(a.layers) != len(b.layers):
+        return np.inf
+    plain = [[Attention(layer.W, layer.V, layer.c) for layer in stack.layers] for stack in (a, b)]
+    return max(_heads_apart(one, other) for one, other in zip(*plain, strict=True))
 
 
 def block_error(a: Floats, b: Floats) -> float:

@@ -1,0 +1,290 @@
+"""Whole pre-norm stacks: every head of every layer, against the bars.
+
+    python benchmarks/stacks.py random            random stacks of five shapes, LayerNorm and RMSNorm
+    python benchmarks/stacks.py strong            the same with scores times 3 and 5
+    python benchmarks/stacks.py strangers         targets that are no such stack, and what refusing them costs
+    python benchmarks/stacks.py single            float32 arithmetic
+    python benchmarks/stacks.py trained FILE      two blocks of PP-OCRv4's recogniser, from the wheel rapidocr-onnxruntime 1.3.24
+
+Each part takes ``--seeds FIRST LAST``. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from unsoftmax.errors import RefusalError
+from unsoftmax.learners.stack import StackLearner
+from unsoftmax.models import Attention, Floats
+from unsoftmax.models.stack import MLP, Norm, Stack, normalised, random_stack
+from unsoftmax.oracles import CallableOracle, Metered
+from unsoftmax.precision.law import Floor
+
+SHAPES = ((1, 4, 32, 8), (2, 4, 32, 8), (2, 8, 64, 8), (4, 2, 64, 32), (6, 2, 64, 32))
+NORMS: tuple[Norm, ...] = ("layer", "rms")
+
+
+def bound(width: int, norm: Norm, ranks: tuple[int, ...]) -> float:
+    """Free parameters of the heads, c inside the range of W, over the numbers in an answer."""
+    e = width - (norm == "layer")
+    return sum(r * (2 * e - r) + r + r * (e + width - r) for r in ranks) / width
+
+
+def errors(found: Attention, truth: Attention) -> tuple[float, float, float]:
+    """Largest relative errors of W, c and V over heads, matched by W."""
+
+    def apart(a: Floats, b: Floats) -> Floats:
+        flat = b.reshape(len(b), -1)
+        return np.linalg.norm(a.reshape(len(a), 1, -1) - flat[None], axis=2) / np.linalg.norm(flat, axis=1)
+
+    W, c, V = (apart(getattr(found, name), getattr(truth, name)) for name in ("W", "c", "V"))
+    match = linear_sum_assignment(np.log(W + 1e-300))
+    return float(W[match].max()), float(c[match].max()), float(V[match].max())
+
+
+def tried(name: str, target: Stack, ranks: tuple[int, ...], seed: int, learner: StackLearner, oracle: object = None) -> None:
+    """One run, one line."""
+    meter = Metered(CallableOracle(target if oracle is None else oracle, width=target.width))  # type: ignore[arg-type]
+    start = time.perf_counter()
+    try:
+        learned = learner.run(meter, rng=np.random.default_rng([seed, 1]))
+    except RefusalError as refusal:
+        print(f"{name} seed {seed}: REFUSED after {meter.spent}: {refusal}", flush=True)
+        return
+    took = time.perf_counter() - start
+    stack = learned.model
+    assert isinstance(stack, Stack)
+    W, c, V = errors(stack.limit(), target.limit())
+    asked = meter.spent - meter.phases["check"].queries
+    right = [layer.heads for layer in stack.layers] == [layer.heads for layer in target.layers] and all(
+        errors(a, b)[0] < 0.1 for a, b in zip(stack.layers, target.layers, strict=True)
+    )
+    over = asked / bound(target.width, target.norm, ranks)
+    check = learned.evidence["check_error"]
+    print(
+        f"{name} seed {seed}: W {W:.0e} c {c:.0e} V {V:.0e} layers {'right' if right else 'WRONG'} "
+        f"queries {asked} ({over:.2f} x bound) check {check:.0e} {took:.1f} s; "
+        + ", ".join(f"{phase} {count.queries}" for phase, count in meter.phases.items()),
+        flush=True,
+    )
+
+
+def random_part(seeds: range, strengths: tuple[float, ...], shapes: tuple[tuple[int, int, int, int], ...]) -> None:
+    for shape in shapes:
+        for norm in NORMS:
+            for strength in strengths:
+                for seed in seeds:
+                    target = random_stack(*shape, np.random.default_rng(seed), norm=norm, strength=strength)
+                    ranks = (shape[3],) * (shape[0] * shape[1])
+                    tried(f"{shape} {norm} scores x {strength:g}", target, ranks, seed, StackLearner())
+
+
+def in_single(stack: Stack) -> object:
+    """The same stack with weights, inputs and all arithmetic in float32."""
+    assert stack.mlps is not None
+    f = np.float32
+    layers = [tuple(np.asarray(x, f) for x in (layer.W, layer.V, layer.c, layer.b)) for layer in stack.layers]
+    mlps = [tuple(np.asarray(x, f) for x in (m.first, m.first_bias, m.second, m.second_bias)) for m in stack.mlps]
+    epsilon, half, root = f(stack.epsilon or 0.0), f(0.5), f(np.sqrt(0.5))
+
+    def norm(x: Floats) -> Floats:
+        centred = x - x.mean(-1, keepdims=True, dtype=f) if stack.norm == "layer" else x
+        return centred / np.sqrt((centred * centred).mean(-1, keepdims=True, dtype=f) + epsilon)
+
+    def answer(sequences: Floats) -> Floats:
+        from scipy.special import erf
+
+        h = sequences.astype(f)
+        for (W, V, c, b), (first, first_bias, second, second_bias) in zip(layers, mlps, strict=True):
+            n = norm(h)
+            out = b
+            for head in range(len(W)):
+                scores = (n @ W[head].T + c[head]) @ n.swapaxes(1, 2)
+                scores = np.exp(scores - scores.max(-1, keepdims=True))
+                out = out + (scores / scores.sum(-1, keepdims=True)) @ n @ V[head]
+            h = h + out
+            hidden = norm(h) @ first.T + first_bias
+            h = h + (half * hidden * (1 + erf(hidden * root))) @ second.T + second_bias
+        assert h.dtype == f
+        return h[:, -1].astype(np.float64)
+
+    return answer
+
+
+def single_part(seeds: range) -> None:
+    learner = StackLearner(floor=Floor(kind="float32", relative=2.0**-21))
+    for shape in SHAPES[:2]:
+        for norm in NORMS:
+            for seed in seeds:
+                target = random_stack(*shape, np.random.default_rng(seed), norm=norm)
+                ranks = (shape[3],) * (shape[0] * shape[1])
+                tried(f"float32 {shape} {norm}", target, ranks, seed, learner, in_single(target))
+
+
+def trained_stack(path: Path) -> Stack:
+    """The two blocks of PP-OCRv4's recogniser as a ``Stack``, norms folded into the heads."""
+    import onnx
+    from onnx import numpy_helper
+
+    graph = onnx.load(str(path)).graph
+    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            held[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    w = {name: np.asarray(value, dtype=np.float64) for name, value in held.items() if name.startswith(("linear_", "layer_norm_"))}
+    blocks, mlps = [], []
+    for i in range(2):
+        gain, shift = w[f"layer_norm_{43 + 2 * i}.w_0"], w[f"layer_norm_{43 + 2 * i}.b_0"]
+        joint, bias = w[f"linear_{77 + 4 * i}.w_0"], w[f"linear_{77 + 4 * i}.b_0"]
+        d = len(gain)
+        query, key, value = (joint.T.reshape(3, 8, d // 8, d)[part] for part in range(3))
+        asked, _, said = (bias.reshape(3, 8, d // 8)[part] for part in range(3))
+        out = w[f"linear_{78 + 4 * i}.w_0"].reshape(8, d // 8, d)
+        scale = (d // 8) ** -0.5
+        W = scale * np.einsum("hri,hrj->hij", key, query)
+        c = scale * np.einsum("hri,hr->hi", key, asked) + W @ shift
+        V = np.einsum("hri,hro->hio", value, out)
+        b = w[f"linear_{78 + 4 * i}.b_0"] + np.einsum("hr,hro->o", said, out) + np.einsum("hio,i->o", V, shift)
+        P = np.eye(d) - 1 / d
+        W, c, V = P @ (gain[:, None] * W * gain) @ P, (gain * c) @ P, P @ (gain[:, None] * V)
+        blocks.append(Attention(W, V, c, b))
+        gain, shift = w[f"layer_norm_{44 + 2 * i}.w_0"], w[f"layer_norm_{44 + 2 * i}.b_0"]
+        first, second = w[f"linear_{79 + 4 * i}.w_0"].T, w[f"linear_{80 + 4 * i}.w_0"].T
+        first_bias = w[f"linear_{79 + 4 * i}.b_0"] + first @ shift
+        mlps.append(MLP(first * gain, first_bias, second, w[f"linear_{80 + 4 * i}.b_0"], "silu"))
+    return Stack(blocks, "layer", 1e-5, mlps)
+
+
+def trained_part(path: Path, seeds: range) -> None:
+    target = trained_stack(path)
+    for seed in seeds:
+        tried("PP-OCRv4, 2 blocks", target, (15,) * 16, seed, StackLearner())
+
+
+def strangers_part(seeds: range) -> None:
+    """What is no stack of pre-norm attention blocks, or not one that can be told: d = 32, two layers of four heads."""
+    for seed in seeds:
+        stack = random_stack(2, 4, 32, 8, np.random.default_rng(seed))
+        for name, target in strangers(stack, seed).items():
+            meter = Metered(CallableOracle(target, width=32))  # type: ignore[arg-type]
+            try:
+                learned = StackLearner().run(meter, rng=np.random.default_rng(seed))
+                assert isinstance(learned.model, Stack)
+                verdict = f"RECOVERED, layers of {[layer.heads for layer in learned.model.layers]} heads"
+            except RefusalError as refusal:
+                verdict = f"{type(refusal).__name__}: {str(refusal)[:110]}"
+            print(f"{name} seed {seed}: {meter.spent} queries, {verdict}", flush=True)
+
+
+def strangers(stack: Stack, seed: int) -> dict[str, object]:
+    """Targets by name; "parallel blocks" is a stack of one layer and may be recovered as that."""
+    assert stack.mlps is not None
+    pairs = list(zip(stack.layers, stack.mlps, strict=True))
+    rng = np.random.default_rng([seed, 2])
+
+    def bare(x: Floats) -> Floats:
+        return normalised(x, "layer", 1e-5)
+
+    def blocks(attend: object, mlp: object = None) -> object:
+        def answer(X: Floats) -> Floats:
+            h = X
+            for i, (layer, network) in enumerate(pairs):
+                h = h + attend(i, layer, bare(h))  # type: ignore[operator]
+                h = h + (network(bare(h)) if mlp is None else mlp(network, bare(h)))  # type: ignore[operator]
+            return h[:, -1]
+
+        return answer
+
+    def plain(_: int, layer: Attention, n: Floats) -> Floats:
+        return layer(n, "all")
+
+    def post(X: Floats) -> Floats:
+        h = X
+        for layer, network in pairs:
+            h = bare(h + layer(h, "all"))
+            h = bare(h + network(h))
+        return h[:, -1]
+
+    def parallel(X: Floats) -> Floats:
+        n = bare(X)
+        return (X + sum(layer(n, "all") + network(n) for layer, network in pairs))[:, -1]
+
+    def rotated(n: Floats) -> Floats:
+        turns = np.arange(n.shape[1])[:, None] * 1e4 ** (-np.arange(16) / 16)
+        a, b = n[..., :16], n[..., 16:]
+        return np.concatenate([a * np.cos(turns) - b * np.sin(turns), a * np.sin(turns) + b * np.cos(turns)], axis=-1)
+
+    def with_scores(change: object) -> object:
+        def attend(_: int, layer: Attention, n: Floats) -> Floats:
+            assert layer.V is not None
+            out = np.zeros_like(n)
+            for W, V, c in zip(layer.W, layer.V, layer.c, strict=True):
+                scores = np.exp(change(n, W, c))  # type: ignore[operator]
+                out += scores / scores.sum(-1, keepdims=True) @ n @ V
+            return out
+
+        return attend
+
+    def rope(n: Floats, W: Floats, c: Floats) -> Floats:
+        turned = rotated(n)
+        return turned @ W.T @ turned.swapaxes(1, 2)
+
+    def capped(n: Floats, W: Floats, c: Floats) -> Floats:
+        return 2 * np.tanh((n @ W.T + c) @ n.swapaxes(1, 2) / 2)
+
+    def neighbours(network: MLP, n: Floats) -> Floats:
+        return network(0.7 * n + 0.7 * np.concatenate([np.zeros_like(n[:, :1]), n[:, :-1]], axis=1))
+
+    def sandwich(_: int, layer: Attention, n: Floats) -> Floats:
+        return bare(layer(n, "all"))
+
+    def last_capped(i: int, layer: Attention, n: Floats) -> Floats:
+        return with_scores(capped)(i, layer, n) if i == 1 else layer(n, "all")  # type: ignore[operator, no-any-return]
+
+    def dropped(_: int, layer: Attention, n: Floats) -> Floats:
+        return layer(n, "all") * (rng.random(n.shape) > 0.1) / 0.9
+
+    return {
+        "post-norm": post,
+        "final norm": lambda X: bare(stack(X)),
+        "rotary positions": blocks(with_scores(rope)),
+        "parallel blocks": parallel,
+        "tied layers": Stack([stack.layers[0]] * 2, "layer", 1e-5, stack.mlps),
+        "sandwich norm": blocks(sandwich),
+        "neighbours": blocks(plain, neighbours),
+        "dropout": blocks(dropped),
+        "last block capped": blocks(last_capped),
+        "no norm": lambda X: X[:, -1] + stack.layers[0](X),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["random", "strong", "strangers", "single", "trained"])
+    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("--seeds", nargs=2, type=int, default=(0, 10))
+    parser.add_argument("--shape", nargs=4, type=int, action="append")
+    given = parser.parse_args()
+    seeds = range(*given.seeds)
+    shapes = tuple(map(tuple, given.shape)) if given.shape else SHAPES
+    if given.part == "random":
+        random_part(seeds, (1.0,), shapes)
+    elif given.part == "strong":
+        random_part(seeds, (3.0, 5.0), shapes)
+    elif given.part == "strangers":
+        strangers_part(seeds)
+    elif given.part == "single":
+        single_part(seeds)
+    elif given.file is None:
+        parser.error("give the path of ch_PP-OCRv4_rec_infer.onnx")
+    else:
+        trained_part(given.file, seeds)
+
+
+if __name__ == "__main__":
+    main()

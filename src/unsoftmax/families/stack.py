@@ -1,0 +1,190 @@
+"""Pre-norm stacks: every head of every layer, MLPs unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from unsoftmax.bills import Bill
+from unsoftmax.desk import Desk
+from unsoftmax.errors import TargetError
+from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
+from unsoftmax.learners.stack.settings import EXACT, SINGLE, Settings
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.oracles.local import CallableOracle
+from unsoftmax.precision.law import Floor
+from unsoftmax.proof.compare import Compared
+from unsoftmax.proof.fresh import Fresh
+from unsoftmax.proof.run import COARSE_FACTOR
+from unsoftmax.results import Fact, Learned
+
+CHECKS = 4  # sequences that the learner tries by itself; the proof asks some hundred more
+SPREAD = 8.0  # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
+STRAIGHT = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
+SEEN: WeakKeyDictionary[Desk, Recognised] = WeakKeyDictionary()  # what the law found out, so that no learner asks it again
+BOUNDED = 2.0**20  # answers to tokens of length 2^40 and more, where the last token is zero
+
+
+def law_of(desk: Desk) -> Floor:
+    """How coarse the answers are as numbers: those of a stack follow no line that the first look could test them by."""
+    return desk.first_look().grid
+
+
+def settings_of(desk: Desk) -> Settings:
+    """What suits the target's number format: short formats overflow where long ones do not."""
+    return SINGLE if law_of(desk).single else EXACT
+
+
+class HiddenState:
+    """As many numbers as a token has, not affine in one token: nothing is asked."""
+
+    name = "answers are a hidden state"
+
+    def price(self, width: int) -> int:
+        """The first look has asked already."""
+        return 0
+
+    def examine(self, desk: Desk) -> Fact:
+        """Compare the shapes, and the bend of one-token answers."""
+        look = desk.first_look()
+        usable = law_of(desk).exact or law_of(desk).single
+        passed = look.outputs == desk.width and desk.width >= 6 and look.bend > STRAIGHT and usable and desk.max_norm is None
+        words = "Answers are as long as tokens and not affine in one." if passed else "Answers are no hidden state behind a norm."
+        return Fact(self.name, float(look.bend), STRAIGHT, bool(passed), words)
+
+
+class PassedOn:
+    """A very long last token comes through unchanged, and nothing else of the answer grows: one question."""
+
+    name = "long tokens pass through"
+
+    def price(self, width: int) -> int:
+        """One sequence of two tokens."""
+        return 1
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask one long key and one long sparse token."""
+        scale = settings_of(desk).scale
+        rng = np.random.default_rng(desk.rng.integers(2**63))
+        x = np.zeros(desk.width)
+        x[rng.choice(desk.width, size=2, replace=False)] = [1.0, -1.0]
+        key = rng.normal(size=desk.width)
+        try:
+            answer = np.asarray(desk.last(scale * np.stack([key, x])[None]))[0]
+        except TargetError:
+            return Fact(self.name, np.inf, BOUNDED, False, "Very long tokens get no answer.")
+        rest = float(np.abs(answer[x == 0]).max())
+        grown = float(np.abs(answer[x != 0] / (scale * x[x != 0]) - 1).max())
+        passed = rest < BOUNDED and grown < 1e-3
+        words = "A very long last token is passed on as it is, and the rest of the answer stays bounded."
+        return Fact(self.name, rest, BOUNDED, passed, words if passed else "Very long tokens do not pass through as in a stack.")
+
+
+class ActsByDirection:
+    """Very long tokens act by their direction, in any order, as behind norms; which norm it is."""
+
+    name = "long tokens act by their direction"
+
+    def price(self, width: int) -> int:
+        """A dozen sequences of up to four tokens."""
+        return PRICE
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask two scales, other orders, doubled sequences."""
+        phase(desk, "recognition")
+        try:
+            seen = recognised(desk.last, rng=desk.rng, settings=settings_of(desk))
+        except TargetError:
+            return Fact(self.name, np.inf, 0.0, False, "Very long tokens get no answer.")
+        SEEN[desk] = seen
+        return Fact(self.name, seen.number, seen.threshold, seen.holds, f"{seen.words[:1].upper()}{seen.words[1:].rstrip('.')}.")
+
+
+class PreNormStack(Family):
+    """Blocks ``h + attention(norm h)``, ``h + mlp(norm h)``, answered before any final norm."""
+
+    name: ClassVar[str] = "stack"
+    unknown: ClassVar[str] = (
+        "the MLPs, constants beside them, the norms' epsilon, and how gains are split between norms and weights"
+    )
+    law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn(), ActsByDirection())
+    network: ClassVar[bool] = True
+    models: ClassVar[tuple[str, ...]] = ("stack",)
+    demo: ClassVar[dict[str, int]] = {
+        "layers": 2,
+        "heads": 4,
+        "width": 32,
+        "rank": 8,
+        "rms": 0,
+        "positions": 0,
+        "causal": 0,
+        "seed": 0,
+    }
+
+    def demo_oracle(self, settings: dict[str, int]) -> Oracle:
+        """A random stack with gains, biases and GELU MLPs."""
+        from unsoftmax.models.stack import random_stack
+
+        for name in ("layers", "heads", "width", "rank"):
+            if settings[name] < 1:
+                raise ValueError(f"demo:stack has {name}={settings[name]}; it must be at least 1.")
+        stack = random_stack(
+            settings["layers"],
+            settings["heads"],
+            settings["width"],
+            min(settings["rank"], settings["width"]),
+            np.random.default_rng([2026, settings["seed"]]),
+            norm="rms" if settings["rms"] else "layer",
+        )
+        if not settings["positions"] and not settings["causal"]:
+            return CallableOracle(stack)
+        where, causal = "all" if settings["positions"] else "last", bool(settings["causal"])
+        return CallableOracle(lambda sequences: stack(sequences, where, causal=causal), width=stack.width)  # type: ignore[arg-type]
+
+    def learner(self, desk: Desk) -> Learner:
+        """Limit answers of very long tokens."""
+        from unsoftmax.learners.stack import StackLearner
+
+        desk.known(law_of(desk))
+        return StackLearner(floor=desk.precision, max_norm=desk.max_norm, checks=CHECKS, seen=SEEN.get(desk))
+
+    def asked(self, desk: Desk) -> Oracle:
+        """The last position alone."""
+        return LastPosition(desk)
+
+    def bill(self, size: Size) -> Bill:
+        """For exact answers, where nothing has to be asked twice."""
+        from unsoftmax.learners.stack import StackLearner
+
+        formula = "3 to 4.5 times heads * (2 r (2 d - r) + r) / d for heads of rank r in all layers together"
+        if size.heads is None or size.rank is None:
+            return Bill(None, None, formula, assumptions=("Give heads (of all layers together) and rank for a number.",))
+        phases = tuple(
+            (name, count, 3 * count) for name, count in StackLearner(checks=CHECKS).price(size.width, size.heads, size.rank)
+        )
+        whole = sum(count for _, count, _ in phases)
+        return Bill(whole, whole + whole // 5, formula, phases, ("MLPs are not learned.",))
+
+    def precision(self, desk: Desk, learned: Learned) -> Floor:
+        """Heads whose values or scores are weak are known less well than answers are; the learner's own check tells how well."""
+        return replace(desk.precision, relative=max(desk.precision.relative, SPREAD * learned.entry_error / COARSE_FACTOR))
+
+    def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
+        """What keys change in the answers of very long tokens, against the heads; two queries each."""
+        from unsoftmax.learners.stack.certificate import compared_limit
+
+        answers, predicted = compared_limit(
+            LastPosition(desk.checked), learned, [batch.sequences for batch in batches], settings_of(desk), desk.fresh
+        )
+        desk.notes.append(
+            "The check compares answers to very long tokens, less that to the last token alone, where the last token is zero: "
+            "they are what all heads of all layers do together. MLPs are not compared."
+        )
+        return Compared(answers, predicted, tuple(batches), price=2)
+
+
+PRE_NORM_STACK = PreNormStack()

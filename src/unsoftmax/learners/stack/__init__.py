@@ -1,0 +1,6 @@
+"""Whole pre-norm stacks from their answers."""
+
+from unsoftmax.learners.stack.learner import StackLearner
+from unsoftmax.learners.stack.recognition import Recognised, recognised
+
+__all__ = ["Recognised", "StackLearner", "recognised"]

@@ -1,0 +1,185 @@
+"""All heads of the limit layer, W, c and V, from a first set of values: columns, outputs, inputs, rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.learners.stack.heads import Base
+from unsoftmax.learners.stack.inputs import read_inputs
+from unsoftmax.learners.stack.limit import Batch, Limit
+from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, tangent, weights_of
+from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.sphere import SUPPORT
+from unsoftmax.learners.stack.values import Known, cliff
+from unsoftmax.models import Attention, Floats
+from unsoftmax.oracles.base import phase
+
+WIDEST = 1.3  # angle between last token and keys
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Heads:
+    """The limit layer, ranks of W and V of each head, and the largest misfit of each step."""
+
+    model: Attention
+    score_ranks: tuple[int, ...]
+    value_ranks: tuple[int, ...]
+    misfits: dict[str, float]
+
+
+def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.random.Generator) -> Heads:
+    """Read everything that the first values do not tell; see ``docs/stacks.md`` for the order of steps."""
+    sphere, width = base.frame.sphere, base.frame.sphere.width
+    heads = base.heads
+    angle = min(WIDEST, 2 * np.arcsin(min(1.0, 0.5 / max(base.strength, 1e-300))))
+    at = np.isin(np.arange(width), base.frame.C)
+    table = np.zeros((heads, len(known.basis), width))
+    table[:, :, base.frame.C] = known.values
+    values = Values(known.basis, table, at)
+    phase(limit.oracle, "columns")
+    readers = sphere.readers(known.T, known.T, rng, np.zeros((0, width)))
+    n, total = len(known.basis), sum(known.ranks)
+    size = group_size(len(base.frame.C) - SUPPORT, heads, settings.fill, min(known.ranks))
+    first = min(len(readers), -(-int(settings.spread * total + 4) // -(-n // size)))
+    early = _columns(limit, values, readers[:first], angle, size, rng)
+    told = [(one.batch, one.weights) for one in early.weighed]
+    missing = int(settings.spread * total + 4) - sum(len(batch.keys) for batch, _ in told)
+    if missing > 0:
+        told.append(_random(limit, values, readers[:first], early.columns, angle, missing, rng))
+    values, ranges = _outputs(values, known, told)
+    size = group_size(width - SUPPORT, heads, settings.fill, min(known.ranks))
+    late = _columns(limit, values, readers[first:], angle, size, rng)
+    columns = np.concatenate([early.columns, late.columns])
+    misfits = {"columns": max(early.misfit, late.misfit)}
+    directions = sphere.complement(known.basis)
+    if len(directions):
+        phase(limit.oracle, "inputs")
+        if not known.exceeded:
+            ranges = [np.eye(width)] * heads
+        total = sum(block.shape[1] for block in ranges)
+        needed = settings.partners(total, width - SUPPORT - heads)
+        chosen = np.arange(needed) % len(readers) if needed > len(readers) else np.arange(needed)
+        tangents = _calm(values, readers[chosen], columns[chosen], rng)
+        found = read_inputs(limit, values, ranges, readers[chosen], columns[chosen], directions, angle, tangents, settings)
+        misfits["inputs"] = found.misfit
+        values = Values(
+            np.concatenate([known.basis, directions]), np.concatenate([values.table, found.table], axis=1), values.known
+        )
+        columns = np.concatenate([columns, np.zeros((len(readers), heads, len(directions)))], axis=2)
+        columns[chosen, :, n:] = found.along
+        rest = np.setdiff1d(np.arange(len(readers)), chosen)
+        if len(rest):
+            more = _completed(limit, values, readers[rest], columns[rest], directions, angle, size)
+            columns[rest, :, n:] = more.columns[:, :, n:]
+            misfits["columns"] = max(misfits["columns"], more.misfit)
+    phase(limit.oracle, "rows")
+    return _rows(limit, base, known, values, readers, columns, angle, size, settings, misfits, rng)
+
+
+def _columns(limit: Limit, values: Values, readers: Floats, angle: float, size: int, rng: np.random.Generator) -> Columns:
+    n = len(values.basis)
+    if len(readers) == 0:
+        return Columns(np.zeros((0, values.heads, n)), 0.0, ())
+    return read_columns(limit, values, readers, around(values, readers, -(-n // size) * size, rng), angle, size)
+
+
+def _random(
+    limit: Limit, values: Values, readers: Floats, columns: Floats, angle: float, count: int, rng: np.random.Generator
+) -> tuple[Batch, Floats]:
+    """Further questions with two random keys in the subspace, and the weights that the scores known by now give them."""
+    chosen = np.arange(count) % len(readers)
+    keys = tangent(readers[chosen, None], around(values, readers[chosen], 2, rng), angle, float(np.linalg.norm(readers[0])))
+    batch = limit.ask(keys, readers[chosen])
+    return batch, weights_of(batch, np.einsum("nhk,njk->nhj", columns[chosen], batch.steps @ values.basis.T, optimize=True))
+
+
+def _outputs(values: Values, known: Known, told: list[tuple[Batch, Floats]]) -> tuple[Values, list[Floats]]:
+    """The values at the outputs that the first steps could not see, linear in answers whose weights are known by now."""
+    missing = ~values.known
+    factors, ranges = [], []
+    for block, rank in zip(values.table[:, :, values.known], known.ranks, strict=True):
+        left, spectrum, right = np.linalg.svd(block, full_matrices=False)
+        factors.append(left[:, :rank] * spectrum[:rank])
+        ranges.append(right[:rank].T)
+    design, moved = [], []
+    for batch, weights in told:
+        mixed = np.einsum("nhj,njk->nhk", weights, batch.steps @ values.basis.T, optimize=True)
+        design.append(np.concatenate([mixed[:, h] @ factors[h] for h in range(values.heads)], axis=1))
+        moved.append(batch.moved[:, missing])
+    solved = np.linalg.lstsq(np.concatenate(design), np.concatenate(moved), rcond=None)[0]
+    table, start, wide = values.table.copy(), 0, []
+    for h, (factor, block) in enumerate(zip(factors, ranges, strict=True)):
+        rank = factor.shape[1]
+        whole = np.zeros((len(missing), rank))
+        whole[values.known], whole[missing] = block, solved[start : start + rank].T
+        start += rank
+        table[h] = factor @ whole.T
+        wide.append(np.linalg.qr(whole)[0])
+    return Values(values.basis, table, np.ones_like(values.known)), wide
+
+
+def _calm(values: Values, readers: Floats, columns: Floats, rng: np.random.Generator) -> Floats:
+    """Per reader the one of several random directions along which its largest score is smallest."""
+    chosen = np.zeros_like(readers)
+    for i, (reader, column) in enumerate(zip(readers, columns, strict=True)):
+        some = around(values, reader[None], min(8, len(values.basis) - 1), rng)[0]
+        chosen[i] = some[np.abs(some @ values.basis.T @ column.T).max(1).argmin()]
+    return chosen
+
+
+def _completed(
+    limit: Limit, values: Values, readers: Floats, columns: Floats, directions: Floats, angle: float, size: int
+) -> Columns:
+    """Scores along directions orthogonal to the first ones, at readers whose scores inside those are known."""
+    some = np.concatenate([directions, -directions])
+    some = some[np.arange(-(-len(directions) // size) * size) % len(some)]
+    inside = np.eye(len(values.basis))[:, len(values.basis) - len(directions) :]
+    towards = np.repeat(some[None], len(readers), axis=0)
+    return read_columns(limit, values, readers, towards, angle, size, [inside] * values.heads, columns)
+
+
+def _rows(
+    limit: Limit,
+    base: Base,
+    known: Known,
+    values: Values,
+    readers: Floats,
+    columns: Floats,
+    angle: float,
+    size: int,
+    settings: Settings,
+    misfits: dict[str, float],
+    rng: np.random.Generator,
+) -> Heads:
+    """The columns of all other readers: in the span of the first ones, once those exceed the rank; then ``[W, c]`` of all."""
+    sphere, heads = base.frame.sphere, base.heads
+    width, whole = sphere.width, sphere.dimension + 1
+    first = np.setdiff1d(np.arange(width), known.T)
+    first = np.concatenate([first, rng.choice(known.T, size=max(0, whole - len(readers) - len(first)))])
+    others = sphere.readers(first, np.arange(width), rng, readers)
+    while True:
+        spectra = [np.linalg.svd(columns[:, h].T, full_matrices=False) for h in range(heads)]
+        ranks = tuple(cliff(spectrum, settings.cliff) for _, spectrum, _ in spectra)
+        done = len(columns) - len(readers)
+        if done == len(others) or len(columns) >= max(ranks) + 2:
+            break
+        some = others[done : done + max(2, len(columns) // 4)]
+        more = _columns(limit, values, some, angle, size, rng)
+        columns = np.concatenate([columns, more.columns])
+        misfits["columns"] = max(misfits["columns"], more.misfit)
+    rest = others[len(columns) - len(readers) :]
+    if len(rest):
+        count = settings.rows(max(ranks), heads)
+        frames = [left[:, :rank] for (left, _, _), rank in zip(spectra, ranks, strict=True)]
+        towards = around(values, rest, min(-(-count // size) * size, len(values.basis) - 1) // size * size, rng)
+        more = read_columns(limit, values, rest, towards, angle, size, frames)
+        columns = np.concatenate([columns, more.columns])
+        misfits["rows"] = more.misfit
+    x = np.concatenate([readers, others]) @ values.basis.T
+    affine = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    solved = np.linalg.lstsq(affine, columns.reshape(len(x), -1), rcond=None)[0].reshape(len(values.basis) + 1, heads, -1)
+    W = np.einsum("jhi,ik,jl->hkl", solved[:-1], values.basis, values.basis, optimize=True)
+    V = np.einsum("hno,nk->hko", values.table, values.basis, optimize=True)
+    return Heads(Attention(W, V, solved[-1] @ values.basis), ranks, known.ranks, misfits)

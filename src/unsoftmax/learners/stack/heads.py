@@ -1,0 +1,256 @@
+"""How many heads there are, and each of them apart from the others at one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logit
+
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.sphere import Sphere
+from unsoftmax.learners.stack.varpro import Fit, fit_sigmoids
+from unsoftmax.models import Floats
+
+RATIOS = ((1, 4), (1, 1), (4, 1))  # copies of the key and of the last token
+SHORTER = 3.0  # scores, root mean square, that steps are shortened to
+TOO_STRONG = 4.0  # and above which they are
+CIRCLE = 3  # further last tokens on a circle where scores must be linear
+SEEN = 10.0  # scores up to which a weight still tells them
+STARTS = 6  # of them are tried, best first
+MIXTURES = 40  # of derivative matrices, of which the pencil with the best eigenvectors is taken
+
+
+def ratios() -> Floats:
+    """How often the key stands for each time that the last token does."""
+    return np.array([key / reader for key, reader in RATIOS])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """Last tokens ``x`` inside the coordinates ``S``, and steps ``u`` that lead from every one of them to the sphere again.
+
+    With ``a`` in S and ``v`` orthogonal to all that lives in S, ``u = R(-beta a + gamma v)`` and ``x = R(cos t a + sin t y)`` have
+    ``|x + u| = |x|`` for every ``y`` in S orthogonal to ``a`` if ``cos t = (beta^2 + gamma^2) / (2 beta)``.
+    """
+
+    sphere: Sphere
+    S: NDArray[np.int_]
+    C: NDArray[np.int_]
+    a: Floats
+    v: Floats
+    beta: float
+
+    @classmethod
+    def drawn(cls, sphere: Sphere, size: int, rho: float, rng: np.random.Generator) -> Frame:
+        """Random coordinates and directions; steps are ``rho`` radii long."""
+        order = rng.permutation(sphere.width)
+        inside = sphere.on(order[:size])
+        a = sphere.spread(inside, rng)
+        v = sphere.spread(sphere.complement(inside), rng)
+        return cls(sphere, order[:size], order[size:], a, v, rho / np.sqrt(2))
+
+    @property
+    def cosine(self) -> float:
+        """Of the angle between ``a`` and every last token."""
+        return self.beta
+
+    def step(self, direction: Floats, beta: float | None = None) -> Floats:
+        """The step towards a unit ``direction`` orthogonal to all that lives in S; ``beta``: its part along ``-a``."""
+        beta = self.beta if beta is None else beta
+        gamma = np.sqrt(2 * beta * self.cosine - beta * beta)
+        return np.asarray(self.sphere.radius * (-beta * self.a + gamma * direction))
+
+    def reader(self, y: Floats) -> Floats:
+        """Last tokens for unit vectors ``y (n, width)`` in S, orthogonal to ``a``."""
+        tokens = self.sphere.radius * (self.cosine * self.a + np.sqrt(1 - self.cosine**2) * y)
+        tokens[..., self.C] = 0.0  # rounding there would be sent 2^60 times as large
+        return np.asarray(tokens)
+
+    def ways(self) -> Floats:
+        """An orthonormal basis ``(n, width)`` of the ``y``."""
+        inside = np.linalg.qr(self.sphere.on(self.S).T)[0].T
+        mixed = np.linalg.qr(np.concatenate([(inside @ self.a)[:, None], np.eye(len(inside))], axis=1))[0]
+        return np.asarray(mixed[:, 1 : len(inside)].T @ inside)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Base:
+    """All heads at one step: ``A (heads, outputs C)`` and scores ``z (readers, heads)``."""
+
+    frame: Frame
+    readers: Floats
+    fit: Fit
+    gap: float  # smallest singular value that counts as a head over the largest that does not
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return int(self.fit.z.shape[1])
+
+    @property
+    def strength(self) -> float:
+        """Score of the strongest head for a step of one radius, root mean square over last tokens."""
+        return float(np.sqrt(np.mean(self.fit.z**2, axis=0)).max() / (np.sqrt(2) * self.frame.beta))
+
+
+def at_ratios(limit: Limit, frame: Frame, readers: Floats, step: Floats) -> Floats:
+    """Answers ``(readers, ratios, outputs C)`` to one key at ``step`` from each last token."""
+    told = [limit.ask((readers + step)[:, None], readers, (key,), copies) for key, copies in RATIOS]
+    return np.stack([batch.moved[:, frame.C] for batch in told], axis=1)
+
+
+def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> Base:
+    """Draw frames until every head is apart; restarts with shorter steps, more coordinates or other directions."""
+    size, rho = max(6, round(settings.inside * sphere.width)), settings.rho
+    size = min(size, sphere.width - 3)
+    reason = "no frame fits"
+    for _ in range(settings.tries):
+        frame = Frame.drawn(sphere, size, rho, rng)
+        readers, answers, heads, gap = _count(limit, frame, settings, rng)
+        if heads == 0:
+            raise NotInFamilyError(
+                "Keys before the last token change nothing: no head attends to anything, or all values are zero."
+            )
+        wanted = heads + settings.tangents + (3 if sphere.norm == "layer" else 2)
+        if len(frame.S) < wanted or heads > len(frame.C) - 2:
+            size = max(size, wanted)
+            if sphere.width - size < heads + 2:
+                raise NotIdentifiableError(
+                    f"The answers show {heads} heads or more; the answers of a stack of width {sphere.width} can tell about "
+                    f"{sphere.width // 2 - 3} heads apart in this way.",
+                    evidence={"heads": heads},
+                )
+            continue
+        starts = _pencils(limit, frame, readers, answers, heads, settings, rng)
+        if not starts:
+            reason = "no pencil of derivatives has real, distinct eigenvalues"
+            continue
+        for start in starts:
+            fit = fit_sigmoids(answers, ratios(), start, floor=settings.floor, accept=settings.accept)
+            if fit.residual < settings.accept:
+                break
+        strong = float(np.sqrt(np.mean(fit.z**2, axis=0)).max())
+        if fit.residual < settings.accept and strong <= TOO_STRONG:
+            _demand_straight(limit, frame, readers, fit, settings)
+            few = settings.readers(heads)  # the first batch may have been larger
+            return Base(frame, readers[:few], replace(fit, z=fit.z[:few]), gap)
+        reason = f"sums of {heads} sigmoids leave {fit.residual:.1e} of the answers"
+        if strong > TOO_STRONG:
+            rho *= max(0.5, SHORTER / strong)
+    raise NotInFamilyError(
+        f"Tokens of length 2^60 do not act as {heads} attention heads on normalised tokens: {reason}. "
+        "The target may have positions that depend on distances, or heads that cannot be told apart.",
+        evidence={"heads": heads},
+    )
+
+
+def _count(limit: Limit, frame: Frame, settings: Settings, rng: np.random.Generator) -> tuple[Floats, Floats, int, float]:
+    """Last tokens, answers and the number of heads: the dimension that answers with one fixed step span."""
+    ways, step = frame.ways(), frame.step(frame.v)
+    readers, answers, heads, gap = np.zeros((0, frame.sphere.width)), np.zeros((0, len(RATIOS), len(frame.C))), 0, np.inf
+    wanted = settings.first
+    while len(readers) < wanted:
+        y = rng.normal(size=(wanted - len(readers), len(ways)))
+        fresh = frame.reader(y / np.linalg.norm(y, axis=1, keepdims=True) @ ways)
+        readers = np.concatenate([readers, fresh])
+        answers = np.concatenate([answers, at_ratios(limit, frame, fresh, step)])
+        rows = answers.reshape(-1, len(frame.C))
+        values = np.linalg.svd(rows, compute_uv=False)
+        silent = settings.silent * np.sqrt(len(rows)) * max(float(np.abs(rows).max()), 1e-300)
+        heads = int((values > silent).sum()) if np.abs(rows).max() > settings.nothing else 0
+        gap = float(values[heads - 1] / values[heads]) if 0 < heads < len(values) else np.inf
+        if heads > len(frame.C) - 2:
+            break
+        wanted = max(-(-(heads + 6) // len(RATIOS)), settings.readers(heads))
+        wanted = len(readers) + min(wanted - len(readers), 4) if wanted > len(readers) else wanted
+    return readers, answers, heads, gap
+
+
+def _pencils(
+    limit: Limit, frame: Frame, readers: Floats, answers: Floats, heads: int, settings: Settings, rng: np.random.Generator
+) -> list[Floats]:
+    """Scores to start from, ``(readers, heads)`` each, best first.
+
+    Derivatives at several ratios are ``A^T D_k M``, diagonal in the same heads.
+    """
+    if heads == 1:
+        return [_scores(answers, np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:1])]
+    basis = np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:heads]
+    ways, step, h = frame.ways(), frame.step(frame.v), settings.difference
+    centre = _unit((readers[:1] - frame.sphere.radius * frame.cosine * frame.a) @ ways.T)[0]
+    tangents = np.linalg.qr(np.concatenate([centre[:, None], rng.normal(size=(len(centre), heads + settings.tangents))], axis=1))[0]
+    tangents = tangents[:, 1:].T
+    ahead = frame.reader((np.cos(h) * centre + np.sin(h) * tangents) @ ways)
+    if settings.central:
+        behind = frame.reader((np.cos(h) * centre - np.sin(h) * tangents) @ ways)
+        both = at_ratios(limit, frame, np.concatenate([ahead, behind]), step)
+        moved = (both[: len(ahead)] - both[len(ahead) :]) / (2 * h)
+    else:
+        moved = (at_ratios(limit, frame, ahead, step) - answers[:1]) / h
+    J = np.einsum("tko,ho->kth", moved, basis)
+    found: list[tuple[float, Floats]] = []
+    for _ in range(MIXTURES):
+        first, second = (np.tensordot(rng.normal(size=len(J)), J, axes=1) for _ in range(2))
+        values, vectors = np.linalg.eig(np.linalg.lstsq(first, second, rcond=None)[0].T)
+        if np.abs(values.imag).max() > 1e-3 * np.abs(values).max():
+            continue
+        real = np.sort(values.real)
+        gap = float(np.diff(real).min() / np.abs(real).max() / np.linalg.cond(vectors.real))
+        found.append((gap, vectors.real))
+    found.sort(key=lambda one: -one[0])
+    return [_scores(answers, vectors.T @ basis) for _, vectors in found[:STARTS]]
+
+
+def _scores(answers: Floats, directions: Floats) -> Floats:
+    """Scores ``(readers, heads)`` if the values of each head lie along one of ``directions (heads, outputs)``.
+
+    A head's share is ``y = s k / (k + eta_b)`` for reader ``b`` and ratio ``k``, so ``k y = s k - eta_b y``: linear in ``s, eta``.
+    """
+    n, times, outputs = answers.shape
+    shares = np.linalg.lstsq(directions.T, answers.reshape(-1, outputs).T, rcond=None)[0].reshape(len(directions), n, times)
+    k = ratios()
+    z = np.zeros((n, len(directions)))
+    for h, y in enumerate(shares):
+        design = np.zeros((n, times, 1 + n))
+        design[:, :, 0] = k
+        design[np.arange(n), :, 1 + np.arange(n)] = -y
+        eta = np.linalg.lstsq(design.reshape(n * times, -1), (k * y).ravel(), rcond=None)[0][1:]
+        z[:, h] = -np.log(np.clip(eta, 1e-3, 1e3))
+    return z
+
+
+def _demand_straight(limit: Limit, frame: Frame, readers: Floats, fit: Fit, settings: Settings) -> None:
+    """Scores are linear in the last token: on a circle of them, a constant, a sine and a cosine. Refuse what is not.
+
+    The circle leads through the first two last tokens, whose scores are known; a few others on it are asked.
+    """
+    ways = frame.ways()
+    if len(ways) < 2:
+        return
+    known = (readers[:2] - frame.sphere.radius * frame.cosine * frame.a) @ ways.T
+    plane = np.linalg.qr(_unit(known).T)[0]
+    turns = 2 * np.pi * (0.5 + np.arange(CIRCLE)) / CIRCLE
+    round_ = np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    readers = frame.reader(round_ @ plane.T @ ways)
+    waves = np.concatenate([np.ones((2 + CIRCLE, 1)), np.concatenate([_unit(known) @ plane, round_])], axis=1)
+    batch = limit.ask((readers + frame.step(frame.v))[:, None], readers)
+    shares = np.linalg.lstsq(fit.A.T, batch.moved[:, frame.C].T, rcond=None)[0].T
+    z = np.concatenate([fit.z[:2], logit(np.clip(shares, 1e-6, 1 - 1e-6))])  # beyond, rounding decides
+    off = np.abs(z - waves @ np.linalg.lstsq(waves, z, rcond=None)[0]).max(0)
+    inside = np.abs(z).max(0) < SEEN
+    worst = float(off[inside].max()) if inside.any() else 0.0
+    if worst > settings.straight:
+        raise NotInFamilyError(
+            f"For very long tokens scores of {fit.z.shape[1]} sigmoids fit single questions but are not linear in the last token: "
+            f"on a circle they are off by {worst:.1e}. The target has another attention than softmax of bilinear scores "
+            "(capped scores, normalised queries, kernels).",
+            evidence={"score_bend": worst},
+        )
+
+
+def _unit(vectors: Floats) -> Floats:
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=-1, keepdims=True))

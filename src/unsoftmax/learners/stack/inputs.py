@@ -1,0 +1,144 @@
+"""Values of further directions, once scores and the ranges of the values are known: few answers each, one start."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.scores import Values, tangent
+from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.models import Floats
+
+TURNS = (0.5, -0.5, 0.17, -0.17)  # angles between a known key and the direction in question
+STEPS = 40
+LONGEST = 2.0  # change of a score in one step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """Values ``table (heads, directions, width)`` and scores ``along (readers, heads, directions)`` of unit steps."""
+
+    table: Floats
+    along: Floats
+    misfit: float
+
+
+def read_inputs(
+    limit: Limit,
+    values: Values,
+    ranges: list[Floats],
+    readers: Floats,
+    columns: Floats,
+    directions: Floats,
+    angle: float,
+    tangents: Floats,
+    settings: Settings,
+) -> Inputs:
+    """Values and scores of ``directions (n, width)``, orthogonal to the subspace of ``values``.
+
+    Args:
+        limit: the target.
+        values: what is known.
+        ranges: per head ``(width, rank)``: all that its values can be.
+        readers: last tokens in the subspace.
+        columns: ``(readers, heads, n)``: their ``W_h x + c_h`` inside the subspace.
+        directions: unit vectors.
+        angle: from readers to keys.
+        tangents: per reader a unit direction in the subspace, orthogonal to it.
+        settings: when a fit has arrived.
+    """
+    n, radius = len(readers), float(np.linalg.norm(readers[0]))
+    table = np.zeros((values.heads, len(directions), readers.shape[1]))
+    along = np.zeros((n, values.heads, len(directions)))
+    todo, misfit = np.arange(len(directions)), 0.0
+    for turn in TURNS:
+        keys = np.cos(turn) * tangents[None] + np.sin(turn) * directions[todo, None]
+        keys = tangent(readers[None], keys, angle, radius)
+        told = limit.ask(keys.reshape(-1, 1, keys.shape[2]), np.tile(readers, (len(todo), 1)))
+        moved = told.moved.reshape(len(todo), n, -1)
+        inside = (tangent(readers, np.cos(turn) * tangents, angle, radius) - readers) @ values.basis.T
+        start = np.einsum("hko,nk->nho", values.table, inside, optimize=True)
+        z = np.einsum("nhk,nk->nh", columns, inside)
+        step = float(np.sin(angle) * np.sin(turn) * radius)
+        bad = []
+        for i, answers in zip(todo, moved, strict=True):
+            beta, shift, left = _fit(answers, readers == 0, start, z, ranges, step, settings)
+            if left > settings.explained:
+                bad.append(i)
+                continue
+            misfit = max(misfit, left)
+            along[:, :, i] = shift
+            for h, (block, weights) in enumerate(zip(ranges, beta, strict=True)):
+                table[h, i] = block @ weights
+        todo = np.array(bad, dtype=int)
+        if len(todo) == 0:
+            return Inputs(table, along, misfit)
+    raise NotInFamilyError(
+        f"In {len(todo)} of {len(directions)} directions no values inside the ranges found explain the answers. "
+        "Ranks were taken too small, or the target is no stack of pre-norm attention blocks.",
+        evidence={"directions": len(todo)},
+    )
+
+
+def _fit(
+    answers: Floats, clean: Floats, start: Floats, z: Floats, ranges: list[Floats], step: float, settings: Settings
+) -> tuple[list[Floats], Floats, float]:
+    """Gauss-Newton for ``answers[b] = sum_h sigmoid(z + step shift)(start[b, h] + step ranges[h] beta[h])`` at clean outputs."""
+    n, heads = z.shape
+    ends = np.cumsum([0, *(block.shape[1] for block in ranges)])
+    wide = np.concatenate(ranges, axis=1)
+    owner = np.repeat(np.arange(heads), np.diff(ends))
+    beta, shift = np.zeros(ends[-1]), np.zeros((n, heads))
+    size = max(float(np.linalg.norm(answers * clean)), 1e-300)
+    damping, stalled = 1e-4, 0
+
+    def left(beta: Floats, shift: Floats) -> tuple[Floats, Floats, Floats, float]:
+        weights = expit(z + step * shift)
+        values = start + step * np.stack([wide[:, a:b] @ beta[a:b] for a, b in itertools.pairwise(ends)])
+        gap = (answers - np.einsum("nh,nho->no", weights, values)) * clean
+        return weights, values, gap, float(np.linalg.norm(gap))
+
+    weights, values, gap, cost = left(beta, shift)
+    for _ in range(STEPS):
+        if cost <= settings.floor * size or stalled >= 4:
+            break
+        one = step * weights[:, None, owner] * wide[None] * clean[:, :, None]  # (n, outputs, sum of ranks)
+        two = step * (weights * (1 - weights))[:, :, None] * values * clean[:, None]  # (n, heads, outputs)
+        flat = one.reshape(-1, ends[-1])
+        inner = np.einsum("nho,ngo->nhg", two, two, optimize=True)
+        cross = two @ one  # (n, heads, sum of ranks)
+        right = two @ gap[:, :, None]
+        for _ in range(10):
+            held = inner + damping * np.einsum("nhh,hg->nhg", inner, np.eye(heads))
+            try:
+                solved = np.linalg.solve(held, np.concatenate([cross, right], axis=2))
+            except np.linalg.LinAlgError:  # a score far out, to which no answer reacts any more
+                damping = max(10 * damping, 1e-12)
+                inner = inner + 1e-12 * np.abs(inner).max() * np.eye(heads)
+                continue
+            normal = flat.T @ flat - np.einsum("nhp,nhq->pq", cross, solved[:, :, :-1], optimize=True)
+            target = flat.T @ gap.ravel() - np.einsum("nhp,nh->p", cross, solved[:, :, -1], optimize=True)
+            normal[np.diag_indices_from(normal)] *= 1 + damping
+            change = np.linalg.solve(normal, target)
+            moved = solved[:, :, -1] - solved[:, :, :-1] @ change
+            short = min(1.0, LONGEST / max(float(np.abs(step * moved).max()), 1e-300))
+            change, moved = short * change, short * moved
+            trial = left(beta + change, shift + moved)
+            if trial[3] < cost:
+                slow = 0.3 if trial[3] < settings.explained * size else 0.95  # at rounding, or nowhere
+                stalled = stalled + (2 if slow < 0.5 else 1) if trial[3] > slow * cost else 0
+                beta, shift, damping = beta + change, shift + moved, max(damping / 10, 1e-15)
+                weights, values, gap, cost = trial
+                break
+            damping = max(10 * damping, 1e-12)
+            if cost < settings.explained * size:
+                stalled += 2
+                break
+        else:
+            break
+    return [beta[a:b] for a, b in itertools.pairwise(ends)], shift, cost / size

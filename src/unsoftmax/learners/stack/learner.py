@@ -1,0 +1,185 @@
+"""Pre-norm stacks: every attention head of every layer, MLPs unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.stack.assemble import Heads, assemble
+from unsoftmax.learners.stack.certificate import misfit
+from unsoftmax.learners.stack.heads import CIRCLE, find_heads
+from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.order import Order, contexts, find_order
+from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
+from unsoftmax.learners.stack.scores import group_size
+from unsoftmax.learners.stack.settings import Settings, settings_for
+from unsoftmax.learners.stack.sphere import SUPPORT, Sphere
+from unsoftmax.learners.stack.values import read_values
+from unsoftmax.models import Attention
+from unsoftmax.models.stack import Stack
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.results import Floor, Learned
+
+ATTEMPTS = 2  # frames in which everything is read, where a later step fails
+
+
+@dataclass(frozen=True, slots=True)
+class StackLearner:
+    """Recover all heads of all layers of ``h <- h + attention(norm h)``, ``h <- h + mlp(norm h)``, whatever the MLPs are.
+
+    Tokens are sent ``2^60`` times as long as normalised ones. Then the stack acts as ONE attention layer of all its heads on
+    normalised tokens, plus a function of the last token alone; where the last token is zero nothing large is ever added, so one
+    question gives the limit to rounding. One key at finite scale shows in which layer each head is.
+
+    Price: 3 to 4.5 times the counting bound ``heads * (2 r (2 d - r) + r) / d`` for heads of rank ``r``; see ``price``.
+
+    Assumes: pre-norm blocks with LayerNorm or RMSNorm and a plain residual path, answered before any final norm; no two heads with
+    the same scores; at most about ``width / 2 - 5`` heads in all.
+
+    Args:
+        floor: how coarse the answers are.
+        max_norm: no token longer than this may be asked; the learner needs long ones and refuses it.
+        checks: fresh sequences that the heads must explain at the end, two questions each.
+        seen: what ``recognised`` said, where it was asked already.
+    """
+
+    floor: Floor = field(default_factory=Floor)
+    max_norm: float | None = None
+    checks: int = 24
+    seen: Recognised | None = None
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Learn the heads; answers must be the hidden state, at the last position or at every one."""
+        settings = settings_for(self.floor)
+        if self.max_norm is not None and self.max_norm < settings.scale * np.sqrt(oracle.width):
+            raise TooNoisyError(
+                f"max_norm is {self.max_norm:g}; a stack is read from tokens of {settings.scale * np.sqrt(oracle.width):.2g}, "
+                "at which its norms see directions alone. Leave `max_norm` out.",
+            )
+        phase(oracle, "recognition")
+        seen = self.seen or recognised(oracle, rng=rng, settings=settings)
+        if not seen.holds:
+            raise NotInFamilyError(f"This is no pre-norm stack. {seen.words}", evidence={"recognised": seen.number})
+        sphere = Sphere(oracle.width, seen.norm)
+        limit = Limit(oracle, settings.scale, seen.positions)
+        heads, sure, gap = self._heads(limit, sphere, settings, rng)
+        phase(oracle, "layers")
+        order = find_order(limit, sphere, heads.model, settings, rng)
+        phase(oracle, "check")
+        off = misfit(limit, sphere, heads.model, self.checks, rng)
+        evidence = {
+            "norm": seen.norm,
+            "positions": seen.positions,
+            "causal": order.causal,
+            "heads": heads.model.heads,
+            "layers": int(order.layers.max()) + 1,
+            "score_ranks": heads.score_ranks,
+            "value_ranks": heads.value_ranks,
+            "head_gap": gap,
+            "assignment": sure,
+            "misfits": heads.misfits,
+            "order_off": order.off,
+            "order_residual": order.residual,
+            "check_error": off,
+        }
+        stack = in_layers(heads.model, order, sphere)
+        if not off <= settings.certain:
+            raise NotInFamilyError(
+                f"The {heads.model.heads} heads found miss fresh sequences of very long tokens by {off:.1e} of what keys change. "
+                "The target has something beside pre-norm attention and MLPs.",
+                evidence=evidence,
+                model=stack,
+            )
+        return Learned(
+            model=stack,
+            ambiguity=AMBIGUITY,
+            notes=_notes(heads, order, seen.words),
+            evidence=evidence,
+            entry_error=off,
+            ranks=tuple(heads.score_ranks[h] for h in in_order(heads.model, order)),
+        )
+
+    def price(self, width: int, heads: int, rank: int, layers: int = 1) -> list[tuple[str, int]]:
+        """Questions by phase for ``heads`` in all layers together, of rank ``rank``, where nothing has to be asked twice."""
+        settings = settings_for(self.floor)
+        inside = max(6, round(settings.inside * width))
+        inside = max(inside, heads + settings.tangents + 3)
+        n = max(settings.first, settings.readers(heads))
+        directions = min(settings.directions(rank, heads), width - inside + 1)
+        readers = directions - 1
+        early, late = (group_size(outputs - SUPPORT, heads, settings.fill, rank) for outputs in (width - inside, width))
+        answers = int(settings.spread * heads * min(rank, directions) + 4)
+        first = min(readers, -(-answers // -(-directions // early)))
+        columns = readers + first * -(-directions // early) + (readers - first) * -(-directions // late)
+        columns += max(0, answers - first * -(-directions // early))
+        rest = width - 1 - directions
+        per = settings.partners(heads * (rank if directions >= rank + 3 else width), width - SUPPORT - heads)
+        inputs = rest * per + max(0, readers - per) * -(-rest // late)
+        rows = (width - readers) * (1 + -(-min(settings.rows(rank, heads), width - 2) // late))
+        count = 2 * contexts(heads, min(2 * rank, width - 2), width)
+        sides = 2 if settings.central else 1
+        found = 4 * n + (4 * sides * (heads + settings.tangents) if heads > 1 else 0) + 2 * CIRCLE
+        return [
+            ("recognition", PRICE),
+            ("heads", found),
+            ("values", 3 * settings.readers(heads) * (directions - 1)),
+            ("columns", columns),
+            ("inputs", inputs),
+            ("rows", rows),
+            ("layers", count),
+            ("check", 2 * self.checks),
+        ]
+
+    def _heads(self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> tuple[Heads, float, float]:
+        """All heads of the limit; a step that fails after the heads were told apart starts again in another frame."""
+        for attempt in range(ATTEMPTS):
+            phase(limit.oracle, "heads")
+            base = find_heads(limit, sphere, settings, rng)
+            try:
+                phase(limit.oracle, "values")
+                known = read_values(limit, base, settings)
+                return assemble(limit, base, known, settings, rng), known.sure, base.gap
+            except NotInFamilyError:
+                if attempt + 1 == ATTEMPTS:
+                    raise
+        raise AssertionError
+
+
+AMBIGUITY = (
+    "Heads are known up to their order within a layer; W and V as products, never their factors; gains and biases of the norms are "
+    "folded into W, c and V. MLPs, attention biases b and the norms' epsilon are not learned: for very long tokens they are all "
+    "one function of the last token."
+)
+
+
+def in_layers(model: Attention, order: Order, sphere: Sphere) -> Stack:
+    """The heads of the limit layer as a stack, largest values first within each layer."""
+    assert model.V is not None
+    blocks, heads = [], in_order(model, order)
+    for layer in range(int(order.layers.max()) + 1):
+        chosen = heads[order.layers[heads] == layer]
+        blocks.append(Attention(model.W[chosen], model.V[chosen], model.c[chosen]))
+    return Stack(blocks, sphere.norm, epsilon=None)
+
+
+def in_order(model: Attention, order: Order) -> NDArray[np.int_]:
+    """Numbers of the heads, first layer first, largest values first within each."""
+    assert model.V is not None
+    return np.lexsort((-np.linalg.norm(model.V, axis=(1, 2)), order.layers))
+
+
+def _notes(heads: Heads, order: Order, words: str) -> tuple[str, ...]:
+    counts = np.bincount(order.layers)
+    return (
+        f"The target is {words}.",
+        f"{heads.model.heads} heads in {len(counts)} layer{'s' * (len(counts) > 1)} ({', '.join(map(str, counts))}).",
+        f"Ranks of the score matrices: {_ranks(heads.score_ranks)}; of the values: {_ranks(heads.value_ranks)}.",
+        *(("It attends to earlier tokens only (causal).",) if order.causal else ()),
+    )
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return str(ranks[0]) if len(set(ranks)) == 1 else f"{min(ranks)} to {max(ranks)}"

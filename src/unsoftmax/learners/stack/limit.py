@@ -1,0 +1,89 @@
+"""How a stack acts on very long tokens: answers of its limit, exact to rounding, for one question each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Answered questions of one shape: keys, how often each stands, the last token and how often it stands.
+
+    Attributes:
+        keys: tokens ``(n, keys, width)`` on the sphere.
+        counts: how often each key stands, ``(keys,)``.
+        readers: last tokens ``(n, width)`` on the sphere.
+        copies: how often the last token stands.
+        moved: ``(n, width)``: the answer less that to the last token alone.
+        clean: ``(n, width)``: outputs at which the last token is zero, so that the answer is exact.
+    """
+
+    keys: Floats
+    counts: Floats
+    readers: Floats
+    copies: int
+    moved: Floats
+    clean: NDArray[np.bool_]
+
+    @property
+    def steps(self) -> Floats:
+        """From the last token to each key, ``(n, keys, width)``."""
+        return self.keys - self.readers[:, None]
+
+
+@dataclass(slots=True, eq=False)
+class Limit:
+    """The limit of a stack for long tokens: one attention layer of all its heads, and a function of the last token alone.
+
+    Sequences are sent ``scale`` times as long as the sphere; there the answer is ``scale * x_N + sum_h attention_h + g(x_N)``. At
+    outputs where ``x_N`` is zero nothing large is ever added. The answer to ``x_N`` alone takes ``g`` off.
+
+    Attributes:
+        oracle: the target.
+        scale: length of tokens over that of normalised ones.
+        positions: the target adds something that depends on the position: take ``g`` off at the same length.
+        asked: all that was asked, for fits over everything.
+    """
+
+    oracle: Oracle
+    scale: float = 2.0**60
+    positions: bool = False
+    asked: list[Batch] = field(default_factory=list)
+    alone: dict[tuple[bytes, int], Floats] = field(default_factory=dict)
+
+    def raw(self, sequences: Floats, scale: float | None = None) -> Floats:
+        """The last answer to sequences ``(n, length, width)`` of tokens on the sphere, sent ``scale`` times as long."""
+        if len(sequences) == 0:
+            return np.zeros((0, sequences.shape[2]))
+        answers = self.oracle(sequences * (self.scale if scale is None else scale))
+        return np.asarray(answers[:, -1] if answers.ndim == 3 else answers)
+
+    def bases(self, readers: Floats, length: int) -> Floats:
+        """The answers to last tokens ``(n, width)`` alone; asked once each."""
+        length = length if self.positions else 1
+        names = [(reader.tobytes(), length) for reader in readers]
+        fresh = {name: i for i, name in enumerate(names) if name not in self.alone}
+        if fresh:
+            some = readers[list(fresh.values())]
+            told = self.raw(np.repeat(some[:, None], length, axis=1))
+            self.alone.update(zip(fresh, told, strict=True))
+        return np.stack([self.alone[name] for name in names])
+
+    def ask(
+        self, keys: Floats, readers: Floats, counts: tuple[int, ...] | None = None, copies: int = 1, *, keep: bool = True
+    ) -> Batch:
+        """Ask ``keys (n, J, width)``, each as often as ``counts`` says, before ``copies`` of ``readers (n, width)``."""
+        times = np.ones(keys.shape[1], dtype=int) if counts is None else np.asarray(counts, dtype=int)
+        tail = np.repeat(readers[:, None], copies, axis=1)
+        sequences = np.concatenate([np.repeat(keys, times, axis=1), tail], axis=1)
+        base = self.bases(readers, sequences.shape[1])
+        batch = Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, readers == 0)
+        if keep:
+            self.asked.append(batch)
+        return batch

@@ -1,0 +1,175 @@
+"""Which layer each head is in, and the MLPs of earlier layers: one key at finite scale among infinite ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lstsq
+
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.sphere import SUPPORT, Sphere
+from unsoftmax.models import Attention, Floats, softmax
+
+CONTEXT = 2  # random keys beside the one in question
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """The layer of each head, and how it shows.
+
+    Attributes:
+        layers: ``(heads,)``, from 0.
+        causal: whether the key saw only what stands before it; None where one layer leaves nothing to see.
+        off: largest distance of an entry of the order from zero or one.
+        residual: relative misfit of all answers.
+    """
+
+    layers: NDArray[np.int_]
+    causal: bool | None
+    off: float
+    residual: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nudged:
+    """Contexts in which one key ``p`` was sent at finite scale, and what that changed, times the scale.
+
+    Attributes:
+        p: the key, on the sphere.
+        before: ``(n, keys, width)``: keys in front of it.
+        readers: ``(n, width)``.
+        moved: ``(n, width)``, right at clean outputs.
+    """
+
+    p: Floats
+    before: Floats
+    readers: Floats
+    moved: Floats
+
+
+def nudge(limit: Limit, sphere: Sphere, p: Floats, count: int, settings: Settings, rng: np.random.Generator) -> Nudged:
+    """Ask ``count`` random contexts around ``p``, two questions each."""
+    before = sphere.dense(count * CONTEXT, rng).reshape(count, CONTEXT, sphere.width)
+    readers = np.stack(
+        [sphere.sparse(rng.choice(sphere.width, size=min(SUPPORT, sphere.width // 2), replace=False), rng) for _ in range(count)]
+    )
+    far = np.concatenate([before, np.broadcast_to(p, (count, 1, sphere.width)), readers[:, None]], axis=1)
+    near = far.copy()
+    near[:, CONTEXT] *= settings.finite / settings.scale
+    return Nudged(p, before, readers, settings.finite * (limit.raw(near) - limit.raw(far)))
+
+
+def contexts(heads: int, visible: int, width: int) -> int:
+    """Contexts that one order takes: its entries and, per head, what it can see of the MLPs before it."""
+    return int(1.4 * heads * (visible + heads) / max(1, width - SUPPORT)) + 4
+
+
+def find_order(limit: Limit, sphere: Sphere, model: Attention, settings: Settings, rng: np.random.Generator) -> Order:
+    """Find the layer of every head from ``2 * contexts(...)`` questions."""
+    heads = model.heads
+    p = sphere.dense(1, rng)[0]
+    visible = _visible(sphere, model, p, settings)
+    count = contexts(heads, max(block.shape[1] for block in visible), sphere.width)
+    told = nudge(limit, sphere, p, count, settings, rng)
+    clean = told.readers == 0
+    if np.abs(told.moved[clean]).max() <= settings.quiet:  # no head sees what another one made of the key
+        return Order(np.zeros(heads, dtype=int), None, 0.0, 0.0)
+    best: tuple[float, bool, Floats] | None = None
+    for causal in (False, True):
+        design, moved = _equations(sphere, model, told, visible, causal)
+        solved = lstsq(design, moved, cond=1e-11, lapack_driver="gelsy")[0]
+        left = float(np.linalg.norm(design @ solved - moved) / max(float(np.linalg.norm(moved)), 1e-300))
+        if best is None or left < best[0]:
+            best = left, causal, solved[: heads * heads].reshape(heads, heads)
+    assert best is not None
+    residual, causal, theta = best
+    rounded = np.round(theta)
+    off = float(np.abs(theta - rounded).max())
+    evidence = {"order_off": off, "order_residual": residual}
+    if residual > settings.order:
+        raise NotInFamilyError(
+            f"One key at finite scale changes the answers in a way that no order of the {heads} heads in pre-norm layers explains "
+            f"(misfit {residual:.1e}). The heads found are right for very long tokens only.",
+            evidence=evidence,
+        )
+    if off > settings.theta:
+        raise NotIdentifiableError(
+            f"The heads are no strict order of layers: an entry of the order lies {off:.2g} from zero and one. Two layers "
+            "share their weights (tied layers), so that their heads appear as one with the values of both.",
+            evidence=evidence,
+        )
+    sums = rounded.sum(0)
+    layers = np.unique(sums, return_inverse=True)[1]
+    if not np.array_equal(rounded, (layers[:, None] < layers[None]).astype(float)):
+        raise NotInFamilyError(
+            "What each head sees of the others is no order of layers; the blocks are not in series.", evidence=evidence
+        )
+    return Order(layers, causal, off, residual)
+
+
+def mlp_values(
+    limit: Limit, sphere: Sphere, model: Attention, order: Order, p: Floats, settings: Settings, rng: np.random.Generator
+) -> Floats:
+    """For every layer but the first, what biases and MLPs of the layers before it add at ``p``, ``(layers - 1, width)``.
+
+    Only the part tangential to ``p`` can be seen. Price: ``2 * contexts(...)`` questions a point.
+    """
+    visible = [np.asarray(sphere.complement(p[None]).T)] * model.heads
+    last = int(order.layers.max())
+    count = int(1.6 * last * visible[0].shape[1] / max(1, sphere.width - SUPPORT)) + 3
+    told = nudge(limit, sphere, p, count, settings, rng)
+    design, moved = _equations(sphere, model, told, visible, bool(order.causal))
+    heads, k = model.heads, visible[0].shape[1]
+    theta = (order.layers[:, None] < order.layers[None]).astype(float).ravel()
+    left = moved - design[:, : heads * heads] @ theta
+    blocks = design[:, heads * heads :].reshape(len(design), heads, k)
+    joined = np.concatenate([blocks[:, order.layers == layer].sum(1) for layer in range(1, last + 1)], axis=1)
+    solved = lstsq(joined, left, cond=1e-11, lapack_driver="gelsy")[0].reshape(last, k)
+    return np.asarray(solved @ visible[0].T)
+
+
+def _visible(sphere: Sphere, model: Attention, p: Floats, settings: Settings) -> list[Floats]:
+    """Per head an orthonormal basis ``(width, n)`` of the changes of ``p`` that its values or scores react to."""
+    assert model.V is not None
+    found = []
+    tangential = sphere.complement(p[None])
+    for W, V, c in zip(model.W, model.V, model.c, strict=True):
+        blocks = [block / max(float(np.linalg.norm(block)), 1e-300) for block in (V, np.concatenate([W, c[:, None]], axis=1))]
+        left, spectrum, _ = np.linalg.svd(tangential @ np.concatenate(blocks, axis=1), full_matrices=False)
+        found.append(tangential.T @ left[:, spectrum > settings.cliff * spectrum[0]])
+    return found
+
+
+def _equations(sphere: Sphere, model: Attention, told: Nudged, visible: list[Floats], causal: bool) -> tuple[Floats, Floats]:
+    """Linear equations in the order ``(heads, heads)``, then per head in the visible part of what MLPs add; right-hand sides."""
+    assert model.V is not None
+    p, heads, count = told.p, model.heads, len(told.readers)
+    tangential = sphere.complement(p[None])
+    tokens = np.concatenate([told.before, np.broadcast_to(p, (count, 1, len(p))), told.readers[:, None]], axis=1)
+    own = np.einsum("hij,j->hi", model.W, p) + model.c
+    scores = np.einsum("nti,hi->nht", tokens, own, optimize=True)
+    if causal:
+        scores[:, :, -1] = -np.inf
+    seen = np.einsum("nht,nti->nhi", softmax(scores), tokens, optimize=True)
+    outputs = np.einsum("nhi,hio->nho", seen, model.V, optimize=True) @ tangential.T @ tangential
+    asked = np.einsum("hij,nj->nhi", model.W, told.readers, optimize=True) + model.c
+    weights = softmax(np.einsum("nti,nhi->nht", tokens, asked, optimize=True))
+    share = weights[:, :, CONTEXT]
+    away = p - np.einsum("nht,nti->nhi", weights, tokens, optimize=True)
+    mixed = np.einsum("nhi,hio->nho", away, model.V, optimize=True)
+    clean = told.readers == 0
+
+    def effect(h: int, changes: Floats) -> Floats:
+        """What changes ``(n, k, width)`` of the key do to the answers through head ``h``: ``(n, width, k)``."""
+        direct = changes @ model.V[h]  # type: ignore[index]  # a stack has values
+        through = np.einsum("nki,ni->nk", changes, asked[:, h], optimize=True)[:, :, None] * mixed[:, h][:, None]
+        return np.asarray((share[:, h, None, None] * (direct + through)).swapaxes(1, 2))
+
+    order = np.stack([effect(h, outputs) for h in range(heads)], axis=3)  # (n, width, g, h)
+    rest = [effect(h, np.broadcast_to(visible[h].T, (count, *visible[h].T.shape))) for h in range(heads)]
+    design = np.concatenate([order.reshape(count, len(p), -1), *rest], axis=2)
+    return design[clean], told.moved[clean]

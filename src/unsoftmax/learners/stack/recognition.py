@@ -1,0 +1,126 @@
+"""Whether a target is a pre-norm stack, from a dozen questions, and what it is instead where that shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.learners.stack.settings import EXACT, Settings
+from unsoftmax.learners.stack.sphere import SUPPORT, Sphere
+from unsoftmax.models import Floats
+from unsoftmax.models.stack import Norm
+from unsoftmax.oracles.base import Oracle
+
+PRICE = 12  # questions
+GROWN = 1e-3  # relative difference from the scale that outputs at nonzero coordinates of the last token may have
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """One tested statement: the target is a pre-norm stack, as far as very long tokens show.
+
+    Attributes:
+        name: of the statement.
+        holds: True, False, or None where it cannot be told.
+        number: what was measured: the largest relative difference of answers that must be equal.
+        threshold: up to which it holds.
+        words: what the target is, or why it is no stack.
+        norm: which norm its blocks have.
+        positions: something that depends on the length alone is added to the answers (learned positions).
+    """
+
+    name: str
+    holds: bool | None
+    number: float
+    threshold: float
+    words: str
+    norm: Norm = "layer"
+    positions: bool = False
+
+
+def price() -> int:
+    """Questions that ``recognised`` asks."""
+    return PRICE
+
+
+def recognised(oracle: Oracle, *, rng: np.random.Generator, settings: Settings = EXACT) -> Recognised:
+    """Ask a dozen questions with tokens of length 2^60 whose last token is sparse.
+
+    Pre-norm stacks answer ``scale * x_N`` plus something bounded that depends on directions alone; so two scales, rescaled keys,
+    keys in another order and doubled sequences must agree where the last token is zero.
+    """
+    width, scale, limit = oracle.width, settings.scale, settings.same
+    if width < 6:
+        return _no(None, 0.0, limit, f"The width is {width}; sparse tokens need 6 coordinates or more.")
+    sphere = Sphere(width, "layer")  # such tokens are fine for either norm
+    x = sphere.sparse(rng.choice(width, size=min(SUPPORT, width // 2), replace=False), rng)
+    p, q = sphere.dense(2, rng)
+    ones = np.ones(width)
+    two = [[p, x], [2 * p, x], [p, 2 * x], [p + 3 * ones, x], [p, x], [x, x], [-p, x]]
+    three = np.stack([[p, q, x], [q, p, x]])
+    first = _last(oracle, scale * np.array(two))
+    if first is None or first.shape[1] != width:
+        shape = "one number" if first is None else f"{first.shape[1]} numbers"
+        return _no(False, np.inf, limit, f"It answers with {shape}; a stack answers with its hidden state, {width} numbers.")
+    clean = x == 0
+    one = _last(oracle, scale * x[None, None])
+    doubled = _last(oracle, scale * np.array([[p, p, x, x]]))
+    turned = _last(oracle, scale * three)
+    assert one is not None
+    assert doubled is not None
+    assert turned is not None
+    grown = float(np.abs(first[0][~clean] / (scale * x[~clean]) - 1).max())
+    if not grown <= GROWN:
+        kind = (
+            "a norm stands behind the last block (post-norm, or a final norm)" if np.abs(first).max() < 2.0**20 else "it is bounded"
+        )
+        return _no(
+            False, grown, GROWN, f"Its answers do not contain the last token {scale:g} times as long: {kind}, or no residual path."
+        )
+    y = first[:, clean]
+    size = max(float(np.abs(y).max()), 1e-300)
+    if not size < 2.0**20:
+        return _no(
+            False, size, 2.0**20, "Where the last token is zero its answers grow with the tokens: there is a path without a norm."
+        )
+    moved = float(np.abs(y[0] - y[5]).max() / size)
+    far = {
+        "the same question has two answers (dropout, or noise)": np.abs(y[0] - y[4]).max() / size,
+        "keys act by their length, not their direction alone: no norm stands in front of its attention": np.abs(y[0] - y[1]).max()
+        / size,
+        "the last token acts by its length": np.abs(y[0] - y[2]).max() / size,
+        "the order of keys matters (rotary or relative positions, or blocks that mix neighbours)": np.abs(
+            turned[0][clean] - turned[1][clean]
+        ).max()
+        / size,
+    }
+    for words, number in far.items():
+        if not number <= limit:
+            return _no(False, float(number), limit, f"With very long tokens {words}.")
+    alone = float(np.abs(one[0][clean] - y[5]).max() / size)
+    positions = alone > limit
+    twice = float(np.abs(doubled[0][clean] - y[0]).max() / size)
+    if not positions and twice > limit:
+        return _no(
+            False, twice, limit, "With very long tokens a sequence and the same one with every token doubled differ: no softmax."
+        )
+    if moved <= limit:
+        return _no(None, moved, limit, "Keys before the last token change nothing.")
+    shifted = float(np.abs(y[0] - y[3]).max() / size)
+    norm: Norm = "layer" if shifted <= limit else "rms"
+    name = "LayerNorm" if norm == "layer" else "RMSNorm"
+    extra = ", with positions added to its tokens" if positions else ""
+    words = f"a pre-norm stack with {name}{extra}: very long tokens act by their direction, and the residual path is plain"
+    return Recognised("pre-norm stack", True, float(max(far.values())), limit, words, norm, positions)
+
+
+def _last(oracle: Oracle, sequences: Floats) -> Floats | None:
+    answers = oracle(sequences)
+    if answers.ndim == 3:
+        answers = answers[:, -1]
+    return answers if answers.ndim == 2 else None
+
+
+def _no(holds: bool | None, number: float, threshold: float, words: str) -> Recognised:
+    return Recognised("pre-norm stack", holds, number, threshold, words)

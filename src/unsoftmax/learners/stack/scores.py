@@ -1,0 +1,162 @@
+"""Scores of known values: several keys at once, one linear solve for the weights, and their log-odds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.stack.limit import Batch, Limit
+from unsoftmax.models import Floats
+
+SHRINK = 3.0  # by how much steps are shortened where scores are larger
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Values:
+    """What every head makes of a subspace: ``table (heads, n, width)`` for orthonormal rows ``basis (n, width)``.
+
+    ``known (width,)`` tells the outputs at which the table is right.
+    """
+
+    basis: Floats
+    table: Floats
+    known: NDArray[np.bool_]
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return len(self.table)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighed:
+    """Weights of ``keys`` and the scores that they show: ``z, error (n, heads, keys)``; NaN where a weight came out negative."""
+
+    batch: Batch
+    weights: Floats
+    z: Floats
+    error: Floats
+    misfit: float
+
+
+def weigh(batch: Batch, values: Values) -> Weighed:
+    """Solve answers for the weight of every key in every head, and turn the weights into scores."""
+    n, J, width = batch.keys.shape
+    heads = values.heads
+    use = batch.clean & values.known
+    design = np.einsum("hko,njk->nohj", values.table, batch.steps @ values.basis.T, optimize=True).reshape(n, width, heads * J)
+    design = design * use[:, :, None]
+    moved = np.where(use, batch.moved, 0.0)
+    Q, R = np.linalg.qr(design)
+    weights = np.linalg.solve(R, np.einsum("nok,no->nk", Q, moved)[..., None])[..., 0]
+    left = moved - np.einsum("nok,nk->no", design, weights)
+    weights = weights.reshape(n, heads, J)
+    rest = 1 - weights.sum(2, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z = np.log(weights / rest) + np.log(batch.copies / batch.counts)
+        error = 1 / np.abs(weights) + 1 / np.abs(rest)
+    z = np.where((weights > 0) & (rest > 0), z, np.nan)
+    return Weighed(batch, weights, z, error, float(np.linalg.norm(left) / max(float(np.linalg.norm(moved)), 1e-300)))
+
+
+def largest_score(heads: int) -> float:
+    """The score from which on a weight has lost too many digits: errors grow with the number of heads, and with ``exp(score)``."""
+    return 4.0 + 4.0 * max(0.0, 1.0 - heads / 16)
+
+
+def weights_of(batch: Batch, z: Floats) -> Floats:
+    """Weights ``(n, heads, keys)`` of keys with scores ``z`` above that of the last token."""
+    most = np.maximum(z.max(2, keepdims=True), 0.0)
+    shares = batch.counts * np.exp(z - most)
+    return np.asarray(shares / (shares.sum(2, keepdims=True) + batch.copies * np.exp(-most)))
+
+
+def group_size(outputs: int, heads: int, fill: float, rank: int) -> int:
+    """Keys per question: unknown weights fill at most this share of the outputs, and no head sees more keys than its rank shows."""
+    return max(1, min(int(fill * outputs / heads), int(0.75 * rank)))
+
+
+def tangent(readers: Floats, directions: Floats, angle: float | Floats, radius: float) -> Floats:
+    """Keys on the sphere at ``angle`` from the readers towards unit ``directions`` orthogonal to them."""
+    turned: Floats = np.cos(angle) * readers + np.sin(angle) * radius * directions
+    return turned
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """``columns (readers, heads, n)``: ``W_h x + c_h`` per reader, in the rows of a basis; the largest misfit, the answers."""
+
+    columns: Floats
+    misfit: float
+    weighed: tuple[Weighed, ...]
+
+
+def read_columns(
+    limit: Limit,
+    values: Values,
+    readers: Floats,
+    directions: Floats,
+    angle: float,
+    size: int,
+    frames: list[Floats] | None = None,
+    start: Floats | None = None,
+) -> Columns:
+    """Read ``W_h x + c_h`` from keys at ``angle`` towards ``directions (readers, keys, width)``.
+
+    Heads whose scores are too large at a reader are read again there from shorter steps. With ``frames``, one ``(n, rank)`` per
+    head, what is found beyond ``start (readers, heads, n)`` lies in the span of each head's own frame: few keys are enough.
+    """
+    n, count = directions.shape[:2]
+    radius = float(np.linalg.norm(readers[0]))
+    columns = np.full((n, values.heads, len(values.basis)), np.nan)
+    todo, misfit, told = np.arange(n), 0.0, []
+    for _ in range(ROUNDS):
+        keys = tangent(readers[todo, None], directions[todo], angle, radius)
+        groups = keys.reshape(len(todo) * (count // size), size, -1)
+        copies = max(1, round(np.sqrt(size)))
+        one = weigh(limit.ask(groups, np.repeat(readers[todo], count // size, axis=0), copies=copies), values)
+        told.append(one)
+        misfit = max(misfit, one.misfit)
+        z, error = (_by_reader(x, len(todo), values.heads) for x in (one.z, one.error))
+        steps = (keys - readers[todo, None]) @ values.basis.T
+        fine = np.isfinite(z).all(2) & (np.abs(np.nan_to_num(z)).max(2) < largest_score(values.heads))
+        for i, reader in enumerate(todo):
+            for h in np.flatnonzero(fine[i] & np.isnan(columns[reader, :, 0])):
+                frame = None if frames is None else frames[h]
+                design = (steps[i] if frame is None else steps[i] @ frame) / error[i, h][:, None]
+                known = np.zeros(len(values.basis)) if start is None else start[reader, h]
+                solved = np.linalg.lstsq(design, (z[i, h] - steps[i] @ known) / error[i, h], rcond=None)[0]
+                columns[reader, h] = known + (solved if frame is None else frame @ solved)
+        todo = np.flatnonzero(np.isnan(columns[:, :, 0]).any(1))
+        if len(todo) == 0:
+            return Columns(columns, misfit, tuple(told))
+        angle /= SHRINK
+    raise NotInFamilyError(
+        f"At {len(todo)} of {n} last tokens the answers are no mixture of the {values.heads} heads found: a weight stays negative "
+        "however near the keys are. A head was missed, or the target is no stack of pre-norm attention blocks.",
+        evidence={"readers": len(todo)},
+    )
+
+
+def _by_reader(array: Floats, readers: int, heads: int) -> Floats:
+    """``(readers * groups, heads, keys)`` as ``(readers, heads, groups * keys)``."""
+    return np.asarray(array.reshape(readers, -1, heads, array.shape[2]).transpose(0, 2, 1, 3).reshape(readers, heads, -1))
+
+
+def around(values: Values, readers: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Unit directions ``(readers, count, width)`` in the subspace, orthogonal to each reader, which must lie in it.
+
+    The first are orthonormal and as many as there are, then come their opposites: those give the part along the reader.
+    """
+    n = len(values.basis)
+    found = np.zeros((len(readers), count, readers.shape[1]))
+    for i, reader in enumerate(readers):
+        inside = values.basis @ reader
+        turned = np.linalg.qr(np.concatenate([inside[:, None], rng.normal(size=(n, n - 1))], axis=1))[0][:, 1:].T
+        some = np.concatenate([turned, -turned])[:count] if count >= n else turned[:count]
+        found[i] = some @ values.basis
+    return found

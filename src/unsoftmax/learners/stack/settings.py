@@ -1,0 +1,134 @@
+"""The numbers of the learner that follow from the precision of the answers, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unsoftmax.errors import TooNoisyError
+from unsoftmax.results import Floor
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How many answers each step asks for beyond what it needs, and what counts as zero.
+
+    Attributes:
+        scale: length of tokens over that of normalised ones.
+        inside: share of the coordinates that the last tokens of the first steps live in.
+        rho: length of steps from the last token to a key, in radii.
+        tries: frames drawn before the heads are given up.
+        first: last tokens of the first batch.
+        spare: last tokens per fit, beyond its share of the heads.
+        share: last tokens per head and fit.
+        tangents: derivatives beyond the number of heads.
+        difference: angle over which derivatives are taken.
+        central: derivatives from both sides.
+        silent: singular values below this, relative, are rounding.
+        nothing: answers below this are rounding.
+        floor: relative misfit at which a fit has arrived.
+        accept: relative misfit up to which it is one; wrong ones leave 1e-4 and more.
+        explained: the same where errors of what was found before add to rounding; fits that go wrong leave some 1e-2.
+        straight: how far scores may be from linear in the last token; capped or normalised ones are off by 0.01 and more.
+        cliff: singular values of values and scores that end below this, relative, end a rank.
+        fill: unknown weights per clean output and question.
+        over: answers per unknown where values of new directions are fitted.
+        finite: scale of the one key that shows the order of layers.
+        order: relative misfit up to which an order explains the answers; they carry ``1 / finite`` of it.
+        theta: how near its entries must be to zero and one.
+        quiet: change of answers, times ``finite``, that is rounding; where layers see each other it is of order one.
+        same: relative difference up to which two answers are one.
+        certain: misfit of fresh sequences, over the root mean square of what keys change, up to which the heads explain them.
+        spread: answers per unknown where values at further outputs are solved for.
+    """
+
+    scale: float = 2.0**60
+    inside: float = 0.4
+    rho: float = 0.85
+    tries: int = 6
+    first: int = 5
+    spare: int = 1
+    share: float = 1.0
+    tangents: int = 0
+    difference: float = 1e-4
+    central: bool = False
+    silent: float = 300 * 2.0**-52
+    nothing: float = 1e-12
+    floor: float = 1e-14
+    accept: float = 1e-9
+    explained: float = 1e-7
+    straight: float = 1e-5
+    cliff: float = 1e-6
+    fill: float = 0.66
+    over: float = 2.0
+    spread: float = 1.3
+    finite: float = 2.0**26
+    order: float = 1e-4
+    theta: float = 1e-3
+    quiet: float = 1e-4
+    same: float = 1e4 * 2.0**-52
+    certain: float = 1e-7
+
+    def readers(self, heads: int) -> int:
+        """Last tokens per fit of ``heads`` sigmoids at three ratios; below half the number of heads it has no solution."""
+        return max(4, int(self.share * heads) + self.spare)
+
+    def directions(self, rank: int, heads: int) -> int:
+        """Directions that show a rank and give its range: barely more than the rank would be badly conditioned.
+
+        Errors grow with the number of heads, and so does what is asked beyond the need.
+        """
+        return max(rank + 3, int((1.2 + 0.3 * min(1.0, heads / 16)) * rank) + 1)
+
+    def partners(self, ranks: int, free: int) -> int:
+        """Last tokens per new direction, for values of ``ranks`` in all and ``free`` outputs beyond one per head.
+
+        From a single one, a head's weight cannot be told from the length of its values.
+        """
+        return max(3, int(self.over * ranks / max(1, free)) + 1)
+
+    def rows(self, rank: int, heads: int) -> int:
+        """Keys per last token once the range of every head's scores is known."""
+        return max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank))
+
+
+EXACT = Settings()
+SINGLE = Settings(  # answers in float32
+    scale=2.0**40,
+    spare=2,
+    share=2.0,
+    tangents=2,
+    difference=0.12,
+    central=True,
+    silent=4 * 2.0**-23,
+    nothing=1e-5,
+    floor=1e-7,
+    accept=3e-5,
+    explained=3e-3,
+    straight=0.1,
+    cliff=2e-2,
+    fill=0.3,
+    over=5.0,
+    spread=3.0,
+    finite=2.0**12,
+    order=0.2,
+    theta=0.2,
+    quiet=0.05,
+    same=1e2 * 2.0**-23,
+    certain=3e-3,
+)
+
+
+def settings_for(floor: Floor) -> Settings:
+    """What fits answers of this precision.
+
+    Raises:
+        TooNoisyError: no setting does.
+    """
+    if floor.exact:
+        return EXACT
+    if floor.single:
+        return SINGLE
+    raise TooNoisyError(
+        f"The answers are {floor.kind}; a stack can be read from float64 or float32 answers only. "
+        "Ask the target without rounding, or in a wider number format.",
+    )

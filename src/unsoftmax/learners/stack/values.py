@@ -1,0 +1,143 @@
+"""Values of every head along a first set of directions, and with them the ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.stack.heads import Base, at_ratios, ratios
+from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.varpro import fit_sigmoids
+from unsoftmax.models import Floats
+
+ANGLES = (
+    0.4,
+    -0.4,
+    0.13,
+    -0.13,
+    0.04,
+    -0.04,
+)  # between the first step and each of the others: small enough for its scores to be a start
+TILTS = (0.5, 0.75, 1.25, 0.9, 1.1, 0.96)  # part of the step along the frame's ``a``, over that of the first step
+SURE = 1.5  # cost of the best other assignment of heads over that of the best
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """Values on a subspace: for unit rows ``basis (n, width)``, ``values (heads, n, outputs)``, right at ``outputs`` only.
+
+    Attributes:
+        basis: orthonormal rows.
+        values: what each head makes of each row of the basis.
+        T: coordinates whose sparse tokens lie in the subspace.
+        ranks: rank of each head's values, as far as they show in the subspace.
+        exceeded: the subspace is larger than every rank by enough to trust them.
+        sure: smallest cost of another assignment of heads, over that of the best.
+    """
+
+    basis: Floats
+    values: Floats
+    T: NDArray[np.int_]
+    ranks: tuple[int, ...]
+    exceeded: bool
+    sure: float
+
+
+def cliff(spectrum: Floats, below: float) -> int:
+    """The rank: up to the largest drop of the spectrum among those that end below ``below``, relative; full if none does."""
+    size = np.maximum(spectrum / max(float(spectrum[0]), 1e-300), 1e-300)
+    drops = np.where(size[1:] < below, size[:-1] / size[1:], 0.0)
+    return int(drops.argmax()) + 1 if len(drops) and drops.max() > 0 else len(spectrum)
+
+
+def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
+    """Fit the values of more and more directions until their ranks are exceeded."""
+    frame = base.frame
+    sphere, T = frame.sphere, frame.C
+    first = frame.step(frame.v)
+    [(tilted, table, sure)] = _along(limit, base, [[frame.step(frame.v, part * frame.beta) for part in TILTS]], settings)
+    steps, tables = [first, tilted], [base.fit.A, table]
+    rows = sphere.on(T)
+    directions = np.linalg.qr(np.concatenate([frame.v[None], rows]).T)[0].T[1 : len(T)]  # with v they span all that is outside S
+    count, batch = 0, 6
+    while True:
+        ways = [
+            [frame.step(np.cos(angle) * frame.v + np.sin(angle) * q) for angle in ANGLES] for q in directions[count : count + batch]
+        ]
+        for step, found, far in _along(limit, base, ways, settings):
+            steps.append(step)
+            tables.append(found)
+            sure = min(sure, far)
+        count = min(count + batch, len(directions))
+        basis, values = _solved(np.array(steps), np.stack(tables, axis=1))
+        ranks = tuple(cliff(np.linalg.svd(block, compute_uv=False), settings.cliff) for block in values)
+        wanted = settings.directions(max(ranks), base.heads)
+        if len(steps) >= wanted or count == len(directions):
+            used = T[: count + (sphere.norm == "layer")]
+            return Known(basis, values, used, ranks, len(steps) >= max(ranks) + 3, sure)
+        batch = max(1, min(count // 4, wanted - len(steps)))
+
+
+def _solved(steps: Floats, tables: Floats) -> tuple[Floats, Floats]:
+    """An orthonormal basis of the steps, and the values ``(heads, n, outputs)`` of its rows."""
+    basis = np.linalg.qr(steps.T)[0].T
+    return basis, np.asarray(np.linalg.solve(steps @ basis.T, tables))
+
+
+def _along(limit: Limit, base: Base, ways: list[list[Floats]], settings: Settings) -> list[tuple[Floats, Floats, float]]:
+    """For each direction the step taken, the first of its ``ways`` that can be fitted, the values there, how sure labels are."""
+    frame, n = base.frame, len(base.readers)
+    found: list[tuple[Floats, Floats, float] | None] = [None] * len(ways)
+    least = 0.0
+    for attempt in range(len(ways[0])):
+        todo = [i for i, one in enumerate(found) if one is None]
+        if not todo:
+            break
+        steps = np.stack([ways[i][attempt] for i in todo])
+        readers = np.tile(base.readers, (len(steps), 1))
+        told = at_ratios(limit, frame, readers, np.repeat(steps, n, axis=0))
+        for i, step, answers in zip(todo, steps, told.reshape(len(steps), n, *told.shape[1:]), strict=True):
+            table, sure = _fitted(
+                answers, base, settings, float(np.linalg.norm(step)) / (np.sqrt(2 * frame.sphere.width) * frame.beta)
+            )
+            least = max(least, sure)
+            if table is not None:
+                found[i] = (step, table, sure)
+    if any(one is None for one in found):
+        raise _unlabelled(sum(one is None for one in found), least)
+    return [one for one in found if one is not None]
+
+
+def _fitted(answers: Floats, base: Base, settings: Settings, length: float) -> tuple[Floats | None, float]:
+    """Values ``(heads, outputs)`` in the order of the base's heads, and how sure that order is; None if it is not, or no fit is.
+
+    ``length``: of this step over that of the base.
+    """
+    A, z = base.fit.A * length, base.fit.z * length
+    fit = fit_sigmoids(answers, ratios(), z, floor=settings.floor, accept=settings.accept, near=A)
+    if fit.residual > settings.accept:
+        return None, 0.0
+    cost = np.sum((fit.A[:, None] - A[None]) ** 2, axis=2) / np.sum(A**2, axis=1)
+    cost += np.mean((fit.z[:, :, None] - z[:, None, :]) ** 2, axis=0) / (0.1 + np.mean(z**2, axis=0))
+    rows, columns = linear_sum_assignment(cost)
+    order = rows[np.argsort(columns)]
+    cost = cost[order]
+    own = np.diag(cost)
+    swapped = (cost + cost.T) / (own[:, None] + own[None] + 1e-300)
+    np.fill_diagonal(swapped, np.inf)
+    sure = float(swapped.min()) if len(cost) > 1 else np.inf
+    return (fit.A[order] if sure >= SURE else None), sure
+
+
+def _unlabelled(count: int, sure: float) -> NotInFamilyError:
+    return NotInFamilyError(
+        f"In {max(1, count)} directions the answers of the limit are no sum of the heads found, or heads cannot be followed "
+        f"(the next best assignment costs {sure:.2g} times the best). Two heads may be nearly equal, or the target is no stack of "
+        "pre-norm attention blocks.",
+        evidence={"assignment": sure},
+    )

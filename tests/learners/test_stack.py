@@ -1,0 +1,250 @@
+"""Whole pre-norm stacks: all heads of all layers, and what is no such stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.learners.stack import StackLearner, recognised
+from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.order import Order, mlp_values
+from unsoftmax.learners.stack.settings import EXACT
+from unsoftmax.learners.stack.sphere import Sphere
+from unsoftmax.learners.stack.values import cliff
+from unsoftmax.learners.stack.varpro import fit_sigmoids, sigmoids
+from unsoftmax.models import Attention, Floats, Stack
+from unsoftmax.models.stack import normalised, random_stack
+from unsoftmax.oracles import CallableOracle, Metered
+from unsoftmax.precision.law import Floor
+
+SMALL = (2, 2, 20, 4)  # layers, heads, width, rank
+
+
+def small(seed: int = 0, norm: str = "layer", **settings: float) -> Stack:
+    return random_stack(*SMALL, np.random.default_rng(seed), norm=norm, hidden=24, **settings)  # type: ignore[arg-type]
+
+
+def bare(x: Floats) -> Floats:
+    return normalised(x, "layer", 1e-5)
+
+
+def run(target: Callable[[Floats], Floats], seed: int = 0, width: int = 20, floor: Floor | None = None) -> tuple[Stack, int]:
+    oracle = Metered(CallableOracle(target, width=width))
+    learned = StackLearner(floor=floor or Floor(), checks=8).run(oracle, rng=np.random.default_rng(seed))
+    assert isinstance(learned.model, Stack)
+    return learned.model, oracle.spent
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_head_of_every_layer_comes_back(norm: str, seed: int) -> None:
+    target = small(seed, norm)
+    found, spent = run(target, seed)
+    assert us.distance(found, target) < 1e-8
+    assert found.norm == norm
+    priced = sum(count for _, count in StackLearner(checks=8).price(20, 4, 4))
+    assert spent <= 1.2 * priced + 16
+
+
+def test_scores_times_five() -> None:
+    target = small(3, strength=5.0)
+    assert us.distance(run(target)[0], target) < 1e-7
+
+
+def test_a_causal_stack_is_told_as_one() -> None:
+    target = small(4)
+    oracle = CallableOracle(lambda X: target(X, "all", causal=True), width=20)
+    learned = StackLearner(checks=4).run(oracle, rng=np.random.default_rng(0))
+    assert learned.evidence["causal"] is True
+    assert us.distance(learned.model, target) < 1e-8
+
+
+def test_learned_positions_cancel() -> None:
+    target = small(5)
+    places = np.random.default_rng(1).normal(size=(64, 20))
+    found, _ = run(lambda X: target(X + places[: X.shape[1]]))
+    assert us.distance(found, target) < 1e-8
+
+
+def test_one_layer_of_parallel_blocks_is_one_layer() -> None:
+    stack = small(6)
+
+    def parallel(X: Floats) -> Floats:
+        n = bare(X)
+        return (X + sum(layer(n, "all") + mlp(n) for layer, mlp in zip(stack.layers, stack.mlps or (), strict=True)))[:, -1]
+
+    found, _ = run(parallel)
+    assert [layer.heads for layer in found.layers] == [4]
+    assert us.distance(found, Stack([stack.limit()], "layer")) < 1e-8
+
+
+def test_float32_arithmetic() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(20, 2, 32, dropout=0.0, batch_first=True, norm_first=True, activation="gelu")
+    encoder = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    found = us.recover(encoder, seed=0)
+    assert found.status is us.Status.WITHIN_TOLERANCE
+    truth = _folded(encoder.layers[0], 2)
+    assert us.distance(found.model, truth) < 3e-2  # type: ignore[arg-type]
+
+
+def test_recover_finds_the_family_of_a_torch_encoder_by_itself() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(1)
+    layer = torch.nn.TransformerEncoderLayer(20, 2, 32, dropout=0.0, batch_first=True, norm_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double().eval()
+    with torch.no_grad():
+        for parameter in encoder.parameters():  # the layers are copies of one another until then
+            parameter += 0.2 * torch.randn_like(parameter)
+    found = us.recover(encoder, seed=0)
+    assert found.status is us.Status.EXACT
+    assert found.facts["family"] == "stack"
+    assert isinstance(found.model, Stack)
+    for one, block in zip(found.model.layers, encoder.layers, strict=True):
+        assert us.distance(Stack([one], "layer"), _folded(block, 2)) < 1e-8
+
+
+def _folded(block: object, heads: int) -> Stack:
+    """A torch encoder layer's attention with its norm folded in."""
+    norm, attention = block.norm1, block.self_attn  # type: ignore[attr-defined]
+    gain, shift = (p.detach().double().numpy() for p in (norm.weight, norm.bias))
+    plain = Attention.from_torch(attention.double())
+    P = np.eye(len(gain)) - 1 / len(gain)
+    W = P @ (gain[:, None] * plain.W * gain) @ P
+    c = (gain * (plain.c + plain.W @ shift)) @ P
+    assert plain.V is not None
+    attention.to(norm.weight.dtype)
+    assert heads == plain.heads
+    return Stack([Attention(W, P @ (gain[:, None] * plain.V), c)], "layer")
+
+
+def test_mlps_of_earlier_layers_can_be_read_at_any_point() -> None:
+    target = random_stack(2, 2, 20, 10, np.random.default_rng(7), hidden=24)  # the second layer's heads see every direction
+    assert target.mlps is not None
+    limit, sphere = Limit(CallableOracle(target)), Sphere(20, "layer")
+    order = Order(np.repeat([0, 1], 2), False, 0.0, 0.0)
+    rng = np.random.default_rng(0)
+    p = sphere.dense(1, rng)[0]
+    (read,) = mlp_values(limit, sphere, target.limit(), order, p, EXACT, rng)
+    told = target.layers[0].b + target.mlps[0](p)
+    tangential = sphere.complement(p[None])
+    assert np.linalg.norm(tangential @ (read - told)) < 1e-5 * np.linalg.norm(tangential @ told)
+
+
+def strangers(stack: Stack) -> dict[str, Callable[[Floats], Floats]]:
+    pairs = list(zip(stack.layers, stack.mlps or (), strict=True))
+    noise = np.random.default_rng(0)
+
+    def blocks(attend: Callable[[int, Attention, Floats], Floats], shift: float = 0.0) -> Callable[[Floats], Floats]:
+        def answer(X: Floats) -> Floats:
+            h = X
+            for i, (layer, mlp) in enumerate(pairs):
+                h = h + attend(i, layer, bare(h))
+                n = bare(h)
+                h = h + mlp(n + shift * np.roll(n, 1, axis=1))
+            return h[:, -1]
+
+        return answer
+
+    def post(X: Floats) -> Floats:
+        h = X
+        for layer, mlp in pairs:
+            h = bare(h + layer(h, "all"))
+            h = bare(h + mlp(h))
+        return h[:, -1]
+
+    def capped(i: int, layer: Attention, n: Floats) -> Floats:
+        if i == 0 or layer.V is None:
+            return layer(n, "all")
+        out = np.zeros_like(n)
+        for W, V, c in zip(layer.W, layer.V, layer.c, strict=True):
+            scores = np.exp(2 * np.tanh((n @ W.T + c) @ n.swapaxes(1, 2) / 2))
+            out += scores / scores.sum(-1, keepdims=True) @ n @ V
+        return out
+
+    def near(i: int, layer: Attention, n: Floats) -> Floats:
+        return layer(n + 0.1 * np.arange(n.shape[1])[:, None], "all")
+
+    return {
+        "post-norm": post,
+        "final norm": lambda X: bare(stack(X)),
+        "sandwich": blocks(lambda i, layer, n: bare(layer(n, "all"))),
+        "neighbours": blocks(lambda i, layer, n: layer(n, "all"), shift=0.5),
+        "dropout": blocks(lambda i, layer, n: layer(n, "all") * (noise.random(n.shape) > 0.1)),
+        "capped last block": blocks(capped),
+        "positions behind the norm": blocks(near) if stack.norm == "rms" else blocks(lambda i, la, n: la(np.cumsum(n, 1), "all")),
+        "no norm": lambda X: X[:, -1] + stack.layers[0](X),
+        "no attention": lambda X: X[:, -1] + pairs[0][1](bare(X[:, -1])),
+    }
+
+
+@pytest.mark.parametrize("name", strangers(small()))
+def test_strangers_are_refused_early(name: str) -> None:
+    oracle = Metered(CallableOracle(strangers(small(8))[name], width=20))
+    with pytest.raises((NotInFamilyError, NotIdentifiableError)):
+        StackLearner().run(oracle, rng=np.random.default_rng(0))
+    assert oracle.spent <= 400
+
+
+def test_tied_layers_are_not_told_as_two() -> None:
+    stack = small(9)
+    tied = Stack([stack.layers[0]] * 2, "layer", 1e-5, stack.mlps)
+    with pytest.raises(NotIdentifiableError, match="tied"):
+        run(tied)
+
+
+def test_recognition_names_the_norm() -> None:
+    for norm, words in (("layer", "LayerNorm"), ("rms", "RMSNorm")):
+        oracle = Metered(CallableOracle(small(1, norm)))
+        told = recognised(oracle, rng=np.random.default_rng(0))
+        assert told.holds
+        assert words in told.words
+        assert oracle.spent <= 12
+
+
+def test_short_tokens_are_refused_with_the_reason() -> None:
+    with pytest.raises(TooNoisyError, match="max_norm"):
+        StackLearner(max_norm=10.0).run(CallableOracle(small()), rng=np.random.default_rng(0))
+
+
+def test_rounded_answers_are_refused() -> None:
+    with pytest.raises(TooNoisyError, match="rounded"):
+        StackLearner(floor=Floor(kind="rounded", absolute=1e-3, step=2e-3)).run(
+            CallableOracle(small()), rng=np.random.default_rng(0)
+        )
+
+
+def test_ordinary_heads_pay_nothing_for_the_family() -> None:
+    rng = np.random.default_rng(0)
+    head = Attention(rng.normal(size=(2, 8, 8)) / 3, rng.normal(size=(2, 8, 8)))
+    found = us.recover(head, seed=0)
+    assert found.status is us.Status.EXACT
+    assert "recognition" not in found.facts["phases"]
+
+
+def test_a_spent_budget_says_so() -> None:
+    with pytest.raises(RefusalError) as caught:
+        us.recover(small(), budget=200, seed=0)
+    assert caught.value.recovery.status is us.Status.BUDGET_SPENT
+
+
+def test_the_cliff_of_a_spectrum() -> None:
+    assert cliff(np.array([3.0, 2.0, 1.0, 1e-9, 1e-10]), 1e-6) == 3
+    assert cliff(np.array([3.0, 2.0, 1.0]), 1e-6) == 3
+
+
+def test_sums_of_sigmoids_are_fitted_from_near() -> None:
+    rng = np.random.default_rng(0)
+    z, A, ratios = rng.normal(size=(6, 3)), rng.normal(size=(3, 9)), np.array([0.25, 1.0, 4.0])
+    answers = sigmoids(z, ratios) @ A
+    fit = fit_sigmoids(answers, ratios, z + 0.3 * rng.normal(size=z.shape), floor=1e-14)
+    assert fit.residual < 1e-12
+    np.testing.assert_allclose(fit.A, A, atol=1e-9)

@@ -11,7 +11,7 @@ import unsoftmax as us
 SOURCE = Path(us.__file__).parent
 # each room may import from itself and from the rooms before it
 ORDER = [
-    {"errors", "__init__", "safe_files", "memory"},
+    {"errors", "__init__", "safe_files", "memory", "brevity"},
     {"models"},
     {"linalg", "symmetry", "bills", "fitting"},
     {"oracles"},
@@ -29,7 +29,9 @@ ORDER = [
 ALLOWED = {
     ("results", "report"),  # ``save`` and the short forms of results, imported when called
     ("models", "report"),
+    ("brevity", "report"),
     ("audits", "report"),
+    ("deployment", "cli"),  # FILE.py:NAME is opened as on the command line
     ("learners", "proof"),
     ("families", "planning"),  # bills are counted where they are asked for
     ("demo", "families"),

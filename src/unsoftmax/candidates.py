@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 
 from unsoftmax.desk import Desk
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
@@ -201,6 +202,8 @@ def _bent(desk: Desk) -> Iterator[Family]:
         return
     quick = quick_look(desk)
     desk.facts.extend(quick.facts)
+    if quick.facts[0].passed and desk.look is not None:  # the diagnosis need not measure that again
+        desk.look = replace(desk.look, floor=Floor(relative=max(Floor().relative, quick.facts[0].number)))
     if quick.holds and quick.precision is not None:
         desk.known(quick.precision)
         yield RELU_TRANSFORMER if quick.listens else RELU_NETWORK

@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from unsoftmax.brevity import Brief
 from unsoftmax.errors import RefusalError, Sign
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor as Floor
@@ -142,8 +143,8 @@ class Proof:
     bounds: Bounds | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Recovery:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
+class Recovery(Brief):
     """The outcome of a recovery.
 
     Attributes:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unsoftmax.brevity import Brief
 from unsoftmax.errors import check_positive
 from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.adapt import as_oracle
@@ -32,8 +33,8 @@ LARGEST = 6.0  # deviation of some thousand answers in standard deviations of th
 DOUBTS = 5.0  # standard errors by which deviations may exceed the noise of repetitions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Verification(Brief):
     """Whether a target answers as a model does.
 
     Attributes:

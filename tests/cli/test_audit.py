@@ -17,7 +17,7 @@ def quick(monkeypatch):
     from unsoftmax.audits import Defence, sweep
 
     table = (Defence(name="none"), Defence(name="3 decimals", decimals=3), Defence(name="quota 8", quota=8))
-    monkeypatch.setattr(sweep, "standard_defences", lambda width, spread: table)
+    monkeypatch.setattr(sweep, "standard_defences", lambda *_: table)
     monkeypatch.setattr(sweep.os, "cpu_count", lambda: 1)
 
 

@@ -30,7 +30,7 @@ def scorer(tmp_path, monkeypatch):
 
 
 def test_its_commands_end_as_they_say(scorer, monkeypatch, capsys):
-    monkeypatch.setattr(sweep, "standard_defences", lambda width, spread: TABLE)
+    monkeypatch.setattr(sweep, "standard_defences", lambda *_: TABLE)
     monkeypatch.setattr(sweep.os, "cpu_count", lambda: 1)
     commands = re.findall(r"^\$ unsoftmax (.*)$", (DOCS / "audit.md").read_text(), re.M)
     targets = {"8931": "scorer.safetensors", "8932": "noisy.py:target"}

@@ -47,7 +47,7 @@ def folders(tmp_path_factory):
         "audit": ["audit", TARGET, "--price", "2", "--rate", "10", "--fail-if", "queries<100000 and error<1e-3"],
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "standard_defences", lambda width, spread: TABLE)
+        patch.setattr(sweep, "standard_defences", lambda *_: TABLE)
         patch.setattr(sweep.os, "cpu_count", lambda: 1)
         for name, words in calls.items():
             assert run([*map(str, words), "--out", str(root / name)]) == (1 if name == "audit" else 0)

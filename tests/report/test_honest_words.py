@@ -179,7 +179,7 @@ def test_one_colour_means_one_number_in_every_head():
 def test_a_price_has_its_currency(price, said, capsys, monkeypatch):
     from unsoftmax.audits import Defence, sweep
 
-    monkeypatch.setattr(sweep, "standard_defences", lambda width, spread: (Defence(name="none"), Defence(name="q", quota=4)))
+    monkeypatch.setattr(sweep, "standard_defences", lambda *_: (Defence(name="none"), Defence(name="q", quota=4)))
     monkeypatch.setattr(sweep.os, "cpu_count", lambda: 1)
     _, out, _ = call(capsys, "audit", "demo:attention,width=3", "--price", "2", *price)
     assert said in " ".join(out.split())

@@ -25,9 +25,9 @@ from unsoftmax.audits.defences import Defence, standard_defences
 from unsoftmax.audits.gate import Gate
 from unsoftmax.audits.search import weakest_noise
 from unsoftmax.audits.verdict import Conclusion, conclude
+from unsoftmax.brevity import Brief
 from unsoftmax.errors import MissingExtraError, check_positive
 from unsoftmax.oracles.journal_file import settled_seed
-from unsoftmax.report.brief import Brief
 
 INFINITE = float("inf")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt in malloc.h

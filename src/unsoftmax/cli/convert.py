@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import click
 
 from unsoftmax.cli.verify import heads_option
+from unsoftmax.models import Attention
 
 
 @click.command()
@@ -29,7 +31,6 @@ def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int |
     from safetensors.numpy import save_file
 
     from unsoftmax.cli.targets import model_in
-    from unsoftmax.models import Attention
     from unsoftmax.models.torch_layouts import to_arrays
 
     path, _, part = source.partition("#")
@@ -39,9 +40,10 @@ def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int |
     if layout == "unsoftmax":
         model.save(goal)
     else:
-        if not isinstance(model, Attention):
+        if not hasattr(model, "to_state_dict"):
             raise click.UsageError(f"{source} is no attention layer; only those have the layout {layout!r}.")
-        arrays = to_arrays(model, layout, rank=rank)
-        save_file(arrays, str(goal), metadata={"format": "pt", "layout": layout, "heads": str(model.heads)})
+        layer = cast(Attention, model)
+        arrays = to_arrays(layer, layout, rank=rank)
+        save_file(arrays, str(goal), metadata={"format": "pt", "layout": layout, "heads": str(layer.heads)})
     click.echo(f"Wrote {goal} ({layout} layout).")
     return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from unsoftmax.bills import Bill, Phases, total
 from unsoftmax.desk import Desk
 from unsoftmax.families.base import Family, Learner, Size, Test
@@ -12,6 +14,7 @@ from unsoftmax.learners.smooth.recognition import PLACES, bends_smoothly, hears_
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Fact
 
+COPIES, ALIKE = 3, 1e-9  # copies that are sent, and how far their answer may be from that to one, of its size
 CURVED = 0.01  # deviation of one-token answers from an affine function, relative to their size, that no rounding explains
 
 
@@ -98,12 +101,32 @@ class Deaf:
         return Fact(self.name, heard.number, heard.threshold, not heard.passed, heard.sentence)
 
 
+class Copies:
+    """Copies of a token are answered as the token alone, by whatever mixes tokens with weights that add up to one."""
+
+    name = "copies of a token"
+
+    def price(self, width: int) -> int:
+        """One sequence: the token alone was asked by the first look."""
+        return 1
+
+    def examine(self, desk: Desk) -> Fact:
+        """Nothing is asked where one-token answers alone were wished for, or are all that the target takes."""
+        look = desk.first_look()
+        if desk.wishes.family == SmoothNetwork.name or desk.longest < COPIES:
+            return Fact(self.name, 0.0, ALIKE, True, "Only sequences of one token are asked.")
+        phase(desk, "smooth?")
+        told = desk.last(np.repeat(look.pair[:1], COPIES, axis=0)[None])[0].reshape(-1)
+        off = float(np.abs(told - look.pair_answers[0]).max()) / max(float(np.abs(look.pair_answers).max()), 1e-300)
+        return Fact(self.name, off, ALIKE, off <= ALIKE, "Copies of a token are answered as the token alone.")
+
+
 class SmoothTransformer(Family):
     """One softmax head, with or without residual, then one hidden layer of smooth neurons."""
 
     name: ClassVar[str] = "smooth-transformer"
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
-    law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Hears())
+    law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())
 
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""
@@ -128,7 +151,7 @@ class SmoothNetwork(SmoothTransformer):
 
     name: ClassVar[str] = "smooth-ffn"
     unknown: ClassVar[str] = "the order of the neurons, and which way a neuron with a linear path beside it points"
-    law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Deaf())
+    law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
 
     def longest(self, desk: Desk) -> int:
         """One token where that family was wished for: nothing is said about longer sequences then."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.bills import Bill
+from unsoftmax.brevity import Brief
 from unsoftmax.errors import check_positive
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.precision.first_look import FirstLook
@@ -27,8 +28,8 @@ RESIDUAL = "outside: inconclusive (residual)"  # what only recovery can tell
 FAMILIES = ("attention", "transformer", "ffn", "attention-behind-network")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Diagnosis(Brief):
     """What a target is, as far as its answers tell.
 
     Attributes:

@@ -14,28 +14,12 @@ LONGEST = 120  # characters of a sentence in a repr
 Facts = list[tuple[str, str]]
 
 
-class Brief:
-    """A result that says itself: one line as its ``repr``, some lines as ``summary()``, a table in notebooks."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return brief(self)
-
-    def summary(self) -> str:
-        """The verdict, then a fact a line."""
-        return summary(self)
-
-    def _repr_html_(self) -> str:
-        return notebook(self)
-
-
 def brief(result: Any) -> str:
     """One line: the kind of result, its verdict, and the two or three numbers that matter most.
 
     >>> from unsoftmax.symmetry import Identifiability
     >>> brief(Identifiability(parameters=12, nullity=2, dimension=10, symmetries=("a", "b")))
-    '<Identifiability: 10 of 12 numbers can be known; 2 symmetries>'
+    '<Identifiability: 10 of 12 numbers can be known; 2 symmetries; symmetry 1 a; symmetry 2 b>'
     """
     verdict, facts = _told(result)
     numbers = "; ".join(value if name == "" else f"{name} {value}" for name, value in facts[:3] if len(value) <= LONGEST)

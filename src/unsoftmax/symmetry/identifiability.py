@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.brevity import Brief
 from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
 from unsoftmax.models.activations import activation_named
 from unsoftmax.symmetry.heads import score_groups
@@ -14,8 +15,8 @@ from unsoftmax.symmetry.jacobian import network_jacobian, numerical_nullity, tra
 LARGEST_JACOBIAN = 1500  # parameters; its singular values take a few seconds there and grow with the cube
 
 
-@dataclass(frozen=True, slots=True)
-class Identifiability:
+@dataclass(frozen=True, slots=True, repr=False)
+class Identifiability(Brief):
     """What the answers determine.
 
     Attributes:

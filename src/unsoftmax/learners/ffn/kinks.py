@@ -66,7 +66,8 @@ def crossing(left: Piece, right: Piece) -> float:
     bend = right.slope - left.slope
     middle = (left.high + right.low) / 2
     gap = left.value(middle) - right.value(middle)
-    return middle + float(gap @ bend / (bend @ bend))
+    with np.errstate(divide="ignore", invalid="ignore"):  # two lines that run alike meet nowhere: not a number
+        return middle + float(np.float64(gap @ bend) / np.float64(bend @ bend))
 
 
 @dataclass(eq=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from unsoftmax.learners.stack.limit import Limit
@@ -41,8 +43,7 @@ def compared_limit(
 
     The tokens of ``batches`` give the directions; of each last token a few random coordinates are kept. Two questions each.
     """
-    stack = learned.model
-    assert isinstance(stack, Stack)
+    stack = cast(Stack, learned.model)
     sphere = Sphere(stack.width, stack.norm)
     limit = Limit(oracle, settings.scale, bool(learned.evidence.get("positions")))
     model = stack.limit()

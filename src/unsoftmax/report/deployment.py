@@ -29,6 +29,7 @@ def deployment_record(result: Deployment, *, command: str) -> dict[str, Any]:
         "matches": result.matches,
         "target": result.endpoint,
         "weights": result.checkpoint,
+        "replicas": [dataclasses.asdict(version) for version in result.versions],
         **shared("deployment"),
         "command": command,
     }
@@ -110,10 +111,10 @@ def _deviations(tell: Teller) -> Chapter:
 
 def _change(tell: Teller) -> list[Chapter]:
     record = tell.record
-    if record["versions"]:
+    if record["replicas"]:
         rows = [
-            [f"version {i + 1}", "yes" if v["matches"] else "no", tell(f"{{/versions/{i}/share:.0%}}")]
-            for i, v in enumerate(record["versions"])
+            [f"version {i + 1}", "yes" if v["matches"] else "no", tell(f"{{/replicas/{i}/share:.0%}}")]
+            for i, v in enumerate(record["replicas"])
         ]
         return [
             Chapter(

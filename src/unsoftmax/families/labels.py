@@ -34,7 +34,7 @@ class Labels:
         """Look at the first answers, and ask only where they could be labels."""
         look, wished = desk.first_look(), desk.wishes.labels
         first = np.concatenate([np.ravel(look.zero_answer), np.ravel(look.pair_answers)])
-        if wished is False or look.outputs != 1 or not could_be_labels(first) or (look.cancelled and not wished):
+        if wished is False or look.outputs != 1 or not could_be_labels(first):
             return Fact(NAME, float(len(np.unique(first))), 0.0, False, "Answers are numbers, not labels.")
         return recognised(desk.last, rng=desk.rng, max_norm=desk.max_norm)
 

@@ -121,3 +121,13 @@ def test_progress_shows_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
         tell("columns", 1)
     written = capsys.readouterr()
     assert written.out == ""
+
+
+def test_a_python_target_is_known_by_the_weights_that_it_loads(tmp_path):
+    np.save(tmp_path / "weights.npy", np.eye(3))
+    code = "import numpy as np\nfrom pathlib import Path\nW = np.load(Path(__file__).parent / 'weights.npy')\nwidth = 3\n"
+    (tmp_path / "target.py").write_text(code + "def head(X):\n    return (X @ W).sum(axis=(1, 2))\n")
+    before = open_target(f"{tmp_path}/target.py:head", 3).identity
+    assert open_target(f"{tmp_path}/target.py:head", 3).identity == before
+    np.save(tmp_path / "weights.npy", 2 * np.eye(3))
+    assert open_target(f"{tmp_path}/target.py:head", 3).identity != before

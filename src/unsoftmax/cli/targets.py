@@ -21,6 +21,7 @@ from unsoftmax.models.base import is_model
 from unsoftmax.models.state_dicts import is_state_dict, read_state_dict
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle, Wrapper
+from unsoftmax.oracles.loaded import files_read, identity_of_code
 from unsoftmax.oracles.text import find_token, plain
 
 HELP = (
@@ -205,8 +206,9 @@ def _demo_settings(text: str, width: int | None) -> tuple[str, dict[str, int]]:
 
 
 def _python(path: Path, name: str, text: str, width: int | None) -> Named:
-    module = _named_module(path, name, text)
-    return Named(as_oracle(getattr(module, name), width), text, f"{_fingerprint(path)}:{name}")
+    with files_read() as read:
+        module = _named_module(path, name, text)
+    return Named(as_oracle(getattr(module, name), width), text, f"{identity_of_code(path, read)}:{name}")
 
 
 def _named_module(path: Path, name: str, text: str) -> ModuleType:

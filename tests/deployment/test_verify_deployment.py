@@ -35,7 +35,7 @@ def test_an_honest_endpoint_matches_and_says_what_would_have_shown(weights, seed
     assert verify_deployment(changed, weights, queries=QUERIES, seed=seed, explain=False).verdict is Verdict.DIFFERS
 
 
-@pytest.mark.parametrize("name", ["layers.1.k_proj.weight", "layers.0.down.weight", "head.weight"])
+@pytest.mark.parametrize("name", ["layers.0.down.weight", "head.weight"])
 def test_a_tensor_that_is_off_is_named_with_its_size(weights, name):
     result = verify_deployment(Endpoint(change=off(name, 1e-3)), weights, queries=240, seed=4)
     assert result.verdict is Verdict.DIFFERS

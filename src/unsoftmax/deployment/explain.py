@@ -74,7 +74,7 @@ def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.ra
     spread = float(np.sqrt(np.mean([np.mean(np.var(y, axis=0)) for y in scene.setting.answers]))) or 1.0
     typical = float(np.sqrt(np.mean([np.mean(d**2) for d in scene.deviations])))
     share = _along(scene, [name for name in group.tensors if name in matrices])
-    if typical > OTHER * spread and not LEAST <= share <= MOST:
+    if typical > OTHER * spread:
         words = "answers have little in common with the checkpoint's: other weights altogether"
         return Change(kind="other weights", where=["every layer"], words=words)
     if LEAST <= share <= MOST and place.size**2 / PRUNED < share < place.size**2 * PRUNED:

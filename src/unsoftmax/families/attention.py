@@ -99,7 +99,7 @@ class OneHead(AttentionFamily):
 
     def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
         """The same with error bars from rehearsals, which ask nothing of the target."""
-        if desk.width > WIDEST_REHEARSED:
+        if desk.width > WIDEST_REHEARSED or learned.ranks == (0,):  # what does not show has the bars that say so
             return learned
         from unsoftmax.learners.rehearsal import rehearsed
 

@@ -144,7 +144,8 @@ def _longer(oracle: Oracle, flat: Floats, rng: np.random.Generator, max_norm: fl
 def _jittering(oracle: Oracle, question: Floats, answer: Floats, jitter: float, bend: float) -> Floor:
     """The law of answers that differ in their last digits from call to call: eight further repetitions tell by how much."""
     again = np.concatenate([LastPosition(oracle)(question).reshape(1, -1) for _ in range(REPEATS)])
-    off = float(np.sqrt(np.mean((again - answer) ** 2) / 2)) / float(np.abs(answer).max())  # two answers differ by both errors
+    shares = (again - answer) / float(np.abs(answer).max())
+    off = float(np.sqrt(np.mean(shares**2) / 2))  # two answers differ by both errors
     worst = max(jitter, bend, off)
     if worst > JITTERY:
         return Floor(kind="coarse", relative=worst, fresh=True)

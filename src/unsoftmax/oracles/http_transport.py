@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -213,4 +214,5 @@ class Transport:
                 follow_redirects=False,
                 trust_env=False,  # no proxies, .netrc or certificates from the surroundings
             )
+            weakref.finalize(self, self._client.close)  # an oracle that nobody closed drops its connections with itself
         return self._client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,7 @@ def read_served(url: str, scheme: str) -> Address:
     return Address(parts.scheme, parts.hostname, port, "", model, None)
 
 
-class Served:
+class Served(ABC):
     """An oracle that posts one JSON document per request; subclasses say what is in it and how to read the reply.
 
     Args:
@@ -159,11 +160,13 @@ class Served:
     def _asked_width(self) -> int:
         raise ValueError(f"{self.name} does not tell the width of its tokens. Pass `width=` (--width).")
 
+    @abstractmethod
     def _body(self, piece: Floats) -> Any:
-        raise NotImplementedError
+        """The document that asks these sequences."""
 
+    @abstractmethod
     def _read(self, reply: Any, piece: Floats) -> Any:
-        raise NotImplementedError
+        """The answers to these sequences in a reply."""
 
 
 def decoded(reply: bytes) -> Any:

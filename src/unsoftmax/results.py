@@ -87,6 +87,8 @@ class Learned:
         entry_error: expected error of an entry of W where that is coarser than the answers are.
         known_to: expected relative error of the scores, as conditioning and the learner's own check tell; 0 where it is rounding.
         mixing: ``(I + V)^-1 V (width, width)`` of a residual path around attention whose network is not known.
+        rehearsals: what the learner found when the model itself was asked in the target's place, where that gave the error bars.
+        answers_off: relative standard deviation of the answers that these rehearsals assume.
     """
 
     model: Model
@@ -99,6 +101,8 @@ class Learned:
     entry_error: float = 0.0
     known_to: float = 0.0
     mixing: Floats | None = None
+    rehearsals: tuple[Model, ...] = ()
+    answers_off: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

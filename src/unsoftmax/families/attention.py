@@ -109,8 +109,7 @@ class OneHead(AttentionFamily):
             return replace(learner, zero_answer=oracle(np.zeros((1, 1, desk.width)))).run(oracle, rng=rng)
 
         ndim = desk.first_look().zero_answer.ndim
-        bounds = rehearsed(learned, run, ndim=ndim, relative=desk.precision.relative, state=state)
-        return learned if bounds is None else replace(learned, bounds=bounds)
+        return rehearsed(learned, run, ndim=ndim, relative=desk.precision.relative, state=state)
 
     def _beyond_noise(self, desk: Desk, learned: Learned) -> Outcome:
         """One head that long tokens gave exactly in spite of noise or rounding: all but its constant, and all but a query bias."""

@@ -7,6 +7,7 @@ way: values that tell tokens apart badly, a basis of a low rank, a bias. The tar
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from unsoftmax.results import Bounds, Learned
 
 TIMES = 3  # rehearsals
 QUARTER = 0.25  # of the precision that answers are promised: the standard deviation of their errors
-REACH = 2.2  # standard deviations, known from a few rehearsals only
+REACH = 2.6  # standard deviations, known from a few rehearsals only; see benchmarks/hunt.py coverage
 LEAST = 2.0**-53  # of the largest entry: a number is not known better than it is written
 
 
@@ -44,8 +45,8 @@ class Stage:
 
 def rehearsed(
     learned: Learned, run: Callable[[Oracle, np.random.Generator], Learned], *, ndim: int, relative: float, state: Any
-) -> Bounds | None:
-    """95% bars from a few rehearsals; None where one comes to another result.
+) -> Learned:
+    """The same with 95% bars from a few rehearsals; as it was where one comes to another result.
 
     Args:
         learned: what was learned; its model is the truth of the rehearsals.
@@ -57,6 +58,7 @@ def rehearsed(
     model = cast(Attention, learned.model)
     noise = np.random.default_rng(0)  # fixed: bars must not change from call to call
     truth = _blocks(model)
+    models: list[Attention] = []
     squares = {name: np.zeros(np.shape(block)) for name, block in truth.items()}
     for _ in range(TIMES):
         questions = np.random.default_rng()
@@ -66,10 +68,12 @@ def rehearsed(
         try:
             again = cast(Attention, run(stage, questions).model)
         except (RefusalError, ArithmeticError, np.linalg.LinAlgError):
-            return None
+            return learned
+        models.append(again)
         for name, block in _blocks(again).items():
             squares[name] += (block - truth[name]) ** 2 / TIMES
-    return Bounds(kind="estimated", **{name: _bars(squares[name], truth[name]) for name in truth})
+    bounds = Bounds(kind="estimated", **{name: _bars(squares[name], truth[name]) for name in truth})
+    return replace(learned, bounds=bounds, rehearsals=tuple(models), answers_off=QUARTER * relative)
 
 
 def _blocks(model: Attention) -> dict[str, Floats]:

@@ -13,6 +13,7 @@ from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import LastPosition
 from unsoftmax.oracles.drift import post_mortem
 from unsoftmax.precision.law import Floor
+from unsoftmax.proof.bars import fitting_bars
 from unsoftmax.proof.compare import Compared, predicted_as
 from unsoftmax.proof.fresh import COUNT, Fresh, fresh_batches
 from unsoftmax.proof.judge import checked, covered, relative_errors, varies
@@ -37,7 +38,6 @@ SHAKEN = 8.0  # times the change under one such draw: another draw may be larger
 DOUBTS = 4.0  # standard deviations by which predictions may be off within the stated error bars
 FAINTEST = 2.0**-44  # of the loudest output's spread: what is fainter is rounding of the others
 OWN_ROUNDING = 2.0**-40  # of an output's size: misfit that its own rounding explains
-UNREMARKABLE = 256.0  # units of precision by which a right model misses the largest answers
 TIES, TIED = 2048, 12  # natural sequences of so many tokens on which models within the error bars are compared
 ASKED_AGAIN = 4  # fresh questions, the worst, that are repeated before a target is blamed
 FEWEST = 11  # fresh sequences, or nothing is announced
@@ -116,7 +116,8 @@ class _Proof:
         reason = self._faint_outputs(seen)
         if reason is not None:
             return reason
-        self._allow_for_misfit(seen, own)
+        if not self.family.network:
+            self.bounds = fitting_bars(learned, floor, seen, own, desk.fresh)
         self._beside_ties()
         sized = float(spread[~seen.natural].max(initial=0.0)) or float(spread.max())
         if self.noise > HALF * sized:
@@ -205,25 +206,6 @@ class _Proof:
         self.stated = max(worst, self.stated or 0.0)
         self.desk.notes.append(f"Output {output}, faint beside the others, is known to {worst:.1g} of its own spread.")
         return None
-
-    def _allow_for_misfit(self, seen: Compared, own: Floats) -> None:
-        """Widen error bars by the misfit that was let pass: effects below the tolerance must not hide behind bars of rounding."""
-        bounds = self.learned.bounds
-        if bounds is None or bounds.kind != "estimated" or self.family.network or self.floor.random:
-            return
-        rounding = UNREMARKABLE * max(self.floor.relative, 2.0**-50) * np.abs(seen.answers).max()
-        left = np.maximum(seen.deviations - own - rounding, 0.0)
-        if not left.any():
-            return
-        doubts = doubt(self.learned.model, bounds, self.desk.fresh, lambda other: predicted_as(seen, other))
-        missed = float(np.mean(left**2))
-        growth = float(np.sqrt(missed / max(float(np.mean(doubts)), np.finfo(float).tiny)))
-        if growth > 1.0:
-            wider = {
-                name: None if bars is None else growth * np.asarray(bars)
-                for name, bars in (("W", bounds.W), ("V", bounds.V), ("c", bounds.c), ("b", bounds.b))
-            }
-            self.bounds = Bounds(kind="estimated", **wider)
 
     def _beside_ties(self) -> None:
         """Natural sequences on which two tokens nearly tie are rare, and show every error of the scores; the check may meet none.

@@ -1,0 +1,62 @@
+"""Error bars brought to the size that fresh answers show."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.models import Floats
+from unsoftmax.precision.law import Floor
+from unsoftmax.proof.compare import Compared, predicted_as
+from unsoftmax.proof.noisy import doubt
+from unsoftmax.results import Bounds, Learned
+
+UNREMARKABLE = 256.0  # units of precision by which a right model misses the largest answers
+NORMAL = 0.6745  # median of the absolute value of a standard normal number
+
+
+def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rng: np.random.Generator) -> Bounds | None:
+    """The bars of what was learned, as wide as fresh answers say; None where they stay as they are.
+
+    Bars from rehearsals assume how far answers are off. The models of the rehearsals say how far fresh answers would then lie from
+    the model; the target's lie nearer or farther, and so do the parameters. Other bars only grow, by the misfit that was let pass:
+    effects below the tolerance must not hide behind bars of rounding.
+
+    Args:
+        learned: model and bars; nothing is done where there are none, or certified ones.
+        floor: precision of the answers.
+        seen: fresh answers beside predictions.
+        own: how far each answer is off by its precision.
+        rng: draws models within the bars.
+    """
+    bounds = learned.bounds
+    if bounds is None or bounds.kind != "estimated":
+        return None
+    if learned.rehearsals:
+        return _scaled(bounds, _as_rehearsed(learned, seen, rng))
+    if floor.random:
+        return None
+    rounding = UNREMARKABLE * max(floor.relative, 2.0**-50) * np.abs(seen.answers).max()
+    left = np.maximum(seen.deviations - own - rounding, 0.0)
+    if not left.any():
+        return None
+    doubts = doubt(learned.model, bounds, rng, lambda other: predicted_as(seen, other))
+    growth = float(np.sqrt(np.mean(left**2) / max(float(np.mean(doubts)), np.finfo(float).tiny)))
+    return _scaled(bounds, growth) if growth > 1.0 else None
+
+
+def _as_rehearsed(learned: Learned, seen: Compared, rng: np.random.Generator) -> float:
+    """How far fresh answers lie from the model, in terms of what the rehearsals expect: median or mean, whichever is more."""
+    here = predicted_as(seen, learned.model)
+    off = learned.answers_off * np.abs(here)
+    squares = np.mean(
+        [(predicted_as(seen, again) - here + off * rng.normal(size=off.shape)) ** 2 for again in learned.rehearsals], axis=0
+    )
+    rows = np.maximum(squares.mean(axis=1), np.finfo(float).tiny)
+    deviations = (seen.deviations**2).mean(axis=1)
+    typical = float(np.median(np.sqrt(deviations / rows))) / (NORMAL if seen.deviations.shape[1] == 1 else 1.0)
+    return max(typical, float(np.sqrt(deviations.mean() / rows.mean())))
+
+
+def _scaled(bounds: Bounds, factor: float) -> Bounds:
+    blocks = {"W": bounds.W, "V": bounds.V, "c": bounds.c, "b": bounds.b}
+    return Bounds(kind="estimated", **{name: None if bars is None else factor * np.asarray(bars) for name, bars in blocks.items()})

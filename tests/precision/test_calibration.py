@@ -136,3 +136,21 @@ def test_low_precision_throughout_is_seldom_taken_for_a_cast():
     rng = np.random.default_rng(1)
     heads = [Attention.single(rng.normal(size=(8, 8)), rng.normal(size=8), b=float(rng.normal())) for _ in range(20)]
     assert sum(examine(LowPrecision(head, "bfloat16"), rng=rng, max_norm=4.0).floor.cast for head in heads) <= 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_faint_sink_is_a_bend_and_a_hash_is_noise(seed):
+    head = drawn_head(2 * seed, 6)
+
+    def with_sink(X):
+        score = np.einsum("bd,de,be->b", X[:, -1], head.W[0], X[:, -1])
+        return head(X) / (1 + 1e-6 * np.exp(np.minimum(-score, 700.0)))
+
+    def hashed(X):
+        answers = head(X)
+        return answers + 1e-6 * np.sin(1e12 * answers)
+
+    bent = examine(CallableOracle(with_sink, width=6), rng=np.random.default_rng(seed))
+    assert bent.floor.exact
+    assert not bent.affine
+    assert calibrate(CallableOracle(hashed, width=6), rng=np.random.default_rng(seed)).noisy

@@ -61,3 +61,20 @@ def test_each_output_is_judged_by_its_own_spread():
     assert found.status is us.Status.NOT_IDENTIFIABLE
     assert found.facts["evidence"]["output"] == 2
     assert us.recover(layer, seed=0).status is us.Status.EXACT
+
+
+def test_bars_grow_with_jitter_that_the_first_questions_hardly_showed():
+    rng = np.random.default_rng(0)
+    head = us.Attention.single(rng.normal(size=(4, 4)), rng.normal(size=4))
+    noise = np.random.default_rng(1)
+
+    def two_replicas(X):
+        return head(X) * np.where(noise.random(len(X)) < 0.3, 1.0, 1 + 1e-9)
+
+    worst = []
+    for seed in range(6):
+        found = us.recover(two_replicas, width=4, seed=seed, on_failure="return")
+        if found.status.success:
+            worst.append(float((np.abs(found.model.W - head.W) / found.bounds.W).max()))
+    assert len(worst) >= 3
+    assert max(worst) < 6

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import seeds
 
+from unsoftmax.errors import DriftingError
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.oracles.noise import Cast, Clipped, LowPrecision, Noisy, Rounded
@@ -154,3 +155,11 @@ def test_a_faint_sink_is_a_bend_and_a_hash_is_noise(seed):
     assert bent.floor.exact
     assert not bent.affine
     assert calibrate(CallableOracle(hashed, width=6), rng=np.random.default_rng(seed)).noisy
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_versions_that_answer_in_turn_are_no_noise(seed):
+    one, other, chance = drawn_head(seed, 5), drawn_head(seed + 100, 5), np.random.default_rng(seed)
+    pool = CallableOracle(lambda X: np.where(chance.random(len(X)) < 0.5, one(X), other(X)), width=5)
+    with pytest.raises(DriftingError, match="versions"):
+        calibrate(pool, rng=np.random.default_rng(seed))

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unsoftmax.errors import DriftingError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.oracles.contradiction import replicas
 from unsoftmax.precision.formats import (
     FEW_DIGITS,
     MANTISSA,
@@ -31,6 +33,7 @@ NULL_STEPS = 2.0**-8 * np.arange(-3, 3)
 CLIP_RATIO = 0.03  # how far the last two powers may miss their ratio of 8
 SHARE_FULL = 0.6  # answers that must use all decimals, or else the answers merely happen to be short
 EXACT = 1e-13
+FULL_DIGITS = 12  # decimal digits from which on answers are not rounded, so that equal ones are equal for another reason
 DYADIC = 24  # places of two that products of tokens and round weights have
 SMOOTH = 0.05  # residuals near a zero of the answers, against those far off: noise does not shrink, curvature does
 
@@ -81,6 +84,7 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
         return Calibration(Floor(), clip_norm=clip)
     largest = float(np.abs(asked.combined).max())
     if asked.first != asked.second:
+        _refuse_replicas(asked)
         noise = asked.spread if asked.affine else asked.null_spread
         # a short number format limits how large answers may get, whatever the noise
         formats = [2.0**-bits for bits in MANTISSA.values() if (asked.all == to_bits(asked.all, bits)).all()]
@@ -92,6 +96,9 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
         )
     # a last-bit difference between batches is float64 rounding in another order, no dependence worth a name
     dependent = asked.batch_size > 2.0**-48 * largest
+    if asked.batch_size > 2.0**-20 * largest:  # more than another order of summing: is it the batch, or chance?
+        count, _ = replicas(oracle, asked.one[None], times=8)
+        _refuse_versions(8, count)
     rounded = _rounded(asked, dependent)
     if rounded is not None:
         return rounded
@@ -120,6 +127,7 @@ class _Asked:
 
     first: float
     second: float
+    again: Floats  # the same question within a batch, three times
     batch_size: float
     combined: Floats
     powers: Floats
@@ -169,7 +177,7 @@ def _ask(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> _A
     batch_size = float(np.abs(again - first).max()) if first == second else 0.0
     scales = np.stack([powers[: len(scaled)], np.zeros(len(scaled))], axis=1)
     rows = np.pad(np.concatenate([[[1.0, 0.0]], COMBINATIONS, steps, scales]), ((0, 0), (0, 1)), constant_values=1.0)
-    return _Asked(first, second, batch_size, combined, scaled, null, rows, one, other, spread, null_spread, affine)
+    return _Asked(first, second, again, batch_size, combined, scaled, null, rows, one, other, spread, null_spread, affine)
 
 
 def _smooth(oracle: Oracle, asked: _Asked) -> bool:
@@ -181,6 +189,24 @@ def _smooth(oracle: Oracle, asked: _Asked) -> bool:
     moved = oracle((steps @ np.stack([asked.one, asked.other]))[:, None, :]).reshape(len(steps), -1)[:, 0]
     expected = 2.0**-30 * float(np.abs(fitted[:2]).sum())
     return bool(np.abs(np.diff(moved) - expected).max() < expected / 4)
+
+
+def _refuse_replicas(asked: _Asked) -> None:
+    """Noise is new each time; a few answers that come back to the last digit are those of a few models."""
+    answers = np.array([asked.first, asked.second, *asked.again])
+    distinct = np.unique(answers)
+    digits = [decimal_form(value, False)[0] for value in asked.all if value != 0]
+    if len(distinct) < 4 and np.median(digits) >= FULL_DIGITS:
+        _refuse_versions(len(answers), len(distinct))
+
+
+def _refuse_versions(times: int, count: int) -> None:
+    if count > 1:
+        raise DriftingError(
+            f"One question, asked {times} times, got {count} fixed answers in turn: so many versions of the model answer. "
+            "Pin one version of it and start again.",
+            evidence={"replicas": count, "asked_again": times},
+        )
 
 
 def _near_zero(fitted: Floats) -> Floats:

@@ -11,6 +11,7 @@ from unsoftmax.proof.noisy import doubt
 from unsoftmax.results import Bounds, Learned
 
 UNREMARKABLE = 256.0  # units of precision by which a right model misses the largest answers
+WRITTEN = 0.42  # of the last bit: root mean square of what writing a number down leaves out, over all mantissas
 NORMAL = 0.6745  # median of the absolute value of a standard normal number
 
 
@@ -32,7 +33,7 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
     if bounds is None or bounds.kind != "estimated":
         return None
     if learned.rehearsals:
-        return _scaled(bounds, _as_rehearsed(learned, seen, rng))
+        return _scaled(bounds, max(_as_rehearsed(learned, seen, rng), WRITTEN * 2.0**-floor.bits / learned.answers_off))
     if floor.random:
         return None
     rounding = UNREMARKABLE * max(floor.relative, 2.0**-50) * np.abs(seen.answers).max()

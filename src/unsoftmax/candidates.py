@@ -42,7 +42,10 @@ def candidates(desk: Desk) -> Iterator[Family]:
         yield FIXED_HEAD
         return
     desk.first_look()
-    yield from extra_families(desk)
+    for family in extra_families(desk):
+        yield family
+        if family.conclusive:
+            return
     if _straight(desk):
         yield from _heads(desk)
     else:

@@ -64,6 +64,7 @@ class Family:
     unknown: ClassVar[str] = ""
     law: ClassVar[tuple[Test, ...]] = ()
     network: ClassVar[bool] = False
+    conclusive: ClassVar[bool] = False  # where its law holds no other family can: its refusal is the last word
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case
     demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.labels.asking import Asker, flat_labels
 from unsoftmax.learners.labels.paths import Group, Lines, Rows, rounds
 from unsoftmax.learners.labels.search import Flags, Halving, Prior
@@ -64,12 +64,6 @@ class ClassLines(Lines):
 
 def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[ClassValues, Floats, NDArray[np.int_]]:
     """Values of all classes, points of their boundaries ``(lines, width)`` and the pair of classes at each."""
-    if begin.flip:
-        raise TooNoisyError(
-            f"About {begin.flip:.0%} of the labels are wrong, and there are {len(begin.values)} classes: wrong labels are allowed "
-            "for with two classes only. Ask for yes or no.",
-            evidence={"flip_rate": begin.flip},
-        )
     phase(asker.oracle, "values")
     width = asker.width
     tokens = rng.normal(size=(SAMPLE * len(asker.values), width))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.learners.labels.asking import Asker
-from unsoftmax.learners.labels.search import Flags, Halving, Search
+from unsoftmax.learners.labels.search import Flags, Halving
 from unsoftmax.models import Floats
 
 Rows = NDArray[np.int_]
@@ -100,7 +100,7 @@ class Group:
     """
 
     paths: Paths
-    search: Search
+    search: Halving
     until: float | Floats
     late: Flags
     hurry: float = HURRY  # width down to which a group that is late as a whole hurries
@@ -109,14 +109,14 @@ class Group:
         """The paths still wider than wanted and where each is asked next; late ones at three places."""
         rows: Rows = np.flatnonzero(self.search.width > self.until)
         at = self.search.middle(rows)
-        if not isinstance(self.search, Halving) or not self.late[rows].any():
+        if not self.late[rows].any():
             return rows, at
         late = self.late[rows]
         halves = self.search.halves(rows[late], at[late])
         return np.concatenate([rows, rows[late], rows[late]]), np.concatenate([at, *halves])
 
     @classmethod
-    def of(cls, paths: Paths, search: Search, until: float | Floats, late: bool = False, hurry: float = HURRY) -> Group:
+    def of(cls, paths: Paths, search: Halving, until: float | Floats, late: bool = False, hurry: float = HURRY) -> Group:
         """All of these paths, late or not."""
         return cls(paths, search, until, np.full(search.prior.count, late), hurry)
 

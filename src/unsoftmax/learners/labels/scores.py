@@ -11,7 +11,7 @@ from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.design import CORNERS, SHORT, Design
 from unsoftmax.learners.labels.equations import Equations, Scores, equations
 from unsoftmax.learners.labels.paths import Group, Keys, Rows, rounds
-from unsoftmax.learners.labels.search import Halving, Prior, searching
+from unsoftmax.learners.labels.search import Halving, Prior
 from unsoftmax.learners.labels.sizes import SIGMA
 from unsoftmax.learners.labels.values import PlaneSearch
 from unsoftmax.models import Floats
@@ -56,7 +56,6 @@ class Reading:
     fine: PlaneSearch
     design: Design
     accuracy: float
-    flip: float
     rng: np.random.Generator
     blocks: list[tuple[Group, Rows]] = field(default_factory=list)  # groups with the token of each path
 
@@ -74,15 +73,14 @@ class Reading:
         length = np.linalg.norm(directions, axis=1)
         corner = np.isclose(length, SHORT)
         prior = Prior(len(paths), np.where(corner, SHORT, 1.0) * SIGMA)
-        group = Group(paths, searching(prior, self.flip), 0.0, np.full(len(paths), late))
+        group = Group(paths, Halving(prior), 0.0, np.full(len(paths), late))
         self.blocks.append((group, tokens))
-        if isinstance(group.search, Halving):
-            group.late[:] = False
-            rounds(self.asker, [group], 1, also=[*(g for g, _ in self.blocks[:-1]), self.fine.group])
-            group.late[:] = late
-            below = np.flatnonzero(~corner & (group.search.high <= 0))
-            paths.beside[below] *= -1
-            group.search.mirror(below)
+        group.late[:] = False
+        rounds(self.asker, [group], 1, also=[*(g for g, _ in self.blocks[:-1]), self.fine.group])
+        group.late[:] = late
+        below = np.flatnonzero(~corner & (group.search.high <= 0))
+        paths.beside[below] *= -1
+        group.search.mirror(below)
 
     def keep(self, wanted: Rows, keys: int) -> None:
         """Ask the paths of other tokens than these no further; they are forgotten. Tokens had ``keys`` paths each."""

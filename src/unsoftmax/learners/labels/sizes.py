@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.paths import Group, Rows, rounds
-from unsoftmax.learners.labels.search import Flags, Prior, searching
+from unsoftmax.learners.labels.search import Flags, Halving, Prior
 from unsoftmax.learners.labels.values import Plane
 from unsoftmax.models import Floats
 
@@ -71,12 +71,12 @@ class Ladder:
         return ~labels
 
 
-def climbed(asker: Asker, ladder: Ladder, low: float, high: float, flip: float, also: list[Group]) -> float:
+def climbed(asker: Asker, ladder: Ladder, low: float, high: float, also: list[Group]) -> float:
     """The usual size of the scores of keys of length 1; as if they won at the last length where they never do."""
     count = len(ladder.reach)
     won = asker(ladder.tokens(np.arange(count), np.full(count, high)))
     ladder.key[~won] *= -1  # of a key and its opposite one has a positive score
-    search = searching(Prior(count, None, np.full(count, low), np.full(count, high)), flip)
+    search = Halving(Prior(count, None, np.full(count, low), np.full(count, high)))
     rounds(asker, [Group.of(ladder, search, STEP, late=True)], MOST_LABELS, also)
     return float(np.mean(np.exp2(-search.centre))) * ODDS * NORMAL
 
@@ -87,7 +87,6 @@ def sizes(
     length: float,
     *,
     max_norm: float | None,
-    flip: float,
     rng: np.random.Generator,
     also: list[Group],
     centre: Floats | None = None,
@@ -113,13 +112,13 @@ def sizes(
     blur = np.hypot(plane.offset_spread, plane.normal_spread * max(length, abs(plane.offset)))
     low = min(max(high - 2 * DOUBLINGS, np.log2(KNOWN * blur / BESIDE)), high - 2)
     none = np.zeros((PAIRS, width))
-    constant = climbed(asker, Ladder(foot, plane.normal, none, units()), low, high, flip, also)
+    constant = climbed(asker, Ladder(foot, plane.normal, none, units()), low, high, also)
     first = 1 / constant  # keys so long have scores of 1 beside the foot of the plane itself
     far, per_far = 0.0, constant
     for longer in FURTHER:
         far = min(longer * first, room / 2)
         ends = max(np.log2(first) - DOUBLINGS, min(low, np.log2(first) - 2)), min(np.log2(first) + 2, high)
-        per_far = climbed(asker, Ladder(foot, plane.normal, far * units(), units()), *ends, flip, also)
+        per_far = climbed(asker, Ladder(foot, plane.normal, far * units(), units()), *ends, also)
         if per_far > SHOWN * constant or far == room / 2:
             break
     entry = np.sqrt(max(per_far**2 - constant**2, (FAINT * constant) ** 2)) / far  # of W, root mean square

@@ -15,6 +15,7 @@ DIRECTIONS = 4
 LENGTHS = (2.0**-4, 1.0, 2.0**4, 2.0**10, 2.0**20)  # of tokens, times the root of the width
 FIRST = 2 * DIRECTIONS * len(LENGTHS)
 FLIPS = 48  # labels far from the boundary that show whether labels are wrong now and then
+SOME_FLIPS = 160  # the same before a target is refused
 MORE_FLIPS = 464  # more of them, once one was wrong
 MOST = 0.2  # flip rate beyond which too few bits come through
 FARTHEST = 0.9  # of the longest token allowed

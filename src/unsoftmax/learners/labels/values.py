@@ -14,8 +14,8 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.paths import Group, Lines, rounds
-from unsoftmax.learners.labels.search import Doubting, Halving, Prior, searching
-from unsoftmax.learners.labels.start import Start, repeats
+from unsoftmax.learners.labels.search import Halving, Prior
+from unsoftmax.learners.labels.start import Start
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
 
@@ -24,13 +24,10 @@ BENT = 40.0  # misfit of a plane to the rough points, in units of their own roun
 REACH = 5.0  # standard deviations of the rough plane that fine brackets reach to either side
 WIDEST = 6  # times that a bracket without a boundary is made eight times as wide
 FINEST = 2.0**-50  # width of fine brackets, relative to the tokens: the last bits
-NEAR_END = 0.02  # of a line: boundaries so near to an end that its label was wrong
 MOST_ROUNDS = 60
 ALONE = 5  # rounds of the fine search before others ride along
 HURRIED = 2.0**-20  # width of brackets, relative to the tokens, down to which it gets two bits a round
 KNOWN = 10.0  # standard deviations from 0 of a rough offset that is none
-ZERO = 3.0  # standard deviations from 0 within which a threshold is none, where labels may be wrong
-NOISY_EXTRA = 3  # times as many rough lines where labels may be wrong
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,23 +54,18 @@ def rough_plane(asker: Asker, begin: Start, rng: np.random.Generator) -> Plane:
         NotInFamilyError: the boundary is no plane.
     """
     width = asker.width
-    count = (width + max(4, width // 2)) * (NOISY_EXTRA if begin.flip else 1)
+    count = width + max(4, width // 2)
     points = begin.length * rng.normal(size=(count, width)) / np.sqrt(width)
     points *= np.minimum(1.0, begin.length / np.linalg.norm(points, axis=1, keepdims=True))  # no longer than what was asked
-    times = repeats(begin.flip)
-    asked = np.repeat(np.tile(points, (times, 1))[:, None], 2, axis=1)
-    yes = asker(asked).reshape(times, count).mean(axis=0) > 0.5
+    yes = asker(np.repeat(points[:, None], 2, axis=1))
     no_end = np.where(yes[:, None], begin.no, points)
     lines = Lines(no_end, np.where(yes[:, None], points, begin.yes) - no_end)
-    search = searching(Prior(count, None, np.zeros(count), np.ones(count)), begin.flip)
+    search = Halving(Prior(count, None, np.zeros(count), np.ones(count)))
     wanted = 2.0**-ROUGH
     rounds(asker, [Group.of(lines, search, wanted, late=True)], 40 * ROUGH)
     centre, spread = search.centre, search.spread
-    kept = np.ones(count, dtype=bool)
-    if isinstance(search, Doubting):
-        kept = (centre > NEAR_END) & (centre < 1 - NEAR_END) & (spread < 4 * wanted)
-    found = lines.points(np.flatnonzero(kept), centre[kept])
-    blur = float(np.sqrt(np.mean((spread[kept] * np.linalg.norm(lines.direction[kept], axis=1)) ** 2)))
+    found = lines.points(np.arange(count), centre)
+    blur = float(np.sqrt(np.mean((spread * np.linalg.norm(lines.direction, axis=1)) ** 2)))
     plane, misfit = fitted_plane(found, begin, blur)
     if misfit > BENT * blur:
         raise NotInFamilyError(
@@ -109,6 +101,9 @@ class PlaneSearch(Protocol):
     def plane(self) -> Plane:
         """What is known by now."""
 
+    def sharpen(self, factor: float) -> None:
+        """Ask so much more finely than planned, where tokens lie near the plane beside their length."""
+
     def finish(self) -> None:
         """Ask the rest."""
 
@@ -125,6 +120,9 @@ class Settled:
     def plane(self) -> Plane:
         """The plane."""
         return self._plane
+
+    def sharpen(self, factor: float) -> None:
+        """It cannot be known better."""
 
     def finish(self) -> None:
         """There is nothing left to ask."""
@@ -153,14 +151,24 @@ class Fine:
         self.arms = np.concatenate([np.zeros((1, width)), self.arm * turned])
         self.lines = Lines(self.arms, np.broadcast_to(rough.normal, (width, width)))
         sd = np.full(width, np.hypot(rough.offset_spread, self.arm * rough.normal_spread))
-        low, high = bracketed(asker, self.lines, np.full(width, rough.offset), REACH * sd, begin.flip)
-        self.until = until
-        target = np.full(width, until * self.arm)
-        if abs(rough.offset) > KNOWN * rough.offset_spread:
-            target[0] = until * abs(rough.offset)
-        search = searching(Prior(width, None, low, high), begin.flip)
+        low, high = bracketed(asker, self.lines, np.full(width, rough.offset), REACH * sd)
+        self.planned = self.until = until
+        target = self._target()
+        search = Halving(Prior(width, None, low, high))
         self.group = Group.of(self.lines, search, target, late=True, hurry=HURRIED * self.arm)
         rounds(asker, [self.group], ALONE)
+
+    def _target(self) -> Floats:
+        """Widths of brackets that are narrow enough."""
+        target = np.full(self.asker.width, self.until * self.arm)
+        if abs(self.rough.offset) > KNOWN * self.rough.offset_spread:
+            target[0] = self.until * abs(self.rough.offset)
+        return target
+
+    def sharpen(self, factor: float) -> None:
+        """Ask so much more finely than planned, where tokens lie near the plane beside their length."""
+        self.until = max(FINEST, factor * self.planned)
+        self.group.until = self._target()
 
     @property
     def plane(self) -> Plane:
@@ -179,7 +187,7 @@ class Fine:
         """Finish, and go on with the offset alone until it is known relative to itself: it may be far smaller than the tokens."""
         rounds(self.asker, [self.group], MOST_ROUNDS)
         search = self.group.search
-        if isinstance(search, Halving) and not self._through_origin():
+        if not self._through_origin():
             last = Lines(self.arms[:1], self.lines.direction[:1])
             alone = Halving(Prior(1, None, search.low[:1], search.high[:1]))
             rounds(self.asker, [Group.of(last, alone, self.until * abs(float(search.centre[0])))], MOST_ROUNDS)
@@ -187,19 +195,16 @@ class Fine:
 
     def _through_origin(self) -> bool:
         search = self.group.search
-        if isinstance(search, Doubting):
-            return bool(abs(search.centre[0]) < ZERO * search.spread[0])
         return bool(search.low[0] <= 0 <= search.high[0] and search.width[0] <= 2 * self.until * self.arm)
 
 
-def bracketed(asker: Asker, lines: Lines, centre: Floats, reach: Floats, flip: float) -> tuple[Floats, Floats]:
+def bracketed(asker: Asker, lines: Lines, centre: Floats, reach: Floats) -> tuple[Floats, Floats]:
     """Brackets around ``centre`` whose ends have different labels, made wider where they have not."""
     count = len(centre)
     low, high = centre - reach, centre + reach
-    open_, times = np.arange(count), repeats(flip)
+    open_ = np.arange(count)
     for _ in range(WIDEST):
-        places = np.tile(np.concatenate([low[open_], high[open_]]), times)
-        labels = asker(lines.tokens(np.tile(open_, 2 * times), places)).reshape(times, 2, -1).mean(axis=0) > 0.5
+        labels = asker(lines.tokens(np.tile(open_, 2), np.concatenate([low[open_], high[open_]]))).reshape(2, -1)
         right = ~labels[0] & labels[1]
         open_ = open_[~right]
         if not len(open_):

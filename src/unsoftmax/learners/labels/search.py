@@ -62,7 +62,7 @@ class Halving:
 
     @property
     def width(self) -> Floats:
-        """Width of each bracket; labels that contradict each other may have made it negative."""
+        """Width of each bracket."""
         return self.high - self.low
 
     @property
@@ -85,8 +85,7 @@ class Halving:
             return np.zeros(len(self.low), dtype=bool)
         below, above = np.isinf(self.low), np.isinf(self.high)
         guessed = (self.low == self._guess) & (self.high - self.low < GUESSED * sigma)
-        crossed = self.low > self.high  # a path with two boundaries
-        gone: Flags = crossed | guessed | (below & (ndtr(self.high / sigma) < LOST)) | (above & (self.low > TOO_HIGH))
+        gone: Flags = guessed | (below & (ndtr(self.high / sigma) < LOST)) | (above & (self.low > TOO_HIGH))
         return gone
 
     def mirror(self, rows: NDArray[np.int_]) -> None:
@@ -120,9 +119,11 @@ class Halving:
         return found
 
     def learn(self, rows: NDArray[np.int_], at: Floats, above: Flags) -> None:
-        """Take in the labels at ``at``: whether each boundary lies above."""
+        """Take in the labels at ``at``: whether each boundary lies above. Of several boundaries the uppermost is kept."""
         np.maximum.at(self.low, rows[above], at[above])
         np.minimum.at(self.high, rows[~above], at[~above])
+        crossed = self.low > self.high
+        self.high[crossed] = self.prior.ends[1][crossed]
 
     def part(self, rows: NDArray[np.int_]) -> Halving:
         """Some of these searches."""

@@ -285,7 +285,7 @@ def run_single(runs: int, seed: int) -> None:
             found = us.recover(target, width=width, on_failure="return")
             told[found.status.name] += 1
             queries.append(found.queries)
-            network = getattr(found.model, "network", found.model)
+            network = getattr(found.model, "ffn", found.model)
             if not found.status.success or not hasattr(network, "weights"):
                 told["attention alone" if found.status.success else "refused"] += 1
                 print(f"  {number}: {found.status.name}, {found.queries} queries: {found.message[:300]}", flush=True)
@@ -301,9 +301,9 @@ def run_single(runs: int, seed: int) -> None:
                 f"  {number}: {found.status.name}, {found.queries} queries, off by {errors[-1]:.1e}, neurons {count} of {neurons}",
                 flush=True,
             )
-        print(
-            f"{'Transformers' if head else 'networks'}: {dict(told)}, worst {max(errors, default=np.nan):.1e}, median queries {np.median(queries):.0f}"
-        )
+        name = "Transformers" if head else "networks"
+        worst = max(errors, default=np.nan)
+        print(f"{name}: {dict(told)}, worst {worst:.1e}, median queries {np.median(queries):.0f}")
         print(f"  W within its bars: {np.mean(shares) if shares else np.nan:.3f} ({len(shares)})", flush=True)
 
 

@@ -210,6 +210,9 @@ def _bent(desk: Desk) -> Iterator[Family]:
     told = _told(desk)
     desk.notes.append(told.reason)
     desk.known(told.floor)
+    if "inconclusive" in told.family and desk.precision.single:  # the learner knows the network before it judges the head
+        yield RELU_TRANSFORMER
+        desk.notes.append(str(desk.outcomes[-1].refusal))
     if told.family == RESIDUAL:
         refusal = NotInFamilyError(told.reason, evidence={"diagnosis": told.family})
         desk.outcomes.append(Outcome(refusal=refusal))

@@ -32,6 +32,7 @@ CLIP_RATIO = 0.03  # how far the last two powers may miss their ratio of 8
 SHARE_FULL = 0.6  # answers that must use all decimals, or else the answers merely happen to be short
 EXACT = 1e-13
 DYADIC = 24  # places of two that products of tokens and round weights have
+UNITS = 64.0  # of a short number format: residuals of affine answers computed in it, for numbers inside are larger than they are
 SMOOTH = 0.05  # residuals near a zero of the answers, against those far off: noise does not shrink, curvature does
 
 
@@ -264,9 +265,11 @@ def _low_precision(asked: _Asked, largest: float, dependent: bool) -> Calibratio
             null_size = float(np.sqrt(np.mean(asked.null**2)))
             cast = cast or bool(asked.null_spread < asked.spread * np.sqrt(null_size / largest))
         unit = 2.0**-bits
-        floor = Floor(name, relative=unit if cast else max(16 * unit, asked.spread / largest), batch=dependent, cast=cast)
+        straight = asked.affine or asked.spread <= UNITS * unit * largest  # what short numbers explain is no bend
+        own = asked.spread / largest if straight and largest > 0 else 0.0
+        floor = Floor(name, relative=unit if cast else max(16 * unit, own), batch=dependent, cast=cast)
         how = f"answers are cast to {name}" if cast else f"the target computes in {name}"
-        return Calibration(floor, batch_size=asked.batch_size, summary=how)
+        return Calibration(floor, affine=straight, batch_size=asked.batch_size, summary=how)
     return None
 
 

@@ -310,5 +310,7 @@ def _checked(
     if np.any(off > BEYOND * EXCESS * noise * questions.noise(points)):
         return None
     near = np.linalg.norm(points, axis=1) <= 2 * length
-    spread = float(np.linalg.norm(np.std(questions.answers, axis=0)))
+    close = np.linalg.norm(questions.points, axis=1) <= 2 * length
+    spread = float(np.linalg.norm(np.std(questions.answers[close], axis=0))) or 1.0
+    questions.settle(np.full(len(questions.points), True), questions.points)  # where lines thought them to lie is no use any more
     return Found(hinges, fitted.system if hinges.neurons else None, length, spread, float(off[near].max()) / spread, reach)

@@ -9,6 +9,7 @@ from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.transformer.model import Network, Sequences
 from unsoftmax.models import Floats
 
+NEARER_FAR = 1e3  # the same for answers of short precision, whose scores round off in proportion to their size
 FAR = 1e6  # distance of saturated probes, in lengths of the network: a score that is moderate by accident is then one in 1e9
 MARGIN = 5.0  # distance to the nearest bend, in steps, that is fair
 STRIDE = 1e-3  # their step against that distance: small enough to stay in one linear piece, large enough to saturate
@@ -27,7 +28,10 @@ class FarProbes:
 
     def __init__(self, sequences: Sequences, network: Network, length: float) -> None:
         self.sequences, self.network, self.share = sequences, network, 1.0
-        self.distance = FAR * length if sequences.max_norm is None else min(FAR * length, 0.9 * sequences.max_norm)
+        rounding = sequences.floor.relative / STRIDE  # of a step's change, which is that much smaller than the answers
+        self.agree = max(AGREE, 64 * rounding)
+        far = FAR if self.agree == AGREE else NEARER_FAR
+        self.distance = far * length if sequences.max_norm is None else min(far * length, 0.9 * sequences.max_norm)
 
     def places(self, count: int, rng: np.random.Generator) -> Floats:
         """Random far points with a fair margin to every bend, ``(count, width)``; narrow cells count as much as wide ones."""
@@ -52,7 +56,7 @@ class FarProbes:
         up = strong >= weak
         changes = np.where(up[:, None], plus, minus)
         ratio = np.minimum(strong, weak) / np.maximum(np.maximum(strong, weak), 1e-300)
-        if np.all(np.linalg.norm(plus + minus, axis=1) <= AGREE * strong):
+        if np.all(np.linalg.norm(plus + minus, axis=1) <= self.agree * strong):
             self.share, ratio = 0.5, np.zeros(len(x))
         return np.where(up[:, None], u, -u), changes / self.share, ratio
 
@@ -67,12 +71,12 @@ def has_residual(probes: FarProbes, rng: np.random.Generator) -> bool | None:
     noise = rng.normal(size=u.shape)
     u = u + 0.3 * noise * (np.linalg.norm(u, axis=1) / np.linalg.norm(noise, axis=1))[:, None]
     steps, changes, ratio = probes.attended(x, u)
-    clear = ratio < AGREE
+    clear = ratio < probes.agree
     if not clear.any():
         return None
     expected = probes.network(x + steps) - probes.network(x)
     deviation = np.linalg.norm(changes - expected, axis=1) / np.maximum(np.linalg.norm(expected, axis=1), 1e-300)
-    return bool(np.median(deviation[clear]) > AGREE)
+    return bool(np.median(deviation[clear]) > probes.agree)
 
 
 def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
@@ -108,7 +112,7 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
     steps = base + turns
     here = network(starts)
     changes = (probes.sequences.pairs(starts, steps) - here) / probes.share
-    quiet = np.linalg.norm(changes, axis=1) < AGREE * np.median(np.linalg.norm(first_changes, axis=1))
+    quiet = np.linalg.norm(changes, axis=1) < probes.agree * np.median(np.linalg.norm(first_changes, axis=1))
     if quiet.any():  # the other side of the base step draws the attention then
         steps[quiet] = base[quiet] - turns[quiet]
         changes[quiet] = (probes.sequences.pairs(starts[quiet], steps[quiet]) - here[quiet]) / probes.share

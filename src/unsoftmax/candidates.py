@@ -190,6 +190,8 @@ def _as_told(desk: Desk, told: Diagnosis) -> Iterator[Family]:
         reason = NotInFamilyError(f"{told.reason} ({last})", evidence=evidence, signs=(Sign.DIAGNOSED,))
         desk.outcomes.append(Outcome(refusal=reason))
         return
+    if told.family != "attention":
+        desk.known(told.floor)
     yield from _network(desk, named(told.family))
 
 

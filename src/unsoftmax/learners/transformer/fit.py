@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 
 from unsoftmax.learners.ffn.hinges import Hinges, beyond_doubt, design_at, fixed_pattern, moved_by, shifted
@@ -15,7 +16,7 @@ from unsoftmax.learners.transformer.model import Mixture, Sequences
 from unsoftmax.models import Floats
 
 ROUNDS = 6
-NORMAL = 1.96  # standard deviations of a 95% interval
+STUDENT = 2.2  # standard deviations of a 95% interval, where each parameter rests on a dozen answers or so
 LARGEST_LEVERAGE = 0.99  # an answer that alone determines a parameter says nothing about its own error
 LARGEST = 250_000_000  # numbers in the system of equations; beyond, the model is left as it was read
 FAINT = 1e-13  # ridge relative to the columns: directions that no answer determines stay where they are
@@ -53,6 +54,13 @@ def _factors(matrix: Floats, network: Hinges) -> tuple[Floats, Floats, Floats]:
         held[j, start + j * outputs : start + (j + 1) * outputs] = network.out[j]
     q, r = qr(np.concatenate([matrix, held, FAINT * np.eye(columns)]), mode="economic", overwrite_a=True, check_finite=False)
     return q, r, scales
+
+
+def _grown(q: Floats, gaps: Floats) -> Floats:
+    """What is left of answers ``(questions, outputs)``, grown by the share ``(1 - q q^T)^-1/2`` that the fit took of it (CR2)."""
+    shares, turns = np.linalg.eigh(np.einsum("nok,npk->nop", q, q))
+    factors = 1 / np.sqrt(1 - np.clip(shares, 0.0, LARGEST_LEVERAGE))
+    return np.asarray(np.einsum("nop,np,nqp,nq->no", turns, factors, turns, gaps, optimize=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,20 +102,31 @@ class JointFit:
         return best
 
     def bars(self, model: Mixture[Hinges]) -> Bars | None:
-        """Error bars at a fitted model, from what it leaves of each answer (HC2: errors differ from place to place)."""
+        """Error bars at a fitted model, from what it leaves of each answer (CR2: errors differ from place to place)."""
         system = self._system(model)
         if system is None or self.left is not None:
             return None
         matrix, size, _ = system
         rows, gaps = len(matrix), self._gaps(model, model)
         q, solve = _orthogonal(matrix, model.network)
-        leverage = np.minimum(np.einsum("ij,ij->i", q[:rows], q[:rows]), LARGEST_LEVERAGE)
         width = len(model.W)
         wanted = np.zeros((matrix.shape[1], width * width + width * self.bias))
         wanted[np.arange(size, size + wanted.shape[1]), np.arange(wanted.shape[1])] = 1.0
-        pulls = q[:rows] @ solve(wanted) * (gaps / np.sqrt(1 - leverage))[:, None]
-        half = NORMAL * np.sqrt(np.einsum("ij,ij->j", pulls, pulls))
+        pulls = q[:rows] @ solve(wanted)
+        squares = np.zeros(wanted.shape[1])
+        for own in self._questions(model):  # the outputs of one sequence share the rounding of its scores
+            grown = _grown(q[own], gaps[own])
+            squares += np.sum(np.einsum("nov,no->nv", pulls[own], grown) ** 2, axis=0)
+        half = STUDENT * np.sqrt(squares)
         return Bars(half[: width * width].reshape(width, width), half[width * width :] if self.bias else None)
+
+    def _questions(self, model: Mixture[Hinges]) -> list[NDArray[np.intp]]:
+        """Row numbers ``(questions, outputs)`` of the answers, a group of questions at a time."""
+        outputs, start, groups = model.network.out.shape[1], 0, []
+        for count in (len(self._certain(model)[0]), *(len(X) for X, _ in self.sequences.kept)):
+            groups.append(start + np.arange(outputs * count).reshape(outputs, count).T)
+            start += outputs * count
+        return groups
 
     def _certain(self, model: Mixture[Hinges]) -> tuple[Floats, Floats, Floats, Floats]:
         """One-token points whose activation pattern is beyond doubt: points, references, answers and weights."""

@@ -125,7 +125,7 @@ class TransformerLearner:
         Ranks and a query bias are told by what the bars leave of them, for no reading alone is precise enough.
         """
         width, outputs = len(model.W), found.hinges.out.shape[1]
-        self._ask_random(sequences, model, found, rng, int(ROUGH_SHARE * width**2 / (4 * outputs)) + width, keep=True)
+        self._ask_random(sequences, model, found, rng, int(ROUGH_SHARE * width**2 / (4 * min(outputs, 2))) + width, keep=True)
         fit = JointFit(questions, sequences, None, True, residual)
         fitted = model
         for _ in range(ROUGH_ROUNDS):

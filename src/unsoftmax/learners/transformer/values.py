@@ -9,11 +9,11 @@ from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.transformer.model import Network, Sequences
 from unsoftmax.models import Floats
 
-NEARER_FAR = 1e3  # the same for answers of short precision, whose scores round off in proportion to their size
 FAR = 1e6  # distance of saturated probes, in lengths of the network: a score that is moderate by accident is then one in 1e9
 MARGIN = 5.0  # distance to the nearest bend, in steps, that is fair
 STRIDE = 1e-3  # their step against that distance: small enough to stay in one linear piece, large enough to saturate
 PAIRS = 4  # places at which the two hypotheses are compared
+ROBUST = 20  # rounds of reweighting
 NEWTON = 12  # steps at most; one or two where a piece was left
 CLEAR = 1e-4  # least singular value of the gradients used, relative to the largest: more cells are asked below it
 AGREE = 1e-5  # relative deviation that still counts as agreement
@@ -30,8 +30,7 @@ class FarProbes:
         self.sequences, self.network, self.share = sequences, network, 1.0
         rounding = sequences.floor.relative / STRIDE  # of a step's change, which is that much smaller than the answers
         self.agree = max(AGREE, 64 * rounding)
-        far = FAR if self.agree == AGREE else NEARER_FAR
-        self.distance = far * length if sequences.max_norm is None else min(far * length, 0.9 * sequences.max_norm)
+        self.distance = FAR * length if sequences.max_norm is None else min(FAR * length, 0.9 * sequences.max_norm)
 
     def places(self, count: int, rng: np.random.Generator) -> Floats:
         """Random far points with a fair margin to every bend, ``(count, width)``; narrow cells count as much as wide ones."""
@@ -93,10 +92,11 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
     if rank == 0:
         raise NotIdentifiableError("The network is constant far out, so the value matrix leaves no trace in saturated answers.")
     order = qr(flat.T, pivoting=True, mode="r")[1]
-    count = -(-rank // outputs)
+    rough = probes.agree > AGREE
+    count = -(-rank // outputs) * (2 if rough else 1)
     while count < min(len(order), 2 * rank):  # cells that differ by one neuron have most of their gradients in common
         sizes = np.linalg.svd(stacked[order[:count]].reshape(-1, width), compute_uv=False)
-        if sizes[rank - 1] >= CLEAR * sizes[0]:
+        if sizes[rank - 1] >= max(CLEAR, probes.agree) * sizes[0]:
             break
         count += 1
     cells = order[:count]
@@ -123,7 +123,23 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
     seen = [np.linalg.solve(side, value).T for side, value in zip(sides, values, strict=True)]  # gradient @ mix, (outputs, width)
     mix = np.asarray(np.linalg.lstsq(gradients.reshape(-1, width), np.concatenate(seen), rcond=1e-9)[0])
     share = probes.share
+    if rough:
+        return _without_outliers(np.repeat(gradients, width, axis=0), np.concatenate(sides), np.concatenate(values), mix)
     return _refined(network, mix, np.repeat(x, width, axis=0), share * np.concatenate(sides), share * np.concatenate(values))
+
+
+def _without_outliers(gradients: Floats, u: Floats, changes: Floats, mix: Floats) -> Floats:
+    """``mix`` with ``gradient mix u = change`` in most rows: least absolute deviations, by weights that follow what is left.
+
+    In short precision a step that another bend or a half-hearted choice of the attention has spoilt cannot be told beforehand.
+    """
+    rows = np.einsum("now,nv->nowv", gradients, u).reshape(-1, mix.size)
+    goals = changes.ravel()
+    for _ in range(ROBUST):
+        left = np.abs(goals - rows @ mix.ravel())
+        weights = 1 / np.sqrt(np.maximum(left, np.median(left) + 1e-300))
+        mix = np.linalg.lstsq(rows * weights[:, None], goals * weights, rcond=1e-9)[0].reshape(mix.shape)
+    return mix
 
 
 def _refined(network: Network, mix: Floats, x: Floats, u: Floats, changes: Floats) -> Floats:

@@ -263,7 +263,7 @@ def _low_precision(asked: _Asked, largest: float, dependent: bool) -> Calibratio
         cast = _only_cast(asked, bits)
         if not asked.affine and largest > 0:  # a network behind: errors that shrink with the answers tell
             null_size = float(np.sqrt(np.mean(asked.null**2)))
-            cast = cast or bool(asked.null_spread < asked.spread * np.sqrt(null_size / largest))
+            cast = cast or bool(name != "float32" and asked.null_spread < asked.spread * np.sqrt(null_size / largest))
         unit = 2.0**-bits
         straight = asked.affine or asked.spread <= UNITS * unit * largest  # what short numbers explain is no bend
         own = asked.spread / largest if straight and largest > 0 else 0.0

@@ -117,7 +117,9 @@ class _Proof:
         if reason is not None:
             return reason
         self._allow_for_misfit(seen, own)
-        self._beside_ties()
+        reason = self._beside_ties(seen)
+        if reason is not None:
+            return reason
         sized = float(spread[~seen.natural].max(initial=0.0)) or float(spread.max())
         if self.noise > HALF * sized:
             return TooNoisyError(
@@ -225,15 +227,15 @@ class _Proof:
             }
             self.bounds = Bounds(kind="estimated", **wider)
 
-    def _beside_ties(self) -> None:
+    def _beside_ties(self, seen: Compared) -> RefusalError | None:
         """Natural sequences on which two tokens nearly tie are rare, and show every error of the scores; the check may meet none.
 
         How far models within the error bars differ on many more natural sequences is counted without a question; what exceeds the
-        tolerance is stated in its place.
+        tolerance is stated in its place, and refused where it says nothing any more.
         """
         learned, rng = self.learned, self.desk.fresh
         if self.family.network or not self.floor.exact or not self._scores_in_doubt():
-            return
+            return None
         X = rng.normal(size=(TIES, TIED, learned.model.width))
         if self.desk.wishes.natural is not None:
             X = self.desk.wishes.natural[rng.integers(0, len(self.desk.wishes.natural), size=(TIES, TIED))]
@@ -246,11 +248,21 @@ class _Proof:
             others.append(learned.model.shaken(learned.known_to, rng))
         moved = max((float(np.abs(other.answer(X) - centre).max()) for other in others if other is not None), default=0.0)
         expected = moved / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
+        if expected > LOOSEST and not (bounds is not None and bounds.kind == "certified"):
+            largest, spread = float(np.abs(seen.predicted).max()), float(seen.spreads()[~seen.natural].max(initial=0.0))
+            return TooNoisyError(
+                f"Answers of up to {largest:.3g} vary by {spread:.2g} only, so that their rounding hides the head: by the error "
+                f"bars of its scores, natural sequences may differ by {expected:.1g} of their spread. Take the constant off the answers "
+                "inside the target, where they are still precise, or make a large query bias smaller.",
+                model=learned.model,
+                evidence={"expected_error": expected, "constant": largest},
+            )
         if expected > self.stated_tolerance:
             self.stated = expected
             self.desk.notes.append(
                 f"Where two tokens nearly tie, natural sequences may differ by {expected:.1g} of their spread, by the error bars."
             )
+        return None
 
     def _scores_in_doubt(self) -> bool:
         """Whether the error bars leave scores of natural tokens open by more than the tolerance."""

@@ -243,6 +243,70 @@ def run_coverage(runs: int, seed: int) -> None:
         )
 
 
+def single_network(rng: np.random.Generator, *, head: bool) -> tuple[int, int, np.ndarray | None, Target]:
+    """A ReLU network of PyTorch's own layers in float32, plain or behind one head: width, neurons, W and the target."""
+    import torch
+
+    torch.manual_seed(int(rng.integers(2**31)))
+    width, neurons = (8, 16) if head else (int(rng.choice([4, 8, 16])), int(rng.choice([8, 16, 24])))
+    outputs = int(rng.choice([1, 1, 4, width]))
+    ordinary = rng.random() < 0.5  # weights as PyTorch draws them (uniform, biases small), or Gaussian with biases of order 1
+    first, last = torch.nn.Linear(width, neurons), torch.nn.Linear(neurons, outputs)
+    values = torch.nn.Linear(width, width, bias=False)
+    scores = rng.normal(size=(width, width)) / np.sqrt(width)
+    if not ordinary:
+        for layer in (first, last, values):
+            torch.nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+            if layer.bias is not None:
+                torch.nn.init.normal_(layer.bias)
+    W, residual = torch.as_tensor(scores, dtype=torch.float32), bool(rng.random() < 0.3)
+
+    def target(X: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            x = torch.as_tensor(X, dtype=torch.float32)
+            z = x[:, -1]
+            if head:
+                weights = torch.softmax(torch.einsum("bnd,bd->bn", x, z @ W.T), dim=1)
+                z = values(torch.einsum("bn,bnd->bd", weights, x)) + (z if residual else 0.0)
+            y = last(torch.relu(first(z))).double().numpy()
+        return y[:, 0] if outputs == 1 else y
+
+    return width, neurons, scores if head else None, target
+
+
+def run_single(runs: int, seed: int) -> None:
+    """Float32 networks and Transformers: how many are whole, how far off on natural tokens, whether counts and bars hold."""
+    for head in (True, False):
+        told: Counter[str] = Counter()
+        errors, shares, queries = [], [], []
+        for number in range(runs):
+            rng = np.random.default_rng([seed, number])
+            width, neurons, W, target = single_network(rng, head=head)
+            found = us.recover(target, width=width, on_failure="return")
+            told[found.status.name] += 1
+            queries.append(found.queries)
+            network = getattr(found.model, "ffn", found.model)
+            if not found.status.success or not hasattr(network, "weights"):
+                told["attention alone" if found.status.success else "refused"] += 1
+                print(f"  {number}: {found.status.name}, {found.queries} queries: {found.message[:300]}", flush=True)
+                continue
+            X = rng.normal(size=(512, 5 if head else 1, width))
+            errors.append(float(np.abs(target(X) - found.model.answer(X).reshape(target(X).shape)).max() / target(X).std()))
+            told["error below 1e-3"] += errors[-1] < 1e-3
+            count = found.facts.get("neurons")
+            told["count right" if count == neurons else "no count" if count is None else "count WRONG"] += 1
+            if W is not None and found.bounds is not None and found.bounds.W is not None:
+                shares.append(float(np.mean(np.abs(found.model.attention.W[0] - W) <= found.bounds.W)))
+            print(
+                f"  {number}: {found.status.name}, {found.queries} queries, off by {errors[-1]:.1e}, neurons {count} of {neurons}",
+                flush=True,
+            )
+        name = "Transformers" if head else "networks"
+        worst = max(errors, default=np.nan)
+        print(f"{name}: {dict(told)}, worst {worst:.1e}, median queries {np.median(queries):.0f}")
+        print(f"  W within its bars: {np.mean(shares) if shares else np.nan:.3f} ({len(shares)})", flush=True)
+
+
 def run_certified(runs: int, seed: int) -> None:
     """Violations of certified intervals where c and b are small and the errors adversarial."""
     certified = violated = 0
@@ -268,12 +332,12 @@ def run_certified(runs: int, seed: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["outside", "honest", "coverage", "certified"])
+    parser.add_argument("part", choices=["outside", "honest", "coverage", "certified", "single"])
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args()
     drawn = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {drawn}")
-    {"outside": run_outside, "honest": run_honest, "coverage": run_coverage, "certified": run_certified}[options.part](
-        options.runs, drawn
-    )
+    {"outside": run_outside, "honest": run_honest, "coverage": run_coverage, "certified": run_certified, "single": run_single}[
+        options.part
+    ](options.runs, drawn)

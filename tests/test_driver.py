@@ -303,15 +303,14 @@ def test_a_head_that_drowns_in_a_constant_is_known_as_far_as_its_error_bars_say(
     assert (np.abs(found.model.W - head.W) <= 2 * found.bounds.W).mean() > 0.9
 
 
-def test_a_head_of_low_rank_that_drowns_in_a_constant_has_error_bars_too():
+def test_a_head_of_low_rank_that_drowns_in_a_constant_is_not_promised():
     rng = np.random.default_rng(180074)  # errors grow where W is known through a basis of its range
     d, r = int(rng.integers(12, 120)), int(rng.integers(1, 22))
     W = rng.normal(size=(d, r)) @ rng.normal(size=(r, d)) * 10 ** rng.uniform(-3, 3)
     head = us.Attention.single(W, rng.normal(size=d), c=np.abs(W).max() * rng.normal(size=d), b=10 ** rng.uniform(-2, 4))
-    found = us.recover(head, seed=180074, entropy=180074)
-    assert found.status is us.Status.WITHIN_TOLERANCE
-    assert found.check.relative_error <= found.facts["tolerance"] < 0.2  # natural tokens that nearly tie may differ by so much
-    assert (np.abs(found.model.W - head.W) <= 2 * found.bounds.W).mean() > 0.9
+    found = us.recover(head, seed=180074, entropy=180074, on_failure="return")
+    assert found.status is us.Status.TOO_NOISY  # natural tokens that nearly tie may differ by several percent
+    assert "rounding hides the head" in found.message
 
 
 @pytest.mark.parametrize("size", [1e12, 1e14])

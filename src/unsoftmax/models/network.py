@@ -278,8 +278,14 @@ class Transformer:
         """The Transformer with every score off by about this share of itself."""
         return Transformer(self.attention.shaken(relative, rng), self.ffn, self.residual)
 
-    def within(self, bounds: Any, rng: np.random.Generator) -> None:
-        """Networks come without error bars."""
+    def within(self, bounds: Any, rng: np.random.Generator) -> Transformer | None:
+        """Another Transformer whose head lies within its error bars; the network comes without any."""
+        if bounds is None or bounds.W is None:
+            return None
+        head = self.attention
+        W = head.W + np.asarray(bounds.W) / 2 * rng.normal(size=head.W.shape)
+        c = head.c if bounds.c is None else head.c + np.asarray(bounds.c) / 2 * rng.normal(size=np.shape(head.c))
+        return Transformer(Attention(W, head.V, c, head.b), self.ffn, self.residual)
 
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
         """Heads, ranks, neurons and the number of free parameters."""

@@ -35,6 +35,7 @@ SHARE_FULL = 0.6  # answers that must use all decimals, or else the answers mere
 EXACT = 1e-13
 FULL_DIGITS = 12  # decimal digits from which on answers are not rounded, so that equal ones are equal for another reason
 DYADIC = 24  # places of two that products of tokens and round weights have
+UNITS = 64.0  # of a short number format: residuals of affine answers computed in it, for numbers inside are larger than they are
 SMOOTH = 0.05  # residuals near a zero of the answers, against those far off: noise does not shrink, curvature does
 
 
@@ -303,11 +304,13 @@ def _low_precision(asked: _Asked, largest: float, dependent: bool) -> Calibratio
         cast = _only_cast(asked, bits)
         if not asked.affine and largest > 0:  # a network behind: errors that shrink with the answers tell
             null_size = float(np.sqrt(np.mean(asked.null**2)))
-            cast = cast or bool(asked.null_spread < asked.spread * np.sqrt(null_size / largest))
+            cast = cast or bool(name != "float32" and asked.null_spread < asked.spread * np.sqrt(null_size / largest))
         unit = 2.0**-bits
-        floor = Floor(name, relative=unit if cast else max(16 * unit, asked.spread / largest), batch=dependent, cast=cast)
+        straight = asked.affine or asked.spread <= UNITS * unit * largest  # what short numbers explain is no bend
+        own = asked.spread / largest if straight and largest > 0 else 0.0
+        floor = Floor(name, relative=unit if cast else max(16 * unit, own), batch=dependent, cast=cast)
         how = f"answers are cast to {name}" if cast else f"the target computes in {name}"
-        return Calibration(floor, batch_size=asked.batch_size, summary=how)
+        return Calibration(floor, affine=straight, batch_size=asked.batch_size, summary=how)
     return None
 
 

@@ -42,6 +42,7 @@ class FirstLook:
         size: the largest of the answers.
         repeats: whether a repeated question got the identical answer.
         steady: the same, up to the last bits of float64, which may depend on the batch.
+        calm: the same, up to the last bits of float32.
         cancelled: one token alone gets the same answer whatever it is, up to rounding, but several tokens do not: the values of
             several heads add up to zero.
         queries: what it cost.
@@ -58,6 +59,7 @@ class FirstLook:
     size: float
     repeats: bool
     steady: bool
+    calm: bool
     cancelled: bool
     queries: int
 
@@ -118,6 +120,7 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         size=size,
         repeats=jitter == 0.0,
         steady=jitter <= STEADY,
+        calm=jitter <= 16 * SINGLE,
         cancelled=longer is not None,
         queries=queries,
     )

@@ -118,7 +118,9 @@ class _Proof:
             return reason
         if not self.family.network:
             self.bounds = fitting_bars(learned, floor, seen, own, desk.fresh)
-        self._beside_ties()
+        reason = self._beside_ties(seen)
+        if reason is not None:
+            return reason
         sized = float(spread[~seen.natural].max(initial=0.0)) or float(spread.max())
         if self.noise > HALF * sized:
             return TooNoisyError(
@@ -207,15 +209,15 @@ class _Proof:
         self.desk.notes.append(f"Output {output}, faint beside the others, is known to {worst:.1g} of its own spread.")
         return None
 
-    def _beside_ties(self) -> None:
+    def _beside_ties(self, seen: Compared) -> RefusalError | None:
         """Natural sequences on which two tokens nearly tie are rare, and show every error of the scores; the check may meet none.
 
         How far models within the error bars differ on many more natural sequences is counted without a question; what exceeds the
-        tolerance is stated in its place.
+        tolerance is stated in its place, and refused where it says nothing any more.
         """
         learned, rng = self.learned, self.desk.fresh
         if self.family.network or not self.floor.exact or not self._scores_in_doubt():
-            return
+            return None
         X = rng.normal(size=(TIES, TIED, learned.model.width))
         if self.desk.wishes.natural is not None:
             X = self.desk.wishes.natural[rng.integers(0, len(self.desk.wishes.natural), size=(TIES, TIED))]
@@ -223,16 +225,26 @@ class _Proof:
             X *= min(1.0, self.desk.max_norm / float(np.linalg.norm(X, axis=-1).max()))
         centre = learned.model.answer(X)
         bounds = self.bounds or learned.bounds
-        others = [learned.model.within(bounds, rng) for _ in range(2)]
+        others = [learned.model.within(bounds, rng) for _ in range(4)]
         if learned.known_to > 0:
             others.append(learned.model.shaken(learned.known_to, rng))
         moved = max((float(np.abs(other.answer(X) - centre).max()) for other in others if other is not None), default=0.0)
         expected = moved / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
+        if expected > LOOSEST and not (bounds is not None and bounds.kind == "certified"):
+            largest, spread = float(np.abs(seen.predicted).max()), float(seen.spreads()[~seen.natural].max(initial=0.0))
+            return TooNoisyError(
+                f"Answers of up to {largest:.3g} vary by {spread:.2g} only, so that their rounding hides the head: by the error "
+                f"bars of its scores, natural sequences may differ by {expected:.1g} of their spread. Take the constant off the answers "
+                "inside the target, where they are still precise, or make a large query bias smaller.",
+                model=learned.model,
+                evidence={"expected_error": expected, "constant": largest},
+            )
         if expected > self.stated_tolerance:
             self.stated = expected
             self.desk.notes.append(
                 f"Where two tokens nearly tie, natural sequences may differ by {expected:.1g} of their spread, by the error bars."
             )
+        return None
 
     def _scores_in_doubt(self) -> bool:
         """Whether the error bars leave scores of natural tokens open by more than the tolerance."""

@@ -117,6 +117,12 @@ def name_bent(case: Case, scale: float, kind: str) -> DecidedError:
             )
     except (DecidedError, TargetError):
         pass
+    if kind == "piecewise" and case.coarse:
+        return inconclusive(
+            "power",
+            "One head before a network with ReLU is neither proved nor excluded: kinks spoil what answers of this precision tell "
+            "of its scores. `recover` learns the network first, and tells.",
+        )
     return outside(
         "not one head before a network",
         "A sequence is not answered like a weighted mean of its tokens: several heads or a residual before a network, "

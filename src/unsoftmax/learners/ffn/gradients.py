@@ -32,6 +32,8 @@ class CellSlopes:
         lengths: step length ``(cells,)``.
         directions: orthonormal rows ``(directions, width)``.
         noise: error to expect of an answer in each cell ``(cells,)``.
+        partial: leave the slopes of a cell whose steps were shortened twice in vain as not a number; coarse answers show nothing of
+            much shorter steps, and the other cells may be of use without it.
     """
 
     def __init__(
@@ -43,8 +45,11 @@ class CellSlopes:
         directions: Floats,
         noise: Floats,
         rng: np.random.Generator,
+        *,
+        partial: bool = False,
     ) -> None:
         self.ask, self.bases, self.values, self.directions, self.noise, self.rng = ask, bases, values, directions, noise, rng
+        self.least, self.partial = 0.9 * SHRINK**-2 * lengths, partial
         self.steps = np.repeat(lengths[:, None], len(directions), axis=1)
         self.slopes = np.zeros((len(bases), len(directions), values.shape[1]))
 
@@ -76,7 +81,12 @@ class CellSlopes:
                 else:
                     bad.append((k, first))
                     unknown.append((k, second))
-            if self.steps.min() < SHRINK**-6 * self.steps.max(axis=1).min():
+            if self.partial:
+                hopeless = {k for k, _ in [*bad, *unknown] if self.steps[k].min() < self.least[k]}
+                self.slopes[list(hopeless)] = np.nan
+                bad = [(k, group) for k, group in bad if k not in hopeless]
+                unknown = [(k, group) for k, group in unknown if k not in hopeless]
+            elif self.steps.min() < SHRINK**-6 * self.steps.max(axis=1).min():
                 break
         raise CrowdedCellError(f"{len(bad)} groups of steps still disagree with their check: a cell is narrower than thought.")
 

@@ -183,6 +183,19 @@ def gram_of(hinges: Hinges, centre: Floats, points: Floats, references: Floats, 
     return gram
 
 
+def gram_and_pull(hinges: Hinges, centre: Floats, points: Floats, weights: Floats, residual: Floats) -> tuple[Floats, Floats]:
+    """``J^T J`` and ``J^T r`` at once, every point in its own linear piece; the length of ``out`` is held."""
+    gram: Floats | None = None
+    total: Floats | None = None
+    for part, rows in _rows(hinges, centre, points, points, weights):
+        square, product = rows.T @ rows, rows.T @ residual[part].T.ravel()
+        gram, total = (square, product) if gram is None or total is None else (gram + square, total + product)
+    assert gram is not None
+    assert total is not None
+    hold_scale(gram, hinges)
+    return gram, total
+
+
 def pulled(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats, residual: Floats) -> Floats:
     """``J^T r`` for the weighted residuals ``(n, outputs)``, formed in blocks of rows."""
     total: Floats | None = None

@@ -17,6 +17,7 @@ from unsoftmax.learners.ffn.hinges import Hinges, NormalEquations, beyond_doubt,
 from unsoftmax.learners.ffn.kinks import nearness
 from unsoftmax.learners.ffn.places import Places
 from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.ffn.rough import find_roughly
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
@@ -110,6 +111,8 @@ class FFNLearner:
         places = Places(self.max_norm, self.caution, self.max_neurons)
         scale = places.scale(questions, rng)
         coarse = scale > np.sqrt(width)
+        if self.floor.relative > ROUGH and not coarse:
+            return find_roughly(questions, places, rng)
         rough = coarse or self.floor.relative > ROUGH
         model: Hinges | None = None
         best: Hinges | None = None

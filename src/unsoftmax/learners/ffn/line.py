@@ -35,6 +35,8 @@ class Line:
         ends: share of the reach that the outermost pieces are thought to take (less where it turns out less).
         through_origin: every hyperplane passes through the origin and nothing is added, so that ``f(x) = gradient @ x`` gives one
             derivative of each cell for nothing.
+        partial: hand over the bends that were read, and nothing about those beside a cell that could not be; the affine part may
+            then be missing.
     """
 
     origin: Floats
@@ -46,6 +48,7 @@ class Line:
     doubt: float = 0.0
     ends: float = 0.5
     through_origin: bool = False
+    partial: bool = False
 
     def run(self, questions: Questions, known: Hinges | None, *, rng: np.random.Generator) -> Hinges:
         """The difference of the target and ``known``, as far as it bends on this line."""
@@ -161,7 +164,9 @@ class Line:
         crowding = np.array([np.sum(1 / np.abs(t - bends)) for t in bases]) if len(bends) else np.full(1, 1 / self.scale)
         lengths = self.caution * 1.57 / (max(1, width - 1) * crowding)
         errors = noise(bases) + np.array([pieces[k].error(t) for k, t in zip(cells, bases, strict=True)])
-        slopes = CellSlopes(lambda x, _: difference(x), self._points(bases), values, lengths, across, errors, rng).run()
+        slopes = CellSlopes(
+            lambda x, _: difference(x), self._points(bases), values, lengths, across, errors, rng, partial=self.partial
+        ).run()
         if len(free):
             along = np.array([pieces[k].slope for k in cells])
             rest = values - (self._points(bases) @ self.direction)[:, None] * along
@@ -171,6 +176,9 @@ class Line:
         out = jumps / np.maximum(strengths, 1e-300)[:, None]
         normal = strengths[:, None] * self.direction
         for (here, there), before, after in zip(itertools.pairwise(cells), slopes[:-1], slopes[1:], strict=True):
+            if not np.isfinite(after - before).all():
+                normal[here:there] = 0.0
+                continue
             parts = np.linalg.lstsq(out[here:there].T, (after - before).T, rcond=None)[0]
             normal[here:there] += parts @ across
         shift = -np.einsum("jw,jw->j", normal, self._points(bends)) if len(bends) else np.zeros(0)

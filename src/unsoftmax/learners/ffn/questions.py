@@ -22,6 +22,7 @@ class Questions:
         references: for every point one that certainly lies in the same linear piece, with the widest margin known;
             the fit reads the activation pattern there, because the point itself may sit right beside a bend.
         offset, slope: size of the numbers inside the target, ``offset + slope * |x|``; the rounding error is relative to it.
+        marked: how many of the points were drawn at random for a fit.
     """
 
     def __init__(self, oracle: Oracle, *, floor: Floor, max_norm: float | None) -> None:
@@ -31,6 +32,7 @@ class Questions:
         self.max_norm = max_norm
         self.offset = 0.0
         self.slope = 0.0
+        self.marked = 0
         self._points: list[Floats] = []
         self._answers: list[Floats] = []
         self._references: list[Floats] = []

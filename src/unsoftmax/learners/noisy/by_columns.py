@@ -33,7 +33,8 @@ def find_columns(run: Run) -> tuple[Columns, int] | None:
     start = 0
     while start < most:
         step = min(run.width, settings.rank + 2) if settings.rank is not None else 2
-        new = ask_columns(run.oracle, run.head, tokens[start : start + step], run.noise, run.norm, run.copies)
+        known = None if columns is None else columns.length
+        new = ask_columns(run.oracle, run.head, tokens[start : start + step], run.noise, run.norm, run.copies, known)
         run.asked += new.probes
         columns = new if columns is None else more_columns(columns, new)
         start += step

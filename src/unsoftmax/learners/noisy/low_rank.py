@@ -15,6 +15,7 @@ from unsoftmax.oracles.base import Oracle
 
 COLUMN_LENGTH = 0.5  # of the norm limit: keeps most scores off saturation
 MAX_HALVINGS = 12
+PILOT = 8  # questions of the first columns that find the length for all others
 # a singular value is signal if it exceeds this many times the size that noise alone gives a column
 RANK_THRESHOLD = 3.0
 OWN_SCORE_STEPS = 6
@@ -29,12 +30,14 @@ class Columns:
         images: ``(count, width)``.
         errors: ``(count, width)``, standard errors.
         probes: questions and answers.
+        length: of last tokens at which most answers do not saturate.
     """
 
     tokens: Floats
     images: Floats
     errors: Floats
     probes: list[Probes]
+    length: float
 
     @property
     def rank(self) -> int:
@@ -52,32 +55,45 @@ class Columns:
         return float(np.linalg.norm(self.images, 2))
 
 
-def ask_columns(oracle: Oracle, head: Head, tokens: Floats, noise: float, norm: float, copies: int) -> Columns:
-    """``W x`` for each unit vector in ``tokens``: ``width`` questions each, and one more for every answer that saturates."""
+def ask_columns(
+    oracle: Oracle, head: Head, tokens: Floats, noise: float, norm: float, copies: int, length: float | None = None
+) -> Columns:
+    """``W x`` for each unit vector in ``tokens``: ``width`` questions each, and one more for every answer that saturates.
+
+    A few are asked first: the length at which those do not saturate is where the others begin. ``length``, where it is known
+    from columns before, saves that.
+    """
     count, width = tokens.shape
     frame = score_keys(head.v, norm)[1 : width + 1]
     inverse = np.linalg.inv(frame)
     keys, directions = np.tile(frame, (count, 1)), np.repeat(tokens, width, axis=0)
     key = keys @ head.v
-    answers, length = np.zeros(len(keys)), np.full(len(keys), COLUMN_LENGTH * norm)
-    again = np.arange(len(keys))
-    probes = []
-    for _ in range(MAX_HALVINGS):
-        half = np.full(len(again), copies / 2)
-        probes.append(ask_pairs(oracle, keys[again], half, half, length[again, None] * directions[again]))
-        answers[again] = probes[-1].answers - head.b
-        again = again[np.abs(answers[again]) >= SATURATED * key[again]]
-        if not len(again):
-            break
-        length[again] /= 2
+    answers, length_of = np.zeros(len(keys)), np.full(len(keys), COLUMN_LENGTH * norm if length is None else length)
+    probes: list[Probes] = []
+    order = np.argsort(np.arange(len(keys)) % width, kind="stable")  # the first few are of different last tokens
+    first = PILOT if length is None else 0
+    pilot, others = order[:first], np.sort(order[first:])
+    for part in (pilot, others):
+        if part is others and first:
+            length_of[others] = np.median(length_of[pilot])
+        again = part
+        for _ in range(MAX_HALVINGS):
+            if not len(again):
+                break
+            half = np.full(len(again), copies / 2)
+            probes.append(ask_pairs(oracle, keys[again], half, half, length_of[again, None] * directions[again]))
+            answers[again] = probes[-1].answers - head.b
+            again = again[np.abs(answers[again]) >= SATURATED * key[again]]
+            length_of[again] /= 2
     answers = np.clip(answers, -SATURATED * key, SATURATED * key)
     images = np.zeros_like(tokens)
     for _ in range(OWN_SCORE_STEPS):  # the last tokens' own scores follow from the columns themselves
-        own = length**2 * np.repeat(np.einsum("kd,kd->k", tokens, images), width)
-        scores = balanced_scores(answers, key, length * (directions @ head.v), own, copies) / length
+        own = length_of**2 * np.repeat(np.einsum("kd,kd->k", tokens, images), width)
+        scores = balanced_scores(answers, key, length_of * (directions @ head.v), own, copies) / length_of
         images = scores.reshape(count, width) @ inverse.T
-    errors = noise / (key * (1 - (answers / key) ** 2) * length)
-    return Columns(tokens, images, np.sqrt(errors.reshape(count, width) ** 2 @ (inverse**2).T), probes)
+    errors = noise / (key * (1 - (answers / key) ** 2) * length_of)
+    spread = np.sqrt(errors.reshape(count, width) ** 2 @ (inverse**2).T)
+    return Columns(tokens, images, spread, probes, float(np.median(length_of)))
 
 
 def balanced_scores(answers: Floats, key: Floats, last: Floats, own: Floats, copies: int) -> Floats:
@@ -96,6 +112,7 @@ def more_columns(first: Columns, second: Columns) -> Columns:
         np.concatenate([first.images, second.images]),
         np.concatenate([first.errors, second.errors]),
         first.probes + second.probes,
+        min(first.length, second.length),
     )
 
 
@@ -115,7 +132,7 @@ def ask_rows(
     _, _, span = np.linalg.svd(columns.images)
     basis = span[:rank].T
     keys = _keys_within(rng, count, head.v, basis, norm)
-    last = frames(rng, count, head.width, COLUMN_LENGTH * norm)
+    last = frames(rng, count, head.width, min(COLUMN_LENGTH * norm, columns.length))
     half = np.full(count, copies / 2)
     probes = ask_pairs(oracle, keys, half, half, last)
     answers, key = probes.answers - head.b, keys @ head.v
@@ -187,8 +204,9 @@ def fit_low_rank(
     start, probes = ask_rows(oracle, head, columns, rank, rows, noise=noise, norm=norm, copies=copies, rng=rng)
     asked = [singles, *columns.probes, probes]
     head = fit(start, joined(asked))
+    moderate = float(np.sqrt(norm * min(norm, columns.length / COLUMN_LENGTH)))  # keys and last tokens share what steep scores take
     for share in (2, 1):
         left = queries - rows - sum(len(part) for part in asked[len(columns.probes) + 2 :])
-        asked.append(ask_tangent(oracle, head, left // share, norm, copies, rng))
+        asked.append(ask_tangent(oracle, head, left // share, moderate, copies, rng))
         head = fit(head, joined(asked))
     return head, joined(asked)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 
 from unsoftmax.learners.ffn.hinges import Hinges, beyond_doubt, design_at, fixed_pattern, moved_by, shifted
@@ -14,22 +16,51 @@ from unsoftmax.learners.transformer.model import Mixture, Sequences
 from unsoftmax.models import Floats
 
 ROUNDS = 6
+STUDENT = 2.2  # standard deviations of a 95% interval, where each parameter rests on a dozen answers or so
+LARGEST_LEVERAGE = 0.99  # an answer that alone determines a parameter says nothing about its own error
 LARGEST = 250_000_000  # numbers in the system of equations; beyond, the model is left as it was read
 FAINT = 1e-13  # ridge relative to the columns: directions that no answer determines stay where they are
 
 
+class Bars(NamedTuple):
+    """Half widths of 95% intervals of W ``(width, width)`` and of c ``(width,)``, that of c where it was fitted."""
+
+    W: Floats
+    c: Floats | None
+
+
+def _orthogonal(matrix: Floats, network: Hinges) -> tuple[Floats, Callable[[Floats], Floats]]:
+    """``q`` of the QR of the scaled columns with what is held fixed below them, and ``b -> R^-T (b / scales)``."""
+    q, r, scales = _factors(matrix, network)
+    return q, lambda right: np.asarray(solve_triangular(r, right / scales[:, None], trans="T", check_finite=False))
+
+
 def _solver(matrix: Floats, network: Hinges) -> Callable[[Floats], Floats]:
     """Least squares by QR, not normal equations: values near a singular ``1 + V`` need all digits. Overwrites ``matrix``."""
+    rows = len(matrix)
+    q, r, scales = _factors(matrix, network)
+    return lambda gaps: np.asarray(solve_triangular(r, q[:rows].T @ gaps, check_finite=False) / scales)
+
+
+def _factors(matrix: Floats, network: Hinges) -> tuple[Floats, Floats, Floats]:
+    """QR of the columns scaled to length 1, with what is held fixed below them; overwrites ``matrix``."""
     scales = np.sqrt(np.einsum("ij,ij->j", matrix, matrix)) + 1e-300
     matrix /= scales
-    rows, columns = matrix.shape
+    columns = matrix.shape[1]
     neurons, outputs = network.out.shape
     held = np.zeros((neurons if outputs > 1 else 0, columns))  # the length of out against that of normal is free: hold |out| = 1
     start = (neurons + outputs) * (network.normal.shape[1] + 1)
     for j in range(len(held)):
         held[j, start + j * outputs : start + (j + 1) * outputs] = network.out[j]
     q, r = qr(np.concatenate([matrix, held, FAINT * np.eye(columns)]), mode="economic", overwrite_a=True, check_finite=False)
-    return lambda gaps: np.asarray(solve_triangular(r, q[:rows].T @ gaps, check_finite=False) / scales)
+    return q, r, scales
+
+
+def _grown(q: Floats, gaps: Floats) -> Floats:
+    """What is left of answers ``(questions, outputs)``, grown by the share ``(1 - q q^T)^-1/2`` that the fit took of it (CR2)."""
+    shares, turns = np.linalg.eigh(np.einsum("nok,npk->nop", q, q))
+    factors = 1 / np.sqrt(1 - np.clip(shares, 0.0, LARGEST_LEVERAGE))
+    return np.asarray(np.einsum("nop,np,nqp,nq->no", turns, factors, turns, gaps, optimize=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,26 +84,14 @@ class JointFit:
 
     def run(self, model: Mixture[Hinges]) -> Mixture[Hinges]:
         """The fitted model, or the given one where the fit does not improve on it."""
-        network = model.network
-        points, references, answers = self.questions.points, self.questions.references, self.questions.answers
-        certain = beyond_doubt(network, references, 1e-9)
-        points, references, answers = points[certain], references[certain], answers[certain]
-        weights = 1 / self.questions.noise(points)
-        centre = np.asarray(np.average(points, axis=0, weights=weights))
-        groups = [(X, y, *self._rows(model, X, centre)) for X, y in self.sequences.kept]
-        total = groups[0][2].shape[1]
-        if total * (answers.size + sum(y.size for _, y, _, _ in groups) + total) > LARGEST:
+        system = self._system(model)
+        if system is None:
             return model
-        own = design_at(network, centre, points, references, weights)
-        size = own.shape[1]
-        matrix = np.concatenate([np.pad(own, ((0, 0), (0, total - size))), *(rows for _, _, rows, _ in groups)])
-        del own
-        solve = _solver(matrix, network)
+        matrix, size, centre = system
+        solve = _solver(matrix, model.network)
         best, lowest, current = model, np.inf, model
         for _ in range(ROUNDS):
-            residual = (answers - fixed_pattern(current.network, points, references)) * weights[:, None]
-            deviations = [((y - current(X)) * own_weights[:, None]).T.ravel() for X, y, _, own_weights in groups]
-            gaps = np.concatenate([residual.T.ravel(), *deviations])
+            gaps = self._gaps(model, current)
             misfit = float(gaps @ gaps)
             if not misfit < 0.999 * lowest:
                 if misfit < lowest:
@@ -82,11 +101,69 @@ class JointFit:
             current = self._moved(model, current, centre, size, solve(gaps))
         return best
 
+    def bars(self, model: Mixture[Hinges]) -> Bars | None:
+        """Error bars at a fitted model, from what it leaves of each answer (CR2: errors differ from place to place)."""
+        system = self._system(model)
+        if system is None or self.left is not None:
+            return None
+        matrix, size, _ = system
+        rows, gaps = len(matrix), self._gaps(model, model)
+        q, solve = _orthogonal(matrix, model.network)
+        width = len(model.W)
+        wanted = np.zeros((matrix.shape[1], width * width + width * self.bias))
+        wanted[np.arange(size, size + wanted.shape[1]), np.arange(wanted.shape[1])] = 1.0
+        pulls = q[:rows] @ solve(wanted)
+        squares = np.zeros(wanted.shape[1])
+        for own in self._questions(model):  # the outputs of one sequence share the rounding of its scores
+            grown = _grown(q[own], gaps[own])
+            squares += np.sum(np.einsum("nov,no->nv", pulls[own], grown) ** 2, axis=0)
+        half = STUDENT * np.sqrt(squares)
+        return Bars(half[: width * width].reshape(width, width), half[width * width :] if self.bias else None)
+
+    def _questions(self, model: Mixture[Hinges]) -> list[NDArray[np.intp]]:
+        """Row numbers ``(questions, outputs)`` of the answers, a group of questions at a time."""
+        outputs, start, groups = model.network.out.shape[1], 0, []
+        for count in (len(self._certain(model)[0]), *(len(X) for X, _ in self.sequences.kept)):
+            groups.append(start + np.arange(outputs * count).reshape(outputs, count).T)
+            start += outputs * count
+        return groups
+
+    def _certain(self, model: Mixture[Hinges]) -> tuple[Floats, Floats, Floats, Floats]:
+        """One-token points whose activation pattern is beyond doubt: points, references, answers and weights."""
+        points, references, answers = self.questions.points, self.questions.references, self.questions.answers
+        certain = beyond_doubt(model.network, references, 1e-9)
+        return points[certain], references[certain], answers[certain], 1 / self.questions.noise(points[certain])
+
+    def _system(self, model: Mixture[Hinges]) -> tuple[Floats, int, Floats] | None:
+        """Weighted derivatives of all answers, how many columns are the network's, and its centre; None where that is too large."""
+        points, references, answers, weights = self._certain(model)
+        centre = np.asarray(np.average(points, axis=0, weights=weights))
+        groups = [self._rows(model, X, centre)[0] for X, _ in self.sequences.kept]
+        total = groups[0].shape[1]
+        if total * (answers.size + sum(len(rows) for rows in groups) + total) > LARGEST:
+            return None
+        own = design_at(model.network, centre, points, references, weights)
+        size = own.shape[1]
+        return np.concatenate([np.pad(own, ((0, 0), (0, total - size))), *groups]), size, centre
+
+    def _gaps(self, start: Mixture[Hinges], model: Mixture[Hinges]) -> Floats:
+        """What ``model`` leaves of every answer, with the patterns and weights of ``start``."""
+        points, references, answers, weights = self._certain(start)
+        residual = (answers - fixed_pattern(model.network, points, references)) * weights[:, None]
+        deviations = []
+        for X, y in self.sequences.kept:
+            deviations.append(((y - model(X)) * self._weights(start, X)[:, None]).T.ravel())
+        return np.concatenate([residual.T.ravel(), *deviations])
+
+    def _weights(self, model: Mixture[Hinges], X: Floats) -> Floats:
+        seen = model.parts(X)[2]
+        clear = beyond_doubt(model.network, seen, 1e-7)  # right beside a bend the derivative is in doubt
+        return np.asarray(clear / self.questions.noise(seen))
+
     def _rows(self, model: Mixture[Hinges], X: Floats, centre: Floats) -> tuple[Floats, Floats]:
         """Weighted derivatives ``(outputs * n, parameters)`` of the answers to ``X`` and the weights ``(n,)``."""
         attention, moved, seen = model.parts(X)
-        clear = beyond_doubt(model.network, seen, 1e-7)  # right beside a bend the derivative is in doubt
-        own = clear / self.questions.noise(seen)
+        own = self._weights(model, X)
         gradients = model.network.gradients(seen)
         outputs = gradients.shape[1]
         last = X[:, -1]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.ffn.forms import Found, canonical_network
 from unsoftmax.learners.ffn.hinges import Hinges
-from unsoftmax.learners.ffn.learner import FFNLearner
+from unsoftmax.learners.ffn.learner import ROUGH, FFNLearner
 from unsoftmax.learners.ffn.places import distances
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.transformer.fit import JointFit
@@ -18,13 +19,19 @@ from unsoftmax.learners.transformer.reading import Known, read_scores
 from unsoftmax.learners.transformer.values import FarProbes, has_residual, read_mix
 from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.results import Floor, Learned
+from unsoftmax.results import Bounds, Floor, Learned
 
 CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
 ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
 NO_WORSE = 2.0  # misfit without scores against that with them, up to which answers do not show that there are any
 COARSE = 2.0  # more answers for the fit where they are rounded, per entry of W
+ROUGH_SHARE, ROUGH_ROUNDS = (
+    4.0,
+    3,
+)  # sequences for each entry of W and fits, each from the last, where answers are of short precision
+ROUGH_ACCEPT = 2048.0  # units of that precision which the finished model may miss by, as the proof allows
+DOUBTFUL = 3.0  # half widths of its 95% interval that a bias, or a direction of W, must reach
 FARTHEST = 1e6  # length of tokens that outweigh rounding, where no bound is set
 
 UNTESTED = "No score could be saturated, so a residual path was not looked for; allow longer tokens (`max_norm`). "
@@ -74,6 +81,8 @@ class TransformerLearner:
         self._ask_random(sequences, model, found, rng, CHECKS // 4 + width // (1 if residual else 2), keep=True)
         if self.floor.absolute > 0:
             self._ask_stretched(sequences, model, found, rng)
+        if self.rough:
+            return self._roughly(questions, sequences, model, found, residual, rng)
         fitted = JointFit(questions, sequences, left, bias, residual).run(model)
         if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
             bias = False
@@ -94,16 +103,57 @@ class TransformerLearner:
             "check_error": deviation,
         }
         if not deviation <= ACCEPT + 100 * self.floor.absolute / found.spread:
-            raise NotInFamilyError(
-                f"On one token the target is a ReLU network of {found.hinges.neurons} neurons, but one softmax head in front of it "
-                f"({'with' if residual else 'without'} residual, score matrix of rank {rank}) misses fresh sequences by "
-                f"{deviation:.1e} of their spread. {'' if verdict is not None else UNTESTED}The target may have several heads, "
-                "positions, or another way to mix its tokens; `unsoftmax diagnose` tells which.",
-                evidence=evidence,
-                model=transformer,
-                signs=(Sign.NETWORK_KNOWN,),
-            )
+            raise _misses(evidence, transformer, tested=verdict is not None)
         return Learned(model=transformer, ambiguity=_ambiguity(residual), notes=notes, evidence=evidence, ranks=(rank,))
+
+    @property
+    def rough(self) -> bool:
+        """Answers of short precision: float32, or float64 that jitters."""
+        return self.floor.relative > ROUGH and self.floor.absolute == 0
+
+    def _roughly(
+        self,
+        questions: Questions,
+        sequences: Sequences,
+        model: Mixture[Hinges],
+        found: Found,
+        residual: bool,
+        rng: np.random.Generator,
+    ) -> Learned:
+        """The same from answers of short precision: all parameters by a fit to many more sequences, W and c with error bars.
+
+        Ranks and a query bias are told by what the bars leave of them, for no reading alone is precise enough.
+        """
+        width, outputs = len(model.W), found.hinges.out.shape[1]
+        self._ask_random(sequences, model, found, rng, int(ROUGH_SHARE * width**2 / (4 * min(outputs, 2))) + width, keep=True)
+        fit = JointFit(questions, sequences, None, True, residual)
+        fitted = model
+        for _ in range(ROUGH_ROUNDS):
+            fitted = fit.run(fitted)
+        bars = fit.bars(fitted)
+        bias = bars is None or bars.c is None or bool(np.any(np.abs(fitted.c) > DOUBTFUL * bars.c))
+        if not bias:
+            fit = JointFit(questions, sequences, None, False, residual)
+            fitted = fit.run(replace(fitted, c=np.zeros(width)))
+            bars = fit.bars(fitted)
+        phase(sequences.oracle, "check")
+        deviation = self._ask_random(sequences, fitted, found, rng, CHECKS // 4, keep=False)
+        transformer, notes = canonical_transformer(fitted, found, residual, bias)
+        sizes = np.linalg.svd(fitted.W, compute_uv=False)
+        rank = width if bars is None else int(np.sum(sizes > DOUBTFUL * float(np.linalg.norm(bars.W, 2))))
+        evidence = {
+            "neurons": found.hinges.neurons,
+            "rank": rank,
+            "residual": residual,
+            "query_bias": bias,
+            "check_error": deviation,
+        }
+        if not deviation <= ROUGH_ACCEPT * self.floor.relative:
+            raise _misses(evidence, transformer, tested=True)
+        bounds = None if bars is None else Bounds(kind="estimated", W=bars.W[None], c=None if bars.c is None else bars.c[None])
+        return Learned(
+            model=transformer, ambiguity=_ambiguity(residual), bounds=bounds, notes=notes, evidence=evidence, ranks=(rank,)
+        )
 
     def price(
         self, width: int, neurons: int, outputs: int = 1, rank: int | None = None
@@ -156,6 +206,19 @@ class TransformerLearner:
             X[:, :-1] *= stretch
             X[:, -1] /= stretch
             sequences.ask(sequences.shorten(X))
+
+
+def _misses(evidence: dict[str, Any], model: Transformer, *, tested: bool) -> NotInFamilyError:
+    """The refusal of a target that is a ReLU network on one token, and something else on several."""
+    return NotInFamilyError(
+        f"On one token the target is a ReLU network of {evidence['neurons']} neurons, but one softmax head in front of it "
+        f"({'with' if evidence['residual'] else 'without'} residual, score matrix of rank {evidence['rank']}) misses fresh "
+        f"sequences by {evidence['check_error']:.1e} of their spread. {'' if tested else UNTESTED}The target may have several "
+        "heads, positions, or another way to mix its tokens; `unsoftmax diagnose` tells which.",
+        evidence=evidence,
+        model=model,
+        signs=(Sign.NETWORK_KNOWN,),
+    )
 
 
 def _misfit(questions: Questions, sequences: Sequences, model: Mixture[Hinges]) -> float:

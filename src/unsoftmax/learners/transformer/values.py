@@ -13,6 +13,7 @@ FAR = 1e6  # distance of saturated probes, in lengths of the network: a score th
 MARGIN = 5.0  # distance to the nearest bend, in steps, that is fair
 STRIDE = 1e-3  # their step against that distance: small enough to stay in one linear piece, large enough to saturate
 PAIRS = 4  # places at which the two hypotheses are compared
+ROBUST = 20  # rounds of reweighting
 NEWTON = 12  # steps at most; one or two where a piece was left
 CLEAR = 1e-4  # least singular value of the gradients used, relative to the largest: more cells are asked below it
 AGREE = 1e-5  # relative deviation that still counts as agreement
@@ -27,6 +28,8 @@ class FarProbes:
 
     def __init__(self, sequences: Sequences, network: Network, length: float) -> None:
         self.sequences, self.network, self.share = sequences, network, 1.0
+        rounding = sequences.floor.relative / STRIDE  # of a step's change, which is that much smaller than the answers
+        self.agree = max(AGREE, 64 * rounding)
         self.distance = FAR * length if sequences.max_norm is None else min(FAR * length, 0.9 * sequences.max_norm)
 
     def places(self, count: int, rng: np.random.Generator) -> Floats:
@@ -52,7 +55,7 @@ class FarProbes:
         up = strong >= weak
         changes = np.where(up[:, None], plus, minus)
         ratio = np.minimum(strong, weak) / np.maximum(np.maximum(strong, weak), 1e-300)
-        if np.all(np.linalg.norm(plus + minus, axis=1) <= AGREE * strong):
+        if np.all(np.linalg.norm(plus + minus, axis=1) <= self.agree * strong):
             self.share, ratio = 0.5, np.zeros(len(x))
         return np.where(up[:, None], u, -u), changes / self.share, ratio
 
@@ -67,12 +70,12 @@ def has_residual(probes: FarProbes, rng: np.random.Generator) -> bool | None:
     noise = rng.normal(size=u.shape)
     u = u + 0.3 * noise * (np.linalg.norm(u, axis=1) / np.linalg.norm(noise, axis=1))[:, None]
     steps, changes, ratio = probes.attended(x, u)
-    clear = ratio < AGREE
+    clear = ratio < probes.agree
     if not clear.any():
         return None
     expected = probes.network(x + steps) - probes.network(x)
     deviation = np.linalg.norm(changes - expected, axis=1) / np.maximum(np.linalg.norm(expected, axis=1), 1e-300)
-    return bool(np.median(deviation[clear]) > AGREE)
+    return bool(np.median(deviation[clear]) > probes.agree)
 
 
 def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
@@ -89,10 +92,11 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
     if rank == 0:
         raise NotIdentifiableError("The network is constant far out, so the value matrix leaves no trace in saturated answers.")
     order = qr(flat.T, pivoting=True, mode="r")[1]
-    count = -(-rank // outputs)
+    rough = probes.agree > AGREE
+    count = -(-rank // outputs) * (2 if rough else 1)
     while count < min(len(order), 2 * rank):  # cells that differ by one neuron have most of their gradients in common
         sizes = np.linalg.svd(stacked[order[:count]].reshape(-1, width), compute_uv=False)
-        if sizes[rank - 1] >= CLEAR * sizes[0]:
+        if sizes[rank - 1] >= max(CLEAR, probes.agree) * sizes[0]:
             break
         count += 1
     cells = order[:count]
@@ -108,7 +112,7 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
     steps = base + turns
     here = network(starts)
     changes = (probes.sequences.pairs(starts, steps) - here) / probes.share
-    quiet = np.linalg.norm(changes, axis=1) < AGREE * np.median(np.linalg.norm(first_changes, axis=1))
+    quiet = np.linalg.norm(changes, axis=1) < probes.agree * np.median(np.linalg.norm(first_changes, axis=1))
     if quiet.any():  # the other side of the base step draws the attention then
         steps[quiet] = base[quiet] - turns[quiet]
         changes[quiet] = (probes.sequences.pairs(starts[quiet], steps[quiet]) - here[quiet]) / probes.share
@@ -119,7 +123,23 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
     seen = [np.linalg.solve(side, value).T for side, value in zip(sides, values, strict=True)]  # gradient @ mix, (outputs, width)
     mix = np.asarray(np.linalg.lstsq(gradients.reshape(-1, width), np.concatenate(seen), rcond=1e-9)[0])
     share = probes.share
+    if rough:
+        return _without_outliers(np.repeat(gradients, width, axis=0), np.concatenate(sides), np.concatenate(values), mix)
     return _refined(network, mix, np.repeat(x, width, axis=0), share * np.concatenate(sides), share * np.concatenate(values))
+
+
+def _without_outliers(gradients: Floats, u: Floats, changes: Floats, mix: Floats) -> Floats:
+    """``mix`` with ``gradient mix u = change`` in most rows: least absolute deviations, by weights that follow what is left.
+
+    In short precision a step that another bend or a half-hearted choice of the attention has spoilt cannot be told beforehand.
+    """
+    rows = np.einsum("now,nv->nowv", gradients, u).reshape(-1, mix.size)
+    goals = changes.ravel()
+    for _ in range(ROBUST):
+        left = np.abs(goals - rows @ mix.ravel())
+        weights = 1 / np.sqrt(np.maximum(left, np.median(left) + 1e-300))
+        mix = np.linalg.lstsq(rows * weights[:, None], goals * weights, rcond=1e-9)[0].reshape(mix.shape)
+    return mix
 
 
 def _refined(network: Network, mix: Floats, x: Floats, u: Floats, changes: Floats) -> Floats:

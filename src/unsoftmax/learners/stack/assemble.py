@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.stack.heads import Base
 from unsoftmax.learners.stack.inputs import read_inputs
 from unsoftmax.learners.stack.limit import Batch, Limit
 from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, tangent, weights_of
 from unsoftmax.learners.stack.settings import Settings
-from unsoftmax.learners.stack.sphere import SUPPORT
+from unsoftmax.learners.stack.sphere import support
 from unsoftmax.learners.stack.values import Known, cliff
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import phase
@@ -40,8 +41,9 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
     values = Values(known.basis, table, at)
     phase(limit.oracle, "columns")
     readers = sphere.readers(known.T, known.T, rng, np.zeros((0, width)))
-    n, total = len(known.basis), sum(known.ranks)
-    size = group_size(len(base.frame.C) - SUPPORT, heads, settings.fill, min(known.ranks))
+    n = len(known.basis)
+    total = sum(known.ranks) if known.exceeded else heads * n
+    size = group_size(len(base.frame.C) - support(width), heads, settings.fill, min(known.ranks))
     first = min(len(readers), -(-int(settings.spread * total + 4) // -(-n // size)))
     early = _columns(limit, values, readers[:first], angle, size, rng)
     told = [(one.batch, one.weights) for one in early.weighed]
@@ -49,7 +51,7 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
     if missing > 0:
         told.append(_random(limit, values, readers[:first], early.columns, angle, missing, rng))
     values, ranges = _outputs(values, known, told)
-    size = group_size(width - SUPPORT, heads, settings.fill, min(known.ranks))
+    size = group_size(width - support(width), heads, settings.fill, min(known.ranks))
     late = _columns(limit, values, readers[first:], angle, size, rng)
     columns = np.concatenate([early.columns, late.columns])
     misfits = {"columns": max(early.misfit, late.misfit)}
@@ -59,8 +61,16 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
         if not known.exceeded:
             ranges = [np.eye(width)] * heads
         total = sum(block.shape[1] for block in ranges)
-        needed = settings.partners(total, width - SUPPORT - heads)
-        chosen = np.arange(needed) % len(readers) if needed > len(readers) else np.arange(needed)
+        needed = settings.partners(total, width - support(width) - heads)
+        clean = (readers == 0).astype(int)
+        if not clean.any(0).all():
+            raise NotIdentifiableError(
+                f"At width {width} no sparse token leaves some outputs free: {heads} heads are too many for it.",
+                evidence={"heads": heads},
+            )
+        while clean[np.arange(needed) % len(readers)].sum(0).min() < heads + 1:  # every output is to be seen by so many
+            needed += 1
+        chosen = np.arange(needed) % len(readers)
         tangents = _calm(values, readers[chosen], columns[chosen], rng)
         found = read_inputs(limit, values, ranges, readers[chosen], columns[chosen], directions, angle, tangents, settings)
         misfits["inputs"] = found.misfit
@@ -100,6 +110,10 @@ def _outputs(values: Values, known: Known, told: list[tuple[Batch, Floats]]) -> 
     missing = ~values.known
     factors, ranges = [], []
     for block, rank in zip(values.table[:, :, values.known], known.ranks, strict=True):
+        if not known.exceeded:  # the range may be all there is
+            factors.append(np.eye(len(block)))
+            ranges.append(block.T)
+            continue
         left, spectrum, right = np.linalg.svd(block, full_matrices=False)
         factors.append(left[:, :rank] * spectrum[:rank])
         ranges.append(right[:rank].T)
@@ -182,4 +196,5 @@ def _rows(
     solved = np.linalg.lstsq(affine, columns.reshape(len(x), -1), rcond=None)[0].reshape(len(values.basis) + 1, heads, -1)
     W = np.einsum("jhi,ik,jl->hkl", solved[:-1], values.basis, values.basis, optimize=True)
     V = np.einsum("hno,nk->hko", values.table, values.basis, optimize=True)
-    return Heads(Attention(W, V, solved[-1] @ values.basis), ranks, known.ranks, misfits)
+    value_ranks = tuple(cliff(np.linalg.svd(block, compute_uv=False), settings.cliff) for block in V)
+    return Heads(Attention(W, V, solved[-1] @ values.basis), ranks, value_ranks, misfits)

@@ -16,7 +16,7 @@ from unsoftmax.learners.stack.order import Order, contexts, find_order
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
 from unsoftmax.learners.stack.scores import group_size
 from unsoftmax.learners.stack.settings import Settings, settings_for
-from unsoftmax.learners.stack.sphere import SUPPORT, Sphere
+from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import read_values
 from unsoftmax.models import Attention
 from unsoftmax.models.stack import Stack
@@ -110,13 +110,13 @@ class StackLearner:
         n = max(settings.first, settings.readers(heads))
         directions = min(settings.directions(rank, heads), width - inside + 1)
         readers = directions - 1
-        early, late = (group_size(outputs - SUPPORT, heads, settings.fill, rank) for outputs in (width - inside, width))
+        early, late = (group_size(outputs - support(width), heads, settings.fill, rank) for outputs in (width - inside, width))
         answers = int(settings.spread * heads * min(rank, directions) + 4)
         first = min(readers, -(-answers // -(-directions // early)))
         columns = readers + first * -(-directions // early) + (readers - first) * -(-directions // late)
         columns += max(0, answers - first * -(-directions // early))
         rest = width - 1 - directions
-        per = settings.partners(heads * (rank if directions >= rank + 3 else width), width - SUPPORT - heads)
+        per = settings.partners(heads * (rank if directions >= rank + 3 else width), width - support(width) - heads)
         inputs = rest * per + max(0, readers - per) * -(-rest // late)
         rows = (width - readers) * (1 + -(-min(settings.rows(rank, heads), width - 2) // late))
         count = 2 * contexts(heads, min(2 * rank, width - 2), width)

@@ -11,7 +11,7 @@ from scipy.linalg import lstsq
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.settings import Settings
-from unsoftmax.learners.stack.sphere import SUPPORT, Sphere
+from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Attention, Floats, softmax
 
 CONTEXT = 2  # random keys beside the one in question
@@ -55,7 +55,7 @@ def nudge(limit: Limit, sphere: Sphere, p: Floats, count: int, settings: Setting
     """Ask ``count`` random contexts around ``p``, two questions each."""
     before = sphere.dense(count * CONTEXT, rng).reshape(count, CONTEXT, sphere.width)
     readers = np.stack(
-        [sphere.sparse(rng.choice(sphere.width, size=min(SUPPORT, sphere.width // 2), replace=False), rng) for _ in range(count)]
+        [sphere.sparse(rng.choice(sphere.width, size=support(sphere.width), replace=False), rng) for _ in range(count)]
     )
     far = np.concatenate([before, np.broadcast_to(p, (count, 1, sphere.width)), readers[:, None]], axis=1)
     near = far.copy()
@@ -65,7 +65,7 @@ def nudge(limit: Limit, sphere: Sphere, p: Floats, count: int, settings: Setting
 
 def contexts(heads: int, visible: int, width: int) -> int:
     """Contexts that one order takes: its entries and, per head, what it can see of the MLPs before it."""
-    return int(1.4 * heads * (visible + heads) / max(1, width - SUPPORT)) + 4
+    return int(1.4 * heads * (visible + heads) / max(1, width - support(width))) + 4
 
 
 def find_order(limit: Limit, sphere: Sphere, model: Attention, settings: Settings, rng: np.random.Generator) -> Order:
@@ -120,7 +120,7 @@ def mlp_values(
     """
     visible = [np.asarray(sphere.complement(p[None]).T)] * model.heads
     last = int(order.layers.max())
-    count = int(1.6 * last * visible[0].shape[1] / max(1, sphere.width - SUPPORT)) + 3
+    count = int(1.6 * last * visible[0].shape[1] / max(1, sphere.width - support(sphere.width))) + 3
     told = nudge(limit, sphere, p, count, settings, rng)
     design, moved = _equations(sphere, model, told, visible, bool(order.causal))
     heads, k = model.heads, visible[0].shape[1]

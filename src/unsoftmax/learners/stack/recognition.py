@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.stack.settings import EXACT, Settings
-from unsoftmax.learners.stack.sphere import SUPPORT, Sphere
+from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Floats
 from unsoftmax.models.stack import Norm
 from unsoftmax.oracles.base import Oracle
@@ -54,7 +54,7 @@ def recognised(oracle: Oracle, *, rng: np.random.Generator, settings: Settings =
     if width < 6:
         return _no(None, 0.0, limit, f"The width is {width}; sparse tokens need 6 coordinates or more.")
     sphere = Sphere(width, "layer")  # such tokens are fine for either norm
-    x = sphere.sparse(rng.choice(width, size=min(SUPPORT, width // 2), replace=False), rng)
+    x = sphere.sparse(rng.choice(width, size=support(width), replace=False), rng)
     p, q = sphere.dense(2, rng)
     ones = np.ones(width)
     two = [[p, x], [2 * p, x], [p, 2 * x], [p + 3 * ones, x], [p, x], [x, x], [-p, x]]

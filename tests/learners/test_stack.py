@@ -9,10 +9,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
-from unsoftmax.learners.stack import StackLearner, recognised
-from unsoftmax.learners.stack.limit import Limit
-from unsoftmax.learners.stack.order import Order, mlp_values
-from unsoftmax.learners.stack.settings import EXACT
+from unsoftmax.learners.stack import StackLearner, mlp_values, recognised
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.values import cliff
 from unsoftmax.learners.stack.varpro import fit_sigmoids, sigmoids
@@ -128,15 +125,28 @@ def _folded(block: object, heads: int) -> Stack:
 
 def test_mlps_of_earlier_layers_can_be_read_at_any_point() -> None:
     target = random_stack(2, 2, 20, 10, np.random.default_rng(7), hidden=24)  # the second layer's heads see every direction
-    assert target.mlps is not None
-    limit, sphere = Limit(CallableOracle(target)), Sphere(20, "layer")
-    order = Order(np.repeat([0, 1], 2), False, 0.0, 0.0)
     rng = np.random.default_rng(0)
-    p = sphere.dense(1, rng)[0]
-    (read,) = mlp_values(limit, sphere, target.limit(), order, p, EXACT, rng)
-    told = target.layers[0].b + target.mlps[0](p)
-    tangential = sphere.complement(p[None])
-    assert np.linalg.norm(tangential @ (read - told)) < 1e-5 * np.linalg.norm(tangential @ told)
+    points = Sphere(20, "layer").dense(2, rng)
+    (read,) = mlp_values(CallableOracle(target), Stack(target.layers, "layer", None), points, rng=rng)
+    for p, one, told in zip(points, read, target.mlp_values(points)[0], strict=True):
+        tangential = Sphere(20, "layer").complement(p[None])
+        assert np.linalg.norm(tangential @ (one - told)) < 1e-5 * np.linalg.norm(tangential @ told)
+    with pytest.raises(ValueError, match="mlp_values"):
+        Stack(target.layers, "layer", None).mlp_values(points)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 8, 8, 5), (2, 1, 12, 5, 3)])
+def test_relu_mlps_make_the_stack_whole(shape: tuple[int, int, int, int, int]) -> None:
+    *sizes, hidden = shape
+    target = random_stack(*sizes, np.random.default_rng(1), norm="rms", hidden=hidden, activation="relu")
+    found = us.recover(target, seed=0)
+    assert isinstance(found.model, Stack)
+    assert found.status is us.Status.EXACT
+    assert found.model.complete
+    tokens = np.random.default_rng(2).normal(size=(50, 4, target.width))
+    np.testing.assert_allclose(found.model(tokens), target(tokens), atol=1e-8)
+    assert [len(mlp.first) for mlp in found.model.mlps or ()] == [hidden] * sizes[0]
+    assert us.verify(target, found.model, tolerance=1e-8).matches
 
 
 def strangers(stack: Stack) -> dict[str, Callable[[Floats], Floats]]:

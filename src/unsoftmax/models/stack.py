@@ -175,6 +175,16 @@ class Stack:
             hidden = hidden + mlp(normalised(hidden, self.norm, self.epsilon))
         return hidden
 
+    def mlp_values(self, points: ArrayLike) -> Floats:
+        """What the constants and the MLP of each layer add at normalised tokens ``(n, width)``: ``(layers, n, width)``.
+
+        Where MLPs are not known, ``unsoftmax.learners.stack.mlp_values`` reads those of earlier layers from the target.
+        """
+        if self.mlps is None:
+            raise ValueError("This stack holds its heads only; `unsoftmax.learners.stack.mlp_values` reads MLPs from a target.")
+        tokens = np.asarray(points, dtype=np.float64)
+        return np.stack([layer.b + mlp(tokens) for layer, mlp in zip(self.layers, self.mlps, strict=True)])
+
     @property
     def token_sizes(self) -> Floats:
         """Norms make every size alike; below one, what the layers add outweighs the token."""

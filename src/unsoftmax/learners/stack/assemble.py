@@ -68,7 +68,8 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
                 f"At width {width} no sparse token leaves some outputs free: {heads} heads are too many for it.",
                 evidence={"heads": heads},
             )
-        while clean[np.arange(needed) % len(readers)].sum(0).min() < heads + 1:  # every output is to be seen by so many
+        least = 1 if known.exceeded else heads + 1
+        while clean[np.arange(needed) % len(readers)].sum(0).min() < least:  # every output is to be seen
             needed += 1
         chosen = np.arange(needed) % len(readers)
         tangents = _calm(values, readers[chosen], columns[chosen], rng)

@@ -28,7 +28,7 @@ def misfit(limit: Limit, sphere: Sphere, model: Attention, count: int, rng: np.r
         supports = [rng.choice(sphere.width, size=int(rng.integers(3, most + 1)), replace=False) for _ in range(number)]
         readers = np.stack([sphere.sparse(support, rng) for support in supports])
         before = sphere.dense(int(number) * keys, rng).reshape(int(number), keys, sphere.width)
-        batch = limit.ask(before, readers, keep=False)
+        batch = limit.ask(before, readers)
         sequences = np.concatenate([before, readers[:, None]], axis=1)
         told.append(batch.moved[batch.clean])
         said.append((model(sequences) - model(readers[:, None]))[batch.clean])
@@ -56,7 +56,7 @@ def compared_limit(
             tokens[i, -1] = sphere.sparse(rng.choice(sphere.width, size=int(rng.integers(3, most + 1)), replace=False), rng)
         readers = tokens[:, -1]
         keys = tokens[:, :-1] if tokens.shape[1] > 1 else sphere.dense(len(tokens), rng)[:, None]
-        batch = limit.ask(keys, readers, keep=False)
+        batch = limit.ask(keys, readers)
         said = model(np.concatenate([keys, readers[:, None]], axis=1)) - model(readers[:, None])
         answers.append(np.where(batch.clean, batch.moved, 0.0))
         predicted.append(np.where(batch.clean, said, 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +13,8 @@ from unsoftmax.learners.stack.assemble import Heads, assemble
 from unsoftmax.learners.stack.certificate import misfit
 from unsoftmax.learners.stack.heads import CIRCLE, find_heads
 from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.mlps import Reading, read_mlps
+from unsoftmax.learners.stack.neurons import ARCS
 from unsoftmax.learners.stack.order import Order, contexts, find_order
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
 from unsoftmax.learners.stack.scores import group_size
@@ -44,12 +47,16 @@ class StackLearner:
         max_norm: no token longer than this may be asked; the learner needs long ones and refuses it.
         checks: fresh sequences that the heads must explain at the end, two questions each.
         seen: what ``recognised`` said, where it was asked already.
+        mlps: ReLU MLPs are learned as well where that costs at most so many times what the heads did; 0 learns none.
+        left: tells how many questions may still be asked, None for any number.
     """
 
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     checks: int = 24
     seen: Recognised | None = None
+    mlps: float = 20.0
+    left: Callable[[], int | None] | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the heads; answers must be the hidden state, at the last position or at every one."""
@@ -93,12 +100,18 @@ class StackLearner:
                 evidence=evidence,
                 model=stack,
             )
+        reading = Reading()
+        if self.mlps and self.floor.exact and not seen.positions:
+            phase(oracle, "MLPs")
+            left = None if self.left is None else self.left()
+            reading = read_mlps(limit, sphere, heads.model, stack, order, settings, rng, self.mlps * limit.questions, left)
+            evidence |= {"mlp_error": reading.misfit, "neurons": reading.neurons}
         return Learned(
-            model=stack,
-            ambiguity=AMBIGUITY,
-            notes=_notes(heads, order, seen.words),
+            model=stack if reading.stack is None else reading.stack,
+            ambiguity=AMBIGUITY if reading.stack is None else WHOLE,
+            notes=(*_notes(heads, order, seen.words), *reading.notes),
             evidence=evidence,
-            entry_error=off,
+            entry_error=max(off, reading.misfit or 0.0),
             ranks=tuple(heads.score_ranks[h] for h in in_order(heads.model, order)),
         )
 
@@ -131,6 +144,7 @@ class StackLearner:
             ("rows", rows),
             ("layers", count),
             ("check", 2 * self.checks),
+            ("MLPs", 4 * ARCS if self.mlps and self.floor.exact else 0),
         ]
 
     def _heads(self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> tuple[Heads, float, float]:
@@ -152,6 +166,13 @@ AMBIGUITY = (
     "Heads are known up to their order within a layer; W and V as products, never their factors; gains and biases of the norms are "
     "folded into W, c and V. MLPs, attention biases b and the norms' epsilon are not learned: for very long tokens they are all "
     "one function of the last token."
+)
+
+
+WHOLE = (
+    "Heads are known up to their order within a layer, W and V as products, never their factors; gains and biases of the norms are "
+    "folded into W, c, V and the MLPs. Neurons are known up to their order and a positive factor each; with LayerNorm, what the "
+    "attention's constant b adds to all coordinates alike is told as part of the MLP's."
 )
 
 

@@ -48,19 +48,20 @@ class Limit:
         oracle: the target.
         scale: length of tokens over that of normalised ones.
         positions: the target adds something that depends on the position: take ``g`` off at the same length.
-        asked: all that was asked, for fits over everything.
+        questions: how many were asked.
     """
 
     oracle: Oracle
     scale: float = 2.0**60
     positions: bool = False
-    asked: list[Batch] = field(default_factory=list)
+    questions: int = 0
     alone: dict[tuple[bytes, int], Floats] = field(default_factory=dict)
 
     def raw(self, sequences: Floats, scale: float | None = None) -> Floats:
         """The last answer to sequences ``(n, length, width)`` of tokens on the sphere, sent ``scale`` times as long."""
         if len(sequences) == 0:
             return np.zeros((0, sequences.shape[2]))
+        self.questions += len(sequences)
         answers = self.oracle(sequences * (self.scale if scale is None else scale))
         return np.asarray(answers[:, -1] if answers.ndim == 3 else answers)
 
@@ -75,15 +76,10 @@ class Limit:
             self.alone.update(zip(fresh, told, strict=True))
         return np.stack([self.alone[name] for name in names])
 
-    def ask(
-        self, keys: Floats, readers: Floats, counts: tuple[int, ...] | None = None, copies: int = 1, *, keep: bool = True
-    ) -> Batch:
+    def ask(self, keys: Floats, readers: Floats, counts: tuple[int, ...] | None = None, copies: int = 1) -> Batch:
         """Ask ``keys (n, J, width)``, each as often as ``counts`` says, before ``copies`` of ``readers (n, width)``."""
         times = np.ones(keys.shape[1], dtype=int) if counts is None else np.asarray(counts, dtype=int)
         tail = np.repeat(readers[:, None], copies, axis=1)
         sequences = np.concatenate([np.repeat(keys, times, axis=1), tail], axis=1)
         base = self.bases(readers, sequences.shape[1])
-        batch = Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, readers == 0)
-        if keep:
-            self.asked.append(batch)
-        return batch
+        return Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, readers == 0)

@@ -123,7 +123,7 @@ def fitted(ask: Callable[[Floats], Floats], stack: Stack, rng: np.random.Generat
         asked += [(tokens, ask(tokens)) for tokens in drawn if len(tokens)]
         free[0] = size <= 1  # longer tokens do not show epsilon
         vector = _descended(vector, free, asked, causal)
-    found, misfit = _descended(vector, np.ones_like(free), asked, causal).stack(), 0.0
+    found, misfit = _bare(_descended(vector, np.ones_like(free), asked, causal).stack()), 0.0
     for size in SIZES[1:]:
         tokens = size * rng.normal(size=(max(4, each // 10), 3, stack.width))
         told = ask(tokens)
@@ -204,6 +204,22 @@ class _Vector:
             matrices = np.stack([next(blocks) @ next(blocks) for _ in range(2 * layer.heads)])
             layers.append(Attention(matrices[: layer.heads], matrices[layer.heads :], c, constant))
         return Stack(layers, self.like.norm, abs(float(self.numbers[0])), mlps)
+
+
+def _bare(stack: Stack) -> Stack:
+    """The same function without what normalised tokens do not see: after a LayerNorm, the all-ones direction."""
+    assert stack.mlps is not None
+    flat = Sphere(stack.width, stack.norm).flat
+    layers = []
+    for layer in stack.layers:
+        assert layer.V is not None
+        layers.append(
+            Attention(
+                flat(flat(layer.W).swapaxes(1, 2)).swapaxes(1, 2), flat(layer.V.swapaxes(1, 2)).swapaxes(1, 2), flat(layer.c), layer.b
+            )
+        )
+    mlps = [MLP(flat(mlp.first), mlp.first_bias, mlp.second, mlp.second_bias, mlp.activation) for mlp in stack.mlps]
+    return Stack(layers, stack.norm, stack.epsilon, mlps)
 
 
 def _factors(matrix: Floats) -> tuple[Floats, Floats]:

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
-from unsoftmax.learners.stack.assemble import Heads, assemble
+from unsoftmax.learners.stack.assemble import Draft, Heads, drafted, finished
 from unsoftmax.learners.stack.certificate import misfit
 from unsoftmax.learners.stack.heads import CIRCLE, find_heads
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.mlps import Reading, read_mlps
-from unsoftmax.learners.stack.neurons import ARCS
 from unsoftmax.learners.stack.order import Order, contexts, find_order
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
 from unsoftmax.learners.stack.scores import group_size
@@ -72,9 +71,11 @@ class StackLearner:
             raise NotInFamilyError(f"This is no pre-norm stack. {seen.words}", evidence={"recognised": seen.number})
         sphere = Sphere(oracle.width, seen.norm)
         limit = Limit(oracle, settings.scale, seen.positions)
-        heads, sure, gap = self._heads(limit, sphere, settings, rng)
+        draft, sure, gap = self._draft(limit, sphere, settings, rng)
         phase(oracle, "layers")
-        order = find_order(limit, sphere, heads.model, settings, rng)
+        order = find_order(limit, sphere, draft.model(), settings, rng, draft.T)
+        phase(oracle, "rows")
+        heads = finished(limit, draft, settings, rng)
         phase(oracle, "check")
         off = misfit(limit, sphere, heads.model, self.checks, rng)
         evidence = {
@@ -144,18 +145,18 @@ class StackLearner:
             ("rows", rows),
             ("layers", count),
             ("check", 2 * self.checks),
-            ("MLPs", 4 * ARCS if self.mlps and self.floor.exact else 0),
+            ("MLPs", 4 if self.mlps and self.floor.exact else 0),
         ]
 
-    def _heads(self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> tuple[Heads, float, float]:
-        """All heads of the limit; a step that fails after the heads were told apart starts again in another frame."""
+    def _draft(self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> tuple[Draft, float, float]:
+        """All heads on some last tokens; a step that fails after heads were told apart starts again in another frame."""
         for attempt in range(ATTEMPTS):
             phase(limit.oracle, "heads")
             base = find_heads(limit, sphere, settings, rng)
             try:
                 phase(limit.oracle, "values")
                 known = read_values(limit, base, settings)
-                return assemble(limit, base, known, settings, rng), known.sure, base.gap
+                return drafted(limit, base, known, settings, rng), known.sure, base.gap
             except NotInFamilyError:
                 if attempt + 1 == ATTEMPTS:
                     raise

@@ -14,7 +14,8 @@ from unsoftmax.models import Attention, Floats
 
 FAR = 2.0**20  # length of tokens: what layers add turns them by one part in that, and rounding of answers is as small
 MOST = 3  # further rounds of circles per dimension
-ARCS, ARC = 2, 0.01  # short pieces of circles for a first look, and the angle between their points
+ARCS, ARC = 6, 0.01  # short pieces of circles for a first look, at most, and the angle between their points
+BENT = 1e-5  # what a bend leaves of four points, of their size; smooth neurons leave about ``ARC**3 / 20``
 FRESH = 48  # points that the neurons must explain before they are all
 ALIKE = 1e-3  # angle between jumps of one neuron
 CLOSE = 1e-4  # error on fresh points, of their spread, up to which neurons explain them; a fit over all answers follows
@@ -68,7 +69,7 @@ class Look:
 
     Attributes:
         sharp: it is made of pieces, as ReLU networks are.
-        size: root mean square of its variation.
+        size: root mean square of its values.
         rounding: error of a value.
         smooth: amplitude of what is not explained by a constant, cosine and sine on a piece of a circle.
     """
@@ -80,14 +81,19 @@ class Look:
 
 
 def looked(value: Callable[[Floats], Floats], sphere: Sphere, rng: np.random.Generator) -> Look:
-    """Whether a sum of MLPs is piecewise, from ``4 * ARCS`` questions on short arcs; one of them is likely to hold no bend."""
-    arcs = _circles(sphere, ARCS, rng)
-    angles = ARC * np.arange(4.0)
-    told = value(np.concatenate([arc.at(angles) for arc in arcs])).reshape(ARCS, 4, -1)
-    size = float(np.sqrt(np.mean((told - told.mean((0, 1))) ** 2)))
-    rounding = 8 * 2.0**-53 * FAR * sphere.radius
-    smooth = 8 * size / FAR * sphere.radius
-    sharp = any(explained(angles, values, rounding, smooth) is not None for values in told)
+    """Whether a sum of MLPs is piecewise, from four questions on a short arc, and more of those where a bend lies on it.
+
+    Smooth neurons leave something between rounding and what a bend leaves.
+    """
+    angles, rounding = ARC * np.arange(4.0), 8 * 2.0**-53 * FAR * sphere.radius
+    size, smooth, sharp = 0.0, 0.0, False
+    for arc in _circles(sphere, ARCS, rng):
+        told = value(arc.at(angles))
+        size = max(size, float(np.sqrt(np.mean(told**2))))
+        smooth = 8 * size / FAR * sphere.radius
+        sharp = explained(angles, told, rounding, smooth) is not None
+        if sharp or explained(angles, told, size * BENT, smooth) is not None:
+            break
     return Look(sharp, size, rounding, smooth)
 
 

@@ -57,12 +57,19 @@ class Nudged:
         return Nudged(*(array[start : start + count] for array in (self.points, self.before, self.readers, self.moved)))
 
 
-def nudge(limit: Limit, sphere: Sphere, points: Floats, settings: Settings, rng: np.random.Generator) -> Nudged:
-    """Ask a random context around each of ``points (n, width)``, two questions each."""
-    count = len(points)
-    before = sphere.dense(count * CONTEXT, rng).reshape(count, CONTEXT, sphere.width)
+def nudge(
+    limit: Limit,
+    sphere: Sphere,
+    points: Floats,
+    settings: Settings,
+    rng: np.random.Generator,
+    inside: NDArray[np.int_] | None = None,
+) -> Nudged:
+    """Ask a random context around each of ``points (n, width)``, two questions each; tokens are zero but for ``inside``."""
+    count, pool = len(points), np.arange(sphere.width) if inside is None else inside
+    before = np.stack([sphere.sparse(pool, rng) for _ in range(count * CONTEXT)]).reshape(count, CONTEXT, sphere.width)
     readers = np.stack(
-        [sphere.sparse(rng.choice(sphere.width, size=support(sphere.width), replace=False), rng) for _ in range(count)]
+        [sphere.sparse(rng.choice(pool, size=min(support(sphere.width), len(pool) - 1), replace=False), rng) for _ in range(count)]
     )
     far = np.concatenate([before, points[:, None], readers[:, None]], axis=1)
     near = far.copy()
@@ -75,13 +82,15 @@ def contexts(heads: int, visible: int, width: int) -> int:
     return int(1.4 * heads * (visible + heads) / max(1, width - support(width))) + 4
 
 
-def find_order(limit: Limit, sphere: Sphere, model: Attention, settings: Settings, rng: np.random.Generator) -> Order:
-    """Find the layer of every head from ``2 * contexts(...)`` questions."""
+def find_order(
+    limit: Limit, sphere: Sphere, model: Attention, settings: Settings, rng: np.random.Generator, inside: NDArray[np.int_]
+) -> Order:
+    """Find the layer of every head from ``2 * contexts(...)`` questions; tokens are zero but for ``inside``."""
     heads = model.heads
-    p = sphere.dense(1, rng)[0]
+    p = sphere.sparse(inside, rng)
     visible = _visible(sphere, model, p, settings)
     count = contexts(heads, max(block.shape[1] for block in visible), sphere.width)
-    told = nudge(limit, sphere, np.tile(p, (count, 1)), settings, rng)
+    told = nudge(limit, sphere, np.tile(p, (count, 1)), settings, rng, inside)
     clean = told.readers == 0
     if np.abs(told.moved[clean]).max() <= settings.quiet:  # no head sees what another one made of the key
         return Order(np.zeros(heads, dtype=int), None, 0.0, 0.0)

@@ -215,7 +215,10 @@ def _bare(stack: Stack) -> Stack:
         assert layer.V is not None
         layers.append(
             Attention(
-                flat(flat(layer.W).swapaxes(1, 2)).swapaxes(1, 2), flat(layer.V.swapaxes(1, 2)).swapaxes(1, 2), flat(layer.c), layer.b
+                flat(flat(layer.W).swapaxes(1, 2)).swapaxes(1, 2),
+                flat(layer.V.swapaxes(1, 2)).swapaxes(1, 2),
+                flat(layer.c),
+                layer.b,
             )
         )
     mlps = [MLP(flat(mlp.first), mlp.first_bias, mlp.second, mlp.second_bias, mlp.activation) for mlp in stack.mlps]

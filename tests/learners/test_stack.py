@@ -10,9 +10,15 @@ import pytest
 import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.stack import StackLearner, mlp_values, recognised
+from unsoftmax.learners.stack.circles import Circle, find_bends
+from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.neurons import Neurons
+from unsoftmax.learners.stack.order import Order
+from unsoftmax.learners.stack.settings import EXACT
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.values import cliff
 from unsoftmax.learners.stack.varpro import fit_sigmoids, sigmoids
+from unsoftmax.learners.stack.whole import layers_of
 from unsoftmax.models import Attention, Floats, Stack
 from unsoftmax.models.stack import normalised, random_stack
 from unsoftmax.oracles import CallableOracle, Metered
@@ -135,18 +141,73 @@ def test_mlps_of_earlier_layers_can_be_read_at_any_point() -> None:
         Stack(target.layers, "layer", None).mlp_values(points)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 8, 8, 5), (2, 1, 12, 5, 3)])
-def test_relu_mlps_make_the_stack_whole(shape: tuple[int, int, int, int, int]) -> None:
-    *sizes, hidden = shape
-    target = random_stack(*sizes, np.random.default_rng(1), norm="rms", hidden=hidden, activation="relu")
+def test_relu_mlps_make_the_stack_whole() -> None:
+    target = random_stack(1, 1, 8, 8, np.random.default_rng(1), hidden=4, activation="relu")
     found = us.recover(target, seed=0)
     assert isinstance(found.model, Stack)
     assert found.status is us.Status.EXACT
     assert found.model.complete
     tokens = np.random.default_rng(2).normal(size=(50, 4, target.width))
     np.testing.assert_allclose(found.model(tokens), target(tokens), atol=1e-8)
-    assert [len(mlp.first) for mlp in found.model.mlps or ()] == [hidden] * sizes[0]
+    assert us.distance(found.model, target) < 1e-9
     assert us.verify(target, found.model, tolerance=1e-8).matches
+
+
+def test_a_neuron_is_told_by_its_layer() -> None:
+    target = random_stack(2, 1, 12, 5, np.random.default_rng(1), norm="rms", hidden=3, activation="relu")
+    assert target.mlps is not None
+    into, bias = (np.concatenate([getattr(mlp, name) for mlp in target.mlps]) for name in ("first", "first_bias"))
+    out = np.concatenate([mlp.second.T for mlp in target.mlps])
+    constant = sum(layer.b + mlp.second_bias for layer, mlp in zip(target.layers, target.mlps, strict=True))
+    shuffled = np.array([3, 0, 4, 1, 5, 2])
+    neurons = Neurons(into[shuffled], bias[shuffled], out[shuffled], np.zeros((12, 12)), constant)
+    sphere, order = Sphere(12, "rms"), Order(np.array([0, 1]), False, 0.0, 0.0)
+    limit = Limit(CallableOracle(target))
+    placed = layers_of(limit, sphere, target.limit(), order, neurons, EXACT, np.random.default_rng(0))
+    assert placed is not None
+    assert placed[0].tolist() == [1, 0, 1, 0, 1, 0]
+
+
+def test_bends_on_circles_are_those_of_the_neurons() -> None:
+    rng = np.random.default_rng(0)
+    into, bias, out = rng.normal(size=(5, 6)), rng.normal(size=5), rng.normal(size=(5, 6))
+    asked = []
+
+    def value(points: Floats) -> Floats:
+        asked.append(len(points))
+        return np.maximum(points @ into.T + bias, 0.0) @ out
+
+    sphere = Sphere(6, "rms")
+    first, second = np.linalg.qr(rng.normal(size=(6, 2)))[0].T
+    bends = find_bends(value, [Circle(first, second, sphere.radius)], 1e-12, 0.0)
+    waves = np.stack([into @ first, into @ second], axis=1) * sphere.radius
+    assert len(bends.points) == 2 * int((np.abs(bias) < np.linalg.norm(waves, axis=1)).sum())
+    assert np.abs(bends.points @ into.T + bias).min(1).max() < 1e-8
+    assert bends.gaps == 0
+    assert sum(asked) < 40 * len(bends.points)
+
+
+def test_heads_alone_are_verified_on_very_long_tokens() -> None:
+    target, other = small(10), small(11)
+    heads = Stack(target.layers, "layer", None)
+    assert us.verify(target, heads, check=40).matches
+    assert not us.verify(other, heads, check=40).matches
+
+
+def test_what_can_be_known_of_a_stack() -> None:
+    heads = Stack(small(12).layers, "layer", None)
+    told = us.identifiability(heads)
+    assert told.dimension == 4 * (19 * 19 + 19 + 19 * 20)
+    other = us.witness(heads)
+    tokens = np.random.default_rng(0).normal(size=(4, 3, 20))
+    assert isinstance(other, Stack)
+    assert np.abs(other.layers[0].W - heads.layers[0].W).max() > 0.1
+    np.testing.assert_allclose(other.answer(tokens), heads.answer(tokens), atol=1e-12)
+
+
+def test_the_bill_of_a_stack_of_ours_is_counted() -> None:
+    bill = us.plan(small(13))
+    assert 300 < bill.queries < bill.queries_max < 900
 
 
 def strangers(stack: Stack) -> dict[str, Callable[[Floats], Floats]]:
@@ -209,6 +270,14 @@ def test_tied_layers_are_not_told_as_two() -> None:
     tied = Stack([stack.layers[0]] * 2, "layer", 1e-5, stack.mlps)
     with pytest.raises(NotIdentifiableError, match="tied"):
         run(tied)
+
+
+def test_tied_layers_are_refused_within_400_questions() -> None:
+    stack = random_stack(2, 4, 32, 8, np.random.default_rng(9))
+    oracle = Metered(CallableOracle(Stack([stack.layers[0]] * 2, "layer", 1e-5, stack.mlps)))
+    with pytest.raises(NotIdentifiableError, match="tied"):
+        StackLearner().run(oracle, rng=np.random.default_rng(0))
+    assert oracle.spent <= 400
 
 
 def test_recognition_names_the_norm() -> None:

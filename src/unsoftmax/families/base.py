@@ -10,7 +10,7 @@ import numpy as np
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
-from unsoftmax.models import Floats
+from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, Predict, compared, predictor
@@ -64,6 +64,7 @@ class Family:
     unknown: ClassVar[str] = ""
     law: ClassVar[tuple[Test, ...]] = ()
     network: ClassVar[bool] = False
+    compares_parts: ClassVar[bool] = False  # models that cannot answer still tell something, see ``compare_part``
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case
     demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them
 
@@ -105,6 +106,10 @@ class Family:
     def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
         """The model against fresh answers."""
         return compared(desk.checked, learned.model, batches)
+
+    def compare_part(self, oracle: Oracle, model: Model, batches: list[Fresh], law: Floor, rng: np.random.Generator) -> Compared:
+        """What a model that cannot answer tells about a target all the same, against its answers."""
+        raise ValueError(f"Models of the family {self.name!r} that cannot answer tell nothing that could be compared.")
 
     def predictor(self, desk: Desk, learned: Learned) -> Predict | None:
         """The model as a function of batches; None where it cannot answer by itself."""

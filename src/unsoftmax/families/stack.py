@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from unsoftmax.bills import Bill
+from unsoftmax.bills import Bill, total
 from unsoftmax.desk import Desk
 from unsoftmax.errors import TargetError
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
 from unsoftmax.learners.stack.settings import EXACT, SINGLE, Settings
+from unsoftmax.models import Model, Stack
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
@@ -114,6 +115,7 @@ class PreNormStack(Family):
     )
     law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn(), ActsByDirection())
     network: ClassVar[bool] = True
+    compares_parts: ClassVar[bool] = True
     models: ClassVar[tuple[str, ...]] = ("stack",)
     demo: ClassVar[dict[str, int]] = {
         "layers": 2,
@@ -160,15 +162,17 @@ class PreNormStack(Family):
     def bill(self, size: Size) -> Bill:
         """For exact answers, where nothing has to be asked twice."""
         from unsoftmax.learners.stack import StackLearner
+        from unsoftmax.planning import CHECK, FIRST_LOOK, SENTINELS
 
         formula = "3 to 4.5 times heads * (2 r (2 d - r) + r) / d for heads of rank r in all layers together"
         if size.heads is None or size.rank is None:
             return Bill(None, None, formula, assumptions=("Give heads (of all layers together) and rank for a number.",))
-        phases = tuple(
+        learning = [
             (name, count, 3 * count) for name, count in StackLearner(checks=CHECKS).price(size.width, size.heads, size.rank)
-        )
-        whole = sum(count for _, count, _ in phases)
-        return Bill(whole, whole + whole // 5, formula, phases, ("MLPs are not learned.",))
+        ]
+        phases = [*FIRST_LOOK, *learning, *SENTINELS, *CHECK]
+        words = ("MLPs are learned only where they are small ReLU networks, and that is not counted here.",)
+        return Bill(total(phases), total(phases) + total(learning) // 5, formula, tuple(phases), words)
 
     def precision(self, desk: Desk, learned: Learned) -> Floor:
         """Heads whose values or scores are weak are known less well than answers are; the learner's own check tells how well."""
@@ -178,16 +182,29 @@ class PreNormStack(Family):
         """The whole function where MLPs are known; else what keys change in the answers of very long tokens, two queries each."""
         if learned.model.can_answer:
             return super().compare(desk, learned, batches)
-        from unsoftmax.learners.stack.certificate import compared_limit
-
-        answers, predicted = compared_limit(
-            LastPosition(desk.checked), learned, [batch.sequences for batch in batches], settings_of(desk), desk.fresh
+        seen = _compared_limit(
+            desk.checked, learned.model, batches, settings_of(desk), desk.fresh, bool(learned.evidence.get("positions"))
         )
         desk.notes.append(
             "The check compares answers to very long tokens, less that to the last token alone, where the last token is zero: "
             "they are what all heads of all layers do together. MLPs are not compared."
         )
-        return Compared(answers, predicted, tuple(batches), price=2)
+        return seen
+
+    def compare_part(self, oracle: Oracle, model: Model, batches: list[Fresh], law: Floor, rng: np.random.Generator) -> Compared:
+        """Heads without MLPs: what keys change in the answers of very long tokens; two queries each."""
+        return _compared_limit(oracle, model, batches, SINGLE if law.single else EXACT, rng, positions=True)
+
+
+def _compared_limit(
+    oracle: Oracle, model: Model, batches: list[Fresh], settings: Settings, rng: np.random.Generator, positions: bool
+) -> Compared:
+    from unsoftmax.learners.stack.certificate import compared_limit
+
+    stack = cast(Stack, model)
+    sequences = [batch.sequences for batch in batches]
+    answers, predicted = compared_limit(LastPosition(oracle), stack, positions, sequences, settings, rng)
+    return Compared(answers, predicted, tuple(batches), price=2)
 
 
 PRE_NORM_STACK = PreNormStack()

@@ -267,7 +267,7 @@ class Stack:
 
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
         """Layers, heads, ranks and the number of free parameters of the heads."""
-        d, known = self.width, ranks or (self.width,) * self.heads
+        d, known = self.width, ranks or tuple(int(rank) for rank in np.linalg.matrix_rank(self.limit().W, rtol=1e-6))
         e = d - (self.norm == "layer")
         parameters = sum(r * (2 * e - r) + r + r * (e + d - r) for r in known)
         return {

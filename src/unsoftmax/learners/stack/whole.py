@@ -14,8 +14,8 @@ from unsoftmax.learners.stack.order import Order, equations, nudge
 from unsoftmax.learners.stack.settings import EXACT, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import cliff
-from unsoftmax.models import Attention, Floats
-from unsoftmax.models.stack import MLP, Stack
+from unsoftmax.models import Attention, Floats, softmax
+from unsoftmax.models.stack import MLP, Stack, activated
 
 ROUND = 0.05  # distance from a whole number at which it is one
 EPSILON = 1e-5  # where the fit starts; what nearly everybody uses
@@ -24,6 +24,7 @@ SHARE = 0.5  # answers per parameter at each size
 LENGTHS = (1, 2, 4)
 RARE, DRAWS = 0.25, 512  # share of the sphere on which a neuron is rarely on or off, and points that tell it
 STEPS = 12
+TOGETHER = 32  # derivatives counted at once
 RISE = 1e-6  # relative step of derivatives
 KNOWN = 1e-7  # misfit of fresh answers, over their spread about the last token, up to which the whole stack is known
 
@@ -190,6 +191,31 @@ class _Vector:
                 at += 1
         return np.concatenate(found)
 
+    def answers(self, many: Floats, tokens: Floats, causal: bool) -> Floats:
+        """Last answers ``(many, n, width)`` of stacks with other ``many (many, numbers)``, all at once: for derivatives."""
+        assert self.like.mlps is not None
+        sizes = [int(np.prod(shape)) for shape in self.shapes]
+        parts = np.split(many[:, 1:], np.cumsum(sizes)[:-1], axis=1)
+        blocks = iter([part.reshape(len(many), *shape) for part, shape in zip(parts, self.shapes, strict=True)])
+        epsilon, flat = np.abs(many[:, 0])[:, None, None, None], Sphere(self.like.width, self.like.norm).flat
+        later = np.triu(np.full((tokens.shape[1],) * 2, -np.inf), 1) if causal else 0.0
+
+        def bare(x: Floats) -> Floats:
+            centred = flat(x)
+            return np.asarray(centred / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + epsilon))
+
+        hidden = np.broadcast_to(tokens, (len(many), *tokens.shape))
+        for layer, mlp in zip(self.like.layers, self.like.mlps, strict=True):
+            constant, first, bias, second, end, c = (next(blocks) for _ in range(6))
+            matrices = np.stack([next(blocks) @ next(blocks) for _ in range(2 * layer.heads)], axis=1)
+            W, V = (part[:, :, None] for part in np.split(matrices, 2, axis=1))
+            seen = bare(hidden)[:, None]  # (many, 1, n, length, width)
+            scores = (seen @ W.swapaxes(3, 4) + c[:, :, None, None]) @ seen.swapaxes(3, 4) + later
+            hidden = hidden + (softmax(scores) @ seen @ V).sum(1) + constant[:, None, None]
+            inner = bare(hidden) @ first.swapaxes(1, 2)[:, None] + bias[:, None, None]
+            hidden = hidden + activated(inner, mlp.activation) @ second.swapaxes(1, 2)[:, None] + end[:, None, None]
+        return np.asarray(hidden[:, :, -1])
+
     def stack(self) -> Stack:
         """The inverse of ``of``."""
         assert self.like.mlps is not None
@@ -238,19 +264,21 @@ def _descended(start: _Vector, free: NDArray[np.bool_], asked: list[tuple[Floats
     groups = [tuple(np.concatenate(x) for x in zip(*(one for one in asked if one[0].shape[1] == n), strict=True)) for n in lengths]
 
     def left(numbers: Floats) -> Floats:
-        stack = replace(start, numbers=numbers).stack()
-        return np.concatenate([(stack(tokens, causal=causal) - told).ravel() for tokens, told in groups])
+        many = numbers.reshape(-1, len(start.numbers))
+        gaps = [(start.answers(many, tokens, causal) - told).reshape(len(many), -1) for tokens, told in groups]
+        return np.concatenate(gaps, axis=1)
 
     vector = start.numbers
-    gap, units = left(vector), np.eye(len(vector))[free]
+    gap, units = left(vector)[0], np.eye(len(vector))[free]
     for _ in range(STEPS):
         steps = RISE * np.maximum(np.abs(vector), 0.1)
         steps[0] = 1e-3 * max(abs(vector[0]), EPSILON)
-        slope = np.stack([(left(vector + step * unit) - gap) / step for step, unit in zip(steps[free], units, strict=True)], axis=1)
+        parts = np.array_split(steps[free][:, None] * units, -(-len(units) // TOGETHER))
+        slope = (np.concatenate([left(vector + part) - gap for part in parts]) / steps[free][:, None]).T
         sizes = np.maximum(np.linalg.norm(slope, axis=0), 1e-300)
         change = np.linalg.lstsq(slope / sizes, -gap, rcond=1e-9)[0] / sizes @ units
         for halved in 0.5 ** np.arange(6):
-            trial = left(vector + halved * change)
+            trial = left(vector + halved * change)[0]
             if np.linalg.norm(trial) < np.linalg.norm(gap):
                 break
         else:

@@ -16,6 +16,7 @@ from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.mlps import Reading, read_mlps
 from unsoftmax.learners.stack.order import Order, contexts, find_order
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
+from unsoftmax.learners.stack.rehearsal import rehearsed_bounds
 from unsoftmax.learners.stack.scores import group_size
 from unsoftmax.learners.stack.settings import Settings, settings_for
 from unsoftmax.learners.stack.sphere import Sphere, support
@@ -23,9 +24,10 @@ from unsoftmax.learners.stack.values import read_values
 from unsoftmax.models import Attention
 from unsoftmax.models.stack import Stack
 from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.results import Floor, Learned
+from unsoftmax.results import Bounds, Floor, Learned
 
 ATTEMPTS = 2  # frames in which everything is read, where a later step fails
+GROWN = 2.0**20  # answers above that hold a very long token
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,11 @@ class StackLearner:
                 evidence=evidence,
                 model=stack,
             )
+        bounds = None
+        if not self.floor.exact:
+            chosen = in_order(heads.model, order)
+            ordered = Attention(heads.model.W[chosen], heads.model.V[chosen], heads.model.c[chosen])  # type: ignore[index]  # a stack has values
+            bounds = self._bars(limit, sphere, ordered, settings, np.random.default_rng(rng.integers(2**63)))
         reading = Reading()
         if self.mlps and self.floor.exact and not seen.positions:
             phase(oracle, "MLPs")
@@ -112,6 +119,7 @@ class StackLearner:
             ambiguity=AMBIGUITY if reading.stack is None else WHOLE,
             notes=(*_notes(heads, order, seen.words), *reading.notes),
             evidence=evidence,
+            bounds=bounds,
             entry_error=max(off, reading.misfit or 0.0),
             ranks=tuple(heads.score_ranks[h] for h in in_order(heads.model, order)),
         )
@@ -147,6 +155,17 @@ class StackLearner:
             ("check", 2 * self.checks),
             ("MLPs", 4 if self.mlps and self.floor.exact else 0),
         ]
+
+    def _bars(self, limit: Limit, sphere: Sphere, heads: Attention, settings: Settings, rng: np.random.Generator) -> Bounds | None:
+        """Error bars where answers are coarse: everything once more on heads that are known."""
+
+        def learn(target: Oracle, rng: np.random.Generator) -> Attention:
+            again = Limit(target, settings.scale)
+            return finished(again, self._draft(again, sphere, settings, rng)[0], settings, rng).model
+
+        told = np.stack([np.where(np.abs(answer) < GROWN, answer, 0.0) for answer in limit.alone.values()])
+        beside = np.sqrt(np.mean(told**2)) * np.sign(rng.normal(size=sphere.width))
+        return rehearsed_bounds(heads, sphere, beside, learn, rng)
 
     def _draft(self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> tuple[Draft, float, float]:
         """All heads on some last tokens; a step that fails after heads were told apart starts again in another frame."""

@@ -39,6 +39,7 @@ class Settings:
         same: relative difference up to which two answers are one.
         certain: misfit of fresh sequences, over the root mean square of what keys change, up to which the heads explain them.
         spread: answers per unknown where values at further outputs are solved for.
+        keys: per last token, over what the rank of its scores takes.
     """
 
     scale: float = 2.0**60
@@ -67,6 +68,7 @@ class Settings:
     quiet: float = 1e-4
     same: float = 1e4 * 2.0**-52
     certain: float = 1e-7
+    keys: float = 1.0
 
     def readers(self, heads: int) -> int:
         """Last tokens per fit of ``heads`` sigmoids at three ratios; below half the number of heads it has no solution."""
@@ -88,7 +90,7 @@ class Settings:
 
     def rows(self, rank: int, heads: int) -> int:
         """Keys per last token once the range of every head's scores is known."""
-        return max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank))
+        return int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
 
 
 EXACT = Settings()
@@ -115,6 +117,7 @@ SINGLE = Settings(  # answers in float32
     quiet=0.05,
     same=1e2 * 2.0**-23,
     certain=3e-3,
+    keys=2.0,
 )
 
 

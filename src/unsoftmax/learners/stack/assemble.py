@@ -65,16 +65,16 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
     sphere, width = base.frame.sphere, base.frame.sphere.width
     heads = base.heads
     angle = min(WIDEST, 2 * np.arcsin(min(1.0, 0.5 / max(base.strength, 1e-300))))
-    at = np.isin(np.arange(width), base.frame.C)
+    at = np.isin(np.arange(width), base.frame.outputs)
     table = np.zeros((heads, len(known.basis), width))
-    table[:, :, base.frame.C] = known.values
+    table[:, :, base.frame.outputs] = known.values
     values = Values(known.basis, table, at)
     phase(limit.oracle, "columns")
     one = known.T if sphere.norm == "layer" else np.append(known.T, rng.choice(known.T))  # as many as W and c have columns there
     readers = sphere.readers(one, known.T, rng, np.zeros((0, width)))
     n = len(known.basis)
     total = sum(known.ranks) if known.exceeded else heads * n
-    size = group_size(len(base.frame.C) - support(width), heads, settings.fill, min(known.ranks))
+    size = group_size(int((limit.clean(readers) & at).sum(1).min()), heads, settings.fill, min(known.ranks))
     first = min(len(readers), -(-int(settings.spread * total + 4) // -(-n // size)))
     early = _columns(limit, values, readers[:first], angle, size, rng)
     told = [(one.batch, one.weights) for one in early.weighed]
@@ -93,7 +93,7 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
             ranges = [np.eye(width)] * heads
         total = sum(block.shape[1] for block in ranges)
         needed = settings.partners(total, width - support(width) - heads)
-        clean = (readers == 0).astype(int)
+        clean = limit.clean(readers).astype(int)
         if not known.exceeded and not clean.any(0).all():
             raise NotIdentifiableError(
                 f"At width {width} no sparse token leaves some outputs free: {heads} heads are too many for it.",

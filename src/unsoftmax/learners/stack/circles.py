@@ -14,6 +14,8 @@ GRID = 24  # points that a circle starts with
 SURE = 4  # points in a row that one piece explains: one more than it has unknowns
 ROUNDS = 14  # halvings of what is not clear yet; narrower gaps hold bends that nearly coincide, which other circles show apart
 
+Known = dict[tuple[float, float, int], Floats | None]  # pieces by first and last angle and number of samples; None where none fits
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Circle:
@@ -71,9 +73,10 @@ def find_bends(value: Callable[[Floats], Floats], circles: list[Circle], roundin
     """
     angles = [2 * np.pi * (np.arange(GRID) + 0.5 * (i % 2)) / GRID for i in range(len(circles))]
     values = _split(value(np.concatenate([c.at(a) for c, a in zip(circles, angles, strict=True)])), angles)
+    known: list[Known] = [{} for _ in circles]
     found: list[tuple[list[tuple[float, Floats]], list[tuple[float, float]]]] = []
     for step in range(ROUNDS + 1):
-        found = [_read(a, v, rounding, smooth) for a, v in zip(angles, values, strict=True)]
+        found = [_read(a, v, rounding, smooth, seen) for a, v, seen in zip(angles, values, known, strict=True)]
         more = [_halved(a, gaps) for a, (_, gaps) in zip(angles, found, strict=True)]
         if step == ROUNDS or not any(len(m) for m in more):
             break
@@ -124,20 +127,24 @@ def explained(angles: Floats, values: Floats, rounding: float, smooth: float) ->
     return weights if off <= rounding + smooth * min(1.0, span**3) else None
 
 
-def _pieces(angles: Floats, values: Floats, rounding: float, smooth: float) -> list[_Piece]:
+def _pieces(angles: Floats, values: Floats, rounding: float, smooth: float, known: Known) -> list[_Piece]:
     """Runs of samples, as long as they go, that one piece explains each; ``angles`` go once round, and then on by some."""
+
+    def one(start: int, end: int) -> Floats | None:
+        """The weights of samples ``start`` up to ``end``; what an earlier round saw is not fitted again."""
+        name = (float(angles[start]), float(angles[end - 1]), end - start)
+        if name not in known:
+            known[name] = explained(angles[start:end], values[start:end], rounding, smooth)
+        return known[name]
+
     found: list[_Piece] = []
     start = 0
     while start + SURE <= len(angles):
-        weights = explained(angles[start : start + SURE], values[start : start + SURE], rounding, smooth)
+        weights, end = one(start, start + SURE), start + SURE
         if weights is None:
             start += 1
             continue
-        end = start + SURE
-        while end < len(angles):
-            longer = explained(angles[start : end + 1], values[start : end + 1], rounding, smooth)
-            if longer is None:
-                break
+        while end < len(angles) and (longer := one(start, end + 1)) is not None:
             weights, end = longer, end + 1
         found.append(_Piece(start, end - 1, weights))
         start = end
@@ -145,11 +152,11 @@ def _pieces(angles: Floats, values: Floats, rounding: float, smooth: float) -> l
 
 
 def _read(
-    angles: Floats, values: Floats, rounding: float, smooth: float
+    angles: Floats, values: Floats, rounding: float, smooth: float, known: Known
 ) -> tuple[list[tuple[float, Floats]], list[tuple[float, float]]]:
     """Bends of one circle as angle and jump, and gaps that are not clear."""
     n = len(angles)
-    pieces = _pieces(np.concatenate([angles, angles + 2 * np.pi]), np.tile(values, (2, 1)), rounding, smooth)
+    pieces = _pieces(np.concatenate([angles, angles + 2 * np.pi]), np.tile(values, (2, 1)), rounding, smooth, known)
     inner = [p for p in pieces if p.start > 0]  # the first may have begun before the circle does
     if not inner:
         whole = bool(pieces) and pieces[0].end - pieces[0].start >= n

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
 from unsoftmax.learners.stack.assemble import Draft, Heads, drafted, finished
 from unsoftmax.learners.stack.certificate import misfit
 from unsoftmax.learners.stack.heads import CIRCLE, find_heads
@@ -18,7 +18,7 @@ from unsoftmax.learners.stack.order import Order, contexts, find_order
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
 from unsoftmax.learners.stack.rehearsal import rehearsed_bounds
 from unsoftmax.learners.stack.scores import group_size
-from unsoftmax.learners.stack.settings import Settings, settings_for
+from unsoftmax.learners.stack.settings import NODES, Settings, settings_for
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import read_values
 from unsoftmax.models import Attention
@@ -73,11 +73,21 @@ class StackLearner:
             raise NotInFamilyError(f"This is no pre-norm stack. {seen.words}", evidence={"recognised": seen.number})
         sphere = Sphere(oracle.width, seen.norm)
         limit = Limit(oracle, settings.scale, seen.positions)
-        draft, sure, gap = self._draft(limit, sphere, settings, rng)
+        found, reader, fine = self._draft(limit, sphere, settings, rng), limit, settings
+        if found is None and self.floor.exact:  # too many heads for outputs at which last tokens are zero: read all outputs
+            settings = NODES
+            reader = Limit(oracle, settings.scale, seen.positions, extrapolated=True)
+            found = self._draft(reader, sphere, settings, rng)
+        if found is None:
+            raise NotIdentifiableError(
+                f"The answers show more heads than a stack of width {sphere.width} lets be told apart in this way: about "
+                f"{sphere.width // 2 - 3} in float64, fewer in float32.",
+            )
+        draft, sure, gap = found
         phase(oracle, "layers")
-        order = find_order(limit, sphere, draft.model(), settings, rng, draft.T)
+        order = find_order(limit, sphere, draft.model(), fine, rng, draft.T)
         phase(oracle, "rows")
-        heads = finished(limit, draft, settings, rng)
+        heads = finished(reader, draft, settings, rng)
         phase(oracle, "check")
         off = misfit(limit, sphere, heads.model, self.checks, rng)
         evidence = {
@@ -112,7 +122,7 @@ class StackLearner:
         if self.mlps and self.floor.exact and not seen.positions:
             phase(oracle, "MLPs")
             left = None if self.left is None else self.left()
-            reading = read_mlps(limit, sphere, heads.model, stack, order, settings, rng, self.mlps * limit.questions, left)
+            reading = read_mlps(limit, sphere, heads.model, stack, order, fine, rng, self.mlps * reader.questions, left)
             evidence |= {"mlp_error": reading.misfit, "neurons": reading.neurons}
         return Learned(
             model=stack if reading.stack is None else reading.stack,
@@ -120,7 +130,7 @@ class StackLearner:
             notes=(*_notes(heads, order, seen.words), *reading.notes),
             evidence=evidence,
             bounds=bounds,
-            entry_error=max(off, reading.misfit or 0.0),
+            entry_error=off if reading.misfit is None else reading.misfit,
             ranks=tuple(heads.score_ranks[h] for h in in_order(heads.model, order)),
         )
 
@@ -161,17 +171,23 @@ class StackLearner:
 
         def learn(target: Oracle, rng: np.random.Generator) -> Attention:
             again = Limit(target, settings.scale)
-            return finished(again, self._draft(again, sphere, settings, rng)[0], settings, rng).model
+            found = self._draft(again, sphere, settings, rng)
+            assert found is not None  # as many heads as were told apart before
+            return finished(again, found[0], settings, rng).model
 
         told = np.stack([np.where(np.abs(answer) < GROWN, answer, 0.0) for answer in limit.alone.values()])
         beside = np.sqrt(np.mean(told**2)) * np.sign(rng.normal(size=sphere.width))
         return rehearsed_bounds(heads, sphere, beside, learn, rng)
 
-    def _draft(self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> tuple[Draft, float, float]:
+    def _draft(
+        self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator
+    ) -> tuple[Draft, float, float] | None:
         """All heads on some last tokens; a step that fails after heads were told apart starts again in another frame."""
         for attempt in range(ATTEMPTS):
             phase(limit.oracle, "heads")
             base = find_heads(limit, sphere, settings, rng)
+            if base is None:
+                return None
             try:
                 phase(limit.oracle, "values")
                 known = read_values(limit, base, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unsoftmax.errors import TooNoisyError
 from unsoftmax.results import Floor
@@ -118,6 +118,24 @@ SINGLE = Settings(  # answers in float32
     same=1e2 * 2.0**-23,
     certain=3e-3,
     keys=2.0,
+)
+
+
+NODES = replace(  # limits extrapolated from three lengths of float64 tokens, good to about 1e-10
+    EXACT,
+    scale=2.0**13,
+    spare=2,
+    difference=0.01,
+    central=True,
+    silent=3e-8,
+    nothing=1e-7,
+    floor=1e-12,
+    accept=1e-6,
+    explained=1e-4,
+    straight=1e-3,
+    cliff=1e-4,
+    over=3.0,
+    certain=1e-5,
 )
 
 

@@ -14,6 +14,7 @@ from unsoftmax.learners.stack.circles import Circle, find_bends
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.neurons import Neurons
 from unsoftmax.learners.stack.order import Order
+from unsoftmax.learners.stack.recognition import behind_a_norm
 from unsoftmax.learners.stack.settings import EXACT
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.values import cliff
@@ -88,14 +89,14 @@ def test_one_layer_of_parallel_blocks_is_one_layer() -> None:
 def test_float32_arithmetic() -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    layer = torch.nn.TransformerEncoderLayer(20, 2, 32, dropout=0.0, batch_first=True, norm_first=True, activation="gelu")
+    layer = torch.nn.TransformerEncoderLayer(16, 1, 16, dropout=0.0, batch_first=True, norm_first=True, activation="gelu")
     encoder = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter += 0.2 * torch.randn_like(parameter)
     found = us.recover(encoder, seed=0)
     assert found.status is us.Status.WITHIN_TOLERANCE
-    truth = _folded(encoder.layers[0], 2)
+    truth = _folded(encoder.layers[0], 1)
     assert us.distance(found.model, truth) < 3e-2  # type: ignore[arg-type]
 
 
@@ -278,6 +279,39 @@ def test_tied_layers_are_refused_within_400_questions() -> None:
     with pytest.raises(NotIdentifiableError, match="tied"):
         StackLearner().run(oracle, rng=np.random.default_rng(0))
     assert oracle.spent <= 400
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("post-norm", "behind the last block"), ("final norm", "behind"), ("dropout", "dropout")]
+)
+def test_recover_names_what_comes_after_a_norm_and_what_is_random(name: str, words: str) -> None:
+    found = us.recover(strangers(small(14))[name], width=20, seed=0, on_failure="return")
+    assert not found.status.success
+    assert words in found.message
+    assert found.facts["queries"]["total"] <= 120
+
+
+def test_bounded_answers_without_a_norm_lie_on_no_ellipsoid() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(12, 12))
+    assert behind_a_norm(CallableOracle(lambda X: np.sin(X[:, -1] @ weights), width=12), rng=rng) > 0.05
+    norm = CallableOracle(lambda X: weights[0] + weights[1] * normalised(X[:, -1], "rms", 1e-5), width=12)
+    assert behind_a_norm(norm, rng=rng) < 1e-6
+
+
+def test_two_heads_at_width_eight() -> None:
+    target = random_stack(1, 2, 8, 4, np.random.default_rng(3), hidden=8)
+    found, _ = run(target, width=8)
+    assert us.distance(found, target) < 1e-6
+
+
+def test_a_refusal_of_the_learner_is_the_last_word() -> None:
+    stack = small(15)
+    tied = Stack([stack.layers[0]] * 2, "layer", 1e-5, stack.mlps)
+    found = us.recover(tied, seed=0, on_failure="return")
+    assert found.status is us.Status.NOT_IDENTIFIABLE
+    assert "tied" in found.message
+    assert found.facts["queries"]["total"] < 400
 
 
 def test_recognition_names_the_norm() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.precision.law import Floor
@@ -64,6 +64,7 @@ class Family:
     unknown: ClassVar[str] = ""
     law: ClassVar[tuple[Test, ...]] = ()
     network: ClassVar[bool] = False
+    decisive: ClassVar[bool] = False  # what passes this law can be of no other family: a refusal of the learner is the last word
     compares_parts: ClassVar[bool] = False  # models that cannot answer still tell something, see ``compare_part``
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case
     demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them
@@ -71,6 +72,10 @@ class Family:
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:
         """A built-in target (``demo:NAME,key=value``)."""
         raise ValueError(f"The family {self.name!r} has no built-in target.")
+
+    def settled(self, desk: Desk) -> RefusalError | None:
+        """After the law has failed: a reason that excludes every other family as well, where there is one."""
+        return None
 
     def learner(self, desk: Desk) -> Learner:
         """The learner with settings that suit what is known."""

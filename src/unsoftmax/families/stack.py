@@ -10,9 +10,9 @@ import numpy as np
 
 from unsoftmax.bills import Bill, total
 from unsoftmax.desk import Desk
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, TargetError, TooNoisyError
 from unsoftmax.families.base import Family, Learner, Size, Test
-from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
+from unsoftmax.learners.stack.recognition import PRICE, Recognised, behind_a_norm, recognised
 from unsoftmax.learners.stack.settings import EXACT, SINGLE, Settings
 from unsoftmax.models import Model, Stack
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -27,6 +27,7 @@ CHECKS = 4  # sequences that the learner tries by itself; the proof asks some hu
 SPREAD = 8.0  # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
 STRAIGHT = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
 SEEN: WeakKeyDictionary[Desk, Recognised] = WeakKeyDictionary()  # what the law found out, so that no learner asks it again
+ELLIPSOID = 1e-3  # distance from one up to which answers lie on it; epsilon inside post-norm blocks leaves 1e-5
 BOUNDED = 2.0**20  # answers to tokens of length 2^40 and more, where the last token is zero
 
 
@@ -116,6 +117,7 @@ class PreNormStack(Family):
     law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn(), ActsByDirection())
     network: ClassVar[bool] = True
     compares_parts: ClassVar[bool] = True
+    decisive: ClassVar[bool] = True  # nothing else passes a very long token on and stays bounded beside it
     models: ClassVar[tuple[str, ...]] = ("stack",)
     demo: ClassVar[dict[str, int]] = {
         "layers": 2,
@@ -127,6 +129,29 @@ class PreNormStack(Family):
         "causal": 0,
         "seed": 0,
     }
+
+    def settled(self, desk: Desk) -> RefusalError | None:
+        """Random answers, or a norm behind the last block: nothing else of ours is like that."""
+        seen = SEEN.get(desk)
+        if seen is not None and seen.random:
+            return TooNoisyError(
+                f"{seen.words} Such a stack cannot be read; switch dropout off (`eval()`), or average the target's answers.",
+                evidence={"repeated": seen.number},
+            )
+        passed_on = next((fact for fact in desk.facts if fact.test == PassedOn.name), None)
+        if passed_on is None or passed_on.passed or not passed_on.number < BOUNDED:
+            return None
+        phase(desk, "recognition")
+        off = behind_a_norm(desk.last, rng=desk.rng)
+        words = "Answers to long tokens lie on an ellipsoid with axes along the outputs: a norm stands behind the last block."
+        if desk.record(Fact("a norm comes last", off, ELLIPSOID, off <= ELLIPSOID, words)) is not True:
+            return None
+        return NotInFamilyError(
+            "A LayerNorm or RMSNorm stands behind the last block (post-norm blocks, or a final norm): answers lie on an ellipsoid. "
+            "Ask for the hidden state before that norm; post-norm blocks are not recovered.",
+            evidence={"ellipsoid": off},
+            signs=(Sign.DIAGNOSED,),
+        )
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:
         """A random stack with gains, biases and GELU MLPs."""

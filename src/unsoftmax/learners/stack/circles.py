@@ -121,7 +121,7 @@ def _waves(angles: Floats) -> Floats:
 def explained(angles: Floats, values: Floats, rounding: float, smooth: float) -> Floats | None:
     """Weights ``(3, outputs)`` of constant, cosine and sine, seen from the middle; None where they do not explain the values."""
     middle = (angles[0] + angles[-1]) / 2
-    weights = np.linalg.lstsq(_waves(angles - middle), values, rcond=None)[0]
+    weights = np.asarray(np.linalg.lstsq(_waves(angles - middle), values, rcond=None)[0], dtype=np.float64)
     off = float(np.abs(values - _waves(angles - middle) @ weights).max())
     span = float(angles[-1] - angles[0])
     return weights if off <= rounding + smooth * min(1.0, span**3) else None
@@ -184,12 +184,12 @@ def _crossing(angles: Floats, left: _Piece, right: _Piece, rounding: float, smoo
     """Where two pieces meet, if they meet in all outputs at one angle between them."""
 
     def both(angle: float) -> tuple[Floats, Floats]:
-        value, slope = 0.0, 0.0
+        value, slope = np.zeros(left.weights.shape[1]), np.zeros(left.weights.shape[1])
         for sign, piece in ((1.0, right), (-1.0, left)):
             t = angle - (angles[piece.start] + angles[piece.end]) / 2
             value = value + sign * (np.array([1.0, np.cos(t), np.sin(t)]) @ piece.weights)
             slope = slope + sign * (np.array([0.0, -np.sin(t), np.cos(t)]) @ piece.weights)
-        return np.asarray(value), np.asarray(slope)
+        return value, slope
 
     start, end = float(angles[left.end]), float(angles[right.start])
     angle = (start + end) / 2

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.settings import EXACT, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
@@ -79,7 +79,7 @@ def nudge(
 
 def contexts(heads: int, visible: int, width: int) -> int:
     """Contexts that one order takes: its entries and, per head, what it can see of the MLPs before it."""
-    return int(1.4 * heads * (visible + heads) / max(1, width - support(width))) + 4
+    return int(1.4 * heads * (visible + heads) / max(1, width - support(width))) + 2
 
 
 def find_order(
@@ -117,6 +117,7 @@ def find_order(
             f"The heads are no strict order of layers: an entry of the order lies {off:.2g} from zero and one. Two layers "
             "share their weights (tied layers), so that their heads appear as one with the values of both.",
             evidence=evidence,
+            signs=(Sign.DIAGNOSED,),
         )
     sums = rounded.sum(0)
     layers = np.unique(sums, return_inverse=True)[1]

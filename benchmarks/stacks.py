@@ -3,7 +3,9 @@
     python benchmarks/stacks.py random            random stacks of five shapes, LayerNorm and RMSNorm
     python benchmarks/stacks.py strong            the same with scores times 3 and 5
     python benchmarks/stacks.py strangers         targets that are no such stack, and what refusing them costs
-    python benchmarks/stacks.py single            float32 arithmetic
+    python benchmarks/stacks.py single            float32 arithmetic, in NumPy
+    python benchmarks/stacks.py torch             float32 arithmetic, in torch
+    python benchmarks/stacks.py whole             ReLU stacks: heads, MLPs, constants and epsilon, the function compared
     python benchmarks/stacks.py trained FILE      two blocks of PP-OCRv4's recogniser, from the wheel rapidocr-onnxruntime 1.3.24
 
 Each part takes ``--seeds FIRST LAST``. Nothing is downloaded.
@@ -24,6 +26,7 @@ from unsoftmax.models import Attention, Floats
 from unsoftmax.models.stack import MLP, Norm, Stack, normalised, random_stack
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.precision.law import Floor
+from unsoftmax.results import Bounds
 
 SHAPES = ((1, 4, 32, 8), (2, 4, 32, 8), (2, 8, 64, 8), (4, 2, 64, 32), (6, 2, 64, 32))
 NORMS: tuple[Norm, ...] = ("layer", "rms")
@@ -47,6 +50,14 @@ def errors(found: Attention, truth: Attention) -> tuple[float, float, float]:
     return float(W[match].max()), float(c[match].max()), float(V[match].max())
 
 
+def share_covered(found: Attention, truth: Attention, bounds: Bounds) -> float:
+    """Share of the entries of W that lie within their error bars, heads matched by W."""
+    assert bounds.W is not None
+    far = np.linalg.norm((found.W[:, None] - truth.W[None]).reshape(len(found.W), len(truth.W), -1), axis=2)
+    match = linear_sum_assignment(far)[1]
+    return float(np.mean(np.abs(found.W - truth.W[match]) <= bounds.W))
+
+
 def tried(name: str, target: Stack, ranks: tuple[int, ...], seed: int, learner: StackLearner, oracle: object = None) -> None:
     """One run, one line."""
     meter = Metered(CallableOracle(target if oracle is None else oracle, width=target.width))  # type: ignore[arg-type]
@@ -66,9 +77,12 @@ def tried(name: str, target: Stack, ranks: tuple[int, ...], seed: int, learner: 
     )
     over = asked / bound(target.width, target.norm, ranks)
     check = learned.evidence["check_error"]
+    covered = (
+        "" if learned.bounds is None else f" bars cover {share_covered(stack.limit(), target.limit(), learned.bounds):.3f} of W"
+    )
     print(
         f"{name} seed {seed}: W {W:.0e} c {c:.0e} V {V:.0e} layers {'right' if right else 'WRONG'} "
-        f"queries {asked} ({over:.2f} x bound) check {check:.0e} {took:.1f} s; "
+        f"queries {asked} ({over:.2f} x bound) check {check:.0e}{covered} {took:.1f} s; "
         + ", ".join(f"{phase} {count.queries}" for phase, count in meter.phases.items()),
         flush=True,
     )
@@ -116,14 +130,45 @@ def in_single(stack: Stack) -> object:
     return answer
 
 
-def single_part(seeds: range) -> None:
+def in_torch(stack: Stack) -> object:
+    """The same stack as a float32 torch module: plain matrix products, softmax and norms of torch."""
+    import torch
+
+    assert stack.mlps is not None
+    weights = [
+        [
+            torch.tensor(np.array(x), dtype=torch.float32)
+            for x in (a.W, a.V, a.c, a.b, m.first, m.first_bias, m.second, m.second_bias)
+        ]
+        for a, m in zip(stack.layers, stack.mlps, strict=True)
+    ]
+
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        if stack.norm == "layer":
+            return torch.nn.functional.layer_norm(x, (stack.width,), eps=stack.epsilon)
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + stack.epsilon)
+
+    def answer(sequences: Floats) -> Floats:
+        with torch.no_grad():
+            h = torch.tensor(sequences, dtype=torch.float32)
+            for W, V, c, b, first, first_bias, second, second_bias in weights:
+                n = norm(h)[:, None]
+                scores = torch.softmax((n @ W.transpose(1, 2) + c[:, None]) @ n.transpose(2, 3), dim=-1)
+                h = h + (scores @ n @ V).sum(1) + b
+                h = h + torch.nn.functional.gelu(norm(h) @ first.T + first_bias) @ second.T + second_bias
+            return h[:, -1].double().numpy()
+
+    return answer
+
+
+def single_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...], make: object) -> None:
     learner = StackLearner(floor=Floor(kind="float32", relative=2.0**-21))
-    for shape in SHAPES[:2]:
+    for shape in shapes:
         for norm in NORMS:
             for seed in seeds:
                 target = random_stack(*shape, np.random.default_rng(seed), norm=norm)
                 ranks = (shape[3],) * (shape[0] * shape[1])
-                tried(f"float32 {shape} {norm}", target, ranks, seed, learner, in_single(target))
+                tried(f"float32 {shape} {norm}", target, ranks, seed, learner, make(target))  # type: ignore[operator]
 
 
 def trained_stack(path: Path) -> Stack:
@@ -158,6 +203,30 @@ def trained_stack(path: Path) -> Stack:
         first_bias = w[f"linear_{79 + 4 * i}.b_0"] + first @ shift
         mlps.append(MLP(first * gain, first_bias, second, w[f"linear_{80 + 4 * i}.b_0"], "silu"))
     return Stack(blocks, "layer", 1e-5, mlps)
+
+
+def whole_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...], hidden: int) -> None:
+    """Stacks with ReLU MLPs, and the largest error of the whole function on fresh sequences of natural size."""
+    for shape in shapes:
+        for norm in NORMS:
+            for seed in seeds:
+                target = random_stack(*shape, np.random.default_rng(seed), norm=norm, hidden=hidden, activation="relu")
+                meter, start = Metered(CallableOracle(target)), time.perf_counter()
+                try:
+                    learned = StackLearner().run(meter, rng=np.random.default_rng([seed, 1]))
+                except RefusalError as refusal:
+                    print(f"{shape} hidden {hidden} {norm} seed {seed}: REFUSED after {meter.spent}: {refusal}", flush=True)
+                    continue
+                took, stack = time.perf_counter() - start, learned.model
+                assert isinstance(stack, Stack)
+                tokens = np.random.default_rng([seed, 2]).normal(size=(500, 6, target.width))
+                off = f"{np.abs(stack(tokens) - target(tokens)).max():.0e}" if stack.complete else learned.notes[-1]
+                W, c, V = errors(stack.limit(), target.limit())
+                print(
+                    f"{shape} hidden {hidden} {norm} seed {seed}: function {off} W {W:.0e} c {c:.0e} V {V:.0e} "
+                    f"queries {meter.spent}, MLPs {meter.phases['MLPs'].queries}, {took:.1f} s",
+                    flush=True,
+                )
 
 
 def trained_part(path: Path, seeds: range) -> None:
@@ -265,9 +334,10 @@ def strangers(stack: Stack, seed: int) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["random", "strong", "strangers", "single", "trained"])
+    parser.add_argument("part", choices=["random", "strong", "strangers", "single", "torch", "trained", "whole"])
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 10))
+    parser.add_argument("--hidden", type=int, default=16)
     parser.add_argument("--shape", nargs=4, type=int, action="append")
     given = parser.parse_args()
     seeds = range(*given.seeds)
@@ -279,7 +349,11 @@ def main() -> None:
     elif given.part == "strangers":
         strangers_part(seeds)
     elif given.part == "single":
-        single_part(seeds)
+        single_part(seeds, shapes if given.shape else SHAPES[:2], in_single)
+    elif given.part == "torch":
+        single_part(seeds, shapes if given.shape else SHAPES[:2], in_torch)
+    elif given.part == "whole":
+        whole_part(seeds, shapes if given.shape else ((1, 1, 8, 8),), given.hidden)
     elif given.file is None:
         parser.error("give the path of ch_PP-OCRv4_rec_infer.onnx")
     else:

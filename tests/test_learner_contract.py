@@ -18,9 +18,11 @@ from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
 from unsoftmax.learners.smooth import SmoothNetworkLearner, SmoothTransformerLearner
+from unsoftmax.learners.stack import StackLearner
 from unsoftmax.learners.tokens import TokensLearner
 from unsoftmax.learners.transformer import TransformerLearner
 from unsoftmax.learners.vector_heads import VectorHeadsLearner
+from unsoftmax.models.stack import random_stack
 from unsoftmax.oracles import CallableOracle, Metered, Tokens
 from unsoftmax.results import Floor
 
@@ -31,6 +33,7 @@ GRID = us.Attention.single(RNG.integers(-7, 8, size=(6, 6)) * 0.125, RNG.integer
 LABELLED = us.Attention.single(RNG.normal(size=(4, 4)) / 2, RNG.normal(size=4), 0.3 * RNG.normal(size=4), -1.0)
 RELU = demo_model("transformer", width=6, hidden=8)
 CURVES = us.FFN(RELU.ffn.weights, RELU.ffn.biases, activation="gelu")
+STACK = random_stack(2, 1, 16, 3, np.random.default_rng(1), hidden=12)
 CURVED = us.Transformer(RELU.attention, CURVES, residual=RELU.residual)
 
 
@@ -74,6 +77,7 @@ ROWS = {
     ),
     "smooth network": Row(SmoothNetworkLearner(), lambda: CallableOracle(lambda X: CURVES(X[:, 0]), width=6), CURVES, 1e-9, 200),
     "smooth transformer": Row(SmoothTransformerLearner(), lambda: CallableOracle(CURVED), CURVED, 1e-9, 320),
+    "stack": Row(StackLearner(), lambda: CallableOracle(STACK), STACK, 1e-8, 360),
     "behind a network": Row(BehindNetworkLearner(), lambda: CallableOracle(tanh_head, width=6), ONE, 1e-7, 1000, values=False),
     "grid": Row(GridLearner(grid=0.125), lambda: CallableOracle(GRID), GRID, 0.0, 40),
     "fixed probes": Row(NonAdaptiveLearner(), lambda: CallableOracle(ONE), ONE, 1e-10, 120),

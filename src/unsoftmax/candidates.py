@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from unsoftmax.desk import Desk
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
-from unsoftmax.families import extra_families, named
+from unsoftmax.families import extra_families, named, settled
 from unsoftmax.families.attention import (
     FIXED_HEAD,
     GRID_HEAD,
@@ -46,8 +46,12 @@ def candidates(desk: Desk) -> Iterator[Family]:
     desk.first_look()
     for family in extra_families(desk):
         yield family
-        if family.conclusive:
+        if family.decisive:
             return
+    certain = settled(desk)
+    if certain is not None:
+        desk.outcomes.append(Outcome(refusal=certain))
+        return
     if _straight(desk):
         yield from _heads(desk)
     else:

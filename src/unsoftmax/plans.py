@@ -60,7 +60,10 @@ def plan(
         made = plan_fixed(oracle.width, rank=rank)
     else:
         if known is not None and family != "attention":
-            neurons, told = neurons or known.sizes(None).get("neurons"), known.outputs
+            sizes = known.sizes(None)
+            neurons, told = neurons or sizes.get("neurons"), known.outputs
+            if family == "stack":
+                heads, rank = heads or sizes["heads"], rank or sizes["rank"]
         if neurons is None and family in ("transformer", "ffn"):
             raise ValueError("The bill of a network grows with its hidden units: say how many to count for (`neurons`, --neurons).")
         made = named(family).bill(Size(width=oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads, neurons=neurons))

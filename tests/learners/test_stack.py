@@ -9,13 +9,17 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
-from unsoftmax.learners.stack import StackLearner, recognised
+from unsoftmax.learners.stack import StackLearner, mlp_values, recognised
+from unsoftmax.learners.stack.circles import Circle, find_bends
 from unsoftmax.learners.stack.limit import Limit
-from unsoftmax.learners.stack.order import Order, mlp_values
+from unsoftmax.learners.stack.neurons import Neurons
+from unsoftmax.learners.stack.order import Order
+from unsoftmax.learners.stack.recognition import behind_a_norm
 from unsoftmax.learners.stack.settings import EXACT
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.values import cliff
 from unsoftmax.learners.stack.varpro import fit_sigmoids, sigmoids
+from unsoftmax.learners.stack.whole import layers_of
 from unsoftmax.models import Attention, Floats, Stack
 from unsoftmax.models.stack import normalised, random_stack
 from unsoftmax.oracles import CallableOracle, Metered
@@ -85,14 +89,14 @@ def test_one_layer_of_parallel_blocks_is_one_layer() -> None:
 def test_float32_arithmetic() -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    layer = torch.nn.TransformerEncoderLayer(20, 2, 32, dropout=0.0, batch_first=True, norm_first=True, activation="gelu")
+    layer = torch.nn.TransformerEncoderLayer(16, 1, 16, dropout=0.0, batch_first=True, norm_first=True, activation="gelu")
     encoder = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter += 0.2 * torch.randn_like(parameter)
     found = us.recover(encoder, seed=0)
     assert found.status is us.Status.WITHIN_TOLERANCE
-    truth = _folded(encoder.layers[0], 2)
+    truth = _folded(encoder.layers[0], 1)
     assert us.distance(found.model, truth) < 3e-2  # type: ignore[arg-type]
 
 
@@ -128,15 +132,83 @@ def _folded(block: object, heads: int) -> Stack:
 
 def test_mlps_of_earlier_layers_can_be_read_at_any_point() -> None:
     target = random_stack(2, 2, 20, 10, np.random.default_rng(7), hidden=24)  # the second layer's heads see every direction
-    assert target.mlps is not None
-    limit, sphere = Limit(CallableOracle(target)), Sphere(20, "layer")
-    order = Order(np.repeat([0, 1], 2), False, 0.0, 0.0)
     rng = np.random.default_rng(0)
-    p = sphere.dense(1, rng)[0]
-    (read,) = mlp_values(limit, sphere, target.limit(), order, p, EXACT, rng)
-    told = target.layers[0].b + target.mlps[0](p)
-    tangential = sphere.complement(p[None])
-    assert np.linalg.norm(tangential @ (read - told)) < 1e-5 * np.linalg.norm(tangential @ told)
+    points = Sphere(20, "layer").dense(2, rng)
+    (read,) = mlp_values(CallableOracle(target), Stack(target.layers, "layer", None), points, rng=rng)
+    for p, one, told in zip(points, read, target.mlp_values(points)[0], strict=True):
+        tangential = Sphere(20, "layer").complement(p[None])
+        assert np.linalg.norm(tangential @ (one - told)) < 1e-5 * np.linalg.norm(tangential @ told)
+    with pytest.raises(ValueError, match="mlp_values"):
+        Stack(target.layers, "layer", None).mlp_values(points)
+
+
+def test_relu_mlps_make_the_stack_whole() -> None:
+    target = random_stack(1, 1, 8, 8, np.random.default_rng(1), hidden=4, activation="relu")
+    found = us.recover(target, seed=0)
+    assert isinstance(found.model, Stack)
+    assert found.status is us.Status.EXACT
+    assert found.model.complete
+    tokens = np.random.default_rng(2).normal(size=(50, 4, target.width))
+    np.testing.assert_allclose(found.model(tokens), target(tokens), atol=1e-8)
+    assert us.distance(found.model, target) < 1e-9
+    assert us.verify(target, found.model, tolerance=1e-8).matches
+
+
+def test_a_neuron_is_told_by_its_layer() -> None:
+    target = random_stack(2, 1, 12, 5, np.random.default_rng(1), norm="rms", hidden=3, activation="relu")
+    assert target.mlps is not None
+    into, bias = (np.concatenate([getattr(mlp, name) for mlp in target.mlps]) for name in ("first", "first_bias"))
+    out = np.concatenate([mlp.second.T for mlp in target.mlps])
+    constant = sum(layer.b + mlp.second_bias for layer, mlp in zip(target.layers, target.mlps, strict=True))
+    shuffled = np.array([3, 0, 4, 1, 5, 2])
+    neurons = Neurons(into[shuffled], bias[shuffled], out[shuffled], np.zeros((12, 12)), constant)
+    sphere, order = Sphere(12, "rms"), Order(np.array([0, 1]), False, 0.0, 0.0)
+    limit = Limit(CallableOracle(target))
+    placed = layers_of(limit, sphere, target.limit(), order, neurons, EXACT, np.random.default_rng(0))
+    assert placed is not None
+    assert placed[0].tolist() == [1, 0, 1, 0, 1, 0]
+
+
+def test_bends_on_circles_are_those_of_the_neurons() -> None:
+    rng = np.random.default_rng(0)
+    into, bias, out = rng.normal(size=(5, 6)), rng.normal(size=5), rng.normal(size=(5, 6))
+    asked = []
+
+    def value(points: Floats) -> Floats:
+        asked.append(len(points))
+        return np.maximum(points @ into.T + bias, 0.0) @ out
+
+    sphere = Sphere(6, "rms")
+    first, second = np.linalg.qr(rng.normal(size=(6, 2)))[0].T
+    bends = find_bends(value, [Circle(first, second, sphere.radius)], 1e-12, 0.0)
+    waves = np.stack([into @ first, into @ second], axis=1) * sphere.radius
+    assert len(bends.points) == 2 * int((np.abs(bias) < np.linalg.norm(waves, axis=1)).sum())
+    assert np.abs(bends.points @ into.T + bias).min(1).max() < 1e-8
+    assert bends.gaps == 0
+    assert sum(asked) < 40 * len(bends.points)
+
+
+def test_heads_alone_are_verified_on_very_long_tokens() -> None:
+    target, other = small(10), small(11)
+    heads = Stack(target.layers, "layer", None)
+    assert us.verify(target, heads, check=40).matches
+    assert not us.verify(other, heads, check=40).matches
+
+
+def test_what_can_be_known_of_a_stack() -> None:
+    heads = Stack(small(12).layers, "layer", None)
+    told = us.identifiability(heads)
+    assert told.dimension == 4 * (19 * 19 + 19 + 19 * 20)
+    other = us.witness(heads)
+    tokens = np.random.default_rng(0).normal(size=(4, 3, 20))
+    assert isinstance(other, Stack)
+    assert np.abs(other.layers[0].W - heads.layers[0].W).max() > 0.1
+    np.testing.assert_allclose(other.answer(tokens), heads.answer(tokens), atol=1e-12)
+
+
+def test_the_bill_of_a_stack_of_ours_is_counted() -> None:
+    bill = us.plan(small(13))
+    assert 300 < bill.queries < bill.queries_max < 900
 
 
 def strangers(stack: Stack) -> dict[str, Callable[[Floats], Floats]]:
@@ -199,6 +271,47 @@ def test_tied_layers_are_not_told_as_two() -> None:
     tied = Stack([stack.layers[0]] * 2, "layer", 1e-5, stack.mlps)
     with pytest.raises(NotIdentifiableError, match="tied"):
         run(tied)
+
+
+def test_tied_layers_are_refused_within_400_questions() -> None:
+    stack = random_stack(2, 4, 32, 8, np.random.default_rng(9))
+    oracle = Metered(CallableOracle(Stack([stack.layers[0]] * 2, "layer", 1e-5, stack.mlps)))
+    with pytest.raises(NotIdentifiableError, match="tied"):
+        StackLearner().run(oracle, rng=np.random.default_rng(0))
+    assert oracle.spent <= 400
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("post-norm", "behind the last block"), ("final norm", "behind"), ("dropout", "dropout")]
+)
+def test_recover_names_what_comes_after_a_norm_and_what_is_random(name: str, words: str) -> None:
+    found = us.recover(strangers(small(14))[name], width=20, seed=0, on_failure="return")
+    assert not found.status.success
+    assert words in found.message
+    assert found.facts["queries"]["total"] <= 120
+
+
+def test_bounded_answers_without_a_norm_lie_on_no_ellipsoid() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(12, 12))
+    assert behind_a_norm(CallableOracle(lambda X: np.sin(X[:, -1] @ weights), width=12), rng=rng) > 0.05
+    norm = CallableOracle(lambda X: weights[0] + weights[1] * normalised(X[:, -1], "rms", 1e-5), width=12)
+    assert behind_a_norm(norm, rng=rng) < 1e-6
+
+
+def test_two_heads_at_width_eight() -> None:
+    target = random_stack(1, 2, 8, 4, np.random.default_rng(3), hidden=8)
+    found, _ = run(target, width=8)
+    assert us.distance(found, target) < 1e-6
+
+
+def test_a_refusal_of_the_learner_is_the_last_word() -> None:
+    stack = small(15)
+    tied = Stack([stack.layers[0]] * 2, "layer", 1e-5, stack.mlps)
+    found = us.recover(tied, seed=0, on_failure="return")
+    assert found.status is us.Status.NOT_IDENTIFIABLE
+    assert "tied" in found.message
+    assert found.facts["queries"]["total"] < 400
 
 
 def test_recognition_names_the_norm() -> None:

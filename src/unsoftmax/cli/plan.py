@@ -11,7 +11,7 @@ from unsoftmax.cli.options import Positive, json_option, norm_option, seed_optio
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.targets import HELP, open_target
 
-PLANNED = ("attention", "transformer", "ffn", "attention-behind-network")
+PLANNED = ("attention", "transformer", "ffn", "attention-behind-network", "stack")
 
 
 @click.command(epilog=HELP)
@@ -26,7 +26,7 @@ PLANNED = ("attention", "transformer", "ffn", "attention-behind-network")
 )
 @click.option("--neurons", type=click.IntRange(min=1), help="Hidden units of the network, for the families transformer and ffn.")
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; a range is printed if left out.")
-@click.option("--heads", type=click.IntRange(min=1), help="Number of heads.")
+@click.option("--heads", type=click.IntRange(min=1), help="Number of heads; of a stack, in all layers together.")
 @click.option(
     "--outputs", type=click.IntRange(min=1), help="Numbers in an answer, where the target does not tell it; 1 by default."
 )

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from unsoftmax.desk import Desk
+from unsoftmax.errors import RefusalError
 from unsoftmax.families.attention import ONE_HEAD, SEVERAL_HEADS
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.labels import LABELS
@@ -15,7 +16,7 @@ from unsoftmax.families.smooth import SMOOTH_NETWORK, SMOOTH_TRANSFORMER
 from unsoftmax.families.stack import PRE_NORM_STACK
 from unsoftmax.models import Model
 
-__all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "family_of", "named"]
+__all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "family_of", "named", "settled"]
 
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
@@ -65,12 +66,19 @@ def family_of(model: Model) -> str:
 
 
 def extra_families(desk: Desk) -> Iterator[Family]:
-    """Families beyond the classical ones whose laws all hold: cheapest first, each test asked once."""
+    """Families beyond the classical ones whose laws all hold: the one whose first tests are cheapest first, each asked once."""
     wished = desk.wishes.family
     families = [family for family in (*FURTHER, *third_parties()) if wished in ("auto", family.name)]
-    for family in sorted(families, key=lambda family: sum(test.price(desk.width) for test in family.law)):
+    for family in sorted(families, key=lambda family: [test.price(desk.width) for test in family.law]):
         if all(_holds(desk, test) for test in family.law):
             yield family
+
+
+def settled(desk: Desk) -> RefusalError | None:
+    """The reason, if the tests that a family's law failed on exclude all other families as well."""
+    wished = desk.wishes.family
+    reasons = (family.settled(desk) for family in (*FURTHER, *third_parties()) if wished in ("auto", family.name))
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def _holds(desk: Desk, test: Test) -> bool:

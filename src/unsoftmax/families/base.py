@@ -9,8 +9,8 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
-from unsoftmax.models import Floats
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, Predict, compared, predictor
@@ -64,13 +64,18 @@ class Family:
     unknown: ClassVar[str] = ""
     law: ClassVar[tuple[Test, ...]] = ()
     network: ClassVar[bool] = False
-    conclusive: ClassVar[bool] = False  # where its law holds no other family can: its refusal is the last word
+    decisive: ClassVar[bool] = False  # what passes this law can be of no other family: a refusal of the learner is the last word
+    compares_parts: ClassVar[bool] = False  # models that cannot answer still tell something, see ``compare_part``
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case
     demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:
         """A built-in target (``demo:NAME,key=value``)."""
         raise ValueError(f"The family {self.name!r} has no built-in target.")
+
+    def settled(self, desk: Desk) -> RefusalError | None:
+        """After the law has failed: a reason that excludes every other family as well, where there is one."""
+        return None
 
     def learner(self, desk: Desk) -> Learner:
         """The learner with settings that suit what is known."""
@@ -106,6 +111,10 @@ class Family:
     def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
         """The model against fresh answers."""
         return compared(desk.checked, learned.model, batches)
+
+    def compare_part(self, oracle: Oracle, model: Model, batches: list[Fresh], law: Floor, rng: np.random.Generator) -> Compared:
+        """What a model that cannot answer tells about a target all the same, against its answers."""
+        raise ValueError(f"Models of the family {self.name!r} that cannot answer tell nothing that could be compared.")
 
     def predictor(self, desk: Desk, learned: Learned) -> Predict | None:
         """The model as a function of batches; None where it cannot answer by itself."""

@@ -42,7 +42,7 @@ class LabelsFamily(Family):
     name: ClassVar[str] = "labels"
     unknown: ClassVar[str] = "the common factor of the values and the threshold"
     law: ClassVar[tuple[Labels, ...]] = (Labels(),)
-    conclusive: ClassVar[bool] = True  # labels are no numbers
+    decisive: ClassVar[bool] = True  # labels are no numbers
     demo: ClassVar[dict[str, int]] = {"width": 8, "rank": 0, "seed": 0}
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from unsoftmax.bills import Bill
+from unsoftmax.bills import Bill, total
 from unsoftmax.desk import Desk
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, TargetError, TooNoisyError
 from unsoftmax.families.base import Family, Learner, Size, Test
-from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
+from unsoftmax.learners.stack.recognition import PRICE, Recognised, behind_a_norm, recognised
 from unsoftmax.learners.stack.settings import EXACT, SINGLE, Settings
+from unsoftmax.models import Model, Stack
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
@@ -26,6 +27,7 @@ CHECKS = 4  # sequences that the learner tries by itself; the proof asks some hu
 SPREAD = 8.0  # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
 STRAIGHT = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
 SEEN: WeakKeyDictionary[Desk, Recognised] = WeakKeyDictionary()  # what the law found out, so that no learner asks it again
+ELLIPSOID = 1e-3  # distance from one up to which answers lie on it; epsilon inside post-norm blocks leaves 1e-5
 BOUNDED = 2.0**20  # answers to tokens of length 2^40 and more, where the last token is zero
 
 
@@ -109,10 +111,13 @@ class PreNormStack(Family):
 
     name: ClassVar[str] = "stack"
     unknown: ClassVar[str] = (
-        "the MLPs, constants beside them, the norms' epsilon, and how gains are split between norms and weights"
+        "MLPs that are not made of a few ReLUs, then also constants beside them and the norms' epsilon; how gains are split "
+        "between norms and weights"
     )
     law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn(), ActsByDirection())
     network: ClassVar[bool] = True
+    compares_parts: ClassVar[bool] = True
+    decisive: ClassVar[bool] = True  # nothing else passes a very long token on and stays bounded beside it
     models: ClassVar[tuple[str, ...]] = ("stack",)
     demo: ClassVar[dict[str, int]] = {
         "layers": 2,
@@ -124,6 +129,29 @@ class PreNormStack(Family):
         "causal": 0,
         "seed": 0,
     }
+
+    def settled(self, desk: Desk) -> RefusalError | None:
+        """Random answers, or a norm behind the last block: nothing else of ours is like that."""
+        seen = SEEN.get(desk)
+        if seen is not None and seen.random:
+            return TooNoisyError(
+                f"{seen.words} Such a stack cannot be read; switch dropout off (`eval()`), or average the target's answers.",
+                evidence={"repeated": seen.number},
+            )
+        passed_on = next((fact for fact in desk.facts if fact.test == PassedOn.name), None)
+        if passed_on is None or passed_on.passed or not passed_on.number < BOUNDED:
+            return None
+        phase(desk, "recognition")
+        off = behind_a_norm(desk.last, rng=desk.rng)
+        words = "Answers to long tokens lie on an ellipsoid with axes along the outputs: a norm stands behind the last block."
+        if desk.record(Fact("a norm comes last", off, ELLIPSOID, off <= ELLIPSOID, words)) is not True:
+            return None
+        return NotInFamilyError(
+            "A LayerNorm or RMSNorm stands behind the last block (post-norm blocks, or a final norm): answers lie on an ellipsoid. "
+            "Ask for the hidden state before that norm; post-norm blocks are not recovered.",
+            evidence={"ellipsoid": off},
+            signs=(Sign.DIAGNOSED,),
+        )
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:
         """A random stack with gains, biases and GELU MLPs."""
@@ -150,7 +178,7 @@ class PreNormStack(Family):
         from unsoftmax.learners.stack import StackLearner
 
         desk.known(law_of(desk))
-        return StackLearner(floor=desk.precision, max_norm=desk.max_norm, checks=CHECKS, seen=SEEN.get(desk))
+        return StackLearner(floor=desk.precision, max_norm=desk.max_norm, checks=CHECKS, seen=SEEN.get(desk), left=desk.left)
 
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""
@@ -159,32 +187,49 @@ class PreNormStack(Family):
     def bill(self, size: Size) -> Bill:
         """For exact answers, where nothing has to be asked twice."""
         from unsoftmax.learners.stack import StackLearner
+        from unsoftmax.planning import CHECK, FIRST_LOOK, SENTINELS
 
         formula = "3 to 4.5 times heads * (2 r (2 d - r) + r) / d for heads of rank r in all layers together"
         if size.heads is None or size.rank is None:
             return Bill(None, None, formula, assumptions=("Give heads (of all layers together) and rank for a number.",))
-        phases = tuple(
+        learning = [
             (name, count, 3 * count) for name, count in StackLearner(checks=CHECKS).price(size.width, size.heads, size.rank)
-        )
-        whole = sum(count for _, count, _ in phases)
-        return Bill(whole, whole + whole // 5, formula, phases, ("MLPs are not learned.",))
+        ]
+        phases = [*FIRST_LOOK, *learning, *SENTINELS, *CHECK]
+        words = ("MLPs are learned only where they are small ReLU networks, and that is not counted here.",)
+        return Bill(total(phases), total(phases) + total(learning) // 5, formula, tuple(phases), words)
 
     def precision(self, desk: Desk, learned: Learned) -> Floor:
         """Heads whose values or scores are weak are known less well than answers are; the learner's own check tells how well."""
         return replace(desk.precision, relative=max(desk.precision.relative, SPREAD * learned.entry_error / COARSE_FACTOR))
 
     def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
-        """What keys change in the answers of very long tokens, against the heads; two queries each."""
-        from unsoftmax.learners.stack.certificate import compared_limit
-
-        answers, predicted = compared_limit(
-            LastPosition(desk.checked), learned, [batch.sequences for batch in batches], settings_of(desk), desk.fresh
+        """The whole function where MLPs are known; else what keys change in the answers of very long tokens, two queries each."""
+        if learned.model.can_answer:
+            return super().compare(desk, learned, batches)
+        seen = _compared_limit(
+            desk.checked, learned.model, batches, settings_of(desk), desk.fresh, bool(learned.evidence.get("positions"))
         )
         desk.notes.append(
             "The check compares answers to very long tokens, less that to the last token alone, where the last token is zero: "
             "they are what all heads of all layers do together. MLPs are not compared."
         )
-        return Compared(answers, predicted, tuple(batches), price=2)
+        return seen
+
+    def compare_part(self, oracle: Oracle, model: Model, batches: list[Fresh], law: Floor, rng: np.random.Generator) -> Compared:
+        """Heads without MLPs: what keys change in the answers of very long tokens; two queries each."""
+        return _compared_limit(oracle, model, batches, SINGLE if law.single else EXACT, rng, positions=True)
+
+
+def _compared_limit(
+    oracle: Oracle, model: Model, batches: list[Fresh], settings: Settings, rng: np.random.Generator, positions: bool
+) -> Compared:
+    from unsoftmax.learners.stack.certificate import compared_limit
+
+    stack = cast(Stack, model)
+    sequences = [batch.sequences for batch in batches]
+    answers, predicted = compared_limit(LastPosition(oracle), stack, positions, sequences, settings, rng)
+    return Compared(answers, predicted, tuple(batches), price=2)
 
 
 PRE_NORM_STACK = PreNormStack()

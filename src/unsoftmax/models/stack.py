@@ -175,6 +175,16 @@ class Stack:
             hidden = hidden + mlp(normalised(hidden, self.norm, self.epsilon))
         return hidden
 
+    def mlp_values(self, points: ArrayLike) -> Floats:
+        """What the constants and the MLP of each layer add at normalised tokens ``(n, width)``: ``(layers, n, width)``.
+
+        Where MLPs are not known, ``unsoftmax.learners.stack.mlp_values`` reads those of earlier layers from the target.
+        """
+        if self.mlps is None:
+            raise ValueError("This stack holds its heads only; `unsoftmax.learners.stack.mlp_values` reads MLPs from a target.")
+        tokens = np.asarray(points, dtype=np.float64)
+        return np.stack([layer.b + mlp(tokens) for layer, mlp in zip(self.layers, self.mlps, strict=True)])
+
     @property
     def token_sizes(self) -> Floats:
         """Norms make every size alike; below one, what the layers add outweighs the token."""
@@ -257,7 +267,7 @@ class Stack:
 
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
         """Layers, heads, ranks and the number of free parameters of the heads."""
-        d, known = self.width, ranks or (self.width,) * self.heads
+        d, known = self.width, ranks or tuple(int(rank) for rank in np.linalg.matrix_rank(self.limit().W, rtol=1e-6))
         e = d - (self.norm == "layer")
         parameters = sum(r * (2 * e - r) + r + r * (e + d - r) for r in known)
         return {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.brevity import Brief
-from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.models import FFN, Attention, Floats, Model, Stack, Transformer
 from unsoftmax.models.activations import activation_named
 from unsoftmax.symmetry.heads import score_groups
 from unsoftmax.symmetry.jacobian import network_jacobian, numerical_nullity, transformer_jacobian
@@ -48,6 +48,8 @@ def identifiability(model: Model, *, max_length: int | None = None) -> Identifia
         raise ValueError(f"max_length is {max_length}; a sequence has at least one token.")
     if isinstance(model, Attention):
         return _of_heads(model, max_length)
+    if isinstance(model, Stack):
+        return _of_stack(model, max_length)
     if not isinstance(model, FFN | Transformer):
         raise ValueError(f"What can be known of a {type(model).__name__} is not worked out here; see its own page in the docs.")
     return _of_network(model, max_length)
@@ -83,6 +85,30 @@ def _of_heads(model: Attention, max_length: int | None) -> Identifiability:
         )
     nullity += (heads - constraints) * width * outputs
     return Identifiability(parameters, nullity, parameters - nullity, tuple(dict.fromkeys(sentences)))
+
+
+def _of_stack(model: Stack, max_length: int | None) -> Identifiability:
+    """Heads as those of one layer on the normalised tokens; MLPs, where they are known, for neurons in general position."""
+    heads, flat = model.limit(), model.norm == "layer"
+    assert heads.V is not None
+    basis = np.linalg.svd(np.ones((1, model.width)))[2][1:] if flat else np.eye(model.width)
+    seen = _of_heads(Attention(basis @ heads.W @ basis.T, basis @ heads.V, heads.c @ basis.T), max_length)
+    parameters = heads.W.size + heads.V.size + heads.c.size
+    known, sentences = seen.dimension, list(seen.symmetries)
+    sentences.append("Gains and biases of the norms are part of W, c and V.")
+    if flat:
+        sentences.append("Normalised tokens have mean zero: nothing of W, c or V along the all-ones vector is visible.")
+    if model.mlps is None:
+        sentences.append("MLPs, constants b and epsilon are not held by this model.")
+    for layer, mlp in zip(model.layers, model.mlps or (), strict=bool(model.mlps)):
+        count, relu = len(mlp.first), mlp.activation == "relu"
+        numbers = mlp.first.size + mlp.first_bias.size + mlp.second.size + mlp.second_bias.size + np.ravel(layer.b).size
+        parameters += numbers
+        known += numbers - count * (relu + flat) - flat
+    if model.mlps is not None:
+        parameters, known = parameters + 1, known + 1  # epsilon
+        sentences.append("Neurons: their order, and of ReLU ones the scale of each, are not visible. Counted for general position.")
+    return Identifiability(parameters, parameters - known, known, tuple(sentences))
 
 
 def first_order_freedom(V: Floats) -> int:

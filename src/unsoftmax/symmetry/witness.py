@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.models import FFN, Attention, Model, Transformer
+from unsoftmax.models import FFN, Attention, Model, Stack, Transformer
 from unsoftmax.models.activations import activation_named
+from unsoftmax.models.stack import MLP
 from unsoftmax.symmetry.heads import merged, score_groups
 
 
@@ -15,7 +16,8 @@ def witness(model: Model, *, max_length: int | None = None) -> Model | None:
     Reordering heads or neurons does not count as different. Attention: values shared out anew between heads with equal (W, c),
     other scores for a head with ``V = 0``; for ``max_length=2`` a head (W, c, V) becomes (-W, -c, -V) and (0, 0, 2V), for 1 any
     other scores do. A ReLU network always has one: neurons of another scale; a smooth one of
-    one hidden layer, a neuron turned round beside a linear skip; a Transformer without residual, another V.
+    one hidden layer, a neuron turned round beside a linear skip; a Transformer without residual, another V; a
+    stack, scores along what its norms take away, or ReLU neurons of another scale.
 
     >>> witness(Attention.single(W=[[1.0]], v=[1.0])) is None
     True
@@ -29,7 +31,23 @@ def witness(model: Model, *, max_length: int | None = None) -> Model | None:
         return _other_heads(model, max_length)
     if isinstance(model, FFN):
         return _other_network(model)
+    if isinstance(model, Stack):
+        return _other_stack(model)
     return _other_transformer(model) if isinstance(model, Transformer) else None
+
+
+def _other_stack(model: Stack) -> Stack | None:
+    """After a LayerNorm, scores along the all-ones vector, which no token has; else ReLU neurons of another scale."""
+    layers, mlps = list(model.layers), None if model.mlps is None else list(model.mlps)
+    if model.norm == "layer":
+        first = layers[0]
+        shift = np.random.default_rng(0).normal(size=model.width) * np.abs(first.W).max()  # fixed: one witness per model
+        layers[0] = Attention(first.W + shift, first.V, first.c, first.b)
+    elif mlps is not None and mlps[0].activation == "relu":
+        mlps[0] = MLP(2 * mlps[0].first, 2 * mlps[0].first_bias, mlps[0].second / 2, mlps[0].second_bias, "relu")
+    else:
+        return None
+    return Stack(layers, model.norm, model.epsilon, mlps)
 
 
 def _other_heads(model: Attention, max_length: int | None) -> Attention | None:

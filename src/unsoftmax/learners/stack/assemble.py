@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.stack.heads import Base
 from unsoftmax.learners.stack.inputs import read_inputs
 from unsoftmax.learners.stack.limit import Batch, Limit
 from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, tangent, weights_of
 from unsoftmax.learners.stack.settings import Settings
-from unsoftmax.learners.stack.sphere import SUPPORT
+from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import Known, cliff
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import phase
@@ -29,19 +31,50 @@ class Heads:
     misfits: dict[str, float]
 
 
-def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.random.Generator) -> Heads:
-    """Read everything that the first values do not tell; see ``docs/stacks.md`` for the order of steps."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """All that is known before the last step: values everywhere, scores of some last tokens.
+
+    Attributes:
+        sphere: of normalised tokens.
+        T: coordinates; the scores of all last tokens inside them are known.
+        values: of every head.
+        readers: ``(n, width)``: last tokens inside ``T``.
+        columns: ``(n, heads, basis)``: their ``W_h x + c_h``.
+        angle: from last tokens to keys.
+        size: keys per question.
+        misfits: the largest of each step.
+    """
+
+    sphere: Sphere
+    T: NDArray[np.int_]
+    values: Values
+    readers: Floats
+    columns: Floats
+    angle: float
+    size: int
+    misfits: dict[str, float]
+
+    def model(self) -> Attention:
+        """The limit layer, right for last tokens inside ``T``."""
+        return _layer(self.values, self.readers, self.columns)
+
+
+def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.random.Generator) -> Draft:
+    """Read what the first values do not tell, up to the rows; see ``docs/stacks.md`` for the order of steps."""
     sphere, width = base.frame.sphere, base.frame.sphere.width
     heads = base.heads
     angle = min(WIDEST, 2 * np.arcsin(min(1.0, 0.5 / max(base.strength, 1e-300))))
-    at = np.isin(np.arange(width), base.frame.C)
+    at = np.isin(np.arange(width), base.frame.outputs)
     table = np.zeros((heads, len(known.basis), width))
-    table[:, :, base.frame.C] = known.values
+    table[:, :, base.frame.outputs] = known.values
     values = Values(known.basis, table, at)
     phase(limit.oracle, "columns")
-    readers = sphere.readers(known.T, known.T, rng, np.zeros((0, width)))
-    n, total = len(known.basis), sum(known.ranks)
-    size = group_size(len(base.frame.C) - SUPPORT, heads, settings.fill, min(known.ranks))
+    one = known.T if sphere.norm == "layer" else np.append(known.T, rng.choice(known.T))  # as many as W and c have columns there
+    readers = sphere.readers(one, known.T, rng, np.zeros((0, width)))
+    n = len(known.basis)
+    total = sum(known.ranks) if known.exceeded else heads * n
+    size = group_size(int((limit.clean(readers) & at).sum(1).min()), heads, settings.fill, min(known.ranks))
     first = min(len(readers), -(-int(settings.spread * total + 4) // -(-n // size)))
     early = _columns(limit, values, readers[:first], angle, size, rng)
     told = [(one.batch, one.weights) for one in early.weighed]
@@ -49,7 +82,7 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
     if missing > 0:
         told.append(_random(limit, values, readers[:first], early.columns, angle, missing, rng))
     values, ranges = _outputs(values, known, told)
-    size = group_size(width - SUPPORT, heads, settings.fill, min(known.ranks))
+    size = group_size(width - support(width), heads, settings.fill, min(known.ranks))
     late = _columns(limit, values, readers[first:], angle, size, rng)
     columns = np.concatenate([early.columns, late.columns])
     misfits = {"columns": max(early.misfit, late.misfit)}
@@ -59,8 +92,17 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
         if not known.exceeded:
             ranges = [np.eye(width)] * heads
         total = sum(block.shape[1] for block in ranges)
-        needed = settings.partners(total, width - SUPPORT - heads)
-        chosen = np.arange(needed) % len(readers) if needed > len(readers) else np.arange(needed)
+        needed = settings.partners(total, width - support(width) - heads)
+        clean = limit.clean(readers).astype(int)
+        if not known.exceeded and not clean.any(0).all():
+            raise NotIdentifiableError(
+                f"At width {width} no sparse token leaves some outputs free: {heads} heads are too many for it.",
+                evidence={"heads": heads},
+            )
+        least = 0 if known.exceeded else heads + 1
+        while clean[np.arange(needed) % len(readers)].sum(0).min() < least:  # every output is to be seen
+            needed += 1
+        chosen = np.arange(needed) % len(readers)
         tangents = _calm(values, readers[chosen], columns[chosen], rng)
         found = read_inputs(limit, values, ranges, readers[chosen], columns[chosen], directions, angle, tangents, settings)
         misfits["inputs"] = found.misfit
@@ -74,8 +116,7 @@ def assemble(limit: Limit, base: Base, known: Known, settings: Settings, rng: np
             more = _completed(limit, values, readers[rest], columns[rest], directions, angle, size)
             columns[rest, :, n:] = more.columns[:, :, n:]
             misfits["columns"] = max(misfits["columns"], more.misfit)
-    phase(limit.oracle, "rows")
-    return _rows(limit, base, known, values, readers, columns, angle, size, settings, misfits, rng)
+    return Draft(sphere, known.T, values, readers, columns, angle, size, misfits)
 
 
 def _columns(limit: Limit, values: Values, readers: Floats, angle: float, size: int, rng: np.random.Generator) -> Columns:
@@ -100,6 +141,10 @@ def _outputs(values: Values, known: Known, told: list[tuple[Batch, Floats]]) -> 
     missing = ~values.known
     factors, ranges = [], []
     for block, rank in zip(values.table[:, :, values.known], known.ranks, strict=True):
+        if not known.exceeded:  # the range may be all there is
+            factors.append(np.eye(len(block)))
+            ranges.append(block.T)
+            continue
         left, spectrum, right = np.linalg.svd(block, full_matrices=False)
         factors.append(left[:, :rank] * spectrum[:rank])
         ranges.append(right[:rank].T)
@@ -140,24 +185,13 @@ def _completed(
     return read_columns(limit, values, readers, towards, angle, size, [inside] * values.heads, columns)
 
 
-def _rows(
-    limit: Limit,
-    base: Base,
-    known: Known,
-    values: Values,
-    readers: Floats,
-    columns: Floats,
-    angle: float,
-    size: int,
-    settings: Settings,
-    misfits: dict[str, float],
-    rng: np.random.Generator,
-) -> Heads:
+def finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Generator) -> Heads:
     """The columns of all other readers: in the span of the first ones, once those exceed the rank; then ``[W, c]`` of all."""
-    sphere, heads = base.frame.sphere, base.heads
-    width, whole = sphere.width, sphere.dimension + 1
-    first = np.setdiff1d(np.arange(width), known.T)
-    first = np.concatenate([first, rng.choice(known.T, size=max(0, whole - len(readers) - len(first)))])
+    sphere, values, readers, columns = draft.sphere, draft.values, draft.readers, draft.columns
+    angle, size, misfits = draft.angle, draft.size, dict(draft.misfits)
+    width, whole, heads = sphere.width, sphere.dimension + 1, values.heads
+    first = np.setdiff1d(np.arange(width), draft.T)
+    first = np.concatenate([first, rng.choice(draft.T, size=max(0, whole - len(readers) - len(first)))])
     others = sphere.readers(first, np.arange(width), rng, readers)
     while True:
         spectra = [np.linalg.svd(columns[:, h].T, full_matrices=False) for h in range(heads)]
@@ -177,9 +211,17 @@ def _rows(
         more = read_columns(limit, values, rest, towards, angle, size, frames)
         columns = np.concatenate([columns, more.columns])
         misfits["rows"] = more.misfit
-    x = np.concatenate([readers, others]) @ values.basis.T
+    model = _layer(values, np.concatenate([readers, others]), columns)
+    assert model.V is not None
+    value_ranks = tuple(cliff(np.linalg.svd(block, compute_uv=False), settings.cliff) for block in model.V)
+    return Heads(model, ranks, value_ranks, misfits)
+
+
+def _layer(values: Values, readers: Floats, columns: Floats) -> Attention:
+    """W, c and V from the columns of ``readers``."""
+    x = readers @ values.basis.T
     affine = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    solved = np.linalg.lstsq(affine, columns.reshape(len(x), -1), rcond=None)[0].reshape(len(values.basis) + 1, heads, -1)
+    solved = np.linalg.lstsq(affine, columns.reshape(len(x), -1), rcond=None)[0].reshape(len(values.basis) + 1, values.heads, -1)
     W = np.einsum("jhi,ik,jl->hkl", solved[:-1], values.basis, values.basis, optimize=True)
     V = np.einsum("hno,nk->hko", values.table, values.basis, optimize=True)
-    return Heads(Attention(W, V, solved[-1] @ values.basis), ranks, known.ranks, misfits)
+    return Attention(W, V, solved[-1] @ values.basis)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
 from unsoftmax.learners.stack.limit import Limit
@@ -11,7 +9,6 @@ from unsoftmax.learners.stack.settings import Settings
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.models import Attention, Floats, Stack
 from unsoftmax.oracles.base import Oracle
-from unsoftmax.results import Learned
 
 LENGTHS = (1, 2, 4, 8)  # keys
 
@@ -28,7 +25,7 @@ def misfit(limit: Limit, sphere: Sphere, model: Attention, count: int, rng: np.r
         supports = [rng.choice(sphere.width, size=int(rng.integers(3, most + 1)), replace=False) for _ in range(number)]
         readers = np.stack([sphere.sparse(support, rng) for support in supports])
         before = sphere.dense(int(number) * keys, rng).reshape(int(number), keys, sphere.width)
-        batch = limit.ask(before, readers, keep=False)
+        batch = limit.ask(before, readers)
         sequences = np.concatenate([before, readers[:, None]], axis=1)
         told.append(batch.moved[batch.clean])
         said.append((model(sequences) - model(readers[:, None]))[batch.clean])
@@ -37,15 +34,15 @@ def misfit(limit: Limit, sphere: Sphere, model: Attention, count: int, rng: np.r
 
 
 def compared_limit(
-    oracle: Oracle, learned: Learned, batches: list[Floats], settings: Settings, rng: np.random.Generator
+    oracle: Oracle, stack: Stack, positions: bool, batches: list[Floats], settings: Settings, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Answers and predictions ``(sequences, width)``: what keys change, zero where the last token is not.
 
-    The tokens of ``batches`` give the directions; of each last token a few random coordinates are kept. Two questions each.
+    The tokens of ``batches`` give the directions; of each last token a few random coordinates are kept. Two questions each. With
+    ``positions`` the last token alone is asked as often as the sequence is long, so that what is added to positions goes out.
     """
-    stack = cast(Stack, learned.model)
     sphere = Sphere(stack.width, stack.norm)
-    limit = Limit(oracle, settings.scale, bool(learned.evidence.get("positions")))
+    limit = Limit(oracle, settings.scale, positions)
     model = stack.limit()
     answers, predicted = [], []
     most = max(3, sphere.width // 8)
@@ -56,7 +53,7 @@ def compared_limit(
             tokens[i, -1] = sphere.sparse(rng.choice(sphere.width, size=int(rng.integers(3, most + 1)), replace=False), rng)
         readers = tokens[:, -1]
         keys = tokens[:, :-1] if tokens.shape[1] > 1 else sphere.dense(len(tokens), rng)[:, None]
-        batch = limit.ask(keys, readers, keep=False)
+        batch = limit.ask(keys, readers)
         said = model(np.concatenate([keys, readers[:, None]], axis=1)) - model(readers[:, None])
         answers.append(np.where(batch.clean, batch.moved, 0.0))
         predicted.append(np.where(batch.clean, said, 0.0))

@@ -40,18 +40,19 @@ class Frame:
     sphere: Sphere
     S: NDArray[np.int_]
     C: NDArray[np.int_]
+    outputs: NDArray[np.int_]  # that are read: those outside S, or all
     a: Floats
     v: Floats
     beta: float
 
     @classmethod
-    def drawn(cls, sphere: Sphere, size: int, rho: float, rng: np.random.Generator) -> Frame:
-        """Random coordinates and directions; steps are ``rho`` radii long."""
+    def drawn(cls, sphere: Sphere, size: int, rho: float, rng: np.random.Generator, *, whole: bool) -> Frame:
+        """Random coordinates and directions; steps are ``rho`` radii long; ``whole`` reads all outputs."""
         order = rng.permutation(sphere.width)
         inside = sphere.on(order[:size])
         a = sphere.spread(inside, rng)
         v = sphere.spread(sphere.complement(inside), rng)
-        return cls(sphere, order[:size], order[size:], a, v, rho / np.sqrt(2))
+        return cls(sphere, order[:size], order[size:], np.sort(order) if whole else order[size:], a, v, rho / np.sqrt(2))
 
     @property
     def cosine(self) -> float:
@@ -100,25 +101,30 @@ class Base:
 def at_ratios(limit: Limit, frame: Frame, readers: Floats, step: Floats) -> Floats:
     """Answers ``(readers, ratios, outputs C)`` to one key at ``step`` from each last token."""
     told = [limit.ask((readers + step)[:, None], readers, (key,), copies) for key, copies in RATIOS]
-    return np.stack([batch.moved[:, frame.C] for batch in told], axis=1)
+    return np.stack([batch.moved[:, frame.outputs] for batch in told], axis=1)
 
 
-def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> Base:
-    """Draw frames until every head is apart; restarts with shorter steps, more coordinates or other directions."""
+def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> Base | None:
+    """Draw frames until every head is apart; restarts with shorter steps, more coordinates or other directions.
+
+    None where there are more heads than can be told apart outside the last tokens' coordinates.
+    """
     size, rho = max(6, round(settings.inside * sphere.width)), settings.rho
     size = min(size, sphere.width - 3)
     reason = "no frame fits"
     for _ in range(settings.tries):
-        frame = Frame.drawn(sphere, size, rho, rng)
+        frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated)
         readers, answers, heads, gap = _count(limit, frame, settings, rng)
         if heads == 0:
             raise NotInFamilyError(
                 "Keys before the last token change nothing: no head attends to anything, or all values are zero."
             )
         wanted = heads + settings.tangents + (3 if sphere.norm == "layer" else 2)
-        if len(frame.S) < wanted or heads > len(frame.C) - 2:
+        if len(frame.S) < wanted or heads > len(frame.outputs) - 2:
             size = max(size, wanted)
-            if sphere.width - size < heads + 2:
+            if sphere.width - size < (3 if limit.extrapolated else heads + 2):
+                if not limit.extrapolated and sphere.width - wanted >= 3:
+                    return None
                 raise NotIdentifiableError(
                     f"The answers show {heads} heads or more; the answers of a stack of width {sphere.width} can tell about "
                     f"{sphere.width // 2 - 3} heads apart in this way.",
@@ -151,19 +157,19 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
 def _count(limit: Limit, frame: Frame, settings: Settings, rng: np.random.Generator) -> tuple[Floats, Floats, int, float]:
     """Last tokens, answers and the number of heads: the dimension that answers with one fixed step span."""
     ways, step = frame.ways(), frame.step(frame.v)
-    readers, answers, heads, gap = np.zeros((0, frame.sphere.width)), np.zeros((0, len(RATIOS), len(frame.C))), 0, np.inf
+    readers, answers, heads, gap = np.zeros((0, frame.sphere.width)), np.zeros((0, len(RATIOS), len(frame.outputs))), 0, np.inf
     wanted = settings.first
     while len(readers) < wanted:
         y = rng.normal(size=(wanted - len(readers), len(ways)))
         fresh = frame.reader(y / np.linalg.norm(y, axis=1, keepdims=True) @ ways)
         readers = np.concatenate([readers, fresh])
         answers = np.concatenate([answers, at_ratios(limit, frame, fresh, step)])
-        rows = answers.reshape(-1, len(frame.C))
+        rows = answers.reshape(-1, len(frame.outputs))
         values = np.linalg.svd(rows, compute_uv=False)
         silent = settings.silent * np.sqrt(len(rows)) * max(float(np.abs(rows).max()), 1e-300)
         heads = int((values > silent).sum()) if np.abs(rows).max() > settings.nothing else 0
         gap = float(values[heads - 1] / values[heads]) if 0 < heads < len(values) else np.inf
-        if heads > len(frame.C) - 2:
+        if heads > len(frame.outputs) - 2:
             break
         wanted = max(-(-(heads + 6) // len(RATIOS)), settings.readers(heads))
         wanted = len(readers) + min(wanted - len(readers), 4) if wanted > len(readers) else wanted
@@ -238,7 +244,7 @@ def _demand_straight(limit: Limit, frame: Frame, readers: Floats, fit: Fit, sett
     readers = frame.reader(round_ @ plane.T @ ways)
     waves = np.concatenate([np.ones((2 + CIRCLE, 1)), np.concatenate([_unit(known) @ plane, round_])], axis=1)
     batch = limit.ask((readers + frame.step(frame.v))[:, None], readers)
-    shares = np.linalg.lstsq(fit.A.T, batch.moved[:, frame.C].T, rcond=None)[0].T
+    shares = np.linalg.lstsq(fit.A.T, batch.moved[:, frame.outputs].T, rcond=None)[0].T
     z = np.concatenate([fit.z[:2], logit(np.clip(shares, 1e-6, 1 - 1e-6))])  # beyond, rounding decides
     off = np.abs(z - waves @ np.linalg.lstsq(waves, z, rcond=None)[0]).max(0)
     inside = np.abs(z).max(0) < SEEN

@@ -67,7 +67,7 @@ def read_inputs(
         step = float(np.sin(angle) * np.sin(turn) * radius)
         bad = []
         for i, answers in zip(todo, moved, strict=True):
-            beta, shift, left = _fit(answers, readers == 0, start, z, ranges, step, settings)
+            beta, shift, left = _fit(answers, limit.clean(readers), start, z, ranges, step, settings)
             if left > settings.explained:
                 bad.append(i)
                 continue

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.errors import NotInFamilyError, TooNoisyError
-from unsoftmax.learners.stack.assemble import Heads, assemble
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
+from unsoftmax.learners.stack.assemble import Draft, Heads, drafted, finished
 from unsoftmax.learners.stack.certificate import misfit
 from unsoftmax.learners.stack.heads import CIRCLE, find_heads
 from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.mlps import Reading, read_mlps
 from unsoftmax.learners.stack.order import Order, contexts, find_order
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
+from unsoftmax.learners.stack.rehearsal import rehearsed_bounds
 from unsoftmax.learners.stack.scores import group_size
-from unsoftmax.learners.stack.settings import Settings, settings_for
-from unsoftmax.learners.stack.sphere import SUPPORT, Sphere
+from unsoftmax.learners.stack.settings import NODES, Settings, settings_for
+from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import read_values
 from unsoftmax.models import Attention
 from unsoftmax.models.stack import Stack
 from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.results import Floor, Learned
+from unsoftmax.results import Bounds, Floor, Learned
 
 ATTEMPTS = 2  # frames in which everything is read, where a later step fails
+GROWN = 2.0**20  # answers above that hold a very long token
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,16 @@ class StackLearner:
         max_norm: no token longer than this may be asked; the learner needs long ones and refuses it.
         checks: fresh sequences that the heads must explain at the end, two questions each.
         seen: what ``recognised`` said, where it was asked already.
+        mlps: ReLU MLPs are learned as well where that costs at most so many times what the heads did; 0 learns none.
+        left: tells how many questions may still be asked, None for any number.
     """
 
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     checks: int = 24
     seen: Recognised | None = None
+    mlps: float = 20.0
+    left: Callable[[], int | None] | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the heads; answers must be the hidden state, at the last position or at every one."""
@@ -65,9 +73,21 @@ class StackLearner:
             raise NotInFamilyError(f"This is no pre-norm stack. {seen.words}", evidence={"recognised": seen.number})
         sphere = Sphere(oracle.width, seen.norm)
         limit = Limit(oracle, settings.scale, seen.positions)
-        heads, sure, gap = self._heads(limit, sphere, settings, rng)
+        found, reader, fine = self._draft(limit, sphere, settings, rng), limit, settings
+        if found is None and self.floor.exact:  # too many heads for outputs at which last tokens are zero: read all outputs
+            settings = NODES
+            reader = Limit(oracle, settings.scale, seen.positions, extrapolated=True)
+            found = self._draft(reader, sphere, settings, rng)
+        if found is None:
+            raise NotIdentifiableError(
+                f"The answers show more heads than a stack of width {sphere.width} lets be told apart in this way: about "
+                f"{sphere.width // 2 - 3} in float64, fewer in float32.",
+            )
+        draft, sure, gap = found
         phase(oracle, "layers")
-        order = find_order(limit, sphere, heads.model, settings, rng)
+        order = find_order(limit, sphere, draft.model(), fine, rng, draft.T)
+        phase(oracle, "rows")
+        heads = finished(reader, draft, settings, rng)
         phase(oracle, "check")
         off = misfit(limit, sphere, heads.model, self.checks, rng)
         evidence = {
@@ -93,12 +113,24 @@ class StackLearner:
                 evidence=evidence,
                 model=stack,
             )
+        bounds = None
+        if not self.floor.exact:
+            chosen = in_order(heads.model, order)
+            ordered = Attention(heads.model.W[chosen], heads.model.V[chosen], heads.model.c[chosen])  # type: ignore[index]  # a stack has values
+            bounds = self._bars(limit, sphere, ordered, settings, np.random.default_rng(rng.integers(2**63)))
+        reading = Reading()
+        if self.mlps and self.floor.exact and not seen.positions:
+            phase(oracle, "MLPs")
+            left = None if self.left is None else self.left()
+            reading = read_mlps(limit, sphere, heads.model, stack, order, fine, rng, self.mlps * reader.questions, left)
+            evidence |= {"mlp_error": reading.misfit, "neurons": reading.neurons}
         return Learned(
-            model=stack,
-            ambiguity=AMBIGUITY,
-            notes=_notes(heads, order, seen.words),
+            model=stack if reading.stack is None else reading.stack,
+            ambiguity=AMBIGUITY if reading.stack is None else WHOLE,
+            notes=(*_notes(heads, order, seen.words), *reading.notes),
             evidence=evidence,
-            entry_error=off,
+            bounds=bounds,
+            entry_error=off if reading.misfit is None else reading.misfit,
             ranks=tuple(heads.score_ranks[h] for h in in_order(heads.model, order)),
         )
 
@@ -110,13 +142,13 @@ class StackLearner:
         n = max(settings.first, settings.readers(heads))
         directions = min(settings.directions(rank, heads), width - inside + 1)
         readers = directions - 1
-        early, late = (group_size(outputs - SUPPORT, heads, settings.fill, rank) for outputs in (width - inside, width))
+        early, late = (group_size(outputs - support(width), heads, settings.fill, rank) for outputs in (width - inside, width))
         answers = int(settings.spread * heads * min(rank, directions) + 4)
         first = min(readers, -(-answers // -(-directions // early)))
         columns = readers + first * -(-directions // early) + (readers - first) * -(-directions // late)
         columns += max(0, answers - first * -(-directions // early))
         rest = width - 1 - directions
-        per = settings.partners(heads * (rank if directions >= rank + 3 else width), width - SUPPORT - heads)
+        per = settings.partners(heads * (rank if directions >= rank + 3 else width), width - support(width) - heads)
         inputs = rest * per + max(0, readers - per) * -(-rest // late)
         rows = (width - readers) * (1 + -(-min(settings.rows(rank, heads), width - 2) // late))
         count = 2 * contexts(heads, min(2 * rank, width - 2), width)
@@ -131,17 +163,35 @@ class StackLearner:
             ("rows", rows),
             ("layers", count),
             ("check", 2 * self.checks),
+            ("MLPs", 4 if self.mlps and self.floor.exact else 0),
         ]
 
-    def _heads(self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> tuple[Heads, float, float]:
-        """All heads of the limit; a step that fails after the heads were told apart starts again in another frame."""
+    def _bars(self, limit: Limit, sphere: Sphere, heads: Attention, settings: Settings, rng: np.random.Generator) -> Bounds | None:
+        """Error bars where answers are coarse: everything once more on heads that are known."""
+
+        def learn(target: Oracle, rng: np.random.Generator) -> Attention:
+            again = Limit(target, settings.scale)
+            found = self._draft(again, sphere, settings, rng)
+            assert found is not None  # as many heads as were told apart before
+            return finished(again, found[0], settings, rng).model
+
+        told = np.stack([np.where(np.abs(answer) < GROWN, answer, 0.0) for answer in limit.alone.values()])
+        beside = np.sqrt(np.mean(told**2)) * np.sign(rng.normal(size=sphere.width))
+        return rehearsed_bounds(heads, sphere, beside, learn, rng)
+
+    def _draft(
+        self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator
+    ) -> tuple[Draft, float, float] | None:
+        """All heads on some last tokens; a step that fails after heads were told apart starts again in another frame."""
         for attempt in range(ATTEMPTS):
             phase(limit.oracle, "heads")
             base = find_heads(limit, sphere, settings, rng)
+            if base is None:
+                return None
             try:
                 phase(limit.oracle, "values")
                 known = read_values(limit, base, settings)
-                return assemble(limit, base, known, settings, rng), known.sure, base.gap
+                return drafted(limit, base, known, settings, rng), known.sure, base.gap
             except NotInFamilyError:
                 if attempt + 1 == ATTEMPTS:
                     raise
@@ -152,6 +202,13 @@ AMBIGUITY = (
     "Heads are known up to their order within a layer; W and V as products, never their factors; gains and biases of the norms are "
     "folded into W, c and V. MLPs, attention biases b and the norms' epsilon are not learned: for very long tokens they are all "
     "one function of the last token."
+)
+
+
+WHOLE = (
+    "Heads are known up to their order within a layer, W and V as products, never their factors; gains and biases of the norms are "
+    "folded into W, c, V and the MLPs. Neurons are known up to their order and a positive factor each; with LayerNorm, what the "
+    "attention's constant b adds to all coordinates alike is told as part of the MLP's."
 )
 
 

@@ -42,27 +42,40 @@ class Limit:
     """The limit of a stack for long tokens: one attention layer of all its heads, and a function of the last token alone.
 
     Sequences are sent ``scale`` times as long as the sphere; there the answer is ``scale * x_N + sum_h attention_h + g(x_N)``. At
-    outputs where ``x_N`` is zero nothing large is ever added. The answer to ``x_N`` alone takes ``g`` off.
+    outputs where ``x_N`` is zero nothing large is ever added. The answer to ``x_N`` alone takes ``g`` off. At small widths that
+    leaves too few outputs; from three shorter lengths, ``scale`` the shortest, the limit is extrapolated at all of them.
 
     Attributes:
         oracle: the target.
         scale: length of tokens over that of normalised ones.
         positions: the target adds something that depends on the position: take ``g`` off at the same length.
-        asked: all that was asked, for fits over everything.
+        extrapolated: every output is read, for three questions each and fewer digits.
+        questions: how many were asked.
     """
 
     oracle: Oracle
     scale: float = 2.0**60
     positions: bool = False
-    asked: list[Batch] = field(default_factory=list)
+    extrapolated: bool = False
+    questions: int = 0
     alone: dict[tuple[bytes, int], Floats] = field(default_factory=dict)
 
     def raw(self, sequences: Floats, scale: float | None = None) -> Floats:
         """The last answer to sequences ``(n, length, width)`` of tokens on the sphere, sent ``scale`` times as long."""
         if len(sequences) == 0:
             return np.zeros((0, sequences.shape[2]))
+        if self.extrapolated and scale is None:
+            near, middle, far = (
+                self.raw(sequences, s) - s * sequences[:, -1] for s in (self.scale, 2 * self.scale, 4 * self.scale)
+            )
+            return np.asarray((8 * far - 6 * middle + near) / 3)  # terms in 1 / scale and its square cancel
+        self.questions += len(sequences)
         answers = self.oracle(sequences * (self.scale if scale is None else scale))
         return np.asarray(answers[:, -1] if answers.ndim == 3 else answers)
+
+    def clean(self, readers: Floats) -> NDArray[np.bool_]:
+        """Outputs ``(n, width)`` at which answers to last tokens ``readers`` tell the limit."""
+        return np.ones(readers.shape, dtype=bool) if self.extrapolated else readers == 0
 
     def bases(self, readers: Floats, length: int) -> Floats:
         """The answers to last tokens ``(n, width)`` alone; asked once each."""
@@ -75,15 +88,10 @@ class Limit:
             self.alone.update(zip(fresh, told, strict=True))
         return np.stack([self.alone[name] for name in names])
 
-    def ask(
-        self, keys: Floats, readers: Floats, counts: tuple[int, ...] | None = None, copies: int = 1, *, keep: bool = True
-    ) -> Batch:
+    def ask(self, keys: Floats, readers: Floats, counts: tuple[int, ...] | None = None, copies: int = 1) -> Batch:
         """Ask ``keys (n, J, width)``, each as often as ``counts`` says, before ``copies`` of ``readers (n, width)``."""
         times = np.ones(keys.shape[1], dtype=int) if counts is None else np.asarray(counts, dtype=int)
         tail = np.repeat(readers[:, None], copies, axis=1)
         sequences = np.concatenate([np.repeat(keys, times, axis=1), tail], axis=1)
         base = self.bases(readers, sequences.shape[1])
-        batch = Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, readers == 0)
-        if keep:
-            self.asked.append(batch)
-        return batch
+        return Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, self.clean(readers))

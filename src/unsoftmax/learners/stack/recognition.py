@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unsoftmax.learners.stack.settings import EXACT, Settings
-from unsoftmax.learners.stack.sphere import SUPPORT, Sphere
+from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Floats
 from unsoftmax.models.stack import Norm
 from unsoftmax.oracles.base import Oracle
 
 PRICE = 12  # questions
+SPARE = 8  # answers beyond what an ellipsoid has unknowns
+LONG = 2.0**10  # at which epsilon does not show
 GROWN = 1e-3  # relative difference from the scale that outputs at nonzero coordinates of the last token may have
 
 
@@ -28,6 +30,7 @@ class Recognised:
         words: what the target is, or why it is no stack.
         norm: which norm its blocks have.
         positions: something that depends on the length alone is added to the answers (learned positions).
+        random: the same question had two answers.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Recognised:
     words: str
     norm: Norm = "layer"
     positions: bool = False
+    random: bool = False
 
 
 def price() -> int:
@@ -54,7 +58,7 @@ def recognised(oracle: Oracle, *, rng: np.random.Generator, settings: Settings =
     if width < 6:
         return _no(None, 0.0, limit, f"The width is {width}; sparse tokens need 6 coordinates or more.")
     sphere = Sphere(width, "layer")  # such tokens are fine for either norm
-    x = sphere.sparse(rng.choice(width, size=min(SUPPORT, width // 2), replace=False), rng)
+    x = sphere.sparse(rng.choice(width, size=support(width), replace=False), rng)
     p, q = sphere.dense(2, rng)
     ones = np.ones(width)
     two = [[p, x], [2 * p, x], [p, 2 * x], [p + 3 * ones, x], [p, x], [x, x], [-p, x]]
@@ -95,9 +99,9 @@ def recognised(oracle: Oracle, *, rng: np.random.Generator, settings: Settings =
         ).max()
         / size,
     }
-    for words, number in far.items():
+    for i, (words, number) in enumerate(far.items()):
         if not number <= limit:
-            return _no(False, float(number), limit, f"With very long tokens {words}.")
+            return replace(_no(False, float(number), limit, f"With very long tokens {words}."), random=i == 0)
     alone = float(np.abs(one[0][clean] - y[5]).max() / size)
     positions = alone > limit
     twice = float(np.abs(doubled[0][clean] - y[0]).max() / size)
@@ -113,6 +117,21 @@ def recognised(oracle: Oracle, *, rng: np.random.Generator, settings: Settings =
     extra = ", with positions added to its tokens" if positions else ""
     words = f"a pre-norm stack with {name}{extra}: very long tokens act by their direction, and the residual path is plain"
     return Recognised("pre-norm stack", True, float(max(far.values())), limit, words, norm, positions)
+
+
+def behind_a_norm(oracle: Oracle, *, rng: np.random.Generator) -> float:
+    """How far answers to long single tokens are from an ellipsoid with axes along the outputs, as a last norm puts them on.
+
+    Such a norm makes the mean square of ``(y - shift) / gain`` one: linear in ``y`` and its squares. Others miss that
+    by far. ``2 * width + SPARE`` questions.
+    """
+    tokens = LONG * rng.normal(size=(2 * oracle.width + SPARE, 1, oracle.width))
+    answers = _last(oracle, tokens)
+    assert answers is not None
+    scaled = answers / np.maximum(np.abs(answers).max(0), 1e-300)
+    design = np.concatenate([scaled**2, scaled], axis=1)
+    weights = np.linalg.lstsq(design, np.ones(len(design)), rcond=1e-10)[0]
+    return float(np.linalg.norm(design @ weights - 1) / np.sqrt(SPARE))
 
 
 def _last(oracle: Oracle, sequences: Floats) -> Floats | None:

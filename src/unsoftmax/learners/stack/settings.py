@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unsoftmax.errors import TooNoisyError
 from unsoftmax.results import Floor
@@ -39,6 +39,7 @@ class Settings:
         same: relative difference up to which two answers are one.
         certain: misfit of fresh sequences, over the root mean square of what keys change, up to which the heads explain them.
         spread: answers per unknown where values at further outputs are solved for.
+        keys: per last token, over what the rank of its scores takes.
     """
 
     scale: float = 2.0**60
@@ -67,6 +68,7 @@ class Settings:
     quiet: float = 1e-4
     same: float = 1e4 * 2.0**-52
     certain: float = 1e-7
+    keys: float = 1.0
 
     def readers(self, heads: int) -> int:
         """Last tokens per fit of ``heads`` sigmoids at three ratios; below half the number of heads it has no solution."""
@@ -88,7 +90,7 @@ class Settings:
 
     def rows(self, rank: int, heads: int) -> int:
         """Keys per last token once the range of every head's scores is known."""
-        return max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank))
+        return int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
 
 
 EXACT = Settings()
@@ -115,6 +117,25 @@ SINGLE = Settings(  # answers in float32
     quiet=0.05,
     same=1e2 * 2.0**-23,
     certain=3e-3,
+    keys=2.0,
+)
+
+
+NODES = replace(  # limits extrapolated from three lengths of float64 tokens, good to about 1e-10
+    EXACT,
+    scale=2.0**13,
+    spare=2,
+    difference=0.01,
+    central=True,
+    silent=3e-8,
+    nothing=1e-7,
+    floor=1e-12,
+    accept=1e-6,
+    explained=1e-4,
+    straight=1e-3,
+    cliff=1e-4,
+    over=3.0,
+    certain=1e-5,
 )
 
 

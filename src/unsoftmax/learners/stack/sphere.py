@@ -11,7 +11,11 @@ from unsoftmax.models import Floats
 from unsoftmax.models.stack import Norm
 
 DRAWS = 60  # sets of sparse tokens, of which the best conditioned is taken
-SUPPORT = 4  # coordinates of a sparse token
+
+
+def support(width: int) -> int:
+    """Coordinates of a sparse token: four, fewer where that would leave too few outputs to read."""
+    return max(2, min(4, width // 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +71,25 @@ class Sphere:
     def readers(self, first: NDArray[np.int_], pool: NDArray[np.int_], rng: np.random.Generator, known: Floats) -> Floats:
         """Sparse tokens, one per coordinate of ``first``, the others of their support in ``pool``: ``(n, width)``.
 
-        Together with ``known (m, width)`` they shall be as far from affinely dependent as the best of many draws.
+        Together with ``known (m, width)`` they shall be as far from affinely dependent as the best of many draws; and where a draw
+        can, every coordinate is zero in one of them, so that every output can be read.
         """
-        best, well = None, -1.0
-        others = min(SUPPORT - 1, len(pool) - 1)
+        best, well = None, (False, -1.0)
+        others = max(int(self.norm == "layer"), min(support(self.width) - 1, len(pool) - 2))
         for _ in range(DRAWS):
             tokens = np.zeros((len(first), self.width))
             for token, coordinate in zip(tokens, first, strict=True):
                 beside = rng.choice(pool[pool != coordinate], size=others, replace=False)
                 weights = np.ones(others) if self.norm == "layer" else rng.choice([-1.0, 1.0], size=others)
-                token[coordinate], token[beside] = 1.0, -weights / others
+                token[coordinate], token[beside] = 1.0, -weights / max(1, others)
                 token *= rng.choice([-1.0, 1.0]) * self.radius / np.linalg.norm(token)
             affine = np.concatenate(
                 [np.concatenate([known, tokens]) / self.radius, np.full((len(known) + len(first), 1), 0.5)], axis=1
             )
             values = np.linalg.svd(affine, compute_uv=False)
             smallest = float(values[min(len(affine), self.dimension + 1) - 1])
-            if smallest > well:
-                best, well = tokens, smallest
+            good = (bool((tokens == 0).any(0).all()), smallest)
+            if good > well:
+                best, well = tokens, good
         assert best is not None
         return best

@@ -1,0 +1,83 @@
+"""The MLPs of a stack whose heads are known, where they are made of ReLUs: all of them, and with them the whole function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.neurons import find_neurons, looked, sum_of_mlps
+from unsoftmax.learners.stack.order import Order
+from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.sphere import Sphere
+from unsoftmax.learners.stack.whole import KNOWN, facing, first_guess, fitted, layers_of
+from unsoftmax.models import Attention
+from unsoftmax.models.stack import Stack
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """A whole stack, or the reason why its MLPs are not known.
+
+    Attributes:
+        stack: with MLPs, constants and epsilon; None where they were not reached.
+        misfit: largest error on fresh answers of natural size, over what the layers add to the last token.
+        neurons: that bend somewhere, in all layers together.
+        notes: sentences for the report.
+    """
+
+    stack: Stack | None = None
+    misfit: float | None = None
+    neurons: int | None = None
+    notes: tuple[str, ...] = ("MLPs were not learned.",)
+
+
+def read_mlps(
+    limit: Limit,
+    sphere: Sphere,
+    heads: Attention,
+    stack: Stack,
+    order: Order,
+    settings: Settings,
+    rng: np.random.Generator,
+    most: float,
+    left: int | None,
+) -> Reading:
+    """Learn the MLPs of all layers and the constants beside them, where they are ReLU networks and that takes ``most`` questions.
+
+    On very long tokens all MLPs see the same normalised token, so that they are one network: great circles show its neurons, one
+    key at finite scale the layer of each, and answers at natural sizes the constants, epsilon, and all of it to rounding.
+    """
+    value = sum_of_mlps(limit, heads)
+    look = looked(value, sphere, rng)
+    if not look.sharp:
+        return Reading(notes=("MLPs were not learned: they are not made of ReLUs, or of very many.",))
+    start, price = limit.questions, 0.0
+    allowed = most if left is None else min(most, left / 2)
+
+    def affordable(circles: int) -> bool:
+        nonlocal price
+        price = 2.0 * (circles + 1) * (limit.questions - start)
+        return price <= allowed
+
+    neurons = find_neurons(value, look, sphere, rng, affordable)
+    if price > allowed:
+        return Reading(notes=(f"MLPs were not learned: they are ReLU networks, and it would take about {price:.0f} questions.",))
+    if neurons is None:
+        return Reading(notes=("MLPs were not learned: no sum of ReLU neurons explains them.",))
+    count = len(neurons.into)
+    neurons = facing(neurons, sphere)
+    if order.layers.any() and np.abs(neurons.linear).max() > 0:
+        return Reading(notes=(f"MLPs were not learned: what {count} ReLU neurons leave is linear, and cannot be told by layers.",))
+    placed = layers_of(limit, sphere, heads, order, neurons, settings, rng)
+    if placed is None:
+        return Reading(notes=(f"MLPs were not learned: {count} ReLU neurons were found, but not the layer of each.",))
+    whole = fitted(lambda tokens: limit.raw(tokens, 1.0), first_guess(stack, neurons, *placed, sphere), rng, bool(order.causal))
+    if whole.misfit > KNOWN:
+        return Reading(
+            notes=(f"MLPs were not learned: {count} ReLU neurons leave {whole.misfit:.1e} of answers of natural size.",),
+        )
+    counts = ", ".join(map(str, np.bincount(placed[0], minlength=len(stack.layers))))
+    words = f"MLPs are ReLU networks of {counts} neurons, epsilon is {whole.stack.epsilon:.3g}; the whole function is known."
+    return Reading(whole.stack, whole.misfit, count, (words,))

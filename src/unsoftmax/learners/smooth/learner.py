@@ -203,14 +203,14 @@ class SmoothNetworkLearner:
         room = int(ROOM * parameters) - len(far.points) - len(questions.points) - CHECKS if outputs == 1 else np.inf
         count = int(max(LEAST, min(self.extra * parameters, max(room, FEWEST * parameters))))
         pool = scattered(curves.lengths(), POOL * count, questions.width, rng)
-        questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, rng))
+        questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
 
     def _fitted(self, curves: Curves, questions: Questions, far: Far) -> tuple[Curves, float]:
         """All parameters fitted to all answers, without a linear part where there is none; and the misfit in expected errors."""
         answers = far.joined(questions, self.floor)
-        fitted, misfit = answers.fit(curves, linear=True)
+        fitted, misfit = answers.fit(curves, True)
         if misfit <= LOUD:
-            fitted = without_skip(fitted, lambda model: answers.fit(model, linear=False)[0])
+            fitted = without_skip(fitted, lambda model: answers.fit(model, False)[0])
         return fitted, misfit
 
     def _checked(self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator) -> Found:

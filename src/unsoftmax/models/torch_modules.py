@@ -14,7 +14,6 @@ from unsoftmax.models.base import Floats
 from unsoftmax.models.gated import OPTIONAL, GatedFFN
 from unsoftmax.models.network import FFN, Transformer
 
-
 BENDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "gelu": torch.nn.functional.gelu,

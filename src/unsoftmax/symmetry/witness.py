@@ -15,7 +15,8 @@ def witness(model: Model, *, max_length: int | None = None) -> Model | None:
     Reordering heads or neurons does not count as different. Attention: values shared out anew between heads with equal (W, c),
     other scores for a head with ``V = 0``; for ``max_length=2`` a head (W, c, V) becomes (-W, -c, -V) and (0, 0, 2V), for 1 any
     other scores do. A ReLU network always has one: neurons of another scale; a smooth one of
-    one hidden layer, a neuron turned round beside a linear skip; a gated one, other factors per gate; a Transformer without residual, another V.
+    one hidden layer, a neuron turned round beside a linear skip; a gated one, other factors per gate;
+    a Transformer without residual, another V.
 
     >>> witness(Attention.single(W=[[1.0]], v=[1.0])) is None
     True

@@ -20,7 +20,7 @@ PIECES = 6  # pieces per bend found, and 64 more, at which a function is no piec
 
 @dataclass(eq=False)
 class Arc:
-    """A stretch of the circle on which the function is one quadratic form: ``a + b cos 2t + c sin 2t``, from three of its answers."""
+    """A stretch of the circle on which the function is one form ``a + b cos 2t + c sin 2t``, from three of its answers."""
 
     places: list[float]
     values: list[Floats]

@@ -31,10 +31,11 @@ ATTEMPTS = 3
 class GatedNetworkLearner:
     """Recover ``A (phi(G x + b) * (U x + c)) + a`` (+ a linear skip) with ``phi`` SiLU, GELU or softplus, all of it unknown.
 
-    Seen from very far (``y(T x) / T^2`` with ``T = 2^100``) such a network is piecewise quadratic: a sum of products of a ReLU and a
-    linear form. The bends on one half circle name the gates, and steps off its plane from the cells between them tell every gate's
-    direction and what it lets through. Farther in, answers beyond all bends tell the biases; a few across one hyperplane name the
-    activation, one near each tells how sharply its gate bends, and a fit to all answers takes back the digits that were lost.
+    Seen from very far (``y(T x) / T^2`` with ``T = 2^100``) such a network is a sum of products of a ReLU and a linear form,
+    which is piecewise quadratic. The bends on one half circle name the gates, and steps off its plane from the cells between
+    them tell every gate's direction and what it lets through. Farther in, answers beyond all bends tell the biases; a few
+    across one hyperplane name the activation, one near each tells how sharply its gate bends, and a fit to all answers takes
+    back the digits that were lost.
 
     Price, with ``P = m (2 d + 1 + p) + p``: 4 for the scale, about ``7 m + 2 (d - 2) (m + 1)`` and a tenth for the gates,
     ``0.1 P / p`` and 16 for the check of the limit; then ``2 m / p + d + 1`` for the biases, 7 for the activation, ``m`` for the

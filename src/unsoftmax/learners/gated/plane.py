@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.gradients import CrowdedCellError
 from unsoftmax.learners.gated.arcs import STEP, Arc, ArcSearch, crossings
 from unsoftmax.models import Floats
@@ -54,6 +55,8 @@ def read_plane(ask: Callable[[Floats], Floats], basis: Floats, size: float, erro
     search = ArcSearch(lambda t: ask(circle(t) @ basis[:2]), error)
     ends = [0.0, np.pi / 3, 2 * np.pi / 3, np.pi - 2 * STEP]
     arcs = search.run(search.begun(ends))
+    if len(arcs) == 1:
+        raise NotInFamilyError("Seen from very far the target is a quadratic form without bends: it has no gates.")
     bends = []
     for left, right in pairwise(arcs):
         found = crossings(left, right)
@@ -126,7 +129,7 @@ class Cells:
         raise CrowdedCellError("A cell of the half circle is crossed by every step tried.")
 
     def _ask_cells(self, cells: Floats) -> None:
-        """Steps from two places of each cell along every direction, and one mixed step from its middle; of the first cell both ways."""
+        """Steps from two places of each cell along every direction, one mixed step from its middle; in the first cell both ways."""
         count, outputs = len(self.across), len(self.out[0])
         if not hasattr(self, "steps"):
             self.steps = np.zeros((len(self.arcs), 2, count, outputs))
@@ -148,7 +151,7 @@ class Cells:
             self.back, self.back_mixed = answers[-1 - count : -1], answers[-1]
 
     def _solved(self) -> tuple[tuple[Floats, Floats], Floats]:
-        """Slopes of gates and of what they let through, ``(directions, gates)`` each, and the gaps ``(cells, outputs)`` of the checks."""
+        """Slopes of gates and of what passes them, ``(directions, gates)`` each, and gaps ``(cells, outputs)`` of the checks."""
         arcs, lengths = self.arcs, self.lengths[:, None]
         known = np.array([[arc.value(s) for s in pair] for arc, pair in zip(arcs, self._pairs(), strict=True)])
         middle = np.array([arc.value(t) for arc, t in zip(arcs, self.middles, strict=True)])

@@ -78,22 +78,19 @@ def fitted_bend(phi: Activation, along: Floats, heights: Floats, turned: bool) -
 
 
 class Lines(Protocol):
-    """Neurons known as corners, each with a line across its hyperplane on which the others are straight.
-
-    Attributes:
-        units: unit normals ``(neurons, width)``.
-        reach: distance from a hyperplane at which its neuron is straight.
-        if_sharp: what a target is whose neurons do not bend smoothly, in words.
-    """
+    """Neurons known as corners, each with a line across its hyperplane on which the others are straight."""
 
     @property
-    def units(self) -> Floats: ...
+    def units(self) -> Floats:
+        """Unit normals ``(neurons, width)``."""
 
     @property
-    def reach(self) -> float: ...
+    def reach(self) -> float:
+        """Distance from a hyperplane at which its neuron is straight."""
 
     @property
-    def if_sharp(self) -> str: ...
+    def if_sharp(self) -> str:
+        """What a target is whose neurons do not bend smoothly, in words."""
 
     def across(self, j: int, distances: Floats) -> Floats:
         """Points ``(n, width)`` on the line of neuron ``j`` at ``distances (n,)`` from its hyperplane."""
@@ -120,7 +117,8 @@ def activation_of(corners: Lines, questions: Questions, order: list[int]) -> Ben
         along, heights, bent = across(corners, questions, j)
         if not bent:
             raise NotInFamilyError(
-                f"Within {np.abs(along).min():.1e} of a neuron's hyperplane its answers still form a sharp corner: {corners.if_sharp}",
+                f"Within {np.abs(along).min():.1e} of a neuron's hyperplane its answers still form a sharp corner: "
+                f"{corners.if_sharp}",
                 evidence={"corner": float(np.abs(along).min())},
             )
         best = best_bends(along, heights)

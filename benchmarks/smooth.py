@@ -1,9 +1,9 @@
 """How well networks with smooth activations, gated ones and Transformers that end in them are recovered.
 
-    python benchmarks/smooth.py [--part networks|large|transformers|hard|refused] [--seeds N] [--first-seed N] [--jobs N]
+    python benchmarks/smooth.py [--part networks|large|transformers|hard|refused|gated] [--seeds N] [--first-seed N] [--jobs N]
 
 Targets are random (B/sqrt d, b, A/sqrt m, W/sqrt d and V/sqrt d Gaussian). P counts parameters: m(d+1+p)+p for the network, d^2 for
-W, d for the query bias, d^2 for a residual. The error is the largest
+W, d for the query bias, d^2 for a residual; m(2d-1+p)+p for a gated network and 2m more for its biases. The error is the largest
 deviation on fresh points 2*N(0, I) (networks) or on sequences of 2, 8 and 32 tokens N(0, I) (Transformers), over the standard
 deviation of the answers. A run counts as right if nothing was refused, the activation, the number of neurons (and residual, query
 bias) are right and the error is below the bar. Prints Markdown tables; times are CPU seconds.
@@ -23,8 +23,9 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402 - after the threads are set
 
 from unsoftmax.errors import RefusalError  # noqa: E402
+from unsoftmax.learners.gated import GatedNetworkLearner  # noqa: E402
 from unsoftmax.learners.smooth import SmoothNetworkLearner, SmoothTransformerLearner  # noqa: E402
-from unsoftmax.models import FFN, Attention, Transformer  # noqa: E402
+from unsoftmax.models import FFN, Attention, GatedFFN, Transformer  # noqa: E402
 from unsoftmax.models.activations import activation_named  # noqa: E402
 from unsoftmax.oracles import CallableOracle, Metered  # noqa: E402
 
@@ -59,6 +60,12 @@ def transformer(d, m, p, kind, bias, residual, rng):
     W, V = rng.normal(size=(2, 1, d, d)) / np.sqrt(d)
     c = rng.normal(size=(1, d)) / np.sqrt(d)
     return Transformer(Attention(W, V, c if bias else None), network(d, m, p, kind, rng), residual=residual)
+
+
+def gated(d, m, p, kind, biased, rng):
+    gate, up = rng.normal(size=(2, m, d)) / np.sqrt(d)
+    biases = rng.normal(size=(2, m)) if biased else (None, None)
+    return GatedFFN(gate, up, rng.normal(size=(p, m)) / np.sqrt(m), *biases, rng.normal(size=p), activation=kind)
 
 
 def hard(name, kind, rng, d=8, m=16):
@@ -137,6 +144,18 @@ def run_transformer(case, seed):
     return result
 
 
+def run_gated(case, seed):
+    d, m, p, kind, biased = case
+    target = gated(d, m, p, kind, biased, np.random.default_rng(seed))
+    found, queries, seconds, refusal = attempt(GatedNetworkLearner(), target, target.respond, seed)
+    result = {"queries": queries / (m * (2 * d - 1 + p + 2 * biased) + p), "seconds": seconds, "refusal": refusal}
+    if found is not None:
+        told = found.evidence["activation"] == kind and found.evidence["neurons"] == m
+        told = told and (found.model.gate_bias is not None, found.model.up_bias is not None) == (biased, biased)
+        result |= {"error": error_on(found.model, target, seed), "told": told and found.model.skip is None}
+    return result
+
+
 def run_hard(case, seed):
     name, kind = case
     target, neurons = hard(name, kind, np.random.default_rng(seed))
@@ -193,7 +212,14 @@ def run_refused(case, seed):
     return {"queries": oracle.spent / 161, "seconds": time.process_time() - start, "refusal": None, "told": told, "error": 0.0}
 
 
-RUNS = {"refused": run_refused, "networks": run_network, "large": run_network, "transformers": run_transformer, "hard": run_hard}
+RUNS = {
+    "refused": run_refused,
+    "networks": run_network,
+    "large": run_network,
+    "transformers": run_transformer,
+    "hard": run_hard,
+    "gated": run_gated,
+}
 
 
 def cases(part):
@@ -207,6 +233,9 @@ def cases(part):
         kinds = [(kind, c, r) for kind in ("gelu", "silu") for c in (False, True) for r in (False, True)]
         small = [((8, 16, 1, *k), 10, 1e-11, 2.8 if k[2] else 2.1) for k in kinds]
         return small + [((16, 32, 1, *k), 5, 1e-11, np.inf) for k in kinds]
+    if part == "gated":
+        kinds = [(kind, biased) for kind in ("silu", "gelu") for biased in (False, True)]
+        return [((d, m, p, *k), 10, 1e-10, 2.8) for d, m in ((8, 16), (16, 32)) for p in (1, 4) for k in kinds]
     if part == "refused":  # right: refused, and not by blaming the target
         return [((name,), 10, np.inf, np.inf) for name in OUTSIDE]
     return [((name, kind), 10, 1e-9, np.inf) for name in HARD for kind in KINDS]

@@ -211,6 +211,9 @@ def _bent(desk: Desk) -> Iterator[Family]:
     """Targets whose one-token answers are not affine."""
     wished = desk.wishes.family
     if wished != "auto":
+        refusals = [outcome.refusal for outcome in desk.outcomes if outcome.refusal is not None]
+        if any("corner" not in refusal.evidence for refusal in refusals):  # its kin looked closely, and saw no ReLU network
+            return
         desk.known(desk.first_look().grid)
         yield from _network(desk, named(wished))
         return

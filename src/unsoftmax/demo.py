@@ -7,29 +7,31 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.models import FFN, Attention, Floats, Transformer
+from unsoftmax.models.activations import NAMES
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.local import CallableOracle
 
 DEFAULTS: dict[str, dict[str, int]] = {
     "attention": {"width": 64, "heads": 1, "rank": 0, "outputs": 0, "bias": 0, "positions": 0, "causal": 0, "seed": 0},
-    "transformer": {"width": 8, "hidden": 16, "rank": 0, "outputs": 1, "residual": 0, "bias": 0, "seed": 0},
-    "ffn": {"width": 16, "hidden": 32, "outputs": 1, "seed": 0},
+    "transformer": {"width": 8, "hidden": 16, "rank": 0, "outputs": 1, "residual": 0, "bias": 0, "activation": 0, "seed": 0},
+    "ffn": {"width": 16, "hidden": 32, "outputs": 1, "activation": 0, "seed": 0},
 }
 
 LARGEST = 2**31  # numbers in a matrix: 16 GiB
 
 
 def demo_model(family: str, **settings: int) -> Attention | FFN | Transformer:
-    """A random model: scores and answers of size one at tokens of size one; ``rank=0`` is full, ``outputs=0`` is scalar."""
+    """A random model: scores and answers of size one at tokens of size one; ``rank=0`` is full, ``outputs=0`` is scalar,
+    ``activation`` counts in ``NAMES``."""
     s = _settings(family, settings)
     rng = np.random.default_rng([2026, s["seed"]])
     d, outputs = s["width"], s["outputs"]
     if family == "ffn":
-        return _network(d, s["hidden"], outputs, rng)
+        return _network(d, s["hidden"], outputs, s["activation"], rng)
     if family == "transformer":
         values = rng.normal(size=(1, d, d)) / np.sqrt(d)
         head = Attention(_scores(1, d, s["rank"], rng), values, rng.normal(size=(1, d)) / np.sqrt(d) if s["bias"] else None)
-        return Transformer(head, _network(d, s["hidden"], outputs, rng), residual=bool(s["residual"]))
+        return Transformer(head, _network(d, s["hidden"], outputs, s["activation"], rng), residual=bool(s["residual"]))
     heads = s["heads"]
     W = _scores(heads, d, s["rank"], rng)
     V = rng.normal(size=(heads, d, outputs) if outputs else (heads, d)) / np.sqrt(d)
@@ -80,6 +82,8 @@ def _settings(family: str, given: dict[str, Any]) -> dict[str, int]:
     for name in ("width", "heads", "hidden"):
         if settings.get(name, 1) < 1:
             raise ValueError(f"demo:{family} has {name}={settings[name]}; it must be at least 1.")
+    if not 0 <= settings.get("activation", 0) < len(NAMES):
+        raise ValueError(f"demo:{family} has activation={settings['activation']}; it must be one of {', '.join(NAMES)}.")
     for name in ("rank", "outputs", "seed"):
         if settings.get(name, 0) < 0:
             raise ValueError(f"demo:{family} has {name}={settings[name]}; it must not be negative.")
@@ -102,6 +106,15 @@ def _scores(heads: int, d: int, rank: int, rng: np.random.Generator) -> Floats:
     return np.asarray(rng.normal(size=(heads, d, rank)) @ rng.normal(size=(heads, rank, d)) / np.sqrt(d * rank))
 
 
-def _network(d: int, hidden: int, outputs: int, rng: np.random.Generator) -> FFN:
+def setting(name: str, value: str) -> int:
+    """The number that a setting written as a word stands for: an activation, by its place among their names.
+
+    Raises:
+        ValueError: it stands for none.
+    """
+    return NAMES.index(value) if name == "activation" and value in NAMES else int(value)
+
+
+def _network(d: int, hidden: int, outputs: int, activation: int, rng: np.random.Generator) -> FFN:
     weights = [rng.normal(size=(hidden, d)) / np.sqrt(d), rng.normal(size=(max(1, outputs), hidden)) / np.sqrt(hidden)]
-    return FFN(weights, [rng.normal(size=hidden), rng.normal(size=max(1, outputs))])
+    return FFN(weights, [rng.normal(size=hidden), rng.normal(size=max(1, outputs))], activation=NAMES[activation])

@@ -11,6 +11,7 @@ from unsoftmax.models.base import is_model
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.planning import plan_fixed, plan_noisy
 
+NETWORKS = ("transformer", "ffn", "smooth-transformer", "smooth-ffn", "gated-ffn")  # families whose bill grows with the neurons
 GUESSED = "Counted for attention; `unsoftmax diagnose` tells the family of a target, and --family counts for another."
 
 
@@ -34,7 +35,7 @@ def plan(
         target: as for ``recover``, or a name as for ``us.open``.
         width: token length, where the target does not tell it.
         family: what to count for; "auto" is that of a model of ours, a demo or a file of weights, else attention.
-        neurons: hidden units of the network, for the families "transformer" and "ffn".
+        neurons: hidden units of the network, for the families that end in one ("transformer", "ffn", …).
         rank: rank of the score matrices; a range is told if left out.
         heads: number of heads.
         outputs: numbers in an answer, where the target does not tell it.
@@ -64,7 +65,7 @@ def plan(
             neurons, told = neurons or sizes.get("neurons"), known.outputs
             if family == "stack":
                 heads, rank = heads or sizes["heads"], rank or sizes["rank"]
-        if neurons is None and family in ("transformer", "ffn"):
+        if neurons is None and family in NETWORKS:
             raise ValueError("The bill of a network grows with its hidden units: say how many to count for (`neurons`, --neurons).")
         made = named(family).bill(Size(width=oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads, neurons=neurons))
     return replace(made, assumptions=(*made.assumptions, GUESSED)) if guessed else made
@@ -88,8 +89,8 @@ def _check(
     several = family in ("attention", "stack") or heads in (None, 1)
     if not several or (family != "attention" and (not adaptive or accuracy is not None)):
         raise ValueError(f"Heads, fixed probes and an accuracy are for attention alone, but the family is {family}.")
-    if neurons is not None and family not in ("transformer", "ffn"):
-        raise ValueError(f"Neurons are for the families transformer and ffn, but the family is {family}.")
+    if neurons is not None and family not in NETWORKS:
+        raise ValueError(f"Neurons are for the families {', '.join(NETWORKS)}, but the family is {family}.")
     if (accuracy is None) != (noise is None) or (accuracy is not None and max_norm is None):
         raise ValueError("An accuracy, the noise and a norm limit go together: the bill depends on all three.")
 

@@ -228,9 +228,9 @@ def test_derivatives_of_curves_in_their_parameters():
         rng.normal(size=2),
     )
     points = rng.normal(size=(5, 4))
-    rows = curves.derivatives(points, np.ones(5), linear=True)
+    rows = curves.derivatives(points, np.ones(5), True)
     step = 1e-6 * rng.normal(size=rows.shape[1])
-    change = curves.moved_by(step, linear=True)(points) - curves.moved_by(-step, linear=True)(points)
+    change = curves.moved_by(step, True)(points) - curves.moved_by(-step, True)(points)
     assert np.allclose(2 * rows @ step, change.T.ravel(), atol=1e-12)
 
 

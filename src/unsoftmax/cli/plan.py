@@ -10,8 +10,9 @@ import click
 from unsoftmax.cli.options import Positive, json_option, norm_option, seed_option, width_option
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.targets import HELP, open_target
+from unsoftmax.plans import NETWORKS
 
-PLANNED = ("attention", "transformer", "ffn", "attention-behind-network", "stack")
+PLANNED = ("attention", *NETWORKS, "attention-behind-network", "stack")
 
 
 @click.command(epilog=HELP)
@@ -24,7 +25,7 @@ PLANNED = ("attention", "transformer", "ffn", "attention-behind-network", "stack
     show_default=True,
     help="What kind of model to count for; auto is that of a demo or of a file of weights, else attention.",
 )
-@click.option("--neurons", type=click.IntRange(min=1), help="Hidden units of the network, for the families transformer and ffn.")
+@click.option("--neurons", type=click.IntRange(min=1), help="Hidden units of the network, for families that end in one.")
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; a range is printed if left out.")
 @click.option("--heads", type=click.IntRange(min=1), help="Number of heads; of a stack, in all layers together.")
 @click.option(

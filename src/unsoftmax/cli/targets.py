@@ -15,7 +15,7 @@ import click
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from unsoftmax.demo import DEFAULTS, demo_model, demo_oracle
+from unsoftmax.demo import DEFAULTS, demo_model, demo_oracle, setting
 from unsoftmax.models import Model, load
 from unsoftmax.models.base import is_model
 from unsoftmax.models.state_dicts import is_state_dict, read_state_dict
@@ -181,7 +181,8 @@ def model_of(text: str, width: int | None = None, heads: int | None = None) -> M
         if family in DEFAULTS:
             return demo_model(family, **settings)
         target = getattr(demo_oracle(family, **settings), "target", None)
-        return target if is_model(target) else None
+        holder = getattr(target, "__self__", target)  # a network is asked through its method for sequences
+        return holder if is_model(holder) else None
     whole, _, part = text.partition("#")
     return model_in(whole, part, heads) if Path(whole).suffix == ".safetensors" else None
 
@@ -197,9 +198,9 @@ def _demo_settings(text: str, width: int | None) -> tuple[str, dict[str, int]]:
     for pair in pairs:
         name, _, value = pair.partition("=")
         try:
-            settings[name.strip()] = int(value)
+            settings[name.strip()] = setting(name.strip(), value.strip())
         except ValueError:
-            raise click.UsageError(f"In {text!r}, {pair!r} is not of the form key=whole number.") from None
+            raise click.UsageError(f"In {text!r}, {pair!r} is not of the form key=whole number (or activation=NAME).") from None
     if width is not None and settings.setdefault("width", width) != width:
         raise click.UsageError(f"--width is {width}, but {text!r} says that its width is {settings['width']}.")
     return family or "attention", settings

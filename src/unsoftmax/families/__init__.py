@@ -12,7 +12,7 @@ from unsoftmax.families.attention import ONE_HEAD, SEVERAL_HEADS
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.labels import LABELS
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
-from unsoftmax.families.smooth import SMOOTH_NETWORK, SMOOTH_TRANSFORMER
+from unsoftmax.families.smooth import GATED_NETWORK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER
 from unsoftmax.families.stack import PRE_NORM_STACK
 from unsoftmax.models import Model
 
@@ -21,7 +21,7 @@ __all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families"
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
 # found by their own laws, before the families above are looked for
-FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER)
+FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER, GATED_NETWORK)
 
 
 @cache
@@ -61,14 +61,13 @@ def named(name: str) -> Family:
 
 def family_of(model: Model) -> str:
     """The name of the family that a model belongs to."""
-    kind = type(model).__name__.lower()
-    return next((family.name for family in all_families() if kind in family.models), ONE_HEAD.name)
+    return next((family.name for family in all_families() if family.made(model)), ONE_HEAD.name)
 
 
 def extra_families(desk: Desk) -> Iterator[Family]:
     """Families beyond the classical ones whose laws all hold: the one whose first tests are cheapest first, each asked once."""
     wished = desk.wishes.family
-    families = [family for family in (*FURTHER, *third_parties()) if wished in ("auto", family.name)]
+    families = [family for family in (*FURTHER, *third_parties()) if wished in ("auto", family.name, family.kin)]
     for family in sorted(families, key=lambda family: [test.price(desk.width) for test in family.law]):
         if all(_holds(desk, test) for test in family.law):
             yield family

@@ -57,17 +57,23 @@ class Family:
         unknown: in words, what can never be known about a member.
         law: what the answers of a member must show, cheapest first.
         models: what its models are called.
+        kin: a name of ``family=`` under which it is tried as well, before the family of that name.
         network: answers pass through a network that is not known, so that the model cannot predict them by itself.
     """
 
     name: ClassVar[str]
     unknown: ClassVar[str] = ""
     law: ClassVar[tuple[Test, ...]] = ()
+    kin: ClassVar[str] = ""
     network: ClassVar[bool] = False
     decisive: ClassVar[bool] = False  # what passes this law can be of no other family: a refusal of the learner is the last word
     compares_parts: ClassVar[bool] = False  # models that cannot answer still tell something, see ``compare_part``
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case
     demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them
+
+    def made(self, model: Model) -> bool:
+        """Whether a model is one of this family."""
+        return type(model).__name__.lower() in self.models
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:
         """A built-in target (``demo:NAME,key=value``)."""

@@ -10,6 +10,7 @@ import numpy as np
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
 from unsoftmax.families.base import Family, Learner, Size
+from unsoftmax.models import FFN, Model, Transformer
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
@@ -37,6 +38,10 @@ class ReluNetwork(NetworkFamily):
     name: ClassVar[str] = "ffn"
     models: ClassVar[tuple[str, ...]] = ("ffn",)
     unknown: ClassVar[str] = "the order and the scale of the neurons, and which way a neuron with a linear path beside it points"
+
+    def made(self, model: Model) -> bool:
+        """Of ReLU neurons: smooth ones are a family of their own."""
+        return isinstance(model, FFN) and model.activation == "relu"
 
     def longest(self, desk: Desk) -> int:
         """One token where that family was wished for: nothing is said about longer sequences then."""
@@ -67,6 +72,10 @@ class ReluTransformer(NetworkFamily):
     name: ClassVar[str] = "transformer"
     models: ClassVar[tuple[str, ...]] = ("transformer",)
     unknown: ClassVar[str] = "the order and the scale of the neurons; without residual, the values apart from the network"
+
+    def made(self, model: Model) -> bool:
+        """Of ReLU neurons: smooth ones are a family of their own."""
+        return isinstance(model, Transformer) and model.ffn.activation == "relu"
 
     def learner(self, desk: Desk) -> Learner:
         """The network first, then the scores through it."""

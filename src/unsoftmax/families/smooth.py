@@ -1,4 +1,4 @@
-"""Networks of smooth neurons, and Transformers that end in one."""
+"""Networks of smooth neurons, Transformers that end in one, and gated networks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ from unsoftmax.bills import Bill, Phases, total
 from unsoftmax.desk import Desk
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.learners.smooth.limit import NEAREST, ROOM
-from unsoftmax.learners.smooth.recognition import PLACES, bends_smoothly, hears_earlier_tokens, straight_from_afar
+from unsoftmax.learners.smooth.recognition import (
+    PLACES,
+    bends_smoothly,
+    hears_earlier_tokens,
+    quadratic_from_afar,
+    straight_from_afar,
+)
+from unsoftmax.models import FFN, GatedFFN, Model, Transformer
+from unsoftmax.models.activations import NAMES
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.results import Fact
 
 COPIES, ALIKE = 3, 1e-9  # copies that are sent, and how far their answer may be from that to one, of its size
-CURVED = 0.01  # deviation of one-token answers from an affine function, relative to their size, that no rounding explains
+ONE_TOKEN = ("ffn", "smooth-ffn", "gated-ffn")  # names of ``family=`` under which nothing is said about longer sequences
+CURVED = 2.0**-20  # deviation of one-token answers from an affine function, relative to their size, that no float32 inside explains
 
 
 class LooksCurved:
@@ -42,7 +52,7 @@ class BendsSmoothly:
 
     def price(self, width: int) -> int:
         """Three where the first place is straight."""
-        return 3 * PLACES
+        return 3 * PLACES + 2
 
     def examine(self, desk: Desk) -> Fact:
         """Ask tokens of unit variance."""
@@ -63,6 +73,21 @@ class StraightFromAfar:
         """Ask very long tokens."""
         phase(desk, "smooth?")
         return straight_from_afar(desk, rng=desk.rng)
+
+
+class QuadraticFromAfar:
+    """Growth with the square of the distance."""
+
+    name = "quadratic from afar"
+
+    def price(self, width: int) -> int:
+        """Two points."""
+        return 2
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask very long tokens."""
+        phase(desk, "smooth?")
+        return quadratic_from_afar(desk, rng=desk.rng)
 
 
 class Hears:
@@ -92,7 +117,7 @@ class Deaf:
 
     def examine(self, desk: Desk) -> Fact:
         """Nothing is asked where one-token answers alone were wished for."""
-        if desk.wishes.family == SmoothNetwork.name:
+        if desk.wishes.family in ONE_TOKEN:
             return Fact(self.name, 0.0, 0.0, True, "Only sequences of one token were wished for.")
         known = [fact for fact in desk.facts if fact.test == Hears().name]
         heard = known[0] if known else Hears().examine(desk)
@@ -113,7 +138,7 @@ class Copies:
     def examine(self, desk: Desk) -> Fact:
         """Nothing is asked where one-token answers alone were wished for, or are all that the target takes."""
         look = desk.first_look()
-        if desk.wishes.family == SmoothNetwork.name or desk.longest < COPIES:
+        if desk.wishes.family in ONE_TOKEN or desk.longest < COPIES:
             return Fact(self.name, 0.0, ALIKE, True, "Only sequences of one token are asked.")
         phase(desk, "smooth?")
         told = desk.last(np.repeat(look.pair[:1], COPIES, axis=0)[None])[0].reshape(-1)
@@ -125,8 +150,13 @@ class SmoothTransformer(Family):
     """One softmax head, with or without residual, then one hidden layer of smooth neurons."""
 
     name: ClassVar[str] = "smooth-transformer"
+    kin: ClassVar[str] = "transformer"
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())
+
+    def made(self, model: Model) -> bool:
+        """Of neurons that are not ReLU."""
+        return isinstance(model, Transformer) and model.ffn.activation != "relu"
 
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""
@@ -150,12 +180,17 @@ class SmoothNetwork(SmoothTransformer):
     """One hidden layer of smooth neurons, of the last token alone."""
 
     name: ClassVar[str] = "smooth-ffn"
+    kin: ClassVar[str] = "ffn"
     unknown: ClassVar[str] = "the order of the neurons, and which way a neuron with a linear path beside it points"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
 
+    def made(self, model: Model) -> bool:
+        """Of neurons that are not ReLU."""
+        return isinstance(model, FFN) and model.activation != "relu"
+
     def longest(self, desk: Desk) -> int:
         """One token where that family was wished for: nothing is said about longer sequences then."""
-        return 1 if desk.wishes.family == self.name else desk.longest
+        return 1 if desk.wishes.family in ONE_TOKEN else desk.longest
 
     def learner(self, desk: Desk) -> Learner:
         """Corners from afar, bends from near by, one fit."""
@@ -171,6 +206,42 @@ class SmoothNetwork(SmoothTransformer):
         return _bill(size, SmoothNetworkLearner().price(size.width, _neurons(size), size.outputs))
 
 
+class GatedNetwork(SmoothNetwork):
+    """One hidden layer of gates (SwiGLU, GeGLU), of the last token alone."""
+
+    name: ClassVar[str] = "gated-ffn"
+    unknown: ClassVar[str] = "the order of the gates, and a factor that what a gate lets through shares with its output weights"
+    law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), QuadraticFromAfar(), Copies(), Deaf())
+    demo: ClassVar[dict[str, int]] = {"width": 8, "hidden": 16, "outputs": 1, "bias": 0, "activation": 3, "seed": 0}
+
+    def made(self, model: Model) -> bool:
+        """Any gated network."""
+        return isinstance(model, GatedFFN)
+
+    def demo_oracle(self, settings: dict[str, int]) -> Oracle:
+        """A random network of that many gates; ``activation`` by its place in ``unsoftmax.models.activations.NAMES``."""
+        rng = np.random.default_rng([2026, settings["seed"]])
+        d, m, p = settings["width"], settings["hidden"], max(1, settings["outputs"])
+        gate, up = rng.normal(size=(2, m, d)) / np.sqrt(d)
+        biases = rng.normal(size=(2, m)) if settings["bias"] else (None, None)
+        down, constant = rng.normal(size=(p, m)) / np.sqrt(m), rng.normal(size=p)
+        model = GatedFFN(gate, up, down, *biases, constant, activation=NAMES[settings["activation"]])
+        return CallableOracle(model.respond, width=d)
+
+    def learner(self, desk: Desk) -> Learner:
+        """Bends on a half circle from afar, biases from beyond the bends, one fit."""
+        from unsoftmax.learners.gated import GatedNetworkLearner
+
+        desk.known(desk.first_look().grid)
+        return GatedNetworkLearner(floor=desk.precision, max_norm=desk.max_norm)
+
+    def bill(self, size: Size) -> Bill:
+        """For exact answers."""
+        from unsoftmax.learners.gated import GatedNetworkLearner
+
+        return _bill(size, GatedNetworkLearner().price(size.width, _neurons(size), size.outputs))
+
+
 def _neurons(size: Size) -> int:
     if size.neurons is None:
         raise ValueError("The bill of a network grows with its hidden units: tell `neurons`.")
@@ -182,10 +253,10 @@ def _bill(size: Size, prices: list[tuple[str, tuple[int, int], tuple[int, int]]]
     from unsoftmax.planning import CHECK, FIRST_LOOK, SENTINELS
 
     low, high = ([(name, queries[end], tokens[end]) for name, queries, tokens in prices] for end in (0, 1))
-    before: Phases = [*FIRST_LOOK, ("smooth?", 10, 11)]
+    before: Phases = [*FIRST_LOOK, ("smooth?", 15, 16)]
     low, high = [*before, *low, *CHECK], [*before, *high, *SENTINELS, *CHECK]
     words = f"One hidden layer of {size.neurons} smooth neurons, and answers of {size.outputs} number{'s'[: size.outputs != 1]}."
     return Bill(phases=tuple(high), low=total(low), high=total(high), assumptions=(words,))
 
 
-SMOOTH_NETWORK, SMOOTH_TRANSFORMER = SmoothNetwork(), SmoothTransformer()
+SMOOTH_NETWORK, SMOOTH_TRANSFORMER, GATED_NETWORK = SmoothNetwork(), SmoothTransformer(), GatedNetwork()

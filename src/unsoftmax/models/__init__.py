@@ -3,6 +3,7 @@
 from unsoftmax.models.attention import Attention, check_sequences, softmax
 from unsoftmax.models.base import Floats, Model
 from unsoftmax.models.files import SCORE_FORM, load, save_model
+from unsoftmax.models.gated import GatedFFN
 from unsoftmax.models.network import FFN, Transformer
 from unsoftmax.models.stack import MLP, Stack
 
@@ -12,6 +13,7 @@ __all__ = [
     "SCORE_FORM",
     "Attention",
     "Floats",
+    "GatedFFN",
     "Model",
     "Stack",
     "Transformer",

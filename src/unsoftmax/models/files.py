@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from unsoftmax.errors import FileFormatError
 from unsoftmax.models.attention import Attention
 from unsoftmax.models.base import Floats, Model
+from unsoftmax.models.gated import GatedFFN
 from unsoftmax.models.network import FFN, Transformer
 from unsoftmax.models.stack import Stack
 
@@ -23,6 +24,7 @@ Build = Callable[[dict[str, Floats], dict[str, str]], Model]
 KINDS: dict[str, Build] = {
     "attention": Attention.from_blocks,
     "ffn": FFN.from_blocks,
+    "gatedffn": GatedFFN.from_blocks,
     "transformer": Transformer.from_blocks,
     "stack": Stack.from_blocks,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,18 @@ import torch
 
 from unsoftmax.models.attention import Attention
 from unsoftmax.models.base import Floats
+from unsoftmax.models.gated import OPTIONAL, GatedFFN
 from unsoftmax.models.network import FFN, Transformer
+
+BENDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+    "softplus": partial(torch.nn.functional.softplus, threshold=64.0),  # beyond 20, the default, it would answer in few digits
+    "mish": torch.nn.functional.mish,
+    "elu": torch.nn.functional.elu,
+}
 
 
 class TorchAttention(torch.nn.Module):
@@ -52,7 +65,7 @@ class TorchAttention(torch.nn.Module):
 
 
 class TorchFFN(torch.nn.Module):
-    """A ReLU network on vectors ``(…, width)``; on sequences it answers at every position, or at the last one."""
+    """A network on vectors ``(…, width)``; on sequences it answers at every position, or at the last one."""
 
     def __init__(self, model: FFN, positions: str = "all") -> None:
         super().__init__()
@@ -64,7 +77,7 @@ class TorchFFN(torch.nn.Module):
             layers.append(linear)
         self.layers = torch.nn.ModuleList(layers)
         self.skip = None if model.skip is None else torch.nn.Parameter(torch.tensor(np.array(model.skip)))
-        self.width = model.width
+        self.width, self.activation = model.width, model.activation
         self.positions = positions
 
     @property
@@ -72,15 +85,40 @@ class TorchFFN(torch.nn.Module):
         """The parameters as they stand, as a model of this package."""
         skip = None if self.skip is None else _array(self.skip)
         held = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, torch.nn.Linear)]
-        return FFN([_array(weight) for weight, _ in held], [_array(bias) for _, bias in held], skip)
+        return FFN([_array(weight) for weight, _ in held], [_array(bias) for _, bias in held], skip, self.activation)
 
     def forward(self, points: Any) -> Any:
         """Map ``(…, width)`` to ``(…, outputs)``; of sequences the last token, where positions is "last"."""
         given = points[:, -1] if points.ndim == 3 and self.positions == "last" else points
         hidden = given
         for i, layer in enumerate(self.layers):
-            hidden = layer(torch.relu(hidden) if i else hidden)
+            hidden = layer(BENDS[self.activation](hidden) if i else hidden)
         return hidden if self.skip is None else hidden + given @ self.skip.T
+
+
+class TorchGatedFFN(torch.nn.Module):
+    """A gated network on vectors ``(…, width)``; on sequences it answers at every position."""
+
+    def __init__(self, model: GatedFFN) -> None:
+        super().__init__()
+        for name in ("gate", "up", "down", *OPTIONAL):
+            part = getattr(model, name)
+            self.register_parameter(name, None if part is None else torch.nn.Parameter(torch.tensor(np.array(part))))
+        self.width, self.activation = model.width, model.activation
+
+    @property
+    def network(self) -> GatedFFN:
+        """The parameters as they stand, as a model of this package."""
+        parts = {name: getattr(self, name) for name in ("gate", "up", "down", *OPTIONAL)}
+        held = {name: None if part is None else _array(part) for name, part in parts.items()}
+        return GatedFFN(**held, activation=self.activation)  # type: ignore[arg-type]  # the matrices are never None
+
+    def forward(self, points: Any) -> Any:
+        """Map ``(…, width)`` to ``(…, outputs)``."""
+        linear = torch.nn.functional.linear
+        gates = BENDS[self.activation](linear(points, self.gate, self.gate_bias))
+        answers = linear(gates * linear(points, self.up, self.up_bias), self.down, self.down_bias)
+        return answers if self.skip is None else answers + points @ self.skip.T
 
 
 class TorchTransformer(torch.nn.Module):

@@ -6,7 +6,8 @@ from typing import overload
 
 import numpy as np
 
-from unsoftmax.models import FFN, Attention, Floats, Model, Transformer
+from unsoftmax.models import FFN, Attention, Floats, GatedFFN, Model, Transformer
+from unsoftmax.symmetry.gates import canonical_gates
 from unsoftmax.symmetry.heads import ROUNDING, canonical_heads
 from unsoftmax.symmetry.neurons import canonical_network
 
@@ -24,6 +25,7 @@ def canonical(model: Model, *, tolerance: float = ROUNDING) -> Model:
 
     - Attention: heads with equal ``(W, c)`` merged, heads with ``V = 0`` dropped, largest V first.
     - FFN: neurons of unit length (ReLU), idle ones folded away, one per hyperplane, largest outgoing weights first.
+    - GatedFFN: output weights of unit length, gates that nothing sees dropped, strongest first.
     - Transformer: the attention's ``b`` folded into the network; without residual ``V`` too, so that it becomes the identity;
       with residual the part of ``V`` that the network cannot see is removed.
 
@@ -39,6 +41,8 @@ def canonical(model: Model, *, tolerance: float = ROUNDING) -> Model:
         return canonical_heads(model, tolerance=tolerance)
     if isinstance(model, Transformer):
         return canonical_transformer(model, tolerance=tolerance)
+    if isinstance(model, GatedFFN):
+        return canonical_gates(model)
     return canonical_network(model, tolerance=tolerance) if isinstance(model, FFN) else model
 
 

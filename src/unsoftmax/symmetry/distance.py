@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from unsoftmax.models import FFN, Attention, Floats, Model, Stack, Transformer
+from unsoftmax.models import FFN, Attention, Floats, GatedFFN, Model, Stack, Transformer
 from unsoftmax.symmetry.canonical import oriented
+from unsoftmax.symmetry.gates import gates_apart
 
 
 def distance(a: Model, b: Model) -> float:
@@ -30,7 +31,9 @@ def distance(a: Model, b: Model) -> float:
         return _networks_apart(first, second)
     if isinstance(first, Stack) and isinstance(second, Stack):
         return _stacks_apart(first, second)
-    assert isinstance(first, Transformer)  # the third kind
+    if isinstance(first, GatedFFN) and isinstance(second, GatedFFN):
+        return max((block_error(*pair) for pair in gates_apart(first, second)), default=np.inf)
+    assert isinstance(first, Transformer)  # the last kind
     assert isinstance(second, Transformer)  # both are of one kind
     if first.residual != second.residual:
         return np.inf

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.brevity import Brief
-from unsoftmax.models import FFN, Attention, Floats, Model, Stack, Transformer
+from unsoftmax.models import FFN, Attention, Floats, GatedFFN, Model, Stack, Transformer
 from unsoftmax.models.activations import activation_named
+from unsoftmax.symmetry.gates import SENTENCES, gated_jacobian
 from unsoftmax.symmetry.heads import score_groups
 from unsoftmax.symmetry.jacobian import network_jacobian, numerical_nullity, transformer_jacobian
 
@@ -50,6 +51,8 @@ def identifiability(model: Model, *, max_length: int | None = None) -> Identifia
         return _of_heads(model, max_length)
     if isinstance(model, Stack):
         return _of_stack(model, max_length)
+    if isinstance(model, GatedFFN):
+        return _of_gates(model)
     if not isinstance(model, FFN | Transformer):
         raise ValueError(f"What can be known of a {type(model).__name__} is not worked out here; see its own page in the docs.")
     return _of_network(model, max_length)
@@ -175,6 +178,17 @@ def _of_network(model: FFN | Transformer, max_length: int | None) -> Identifiabi
         rows = _network_rows(model, max_length, 3 * parameters // network.outputs + 64)
         nullity, _ = numerical_nullity(rows.reshape(-1, parameters))
     return Identifiability(parameters, nullity, parameters - nullity, tuple(sentences))
+
+
+def _of_gates(model: GatedFFN) -> Identifiability:
+    parameters = sum(block.size for block in model.blocks.values())
+    if parameters > LARGEST_JACOBIAN:
+        counted = "Counted for gates in general position: the network is too large for a numerical Jacobian."
+        return Identifiability(parameters, parameters - model.freedom, model.freedom, (*SENTENCES, counted))
+    rng = np.random.default_rng(0)  # fixed: a count must not change from call to call
+    points = np.concatenate([scale * rng.normal(size=(parameters + 32, model.width)) for scale in (0.3, 1.0, 5.0)])
+    nullity, _ = numerical_nullity(gated_jacobian(model, points))
+    return Identifiability(parameters, nullity, parameters - nullity, SENTENCES)
 
 
 def _network_rows(model: FFN | Transformer, max_length: int | None, count: int) -> Floats:

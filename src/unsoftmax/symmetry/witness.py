@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.models import FFN, Attention, Model, Stack, Transformer
+from unsoftmax.models import FFN, Attention, GatedFFN, Model, Stack, Transformer
 from unsoftmax.models.activations import activation_named
 from unsoftmax.models.stack import MLP
 from unsoftmax.symmetry.heads import merged, score_groups
@@ -16,8 +16,8 @@ def witness(model: Model, *, max_length: int | None = None) -> Model | None:
     Reordering heads or neurons does not count as different. Attention: values shared out anew between heads with equal (W, c),
     other scores for a head with ``V = 0``; for ``max_length=2`` a head (W, c, V) becomes (-W, -c, -V) and (0, 0, 2V), for 1 any
     other scores do. A ReLU network always has one: neurons of another scale; a smooth one of
-    one hidden layer, a neuron turned round beside a linear skip; a Transformer without residual, another V; a
-    stack, scores along what its norms take away, or ReLU neurons of another scale.
+    one hidden layer, a neuron turned round beside a linear skip; a gated one, other factors per gate; a Transformer without
+    residual, another V; a stack, scores along what its norms take away, or ReLU neurons of another scale.
 
     >>> witness(Attention.single(W=[[1.0]], v=[1.0])) is None
     True
@@ -33,6 +33,8 @@ def witness(model: Model, *, max_length: int | None = None) -> Model | None:
         return _other_network(model)
     if isinstance(model, Stack):
         return _other_stack(model)
+    if isinstance(model, GatedFFN):
+        return _other_gates(model)
     return _other_transformer(model) if isinstance(model, Transformer) else None
 
 
@@ -88,6 +90,14 @@ def _other_network(network: FFN) -> FFN | None:
     scale = 2.0 ** (1 + np.arange(len(weights[0])) % 3)  # powers of two: the answers stay equal to the last bit
     weights[0], biases[0], weights[1] = weights[0] * scale[:, None], biases[0] * scale, weights[1] / scale
     return FFN(weights, biases, network.skip)
+
+
+def _other_gates(network: GatedFFN) -> GatedFFN:
+    """Every gate lets through more, and its output weights are smaller for it."""
+    scale = 2.0 ** (1 + np.arange(len(network.gate)) % 3)  # powers of two: the answers stay equal to the last bit
+    lift = None if network.up_bias is None else network.up_bias * scale
+    up, down = network.up * scale[:, None], network.down / scale
+    return GatedFFN(network.gate, up, down, network.gate_bias, lift, network.down_bias, network.skip, network.activation)
 
 
 def _turned_round(network: FFN) -> FFN | None:

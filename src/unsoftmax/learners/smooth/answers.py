@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.fitting import fitted
 from unsoftmax.models import Floats
 from unsoftmax.results import Floor
@@ -14,37 +14,58 @@ from unsoftmax.results import Floor
 PATTERN = 1e-7  # relative distance from a hyperplane within which an answer from very far is left out of a fit
 FAR = 1e3  # pre-activations beyond which an answer is one from very far: there a neuron is a corner, and a corner has no derivative
 
+Network = TypeVar("Network", bound="Neurons")
+
+
+class Neurons(Protocol):
+    """A network of neurons that bend at hyperplanes; ``free`` says, in its own way, which of its parameters a fit moves."""
+
+    @property
+    def normal(self) -> Floats:
+        """Rows ``(neurons, width)`` of the hyperplanes."""
+
+    def before(self, points: Floats) -> Floats:
+        """Pre-activations ``(n, neurons)``."""
+
+    def __call__(self, points: Floats) -> Floats:
+        """Values ``(n, outputs)``."""
+
+    def sizes(self, points: Floats) -> Floats:
+        """Size of the numbers that such a target adds up, ``(n,)``."""
+
+    def derivatives(self, points: Floats, weights: Floats, free: Any) -> Floats:
+        """Derivatives of the weighted answers in the free parameters, ``(outputs * n, free)``."""
+
+    def moved_by(self, step: Floats, free: Any) -> Any:
+        """The network with its free parameters changed."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """Points ``(n, width)``, their answers ``(n, outputs)``, and the sizes of the numbers inside the target."""
+    """Points ``(n, width)`` and their answers ``(n, outputs)``, as coarse as ``floor`` says."""
 
     points: Floats
     answers: Floats
     floor: Floor
-    offset: float = 0.0
-    slope: float = 0.0
 
-    def weights(self, points: Floats) -> Floats:
-        """One over the error to expect of each answer, ``(n,)``."""
-        sizes = self.offset + self.slope * np.linalg.norm(points, axis=1)
-        return np.asarray(1 / (self.floor.absolute + self.floor.relative * sizes))
+    def weights(self, network: Neurons, points: Floats) -> Floats:
+        """One over the error to expect of each answer of such a network, ``(n,)``."""
+        return np.asarray(1 / (self.floor.absolute + self.floor.relative * network.sizes(points)))
 
-    def clear(self, curves: Curves) -> Answers:
-        """Those that do not sit at a corner of ``curves`` seen from very far; sized like it."""
-        before = np.abs(curves.before(self.points))
-        scale = np.linalg.norm(curves.normal, axis=1) * np.linalg.norm(self.points, axis=1, keepdims=True)
+    def clear(self, network: Neurons) -> Answers:
+        """Those that do not sit at a corner of the network seen from very far."""
+        before = np.abs(network.before(self.points))
+        scale = np.linalg.norm(network.normal, axis=1) * np.linalg.norm(self.points, axis=1, keepdims=True)
         kept = ~np.any((before < PATTERN * scale) & (scale * PATTERN > FAR), axis=1)
-        offset, slope = curves.sizes()
-        return replace(self, points=self.points[kept], answers=self.answers[kept], offset=offset, slope=slope)
+        return replace(self, points=self.points[kept], answers=self.answers[kept])
 
-    def fit(self, curves: Curves, *, linear: bool) -> tuple[Curves, float]:
-        """All parameters fitted to all answers, and the misfit in expected errors; ``linear``: the linear part too."""
-        own = self.clear(curves)
-        weights = own.weights(own.points)
+    def fit(self, network: Network, free: Any) -> tuple[Network, float]:
+        """The free parameters fitted to all answers, and the misfit in expected errors."""
+        own = self.clear(network)
+        weights = own.weights(network, own.points)
         return fitted(
-            curves,
+            network,
             lambda model: np.asarray(((own.answers - model(own.points)) * weights[:, None]).T.ravel()),
-            lambda model: model.derivatives(own.points, weights, linear=linear),
-            lambda model, step: model.moved_by(step, linear=linear),
+            lambda model: model.derivatives(own.points, weights, free),
+            lambda model, step: model.moved_by(step, free),
         )

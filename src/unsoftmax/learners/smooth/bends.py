@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -76,11 +77,33 @@ def fitted_bend(phi: Activation, along: Floats, heights: Floats, turned: bool) -
     return Bend(phi, sharp, float(result.x[1] * width), turned, float(np.abs(result.fun).max() * width * sharp))
 
 
+class Lines(Protocol):
+    """Neurons known as corners, each with a line across its hyperplane on which the others are straight."""
+
+    @property
+    def units(self) -> Floats:
+        """Unit normals ``(neurons, width)``."""
+
+    @property
+    def reach(self) -> float:
+        """Distance from a hyperplane at which its neuron is straight."""
+
+    @property
+    def if_sharp(self) -> str:
+        """What a target is whose neurons do not bend smoothly, in words."""
+
+    def across(self, j: int, distances: Floats) -> Floats:
+        """Points ``(n, width)`` on the line of neuron ``j`` at ``distances (n,)`` from its hyperplane."""
+
+    def heights(self, j: int, points: Floats, answers: Floats) -> Floats:
+        """What neuron ``j`` alone adds to ``answers``, in units of its jump, ``(n,)``."""
+
+
 class StrangeBendError(NotInFamilyError):
     """Neurons that bend as no activation known here; or several at once, or seen from too near."""
 
 
-def activation_of(corners: Corners, questions: Questions, order: list[int]) -> Bend:
+def activation_of(corners: Lines, questions: Questions, order: list[int]) -> Bend:
     """The activation, from looks across the neurons in ``order`` until one fits.
 
     Raises:
@@ -94,8 +117,8 @@ def activation_of(corners: Corners, questions: Questions, order: list[int]) -> B
         along, heights, bent = across(corners, questions, j)
         if not bent:
             raise NotInFamilyError(
-                f"Within {np.abs(along).min():.1e} of a neuron's hyperplane its answers still form a sharp corner: a ReLU network "
-                "(or a leaky one), not a smooth one. Family `ffn` learns it.",
+                f"Within {np.abs(along).min():.1e} of a neuron's hyperplane its answers still form a sharp corner: "
+                f"{corners.if_sharp}",
                 evidence={"corner": float(np.abs(along).min())},
             )
         best = best_bends(along, heights)
@@ -110,7 +133,7 @@ def activation_of(corners: Corners, questions: Questions, order: list[int]) -> B
     )
 
 
-def across(corners: Corners, questions: Questions, j: int) -> tuple[Floats, Floats, bool]:
+def across(corners: Lines, questions: Questions, j: int) -> tuple[Floats, Floats, bool]:
     """Heights of neuron ``j`` at distances on both sides, nearer and nearer until they show its bend."""
     largest = corners.reach / 2
     along, heights = np.zeros(0), np.zeros(0)
@@ -126,7 +149,7 @@ def across(corners: Corners, questions: Questions, j: int) -> tuple[Floats, Floa
     return along, heights, False
 
 
-def sharpness(corners: Corners, questions: Questions, phi: Activation, guess: float) -> tuple[Floats, Floats]:
+def sharpness(corners: Lines, questions: Questions, phi: Activation, guess: float) -> tuple[Floats, Floats]:
     """Length of every neuron's row and whether it is turned, ``(neurons,)`` each, from one answer near each hyperplane and more
     where that was too far off or too near (two where the sides of an activation differ)."""
     phase(questions.oracle, "sharpness")

@@ -54,12 +54,13 @@ class Curves:
         norms = np.maximum(np.linalg.norm(self.normal, axis=1), 1e-300)
         return np.asarray((np.abs(self.shift) + 1) / norms * np.sqrt(self.normal.shape[1]))
 
-    def sizes(self) -> tuple[float, float]:
-        """Offset and slope of the numbers that such a target adds up at ``x``: ``offset + slope * |x|``."""
+    def sizes(self, points: Floats) -> Floats:
+        """Size of the numbers that such a target adds up at ``points``, ``(n,)``."""
         strengths = np.linalg.norm(self.out, axis=1)
         norms = np.linalg.norm(self.normal, axis=1)
         offset = float(strengths @ (np.abs(self.shift) + 1) + np.abs(self.constant).max(initial=0.0))
-        return offset, float(2 * strengths @ norms / np.sqrt(max(1, self.normal.shape[1])) + np.linalg.norm(self.linear))
+        slope = float(2 * strengths @ norms / np.sqrt(max(1, self.normal.shape[1])) + np.linalg.norm(self.linear))
+        return np.asarray(offset + slope * np.linalg.norm(points, axis=1))
 
     def turned(self, chosen: NDArray[np.bool_]) -> Curves:
         """The same function with ``phi(z) = phi(-z) + z`` applied to the chosen neurons; for even activations only."""
@@ -73,7 +74,7 @@ class Curves:
             constant=self.constant + self.shift[chosen] @ moved,
         )
 
-    def derivatives(self, points: Floats, weights: Floats, *, linear: bool) -> Floats:
+    def derivatives(self, points: Floats, weights: Floats, linear: bool) -> Floats:
         """Derivatives of the weighted answers in the parameters, ``(outputs * n, parameters)``.
 
         Parameters: ``normal``, ``shift``, ``out``, ``constant`` and, if ``linear``, the linear part; rows output by output.
@@ -96,7 +97,7 @@ class Curves:
                 rows[o, :, start : start + width] = points * weights[:, None]
         return rows.reshape(outputs * count, total)
 
-    def moved_by(self, step: Floats, *, linear: bool) -> Curves:
+    def moved_by(self, step: Floats, linear: bool) -> Curves:
         """The function with its parameters changed by ``step``."""
         (neurons, outputs), width = self.out.shape, self.normal.shape[1]
         shapes = [(neurons, width), (neurons,), (neurons, outputs), (outputs,)] + ([(outputs, width)] if linear else [])

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from unsoftmax.learners.smooth.answers import Answers
-from unsoftmax.learners.smooth.curves import Curves
+from unsoftmax.learners.smooth.answers import Answers, Neurons
 from unsoftmax.models import Floats
 
 LARGEST = 1500  # parameters; beyond, the factorisation costs more than the points that it saves
 FAINT = 1e-12  # ridge relative to the columns: the answers so far leave directions open
 
 
-def telling_points(curves: Curves, answers: Answers, pool: Floats, count: int, rng: np.random.Generator) -> Floats:
+def telling_points(network: Neurons, answers: Answers, pool: Floats, count: int, free: Any, rng: np.random.Generator) -> Floats:
     """The ``count`` points of ``pool`` whose answers are predicted worst by those so far, one after the other.
 
     A pivoted Cholesky factorisation of the covariance of the predictions: its remaining diagonal is what is still unknown.
     """
-    neurons, outputs = curves.out.shape
-    if neurons * (pool.shape[1] + 1 + outputs) > LARGEST:
+    own = answers.clear(network)
+    outputs = own.answers.shape[1]
+    fresh = network.derivatives(pool, own.weights(network, pool), free)
+    if fresh.shape[1] > LARGEST:
         return pool[:count]
-    own = answers.clear(curves)
-    rows = curves.derivatives(own.points, own.weights(own.points), linear=True)
+    rows = network.derivatives(own.points, own.weights(network, own.points), free)
     scales = np.sqrt(np.einsum("ij,ij->j", rows, rows))
     scales[scales == 0] = 1.0
     factor = qr(np.concatenate([rows / scales, FAINT * np.eye(len(scales))]), mode="r", check_finite=False)[0][: len(scales)]
     mix = rng.normal(size=outputs)
-    fresh = curves.derivatives(pool, own.weights(pool), linear=True).reshape(outputs, len(pool), -1)
-    mixed = np.einsum("o,onp->np", mix / np.linalg.norm(mix), fresh)
+    mixed = np.einsum("o,onp->np", mix / np.linalg.norm(mix), fresh.reshape(outputs, len(pool), -1))
     spread = solve_triangular(factor, (mixed / scales).T, trans="T", check_finite=False)
     unknown = np.einsum("ij,ij->j", spread, spread)
     columns, picks = np.zeros((len(pool), count)), []

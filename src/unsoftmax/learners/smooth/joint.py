@@ -36,8 +36,8 @@ class JointFit:
     def run(self, model: Mixture[Curves]) -> tuple[Mixture[Curves], float]:
         """The fitted model and its misfit, in expected errors."""
         own = self.answers.clear(model.network)
-        groups = [(X, y, own.weights(model.parts(X)[2])) for X, y in self.sequences.kept]
-        weights = own.weights(own.points)
+        groups = [(X, y, own.weights(model.network, model.parts(X)[2])) for X, y in self.sequences.kept]
+        weights = own.weights(model.network, own.points)
 
         def gaps(current: Mixture[Curves]) -> Floats:
             alone = (own.answers - current.network(own.points)) * weights[:, None]
@@ -45,7 +45,7 @@ class JointFit:
             return np.concatenate([alone.T.ravel(), *rest])
 
         def derivatives(current: Mixture[Curves]) -> Floats:
-            alone = current.network.derivatives(own.points, weights, linear=self.linear)
+            alone = current.network.derivatives(own.points, weights, self.linear)
             rows = [self._rows(current, X, sizes) for X, _, sizes in groups]
             return np.concatenate([np.pad(alone, ((0, 0), (0, rows[0].shape[1] - alone.shape[1]))), *rows])
 
@@ -63,7 +63,7 @@ class JointFit:
         def weighted(derivative: Floats) -> Floats:
             return np.asarray((derivative * weights[:, None, None]).transpose(1, 0, 2).reshape(outputs * len(X), -1))
 
-        blocks = [model.network.derivatives(seen, weights, linear=self.linear)]
+        blocks = [model.network.derivatives(seen, weights, self.linear)]
         if self.left is None:
             blocks.append(weighted(np.einsum("now,nv->nowv", keys, last).reshape(len(X), outputs, -1)))
         else:
@@ -79,7 +79,7 @@ class JointFit:
     def _moved(self, model: Mixture[Curves], step: Floats) -> Mixture[Curves]:
         (neurons, outputs), width = model.network.out.shape, len(model.W)
         size = neurons * (width + 1 + outputs) + outputs + (outputs * width if self.linear else 0)
-        network, rest = model.network.moved_by(step[:size], linear=self.linear), step[size:]
+        network, rest = model.network.moved_by(step[:size], self.linear), step[size:]
         if self.left is None:
             W, rest = model.W + rest[: width * width].reshape(width, width), rest[width * width :]
         else:

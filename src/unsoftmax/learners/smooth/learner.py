@@ -23,7 +23,7 @@ from unsoftmax.results import Floor, Learned
 
 CHECKS = 12  # fresh points that the finished network must answer
 ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers
-EXTRA = 0.22  # random points as a share of P / outputs
+EXTRA = 0.4  # random points as a share of P / outputs
 ROOM = 2.19  # questions per parameter, in all, that random points may fill (one output)
 FEWEST = 0.1  # random points, as a share of P, that are asked in any case
 POOL = 6  # points drawn for each of them, of which the most telling are asked
@@ -86,7 +86,7 @@ class SmoothNetworkLearner:
     Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the corners, ``(m + 1) (d - 1)`` for the
     gradients (with ``p`` outputs about ``(1.33 m / p + 1) (d - 1)``) plus about a tenth, ``0.05 P / p`` and 12 for the check of the
     limit; then 4 for the reach, ``(m + p) / p`` for the offsets, 7 for the activation, ``m`` for the sharpness (Mish and ELU:
-    ``4 m``), ``0.22 P / p`` random points and 12 checks.
+    ``4 m``), ``0.1..0.4 P / p`` random points and 12 checks.
 
     Assumes: no bound on the length of tokens, or one above ``2^36 sqrt(d)``; answers in float64. Neurons that share a direction are
     told apart up to three at a time, unless their jumps cancel.
@@ -186,8 +186,9 @@ class SmoothNetworkLearner:
         self._random(questions, far, curves, rng)
         fitted, misfit = self._fitted(curves, questions, far)
         if not misfit <= LOUD:
-            straight = np.abs(phi.value(-sharp * (corners.reach - np.abs(corners.offsets))) - phi.low)
             doubted = suspects(corners, questions, phi, sharp, turned)
+            straight = np.abs(phi.value(-sharp * (corners.reach - np.abs(corners.offsets))) - phi.low)
+            straight[doubted] = 0.0  # what is told of several bends as of one
             if straight.max() > BENDS_ON or not doubted or len(doubted) > MOST_SHARED:
                 raise Unfinished(self._refusal(fitted, misfit, None))
             for j in sorted(doubted, reverse=True):
@@ -203,21 +204,20 @@ class SmoothNetworkLearner:
         room = int(ROOM * parameters) - len(far.points) - len(questions.points) - CHECKS if outputs == 1 else np.inf
         count = int(max(LEAST, min(self.extra * parameters, max(room, FEWEST * parameters))))
         pool = scattered(curves.lengths(), POOL * count, questions.width, rng)
-        questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, rng))
+        questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
 
     def _fitted(self, curves: Curves, questions: Questions, far: Far) -> tuple[Curves, float]:
         """All parameters fitted to all answers, without a linear part where there is none; and the misfit in expected errors."""
         answers = far.joined(questions, self.floor)
-        fitted, misfit = answers.fit(curves, linear=True)
+        fitted, misfit = answers.fit(curves, True)
         if misfit <= LOUD:
-            fitted = without_skip(fitted, lambda model: answers.fit(model, linear=False)[0])
+            fitted = without_skip(fitted, lambda model: answers.fit(model, False)[0])
         return fitted, misfit
 
     def _checked(self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator) -> Found:
         """The network, if it answers fresh points at three distances."""
         phase(questions.oracle, "check")
         length, width = float(np.median(curves.lengths())), questions.width
-        answers = far.joined(questions, self.floor)
         points = scattered(np.array([0.5, 1.0, 4.0]) * length, CHECKS, width, rng)
         told = questions.ask(points)
         spread = float(np.linalg.norm(np.std(curves(scattered(np.full(1, length), SPREAD, width, rng)), axis=0))) or 1.0
@@ -225,7 +225,7 @@ class SmoothNetworkLearner:
         error = float((np.linalg.norm(told - curves(points), axis=1) / (1 + distances / length)).max() / spread)
         if not error <= ACCEPT + 300 * self.floor.absolute / spread:
             raise Unfinished(self._refusal(curves, misfit, error))
-        return Found(curves, answers, length, spread, error)
+        return Found(curves, far.joined(questions, self.floor), length, spread, error)
 
     def _refusal(self, curves: Curves, misfit: float, error: float | None) -> NotInFamilyError:
         miss = "leave its answers unexplained" if error is None else f"miss fresh answers by {error:.1e} of their spread"

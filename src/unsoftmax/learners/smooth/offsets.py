@@ -60,6 +60,11 @@ class Corners:
         hidden = np.maximum(points @ self.units.T + self.offsets, 0.0)
         return np.asarray(hidden @ self.jumps + points @ self.linear.T + self.constant)
 
+    @property
+    def if_sharp(self) -> str:
+        """What corners that stay sharp belong to."""
+        return "a ReLU network (or a leaky one), not a smooth one. Family `ffn` learns it."
+
     def across(self, j: int, distances: Floats) -> Floats:
         """Points ``(n, width)`` on a line through hyperplane ``j`` and far from the others, at ``distances (n,)`` from it."""
         foot = self.places[j] * (0.0 if np.isinf(self.margins[j]) else 2 * self.reach / self.margins[j])

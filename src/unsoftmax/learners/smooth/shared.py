@@ -17,16 +17,19 @@ from unsoftmax.models import Floats
 from unsoftmax.models.activations import Activation
 from unsoftmax.oracles.base import phase
 
-SUSPECT = 1e-5  # error, in widths of the bend, of two answers near a hyperplane from which on one bend does not explain them
+SUSPECT = 1e-9  # error, in widths of the bend, of two answers near a hyperplane that rounding explains
+APART = 100.0  # times the usual error of all neurons, from which on one bend does not explain them
 COARSE = 7  # distances on each side at which the extent of the bends is looked for
 SHRINK = 3.0  # each shorter by this factor
-BENT = 1e-5  # share of the distance by which an answer must leave the corner to lie within the bends
-FINE = 27  # answers within that extent
+BENT = 1e-5  # share of the distance by which an answer must leave the straight parts to lie within the bends
+FINE = 14  # answers within the extent, each time that it is narrowed down
+NARROWINGS = 3  # times
 STARTS = 60  # of the fit, for two bends; thrice as many for three
+LONG = 400  # steps of the last fit
 MOST = 3  # bends of one direction that are looked for
-FITS = (
-    1e-5  # error, in units of the jump and of the step between answers, at which the bends explain the line; the fit of all tells
-)
+FITS = 1e-5  # error, in units of the jump and of the step between answers, at which bends may explain a line; the fit of all tells
+EXACTLY = 1e-10  # error at which they do, and nothing is gained by one more
+FAINT = 1e-7  # share of the strongest jump below which a bend is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,43 +48,66 @@ def suspects(corners: Corners, questions: Questions, phi: Activation, sharp: Flo
     along = np.array([-0.4, 1.3])
     points = np.concatenate([corners.across(j, along / sharp[j]) for j in range(len(sharp))])
     answers = questions.ask(points).reshape(len(sharp), 2, -1)
-    found = []
+    errors = np.zeros(len(sharp))
     for j in range(len(sharp)):
         told = corners.heights(j, points[2 * j : 2 * j + 2], answers[j])
         expected = profile(phi, float(sharp[j]), along / sharp[j], bool(turned[j]))
-        if np.abs(told - expected).max() * sharp[j] > SUSPECT:
-            found.append(j)
-    return found
+        errors[j] = np.abs(told - expected).max() * sharp[j]
+    return [int(j) for j in np.flatnonzero(errors > max(SUSPECT, APART * float(np.median(errors))))]
 
 
 def separated(corners: Corners, questions: Questions, phi: Activation, j: int, rng: np.random.Generator) -> Bends:
-    """The two or three neurons whose hyperplanes are parallel to that of corner ``j``; ``2 * COARSE + FINE`` questions.
+    """The neurons, three at most, whose hyperplanes are parallel to that of corner ``j``; ``2 * COARSE + FINE`` questions and more
+    where their bends lie far from the crossing of the straight parts.
 
     Raises:
         NotIdentifiableError: more of them, or too close together.
     """
-    steps = 2 * corners.reach * SHRINK ** -np.arange(COARSE)
-    along = np.concatenate([-steps, steps[::-1]])
-    heights = _vectors(corners, questions, j, along)
-    off = np.linalg.norm(heights - np.maximum(along, 0.0)[:, None] * corners.jumps[j], axis=1)
-    bent = np.abs(along)[off > BENT * np.linalg.norm(corners.jumps[j]) * np.abs(along)]
-    extent = 1.3 * float(bent.max(initial=float(steps[-1])))
-    fine = extent * np.linspace(-1, 1, FINE)
-    along = np.concatenate([along, fine])
-    heights = np.concatenate([heights, _vectors(corners, questions, j, fine)])
-    best = np.inf
-    for count in range(2, MOST + 1):
+    along, heights, extent = _looked(corners, questions, j)
+    best, lowest = None, np.inf
+    for count in range(1, MOST + 1):
         sides = [(False,) * count] if phi.even else list(itertools.product((False, True), repeat=count))
         for turned in sides:
             bends, misfit = _fitted(phi, along, heights, extent, turned, STARTS * (3 if count > 2 else 1), rng)
-            best = min(best, misfit)
-            if misfit <= FITS:
-                return bends
-    raise NotIdentifiableError(
-        f"Several neurons share a direction of weights, and {2 * COARSE + FINE} answers across their hyperplanes are not those of "
-        f"two or three {phi.name} bends (within {best:.1e} of their width): more than three, or too close together.",
-        evidence={"misfit": best},
-    )
+            if misfit < lowest / APART or (best is not None and len(best.sharp) == count and misfit < lowest):
+                best, lowest = bends, misfit
+        if lowest <= EXACTLY or (count == MOST - 1 and lowest <= FITS):
+            break
+    if best is None or lowest > FITS:
+        raise NotIdentifiableError(
+            f"Several neurons share a direction of weights, and {len(along)} answers across their hyperplanes are not those of "
+            f"two or three {phi.name} bends (within {lowest:.1e} of their width): more than three, or too close together.",
+            evidence={"misfit": lowest},
+        )
+    strengths = np.linalg.norm(best.jumps, axis=1)
+    kept = np.flatnonzero(strengths > FAINT * strengths.max())
+    return Bends(best.jumps[kept], best.sharp[kept], best.places[kept], tuple(best.turned[k] for k in kept))
+
+
+def _looked(corners: Corners, questions: Questions, j: int) -> tuple[Floats, Floats, tuple[float, float]]:
+    """Distances from hyperplane ``j``, what its neurons add there, and between which of them they bend.
+
+    The crossing of the straight parts may lie far from the bends, where two jumps nearly cancel: the extent is narrowed down.
+    """
+    steps = 2 * corners.reach * SHRINK ** -np.arange(COARSE)
+    along = np.concatenate([-steps, steps[::-1]])
+    heights = _vectors(corners, questions, j, along)
+    size = float(np.linalg.norm(corners.jumps[j]))
+    low, high = -np.inf, np.inf
+    for _ in range(NARROWINGS):
+        allowed = BENT * size * (np.abs(along) + steps[-1])
+        off = np.linalg.norm(heights, axis=1) > allowed
+        beyond = np.linalg.norm(heights - along[:, None] * corners.jumps[j], axis=1) > allowed
+        before, width = along[: int(np.argmax(off))] if off.any() else along[:1], high - low
+        after = along[len(along) - int(np.argmax(beyond[::-1])) :] if beyond.any() else along[-1:]
+        low, high = float(before.max(initial=along[0])), float(after.min(initial=along[-1]))
+        if not high - low < width / 2:
+            break
+        fine = np.linspace(low, high, FINE + 2)[1:-1]
+        along, heights = np.concatenate([along, fine]), np.concatenate([heights, _vectors(corners, questions, j, fine)])
+        order = np.argsort(along, kind="stable")
+        along, heights = along[order], heights[order]
+    return along, heights, (low, high)
 
 
 def _vectors(corners: Corners, questions: Questions, j: int, along: Floats) -> Floats:
@@ -95,14 +121,14 @@ def _fitted(
     phi: Activation,
     along: Floats,
     heights: Floats,
-    extent: float,
+    between: tuple[float, float],
     turned: tuple[bool, ...],
     starts: int,
     rng: np.random.Generator,
 ) -> tuple[Bends, float]:
     """Sharpness and places by least squares from many starts; the jumps are linear in the answers and solved for."""
-    count = len(turned)
-    weights = 1 / (extent / FINE + 0.05 * np.abs(along))  # far answers carry their slope's error
+    count, centre, extent = len(turned), sum(between) / 2, (between[1] - between[0]) / 2
+    weights = 1 / (extent / FINE + 0.05 * np.abs(along - centre))  # far answers carry their slope's error
     size = float(np.linalg.norm(heights, axis=1).max()) / float(np.abs(along).max())
 
     def basis(unknown: Floats) -> Floats:
@@ -117,27 +143,23 @@ def _fitted(
 
     best, lowest = np.zeros(2 * count), np.inf
     bounds = (
-        np.concatenate([np.full(count, np.log(0.3 / extent)), np.full(count, -1.5 * extent)]),
-        np.concatenate([np.full(count, np.log(400 / extent)), np.full(count, 1.5 * extent)]),
+        np.concatenate([np.full(count, np.log(0.3 / extent)), np.full(count, centre - 1.5 * extent)]),
+        np.concatenate([np.full(count, np.log(400 / extent)), np.full(count, centre + 1.5 * extent)]),
     )
     scales = np.repeat([0.3, 0.1 * extent], count)
     for _ in range(starts):
-        start = np.concatenate([np.log(rng.uniform(3, 40, size=count) / extent), rng.uniform(-0.6, 0.6, size=count) * extent])
-        result = least_squares(
-            gaps,
-            start,
-            bounds=bounds,
-            x_scale=scales,
-            xtol=1e-15,
-            ftol=1e-15,
-            gtol=1e-15,
-            max_nfev=80,
-        )
+        places = centre + rng.uniform(-0.6, 0.6, size=count) * extent
+        start = np.concatenate([np.log(rng.uniform(3, 40, size=count) / extent), places])
+        result = least_squares(gaps, start, bounds=bounds, x_scale=scales, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=80)
         misfit = float(np.abs(result.fun).max())
         if misfit < lowest:
             best, lowest = result.x, misfit
         if lowest <= 0.01 * FITS:
             break
+    if lowest <= FITS:  # bends that lie close together: a narrow valley, followed to its end
+        result = least_squares(gaps, best, "3-point", bounds, x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=LONG)
+        misfit = float(np.abs(result.fun).max())
+        best, lowest = (result.x, misfit) if misfit < lowest else (best, lowest)
     jumps = np.linalg.lstsq(basis(best), heights * weights[:, None], rcond=1e-13)[0][:count]
     return Bends(np.asarray(jumps), np.exp(best[:count]), best[count:], turned), lowest
 

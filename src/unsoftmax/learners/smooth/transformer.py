@@ -21,6 +21,8 @@ from unsoftmax.results import Floor, Learned
 CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
 ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
+MANY = 0.35  # sequences for the fit, as a share of P / outputs
+ROOM = 2.09  # questions per parameter, in all, that they may fill (one output)
 EXTRA = 0.12  # random points for the network alone, as a share of P / outputs: sequences tell as much
 
 
@@ -34,8 +36,8 @@ class SmoothTransformerLearner:
     every answer.
 
     Price: that of ``SmoothNetworkLearner`` with fewer random points, 8 for the residual (``+ d (d + 1) / p`` if there is one),
-    ``r (2 d - r)`` for W of rank r plus a dozen, 3 or ``d`` for the query bias, ``16 + 2 d`` (with residual ``16 + 4 d``) sequences
-    for the fit and 16 for the check.
+    ``r (2 d - r)`` for W of rank r plus a dozen, 3 or ``d`` for the query bias, up to ``16 + 0.35 P`` sequences
+    for the fit (fewer where that would make more than ``2.09 P`` in all) and 16 for the check.
 
     Args:
         floor: how coarse the answers are.
@@ -61,7 +63,8 @@ class SmoothTransformerLearner:
         model, left, bias = read_scores(sequences, known, mix, rng, SMOOTH)
         phase(oracle, "fit")
         sizes = token_sizes(model.W, found.length)
-        ask_random(sequences, sizes, CHECKS // 4 + width // (1 if residual else 2), rng, keep=True)
+        asked = len(found.answers.points) + sequences.asked
+        ask_random(sequences, sizes, self._fit_count(network.out.shape, width, residual, bias, asked), rng, keep=True)
         joint = JointFit(found.answers, sequences, left, bias, residual, bool(network.linear.any()))
         fitted, misfit = joint.run(model)
         if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
@@ -92,6 +95,14 @@ class SmoothTransformerLearner:
             )
         return Learned(model=transformer, ambiguity=_ambiguity(residual), evidence=evidence)
 
+    def _fit_count(self, shape: tuple[int, ...], width: int, residual: bool, bias: bool, asked: int) -> int:
+        """Sequences of each length for the fit: a share of the parameters, fewer where the steps before took many questions."""
+        (neurons, outputs), scores = shape, width * (width * (1 + residual) + bias)
+        parameters = (neurons * (width + 1 + outputs) + outputs + scores) / outputs
+        usual = CHECKS // 4 + max(width // (1 if residual else 2), int(MANY * parameters) // 4)
+        room = (int(ROOM * parameters) - asked - CHECKS) // 4
+        return max(CHECKS // 4, min(usual, room) if outputs == 1 else usual)
+
     def price(
         self, width: int, neurons: int, outputs: int = 1, rank: int | None = None
     ) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
@@ -99,7 +110,8 @@ class SmoothTransformerLearner:
         known = width if rank is None else rank
         scores = (known * (2 * width - known) + 6, int(1.2 * known * (2 * width - known)) + 2 * width + 60)
         values = (8, 8 + 2 * width * (width + 3) // outputs + 4 * width)
-        fits = (CHECKS + 4 * (width // 2) + CHECKS, CHECKS + 4 * width + CHECKS)
+        count = [4 * self._fit_count((neurons, outputs), width, bool(end), bool(end), 0) for end in (0, 1)]
+        fits = (2 * CHECKS, max(count) + 8 + CHECKS)
         phases = SmoothNetworkLearner(extra=EXTRA).price(width, neurons, outputs)
         phases += [("residual", values, (2 * values[0], 2 * values[1])), ("scores", scores, (2 * scores[0], 2 * scores[1]))]
         return [*phases, ("fit", fits, (18 * fits[0] // 4, 18 * fits[1] // 4))]

@@ -63,19 +63,21 @@ class Mixture(Generic[Kind]):
 
 
 class Sequences:
-    """Asks sequences of any length and keeps every answer, grouped by length."""
+    """Asks sequences of any length and keeps every answer, grouped by length; ``asked`` counts them."""
 
     def __init__(self, oracle: Oracle, *, floor: Floor, max_norm: float | None) -> None:
         self.oracle = LastPosition(oracle)
         self.floor = floor
         self.max_norm = max_norm
         self.kept: list[tuple[Floats, Floats]] = []
+        self.asked = 0
 
     def ask(self, X: Floats, *, keep: bool = True) -> Floats:
         """Answers ``(n, outputs)`` to ``X (n, length, width)``."""
         size = max(1, CHUNK_NUMBERS // (X.shape[1] * X.shape[2]))
         answers = np.concatenate([self.oracle(np.ascontiguousarray(X[i : i + size])) for i in range(0, len(X), size)])
         answers = answers.reshape(len(X), -1)
+        self.asked += len(X)
         if keep:
             self.kept.append((X, answers))
         return answers

@@ -1,0 +1,51 @@
+"""A learned gated network in the form that is handed out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unsoftmax.learners.gated.gates import Gates
+from unsoftmax.learners.smooth.answers import Answers
+from unsoftmax.models import GatedFFN
+
+NONE = 1e-8  # a part this small against its neighbours is none: biases against one, a linear part against the gates
+PARTS = ("normal", "shift", "up", "lift", "out", "linear", "constant")
+AMBIGUITY = (
+    "equal up to the order of the gates and one factor per gate, shared between what it lets through and its output weights; "
+    "swish with another factor is SiLU with other weights"
+)
+
+
+def without_trifles(gates: Gates, answers: Answers) -> Gates:
+    """The network without biases of gates, biases of what they let through, and linear part where those are none; fitted again."""
+    norms = np.linalg.norm(gates.up, axis=1)
+    strength = float(np.linalg.norm(gates.out, axis=1) @ norms)
+    sizes = {
+        "shift": float(np.abs(gates.shift).max()),
+        "lift": float((np.abs(gates.lift) / norms).max()),
+        "linear": float(np.linalg.norm(gates.linear)) / strength,
+    }
+    trifles = [name for name, size in sizes.items() if size <= NONE]
+    if not trifles:
+        return gates
+    plain = replace(gates, **{name: np.zeros_like(getattr(gates, name)) for name in trifles})
+    return answers.fit(plain, plain.free(*(name for name in PARTS if name not in trifles)))[0]
+
+
+def to_gated(gates: Gates) -> GatedFFN:
+    """The function as a model, output weights of length one, strongest gates first."""
+    lengths = np.linalg.norm(gates.out, axis=1)
+    up, lift = gates.up * lengths[:, None], gates.lift * lengths
+    order = np.argsort(-np.linalg.norm(gates.normal, axis=1) * np.linalg.norm(up, axis=1), kind="stable")
+    return GatedFFN(
+        gates.normal[order],
+        up[order],
+        (gates.out / lengths[:, None])[order].T,
+        gates.shift[order] if gates.shift.any() else None,
+        lift[order] if lift.any() else None,
+        gates.constant,
+        gates.linear if gates.linear.any() else None,
+        activation=gates.phi.name,
+    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from unsoftmax.desk import Desk
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
-from unsoftmax.families import extra_families, named
+from unsoftmax.families import extra_families, named, strangers
 from unsoftmax.families.attention import (
     FIXED_HEAD,
     GRID_HEAD,
@@ -42,7 +42,13 @@ def candidates(desk: Desk) -> Iterator[Family]:
         yield FIXED_HEAD
         return
     desk.first_look()
-    yield from extra_families(desk)
+    for family in extra_families(desk):
+        yield family
+        if family.decisive:
+            return
+    for refusal in strangers(desk):
+        desk.outcomes.append(Outcome(refusal=refusal))
+        return
     if _straight(desk):
         yield from _heads(desk)
     else:

@@ -7,20 +7,22 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from unsoftmax.desk import Desk
+from unsoftmax.errors import RefusalError
 from unsoftmax.families.attention import ONE_HEAD, SEVERAL_HEADS
 from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.families.decoder import DECODER
 from unsoftmax.families.labels import LABELS
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.families.smooth import SMOOTH_NETWORK, SMOOTH_TRANSFORMER
 from unsoftmax.families.stack import PRE_NORM_STACK
 from unsoftmax.models import Model
 
-__all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "family_of", "named"]
+__all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "family_of", "named", "strangers"]
 
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
 # found by their own laws, before the families above are looked for
-FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER)
+FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, DECODER, SMOOTH_NETWORK, SMOOTH_TRANSFORMER)
 
 
 @cache
@@ -71,6 +73,12 @@ def extra_families(desk: Desk) -> Iterator[Family]:
     for family in sorted(families, key=lambda family: sum(test.price(desk.width) for test in family.law)):
         if all(_holds(desk, test) for test in family.law):
             yield family
+
+
+def strangers(desk: Desk) -> Iterator[RefusalError]:
+    """What the laws found out about a target that no family is tried for."""
+    if desk.wishes.family == "auto":
+        yield from (refusal for family in FURTHER if (refusal := family.stranger(desk)) is not None)
 
 
 def _holds(desk: Desk, test: Test) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.precision.law import Floor
@@ -65,6 +65,7 @@ class Family:
     law: ClassVar[tuple[Test, ...]] = ()
     network: ClassVar[bool] = False
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case
+    decisive: ClassVar[bool] = False  # where its law holds, no other family is worth a question
     demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:
@@ -74,6 +75,10 @@ class Family:
     def learner(self, desk: Desk) -> Learner:
         """The learner with settings that suit what is known."""
         raise NotInFamilyError(f"The family {self.name!r} has no learner.")
+
+    def stranger(self, desk: Desk) -> RefusalError | None:
+        """Where its law fails in a way that tells what the target is, and that no other family is tried for: the refusal."""
+        return None
 
     def learn(self, desk: Desk) -> Outcome:
         """Run the learner; what nature may bring becomes a value."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from unsoftmax.learners.decoder.limit import Limit
 from unsoftmax.learners.decoder.start import on_sphere
 from unsoftmax.models import Floats
 from unsoftmax.models.decoder import Decoder
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.results import Learned
 
 
 def changes(limit: Limit, model: Decoder, tokens: Floats, zeros: int) -> tuple[Floats, Floats]:
@@ -34,3 +38,17 @@ def misfit(limit: Limit, model: Decoder, count: int, longest: int, rng: np.rando
         said.append(other)
     answers = np.concatenate(told)
     return float(np.abs(answers - np.concatenate(said)).max() / np.sqrt(np.mean(answers**2)))
+
+
+def compared_limit(
+    oracle: Oracle, learned: Learned, batches: list[Floats], rng: np.random.Generator
+) -> tuple[Floats, Floats, int]:
+    """For every sequence of the batches what its context changes, ``(n, width)``, what the heads say, and the queries for each."""
+    model: Any = learned.model
+    limit = Limit(oracle, model.unembedding, model.log)
+    answers, predicted = [], []
+    for sequences in batches:
+        told, said = changes(limit, model, on_sphere(sequences, limit.radius), int(rng.integers(1, 4)))
+        answers.append(told)
+        predicted.append(said)
+    return np.concatenate(answers), np.concatenate(predicted), 2 * limit.fine.count

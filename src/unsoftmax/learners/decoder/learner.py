@@ -9,9 +9,9 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.decoder.certificate import misfit
 from unsoftmax.learners.decoder.heads import find_heads
-from unsoftmax.learners.decoder.limit import Limit, read_table
+from unsoftmax.learners.decoder.limit import FINE, Limit, are_log_probabilities, read_table
 from unsoftmax.learners.decoder.order import Heads, Order, find_order
-from unsoftmax.learners.decoder.scores import read_scores
+from unsoftmax.learners.decoder.scores import FARTHEST, MORE, NEAR, distances, read_scores
 from unsoftmax.learners.decoder.values import read_values
 from unsoftmax.models.decoder import Decoder, DecoderLayer
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -93,11 +93,27 @@ class DecoderLearner:
             entry_error=off,
         )
 
-
-def are_log_probabilities(answers: np.ndarray) -> bool:
-    """Whether answers are logarithms of numbers that add up to one."""
-    top = answers.max(axis=-1)
-    return bool(np.abs(top + np.log(np.exp(answers - top[..., None]).sum(axis=-1))).max() < 1e-6)
+    def price(self, width: int, heads: int, rank: int) -> tuple[tuple[str, int], ...]:
+        """Queries by phase for ``heads`` in all layers, where the first frame and every key do."""
+        each = FINE.count
+        few = heads <= 6
+        q, rows, columns = (3, 12, 3) if few else (4, max(12, 2 * heads), 4)
+        design = 10 * rows + 10 * rows * columns + (0 if rows == 12 and few else 10 * 12 + 10 * 12 * 3)
+        world = 5 * (q - 1) * rows * columns + 5 * 4 * q * (q + 1) // 2 + 7 * each * (24 if few else 12 + 3 * heads)
+        anchors, total = max(4, rank // 2), int(np.ceil(MORE * width))
+        offsets = len(distances(rank, FARTHEST))
+        near = len(NEAR)
+        scores = 8 * (total + anchors) + each * (anchors**2 * offsets + anchors * (offsets + 1))
+        scores += each * total * (2 * anchors * near + near + 1)
+        lasts = int(np.ceil(6 * heads * rank / (width - 1))) + 20
+        return (
+            ("unembedding", 2 * width + 1),
+            ("heads", design + world),
+            ("values", each * (width - q) * (3 * heads + 8)),
+            ("scores", scores),
+            ("layers", 2 * each * lasts),
+            ("check", 2 * each * self.checks),
+        )
 
 
 def in_layers(heads: Heads, order: Order, limit: Limit) -> Decoder:

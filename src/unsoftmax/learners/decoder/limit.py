@@ -116,6 +116,12 @@ def centred(answers: Floats, log: bool) -> Floats:
     return answers - answers.mean(-1, keepdims=True) if log else answers
 
 
+def are_log_probabilities(answers: Floats) -> bool:
+    """Whether answers are logarithms of numbers that add up to one."""
+    top = answers.max(axis=-1)
+    return bool(np.abs(top + np.log(np.exp(answers - top[..., None]).sum(axis=-1))).max() < 1e-6)
+
+
 def read_table(oracle: Oracle, *, log: bool) -> Floats:
     """The unembedding ``(vocabulary, width)`` with the final gain, from ``2 * width`` one-token answers at a huge scale.
 

@@ -105,7 +105,7 @@ class DecoderLearner:
         near = len(NEAR)
         scores = 8 * (total + anchors) + each * (anchors**2 * offsets + anchors * (offsets + 1))
         scores += each * total * (2 * anchors * near + near + 1)
-        lasts = int(np.ceil(6 * heads * rank / (width - 1))) + 20
+        lasts = int(np.ceil(12 * heads * rank / (width - 1))) + 20
         return (
             ("unembedding", 2 * width + 1),
             ("heads", design + world),

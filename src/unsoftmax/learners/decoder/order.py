@@ -101,7 +101,7 @@ def _seen(limit: Limit, heads: Heads, short: float, rng: np.random.Generator) ->
     inner = heads.value.shape[1]
     radius = np.sqrt(width)
     v = on_sphere(rng.normal(size=width), radius)
-    number = int(np.ceil(3 * count * (rank + inner) / (width - 1))) + 20
+    number = int(np.ceil(6 * count * (rank + inner) / (width - 1))) + 20
     x = on_sphere(rng.normal(size=(number, width)), radius)
     odd = 0.0
     for sign in (1.0, -1.0):

@@ -44,16 +44,20 @@ def find_base(offsets: Floats, scores: Floats, errors: Floats, rank: int) -> tup
     best = unexplained(offsets, scores, errors, rank, base)
     plain = float(f"{base:.3g}")  # bases are round numbers; where one does as well, it is that
     rounded = unexplained(offsets, scores, errors, rank, plain)
-    return (plain, rounded) if rounded <= 1.1 * best + 1e-300 else (base, best)
+    return (plain, rounded) if rounded <= max(1.1 * best, 1.0) else (base, best)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Heads that share their keys: ``key (rank, dims)``, ``query (heads, rank, dims)``; what is left, in units of the errors."""
+    """Heads that share their keys: ``key (rank, dims)``, ``query (heads, rank, dims)``.
+
+    ``misfit`` is what is left of the scores in units of their errors, root mean square; ``left`` the same over the scores themselves.
+    """
 
     key: Floats
     query: Floats
     misfit: float
+    left: float
 
 
 def factored(pairs: Floats, rank: int) -> tuple[Floats, Floats]:
@@ -117,7 +121,7 @@ def fit_group(
         if not cost < 0.999 * before:
             break
     free = max(1, int((weights > 0).sum()) - len(gradient) + 2 * rank)
-    return Group(key, query, float(np.sqrt(cost / free)))
+    return Group(key, query, float(np.sqrt(cost / free)), float(np.sqrt(cost / max(float(np.sum((wanted * weights) ** 2)), 1e-300))))
 
 
 def spread_out(readings: Readings, heads: Places, anchors: tuple[Floats, Floats], known: Group, base: float) -> Group:

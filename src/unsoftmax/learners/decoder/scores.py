@@ -18,7 +18,9 @@ from unsoftmax.models.base import Places
 NEAR = (1, 2, 4)  # distances at which all tokens are read against the anchors
 FARTHEST = 110  # distance at which anchors are read
 MORE = 1.4  # tokens over directions
-CHANNELS = 40  # pairs of anchors and heads by which the base is found
+STARTS = 8  # at which a group of heads is fitted to its anchors, the first from waves, the others drawn
+EXPLAINED = 1e-3  # what a fit of scores may leave of them; right ones leave 1e-6 and less, wrong ones 1e-2 and more
+CHANNELS = 16  # pairs of anchors and heads by which the base is found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +84,7 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
     i, j, o = (a.ravel() for a in np.meshgrid(np.arange(count), np.arange(count), offsets, indexing="ij"))
     anchors = reader.read(keys[i], lasts[j], o)
     base, left = _base(anchors, offsets, rank)
-    known = [_anchored(anchors, i, j, offsets, group, rank, base) for group in groups]
+    known = [_anchored(anchors, i, j, offsets, group, rank, base, rng) for group in groups]
     rest = tokens[2 * count :]
     n, a, o = (a.ravel() for a in np.meshgrid(np.arange(total), np.arange(count), np.array(NEAR), indexing="ij"))
     everything = anchors.joined(reader.read(rest[n], lasts[a], o)).joined(reader.read(keys[a], rest[total + n], o))
@@ -92,6 +94,11 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
         found = spread_out(everything, group, (keys, lasts), start, base)
         query[group], key[group] = found.query, found.key
         worst = max(worst, found.misfit)
+        if not found.left <= EXPLAINED:
+            raise NotInFamilyError(
+                f"Keys and queries of rank {rank} leave {found.left:.1e} of the scores: they are no bilinear form.",
+                evidence={"rotary_base": base, "score_misfit": found.misfit},
+            )
     labels = np.zeros(len(V), dtype=np.intp)
     for number, group in enumerate(groups):
         labels[group] = number
@@ -120,7 +127,7 @@ def _base(anchors: Readings, offsets: Floats, rank: int) -> tuple[float, float]:
         raise NotInFamilyError("No score could be read at every distance: heads saturate.")
     base, left = find_base(offsets, scores[best], errors[best], rank)
     typical = float(np.sqrt(np.mean((scores[best] / errors[best]) ** 2)))
-    if not left <= max(100.0, 1e-4 * typical):
+    if not left <= max(100.0, EXPLAINED * typical):
         raise NotInFamilyError(
             f"No rotary base explains how scores change with the distance (the best, {base:.6g}, leaves {left / typical:.1e} of them): "
             "frequencies are scaled, only a part of each head rotates, or positions enter in another way.",
@@ -129,8 +136,14 @@ def _base(anchors: Readings, offsets: Floats, rank: int) -> tuple[float, float]:
     return base, left
 
 
-def _anchored(anchors: Readings, i: Places, j: Places, offsets: Floats, group: Places, rank: int, base: float) -> Group:
-    """Keys and queries of a group at the anchors: waves of every pair, factored, then fitted together."""
+def _anchored(
+    anchors: Readings, i: Places, j: Places, offsets: Floats, group: Places, rank: int, base: float, rng: np.random.Generator
+) -> Group:
+    """Keys and queries of a group at the anchors: waves of every pair, factored, then fitted together.
+
+    Raises:
+        NotInFamilyError: no keys and queries of that rank explain the scores.
+    """
     count, half = int(i.max()) + 1, rank // 2
     curves = waves(offsets, rank, base)
     keys, queries = [], []
@@ -151,4 +164,16 @@ def _anchored(anchors: Readings, i: Places, j: Places, offsets: Floats, group: P
         aligned.append(np.concatenate([query.real, query.imag]))
     start = np.concatenate([keys[0].real, keys[0].imag]), np.array(aligned)
     points = np.eye(count)
-    return fit_group(points[i], points[j], anchors.offsets, anchors.scores[:, group], anchors.errors[:, group], base, start)
+    best: Group | None = None
+    for _ in range(STARTS):
+        fit = fit_group(points[i], points[j], anchors.offsets, anchors.scores[:, group], anchors.errors[:, group], base, start)
+        if best is None or fit.left < best.left:
+            best = fit
+        if best.left <= EXPLAINED:
+            return best
+        start = rng.normal(size=start[0].shape), rng.normal(size=start[1].shape)
+    assert best is not None
+    raise NotInFamilyError(
+        f"Rotary positions do not explain how scores change with the distance: {best.left:.1e} of them is left at base {base:.6g}.",
+        evidence={"rotary_base": base, "score_misfit": best.misfit},
+    )

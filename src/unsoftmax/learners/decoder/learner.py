@@ -11,6 +11,7 @@ from unsoftmax.learners.decoder.certificate import misfit
 from unsoftmax.learners.decoder.heads import find_heads
 from unsoftmax.learners.decoder.limit import FINE, Limit, are_log_probabilities, read_table
 from unsoftmax.learners.decoder.order import Heads, Order, find_order
+from unsoftmax.learners.decoder.polish import collected, polished
 from unsoftmax.learners.decoder.scores import FARTHEST, MORE, NEAR, distances, read_scores
 from unsoftmax.learners.decoder.values import read_values
 from unsoftmax.models.decoder import Decoder, DecoderLayer
@@ -62,9 +63,10 @@ class DecoderLearner:
         values = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone)
         phase(oracle, "scores")
         scored = read_scores(limit, values.V, self.longest, rng)
+        heads, left = polished(scored.heads, collected(limit.asked))
         phase(oracle, "layers")
-        order = find_order(limit, scored.heads, rng)
-        model = in_layers(scored.heads, order, limit)
+        order = find_order(limit, heads, rng)
+        model = in_layers(heads, order, limit)
         phase(oracle, "check")
         off = misfit(limit, model, self.checks, self.longest, rng)
         evidence = {
@@ -74,6 +76,7 @@ class DecoderLearner:
             "rank_drop": scored.cliff,
             "base_misfit": scored.base_misfit,
             "score_misfit": scored.misfit,
+            "left": left,
             "order_off": order.off,
             "check_error": off,
         }

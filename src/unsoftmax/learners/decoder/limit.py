@@ -35,6 +35,19 @@ FINE = Nodes(4, 3000.0)  # answers good to 1e-11 of their size
 ROUGH = Nodes(1, 1e7)  # to 1e-7
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """Limit answers ``(n, width)`` to ``tokens (n, length, width)`` behind ``zeros`` zero tokens."""
+
+    tokens: Floats
+    zeros: int
+    answers: Floats
+
+    def each(self) -> list[tuple[Floats, Floats]]:
+        """Every last token with its answer."""
+        return list(zip(self.tokens[:, -1], self.answers, strict=True))
+
+
 @dataclass(slots=True, eq=False)
 class Limit:
     """Answers in the limit: ``P_x (sum_h attention_h(tokens) + g(x))``, ``P_x`` the projector along the last token ``x``.
@@ -50,6 +63,7 @@ class Limit:
         rough: nodes of answers for a start.
         zeros: the most zero tokens that are sent in front.
         precision: of the target's numbers, relative.
+        asked: all exact answers, for a fit of everything at the end.
     """
 
     oracle: Oracle
@@ -59,6 +73,7 @@ class Limit:
     rough: Nodes = ROUGH
     zeros: int = 240
     precision: float = 2.0**-52
+    asked: list[Asked] = field(default_factory=list)
     inverse: Floats = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,7 +111,10 @@ class Limit:
         length = zeros + tokens.shape[1]
         step = max(1, CHUNK // (length * self.width * nodes.count))
         parts = [self._part(tokens[i : i + step], zeros, nodes) for i in range(0, len(tokens), step)]
-        return np.concatenate(parts) if parts else np.zeros((0, self.width))
+        answers = np.concatenate(parts) if parts else np.zeros((0, self.width))
+        if not rough and len(tokens):
+            self.asked.append(Asked(tokens, zeros, answers))
+        return answers
 
     def _part(self, tokens: Floats, zeros: int, nodes: Nodes) -> Floats:
         n, length, width = tokens.shape

@@ -81,7 +81,7 @@ def fit_group(
 ) -> Group:
     """Fit ``score = (key p).rotated(query_h x)`` to everything read about a group: ``scores, errors (n, heads)``."""
     key, query = start[0].copy(), start[1].copy()
-    heads, rank = len(query), len(key)
+    rank = len(key)
     weights = np.where(np.isfinite(errors), 1 / errors, 0.0)
     wanted = np.where(weights > 0, scores, 0.0)
 
@@ -90,38 +90,40 @@ def fit_group(
         return np.asarray((wanted - np.einsum("nr,nhr->nh", p @ key.T, turned)) * weights)
 
     rest = left(key, query)
-    cost, damping = float(np.sum(rest**2)), 1e-6
+    cost, damping = float(np.sum(rest**2)), 1e-8
     for _ in range(steps):
-        turned = rotated(np.einsum("nj,hrj->nhr", x, query), offsets[:, None], base)
-        back = rotated(p @ key.T, -offsets, base)
-        dims = p.shape[1], x.shape[1]
-        size = rank * dims[0], rank * dims[1]
-        normal = np.zeros((size[0] + heads * size[1],) * 2)
-        gradient = np.zeros(len(normal))
-        for h in range(heads):
-            of_key = np.einsum("nr,ni,n->nri", turned[:, h], p, weights[:, h]).reshape(len(p), -1)
-            of_query = np.einsum("nr,nj,n->nrj", back, x, weights[:, h]).reshape(len(p), -1)
-            J = np.concatenate([of_key, of_query], axis=1)
-            at = np.r_[: size[0], size[0] + h * size[1] : size[0] + (h + 1) * size[1]]
-            normal[np.ix_(at, at)] += J.T @ J
-            gradient[at] += J.T @ rest[:, h]
-        diagonal = np.diag(normal) + 1e-14 * np.diag(normal).max() + 1e-300
+        J = _derivatives(p, x, offsets, weights, base, key, query)
+        scale = np.linalg.norm(J, axis=0) + 1e-300
         before = cost
         for _ in range(10):
-            step = sl.solve(normal + np.diag(damping * diagonal), gradient, assume_a="pos", check_finite=False)
-            new_key = key + step[: size[0]].reshape(rank, -1)
-            new_query = query + step[size[0] :].reshape(heads, rank, -1)
+            held = np.concatenate([J / scale, np.sqrt(damping) * np.eye(len(scale))])  # no normal equations: weights span decades
+            step = sl.lstsq(held, np.concatenate([rest.T.ravel(), np.zeros(len(scale))]), check_finite=False, lapack_driver="gelsy")[0] / scale
+            new_key = key + step[: key.size].reshape(key.shape)
+            new_query = query + step[key.size :].reshape(query.shape)
             trial = left(new_key, new_query)
             reached = float(np.sum(trial**2))
             if reached < cost:
                 key, query, rest, cost = new_key, new_query, trial, reached
-                damping = max(damping / 10, 1e-12)
+                damping = max(damping / 100, 1e-20)
                 break
-            damping *= 10
+            damping *= 100
         if not cost < 0.999 * before:
             break
-    free = max(1, int((weights > 0).sum()) - len(gradient) + 2 * rank)
+    free = max(1, int((weights > 0).sum()) - key.size - query.size + rank)
     return Group(key, query, float(np.sqrt(cost / free)), float(np.sqrt(cost / max(float(np.sum((wanted * weights) ** 2)), 1e-300))))
+
+
+def _derivatives(p: Floats, x: Floats, offsets: Floats, weights: Floats, base: float, key: Floats, query: Floats) -> Floats:
+    """Of the weighted scores, head by head, in the key and in each query."""
+    turned = rotated(np.einsum("nj,hrj->nhr", x, query), offsets[:, None], base)
+    back = rotated(p @ key.T, -offsets, base)
+    J = np.zeros((len(query), len(p), key.size + query.size))
+    each = query[0].size
+    for h in range(len(query)):
+        J[h, :, : key.size] = np.einsum("nr,ni,n->nri", turned[:, h], p, weights[:, h]).reshape(len(p), -1)
+        at = key.size + h * each
+        J[h, :, at : at + each] = np.einsum("nr,nj,n->nrj", back, x, weights[:, h]).reshape(len(p), -1)
+    return J.reshape(len(query) * len(p), -1)
 
 
 def spread_out(readings: Readings, heads: Places, anchors: tuple[Floats, Floats], known: Group, base: float) -> Group:

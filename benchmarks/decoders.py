@@ -2,10 +2,11 @@
 
     python benchmarks/decoders.py random          random Llama-like decoders of two shapes, float64
     python benchmarks/decoders.py log             the same answered with log-probabilities
-    python benchmarks/decoders.py strangers       decoders that the scheme does not cover: each must be refused, or recovered rightly
+    python benchmarks/decoders.py strangers       other decoders: each must be refused, or recovered rightly
 
-Each part takes ``--first-seed`` and ``--seeds``, and prints one line for each run: worst relative error of V over heads, of the scores at
-distances 0 to 100, of the unembedding (absolute), whether every head is in its layer, queries, queries per parameter, seconds.
+Each part takes ``--first-seed`` and ``--seeds``, and prints one line for each run: worst relative error of V over heads, of the
+scores at distances 0 to 100, of the unembedding (absolute), whether every head is in its layer, queries, queries per parameter,
+seconds.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ def tried(name: str, target: Decoder, seed: int) -> bool:
     each = asked / target.sizes(None)["parameters"]
     good = right and values <= 1e-8 and scores <= 1e-6 and off <= 1e-14 and each <= 4
     print(
-        f"{name} seed {seed}: V {values:.0e} scores {scores:.0e} U {off:.0e} layers {'right' if right else 'WRONG'} base {found.base:g} "
-        f"epsilon {found.epsilon:.4g} queries {asked} ({each:.2f} per parameter) check {learned.evidence['check_error']:.0e} "
-        f"{took:.0f} s {'ok' if good else 'MISSED'}",
+        f"{name} seed {seed}: V {values:.0e} scores {scores:.0e} U {off:.0e} layers {'right' if right else 'WRONG'} "
+        f"base {found.base:g} epsilon {found.epsilon:.4g} queries {asked} ({each:.2f} per parameter) "
+        f"check {learned.evidence['check_error']:.0e} {took:.0f} s {'ok' if good else 'MISSED'}",
         flush=True,
     )
     return good
@@ -178,7 +179,10 @@ def strangers(seeds: range, kinds: list[str]) -> None:
                 assert isinstance(found.model, Decoder)
                 right, values, scores = errors(found.model, target)
                 verdict += f" layers {'right' if right else 'WRONG'} V {values:.0e} scores {scores:.0e}"
-            print(f"{kind} seed {seed}: {verdict} after {found.queries}, {time.perf_counter() - start:.0f} s: {found.message}", flush=True)
+            print(
+                f"{kind} seed {seed}: {verdict} after {found.queries}, {time.perf_counter() - start:.0f} s: {found.message}",
+                flush=True,
+            )
 
 
 def main() -> None:

@@ -21,7 +21,9 @@ from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.precision.law import Floor
 
 
-def small(seed: int = 0, *, layers: int = 1, heads: int = 2, groups: int | None = None, width: int = 12, log: bool = False) -> Decoder:
+def small(
+    seed: int = 0, *, layers: int = 1, heads: int = 2, groups: int | None = None, width: int = 12, log: bool = False
+) -> Decoder:
     return random_decoder(layers, heads, width, 4, np.random.default_rng(seed), groups=groups, log=log)
 
 

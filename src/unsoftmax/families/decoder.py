@@ -96,8 +96,8 @@ class NoBias:
         words = (
             "The zero token is answered with zero and opposite tokens with opposite answers: no norm, key, value or MLP has a bias."
             if off <= ROUNDING
-            else "The zero token or two opposite tokens show a bias of a norm, of keys, values or MLPs (as in GPT-2 or Qwen2), or LayerNorm: "
-            "such decoders are not covered yet."
+            else "The zero token or two opposite tokens show a bias of a norm, of keys, values or MLPs (as in GPT-2 or Qwen2), "
+            "or LayerNorm: such decoders are not covered yet."
         )
         return Fact(self.name, off, ROUNDING, off <= ROUNDING, words)
 
@@ -107,8 +107,8 @@ class DecoderFamily(Family):
 
     name: ClassVar[str] = "decoder"
     unknown: ClassVar[str] = (
-        "the MLPs; per head one complex number for each rotary frequency between queries and keys, and an invertible matrix between "
-        "values and output; how gains are split between norms and weights"
+        "the MLPs; per head one complex number for each rotary frequency between queries and keys, and an invertible matrix "
+        "between values and output; how gains are split between norms and weights"
     )
     law: ClassVar[tuple[Test, ...]] = (Logits(), FinalNorm(), NoBias())
     network: ClassVar[bool] = True

@@ -94,7 +94,7 @@ class GatedMLP:
 
 
 def rotated(vectors: Floats, places: Floats, base: float) -> Floats:
-    """Turn ``(..., rank)`` by rotary positions ``places (...)``: entry ``f`` and ``f + rank / 2`` by ``place * base^(-2 f / rank)``.
+    """Turn ``(..., rank)`` by rotary positions ``places``: entries ``f`` and ``f + rank / 2`` by ``place * base^(-2 f / rank)``.
 
     >>> rotated(np.array([1.0, 0.0]), np.array(np.pi / 2), 10000.0).round(12)
     array([0., 1.])
@@ -197,7 +197,7 @@ class Decoder:
         return np.asarray(logits if positions == "all" else logits[:, -1])
 
     def _attended(self, layer: DecoderLayer, seen: Floats, asked: int, zeros: int) -> Floats:
-        """What the heads of a layer add at the last ``asked`` positions; ``zeros`` tokens of score and value zero stand in front."""
+        """What the heads of a layer add at the last ``asked`` positions; ``zeros`` tokens that are zero stand in front."""
         batch, length, width = seen.shape
         places = np.arange(length, dtype=np.float64)
         queries = rotated(np.einsum("bni,hri->bhnr", seen[:, length - asked :], layer.query), places[length - asked :], self.base)
@@ -208,7 +208,7 @@ class Decoder:
         top = np.maximum(scores.max(-1, keepdims=True), 0.0 if zeros else -np.inf)
         weights = np.exp(scores - top)
         weights /= weights.sum(-1, keepdims=True) + zeros * np.exp(-top)
-        return np.einsum("bhnr,hor->bno", weights @ values, layer.out).reshape(batch, asked, width)
+        return np.asarray(np.einsum("bhnr,hor->bno", weights @ values, layer.out)).reshape(batch, asked, width)
 
     def limit(self, tokens: Floats, zeros: int | Floats = 0) -> Floats:
         """What all heads together add at the last of very long tokens ``(batch, length, width)``, ``(batch, width)``.

@@ -40,9 +40,7 @@ def misfit(limit: Limit, model: Decoder, count: int, longest: int, rng: np.rando
     return float(np.abs(answers - np.concatenate(said)).max() / np.sqrt(np.mean(answers**2)))
 
 
-def compared_limit(
-    oracle: Oracle, learned: Learned, batches: list[Floats], rng: np.random.Generator
-) -> tuple[Floats, Floats, int]:
+def compared_limit(oracle: Oracle, learned: Learned, batches: list[Floats], rng: np.random.Generator) -> tuple[Floats, Floats, int]:
     """For every sequence of the batches what its context changes, ``(n, width)``, what the heads say, and the queries for each."""
     model: Any = learned.model
     limit = Limit(oracle, model.unembedding, model.log)

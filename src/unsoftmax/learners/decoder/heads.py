@@ -74,7 +74,8 @@ def find_heads(limit: Limit, rng: np.random.Generator) -> Closed:
             best = min(best, found.world.residual)
     raise NotInFamilyError(
         f"No number of softmax heads explains the answers behind zero tokens (the best leaves {best:.1e} of them). Scores that are "
-        "no bilinear form (QK-norm, a soft-cap), biases, experts, other attention or more heads than the width allows would do that.",
+        "no bilinear form (QK-norm, a soft-cap), biases, sinks, short windows, other norms or attention, or more heads than the "
+        "width allows would do that.",
         evidence={"joint_residual": best},
     )
 
@@ -90,7 +91,7 @@ def _attempt(limit: Limit, choice: int, rng: np.random.Generator) -> Closed | No
     while design is None or 2 * heads > rows:
         rows, columns = max(rows, 2 * heads), 3 if heads <= 6 else 4
         design, G = _design(limit, frame, outputs, first, rows, columns, choice, rng)
-        spectrum = np.linalg.svd(G, compute_uv=False)
+        spectrum = np.asarray(np.linalg.svd(G, compute_uv=False), dtype=np.float64)
         heads, gap = number_of_heads(spectrum)
         if heads > outputs.shape[1] - 2:
             return None
@@ -184,9 +185,7 @@ def _own_scores(
     return Q
 
 
-def _asked(
-    limit: Limit, small: Floats, B: Floats, Q: Floats, heads: int, rng: np.random.Generator
-) -> tuple[Floats, Floats, Pairs]:
+def _asked(limit: Limit, small: Floats, B: Floats, Q: Floats, heads: int, rng: np.random.Generator) -> tuple[Floats, Floats, Pairs]:
     """Pairs in the closed world with mild scores: four keys and twice none before each last token."""
     q, radius = small.shape[1], limit.radius
     count = 24 if heads <= 6 else 12 + 3 * heads

@@ -19,8 +19,8 @@ from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Floor, Learned
 
 AMBIGUITY = (
-    "Of each head's queries and keys one complex number per rotary frequency is free, of its values and output an invertible matrix; "
-    "gains of the norms are part of the matrices behind them. MLPs are not known."
+    "Of each head's queries and keys one complex number per rotary frequency is free, of its values and output an invertible "
+    "matrix; gains of the norms are part of the matrices behind them. MLPs are not known."
 )
 
 
@@ -30,8 +30,8 @@ class DecoderLearner:
 
     Price: see ``docs/decoders.md``; about 11,000 for 2 layers of 2 heads at width 32.
 
-    Assumes: pre-norm blocks with RMSNorm and no bias anywhere, rotary positions, gated MLPs, a final RMSNorm, a vocabulary larger than
-    the width; at most about ``3 width / 4 - 2`` heads in all.
+    Assumes: pre-norm blocks with RMSNorm and no bias anywhere, rotary positions, gated MLPs, a final RMSNorm, a vocabulary
+    larger than the width; at most about ``3 width / 4 - 2`` heads in all.
 
     Args:
         floor: how coarse the answers are.
@@ -63,7 +63,7 @@ class DecoderLearner:
         values = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone)
         phase(oracle, "scores")
         scored = read_scores(limit, values.V, self.longest, rng)
-        heads, left = polished(scored.heads, collected(limit.asked))
+        heads, left = polished(scored.heads, collected(limit.asked), limit.noise)
         phase(oracle, "layers")
         order = find_order(limit, heads, rng)
         model = in_layers(heads, order, limit)

@@ -52,8 +52,8 @@ class Asked:
 class Limit:
     """Answers in the limit: ``P_x (sum_h attention_h(tokens) + g(x))``, ``P_x`` the projector along the last token ``x``.
 
-    Tokens lie on the sphere of radius ``sqrt(width)``. All but the last are sent ``FAR`` times as long; the last one ``1 / t`` as long,
-    so that the hidden state is ``x / t + D(t)`` and its direction, which the answer tells, gives ``P_x D(0)``.
+    Tokens lie on the sphere of radius ``sqrt(width)``. All but the last are sent ``FAR`` times as long; the last one ``1 / t`` as
+    long, so that the hidden state is ``x / t + D(t)`` and its direction, which the answer tells, gives ``P_x D(0)``.
 
     Attributes:
         oracle: the target, answering with the logits of the last position.
@@ -77,7 +77,7 @@ class Limit:
     inverse: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        self.inverse = np.linalg.pinv(self.table)
+        self.inverse = np.asarray(np.linalg.pinv(self.table), dtype=np.float64)
 
     @property
     def width(self) -> int:
@@ -154,14 +154,20 @@ def read_table(oracle: Oracle, *, log: bool) -> Floats:
     odd = float(np.abs(plus + minus).max())
     if not odd <= 2.0**-40 * size:
         raise NotInFamilyError(
-            f"A very long token and its opposite get answers that do not cancel ({odd:.1e} of {size:.1e} is left): the final norm or "
-            "the unembedding has a bias, as in GPT-2, or there is none."
+            f"A very long token and its opposite get answers that do not cancel ({odd:.1e} of {size:.1e} is left): the final norm "
+            "or the unembedding has a bias, as in GPT-2, or there is none."
         )
     table = (plus - minus).T / (2 * np.sqrt(width))
     spectrum = np.linalg.svd(table, compute_uv=False)
     rank = int((spectrum > 1e-10 * spectrum[0]).sum())
     if rank < width:
         centre = np.linalg.norm(table.sum(axis=1)) <= 1e-10 * spectrum[0] * width
-        why = " A shift of all entries of a token changes nothing: its norms are LayerNorm, which is not covered yet." if centre else ""
-        raise NotInFamilyError(f"{len(table)} answers do not show a hidden state of width {width}, only {rank} dimensions of it.{why}")
+        why = (
+            " A shift of all entries of a token changes nothing: its norms are LayerNorm, which is not covered yet."
+            if centre
+            else ""
+        )
+        raise NotInFamilyError(
+            f"{len(table)} answers do not show a hidden state of width {width}, only {rank} dimensions of it.{why}"
+        )
     return np.asarray(table)

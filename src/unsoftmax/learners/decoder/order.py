@@ -48,7 +48,7 @@ class Order:
 
 
 def find_order(limit: Limit, heads: Heads, rng: np.random.Generator) -> Order:
-    """Layers by the token ``v`` of size ``mu`` behind zero tokens, odd part in ``mu``: layer ``l`` sees ``M_l v / sqrt(epsilon)`` with
+    """Layers by a token ``mu v`` behind zero tokens, odd part in ``mu``: layer ``l`` sees ``M_l mu v / sqrt(epsilon)`` with
 
         M_1 = 1,   M_(l+1) v = M_l v + sum_(g in l) V_g^T M_l v / ((zeros + 1) sqrt(epsilon)),
 
@@ -100,10 +100,10 @@ def _seen(limit: Limit, heads: Heads, short: float, rng: np.random.Generator) ->
     count, rank, width = heads.query.shape
     inner = heads.value.shape[1]
     radius = np.sqrt(width)
-    v = on_sphere(rng.normal(size=width), radius)
+    v = on_sphere(rng.normal(size=(1, width)), radius)[0]
     number = int(np.ceil(6 * count * (rank + inner) / (width - 1))) + 20
     x = on_sphere(rng.normal(size=(number, width)), radius)
-    odd = 0.0
+    odd: Floats = np.zeros_like(x)
     for sign in (1.0, -1.0):
         tokens = np.stack([np.broadcast_to(sign * short / FAR * v, x.shape), x], axis=1)
         odd = odd + sign * limit.ask(tokens, ZEROS) / 2
@@ -116,5 +116,5 @@ def _seen(limit: Limit, heads: Heads, short: float, rng: np.random.Generator) ->
     columns = np.concatenate([of_value, of_key], axis=3).reshape(number, width, -1)
     columns = columns - np.einsum("no,nc->noc", x, np.einsum("no,noc->nc", x, columns)) / width
     columns = columns.reshape(number * width, -1)
-    solved = np.linalg.lstsq(columns, np.asarray(odd).ravel(), rcond=None)[0].reshape(count, inner + rank)
+    solved = np.linalg.lstsq(columns, odd.ravel(), rcond=None)[0].reshape(count, inner + rank)
     return solved[:, :inner], solved[:, inner:], v

@@ -13,6 +13,7 @@ from unsoftmax.models import Floats
 from unsoftmax.models.base import Places
 from unsoftmax.models.decoder import rotated
 
+BUILT = 2  # normal matrices at most
 STEPS = 20  # that keep one normal matrix
 RIDGE = 1e-12  # of a unit diagonal, so that directions that nothing shows stay put
 MOST = 10_000  # parameters whose normal matrix is built
@@ -93,7 +94,8 @@ def _head(heads: Heads, h: int, data: Data) -> Head:
 
 
 def _across(x: Floats, vectors: Floats) -> Floats:
-    return vectors - x * (np.einsum("no,no->n", x, vectors) / np.einsum("no,no->n", x, x))[:, None]
+    along = np.einsum("no,no->n", x, vectors) / np.einsum("no,no->n", x, x)
+    return np.asarray(vectors - x * along[:, None])
 
 
 def _left(heads: Heads, seen: list[Head], data: Data) -> Floats:
@@ -188,8 +190,8 @@ def _places(heads: Heads) -> list[tuple[Places, Places]]:
 def _normal(heads: Heads, data: Data) -> tuple[Floats, Floats]:
     """The normal matrix scaled to a unit diagonal, factored, and the scales.
 
-    Every derivative is an output vector times a row of parameters, so that blocks are products of rows alone: an answer costs as much
-    as two or three numbers would, not as much as ``width`` of them.
+    Every derivative is an output vector times a row of parameters, so that blocks are products of rows alone: an answer costs as
+    much as two or three numbers would, not as much as ``width`` of them.
     """
     places = _places(heads)
     size = 1 + int(max(place.max() for pair in places for place in pair))
@@ -258,20 +260,19 @@ def _gradient(heads: Heads, seen: list[Head], data: Data, left: Floats) -> Float
     return np.concatenate(parts)
 
 
-def polished(heads: Heads, data: Data, *, renew: int = 1) -> tuple[Heads, float]:
+def polished(heads: Heads, data: Data, noise: float) -> tuple[Heads, float]:
     """The heads that fit everything best, and the root mean square of what is left of an answer's output.
 
-    Errors of values no longer bias scores then: both come out near the error of the answers. Of more than ``MOST`` parameters the heads
-    come back as they were. The normal matrix is built ``renew`` times at most; in between the steps keep it, as errors are small and gradients exact.
+    Errors of values no longer bias scores then: both come out near the error of the answers, ``noise``. The normal matrix is kept
+    as long as steps with it help, because gradients are exact. With more than ``MOST`` parameters the heads come back as they were.
     """
     seen = [_head(heads, h, data) for h in range(len(heads.query))]
     left = _left(heads, seen, data)
     cost = float(np.sqrt(np.mean(left**2)))
     if heads.query.size + heads.out.size + len(_members(heads)) * (heads.key[0].size + heads.value[0].size) > MOST:
         return heads, cost
-    for _ in range(renew):
+    for _ in range(BUILT):
         factor, scale = _normal(heads, data)
-        begun = cost
         for _ in range(STEPS):
             gradient = _gradient(heads, seen, data, left) / scale
             step = sl.cho_solve((factor, False), gradient, check_finite=False) / scale
@@ -286,6 +287,6 @@ def polished(heads: Heads, data: Data, *, renew: int = 1) -> tuple[Heads, float]
                     break
             if not cost < 0.99 * before:
                 break
-        if not cost < 0.5 * begun:
+        if cost <= 2 * noise:
             break
     return heads, cost

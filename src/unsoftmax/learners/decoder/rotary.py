@@ -51,7 +51,7 @@ def find_base(offsets: Floats, scores: Floats, errors: Floats, rank: int) -> tup
 class Group:
     """Heads that share their keys: ``key (rank, dims)``, ``query (heads, rank, dims)``.
 
-    ``misfit`` is what is left of the scores in units of their errors, root mean square; ``left`` the same over the scores themselves.
+    ``misfit`` is what is left of the scores in units of their errors, root mean square; ``left`` the same over the scores.
     """
 
     key: Floats
@@ -97,7 +97,10 @@ def fit_group(
         before = cost
         for _ in range(10):
             held = np.concatenate([J / scale, np.sqrt(damping) * np.eye(len(scale))])  # no normal equations: weights span decades
-            step = sl.lstsq(held, np.concatenate([rest.T.ravel(), np.zeros(len(scale))]), check_finite=False, lapack_driver="gelsy")[0] / scale
+            step = (
+                sl.lstsq(held, np.concatenate([rest.T.ravel(), np.zeros(len(scale))]), check_finite=False, lapack_driver="gelsy")[0]
+                / scale
+            )
             new_key = key + step[: key.size].reshape(key.shape)
             new_query = query + step[key.size :].reshape(query.shape)
             trial = left(new_key, new_query)
@@ -110,7 +113,9 @@ def fit_group(
         if not cost < 0.999 * before:
             break
     free = max(1, int((weights > 0).sum()) - key.size - query.size + rank)
-    return Group(key, query, float(np.sqrt(cost / free)), float(np.sqrt(cost / max(float(np.sum((wanted * weights) ** 2)), 1e-300))))
+    return Group(
+        key, query, float(np.sqrt(cost / free)), float(np.sqrt(cost / max(float(np.sum((wanted * weights) ** 2)), 1e-300)))
+    )
 
 
 def _derivatives(p: Floats, x: Floats, offsets: Floats, weights: Floats, base: float, key: Floats, query: Floats) -> Floats:

@@ -34,7 +34,7 @@ class Scored:
 
 
 def value_rank(V: Floats, rough: float) -> tuple[int, float]:
-    """The rank that all ``V (heads, width, width)`` share: where singular values drop most below ``rough``, and how far at least."""
+    """The rank that all ``V (heads, width, width)`` share: where singular values drop most below ``rough``, and how far."""
     spectra = np.linalg.svd(V, compute_uv=False)
     spectra = spectra / spectra[:, :1]
     drops = spectra[:, :-1] / np.maximum(spectra[:, 1:], 1e-16)
@@ -42,7 +42,8 @@ def value_rank(V: Floats, rough: float) -> tuple[int, float]:
     ranks = np.argmax(drops, axis=1) + 1
     if len(set(ranks.tolist())) > 1 or drops.max() <= 1.0 or ranks[0] % 2:
         raise NotInFamilyError(
-            f"The heads' values have ranks {sorted(set(ranks.tolist()))}; in a decoder with rotary positions all heads have one even rank.",
+            f"The heads' values have ranks {sorted(set(ranks.tolist()))}; in a decoder with rotary positions "
+            "all heads have one even rank.",
             evidence={"value_ranks": ranks.tolist()},
         )
     return int(ranks[0]), float(drops[:, ranks[0] - 1].min())
@@ -129,8 +130,8 @@ def _base(anchors: Readings, offsets: Floats, rank: int) -> tuple[float, float]:
     typical = float(np.sqrt(np.mean((scores[best] / errors[best]) ** 2)))
     if not left <= max(100.0, EXPLAINED * typical):
         raise NotInFamilyError(
-            f"No rotary base explains how scores change with the distance (the best, {base:.6g}, leaves {left / typical:.1e} of them): "
-            "frequencies are scaled, only a part of each head rotates, or positions enter in another way.",
+            f"No rotary base explains how scores change with the distance (the best, {base:.6g}, leaves {left / typical:.1e} of "
+            "them): frequencies are scaled, only a part of each head rotates, or positions enter in another way.",
             evidence={"rotary_base": base, "base_misfit": left},
         )
     return base, left

@@ -32,7 +32,7 @@ def exponentials(x: Floats, answers: Floats, b: Floats) -> Fit:
         raised = np.exp(np.clip(x @ theta.reshape(heads, dims).T, -50, 50))
 
         def slopes(A: Floats) -> Floats:
-            each = np.einsum("nh,na,ho->noha", raised, x, A, optimize=True)
+            each: Floats = np.asarray(np.einsum("nh,na,ho->noha", raised, x, A, optimize=True))
             return each.reshape(len(x), answers.shape[1], heads * dims)
 
         return Features(raised, 0.0, slopes)

@@ -55,7 +55,7 @@ def key_fit(world: World, answers: Floats, x: Floats, zeros: Floats, b: Floats) 
 
         def slopes(A: Floats) -> Floats:
             moved = (a * (1 - a))[:, :, None] * A - (a * own_share)[:, :, None] * last
-            return np.einsum("nho,nq->nohq", moved, x / radius).reshape(len(x), answers.shape[1], -1)
+            return np.asarray(np.einsum("nho,nq->nohq", moved, x / radius)).reshape(len(x), answers.shape[1], -1)
 
         return Features(a, np.einsum("nh,nho->no", own_share - 1, last), slopes)
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from unsoftmax.learners.decoder.fitting import Features, varpro
 from unsoftmax.learners.decoder.limit import Limit
-from unsoftmax.learners.decoder.start import on_sphere
 from unsoftmax.models import Floats
 
 SEVERAL = (1, 4, 16, 64)  # zero tokens in front of the pairs, in turn
@@ -62,7 +61,7 @@ class Pairs:
 def shares(P: Floats, X: Floats, zeros: Floats) -> tuple[Floats, Floats]:
     """Attention on the key and on the last token, each ``(n, heads)``, from their raised scores."""
     total = zeros[:, None] + P + X
-    return P / total, X / total
+    return np.asarray(P / total), np.asarray(X / total)
 
 
 def asked_pairs(limit: Limit, frame: Floats, p: Floats, x: Floats, zeros: Floats, alone: Floats, *, rough: bool = False) -> Pairs:

@@ -44,6 +44,7 @@ SECTIONS = {  # a page that is not there is left out, and one that is not named 
         "from-examples.md",
         "smooth.md",
         "stacks.md",
+        "decoders.md",
         "labels.md",
     ),
     "Reference": ("reference/python.md", "reference/command-line.md", "reference/json.md", "glossary.md"),

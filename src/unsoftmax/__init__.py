@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from unsoftmax.diagnosing import diagnose
     from unsoftmax.driver import recover
     from unsoftmax.learners.from_examples import learn_from_examples
-    from unsoftmax.models import FFN, Attention, GatedFFN, Stack, Transformer, load
+    from unsoftmax.models import FFN, Attention, Decoder, GatedFFN, Stack, Transformer, load
     from unsoftmax.opening import open
     from unsoftmax.plans import plan
     from unsoftmax.results import Recovery, Status
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FFN",
     "Attention",
+    "Decoder",
     "GatedFFN",
     "Recovery",
     "Stack",
@@ -50,7 +51,7 @@ _ROOMS = {
     "unsoftmax.diagnosing": ("diagnose",),
     "unsoftmax.driver": ("recover",),
     "unsoftmax.learners.from_examples": ("learn_from_examples",),
-    "unsoftmax.models": ("FFN", "Attention", "GatedFFN", "Stack", "Transformer", "load"),
+    "unsoftmax.models": ("FFN", "Attention", "Decoder", "GatedFFN", "Stack", "Transformer", "load"),
     "unsoftmax.opening": ("open",),
     "unsoftmax.plans": ("plan",),
     "unsoftmax.results": ("Recovery", "Status"),

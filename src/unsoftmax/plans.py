@@ -86,7 +86,7 @@ def _check(
         raise ValueError(f"There is no bill for the family {family!r}; there are {', '.join(family_names()[1:])}.")
     if rank is not None and rank > width:
         raise ValueError(f"The rank is {rank}, but the width is only {width}.")
-    several = family in ("attention", "stack") or heads in (None, 1)
+    several = family in ("attention", "stack", "decoder") or heads in (None, 1)
     if not several or (family != "attention" and (not adaptive or accuracy is not None)):
         raise ValueError(f"Heads, fixed probes and an accuracy are for attention alone, but the family is {family}.")
     if neurons is not None and family not in NETWORKS:

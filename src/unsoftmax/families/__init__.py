@@ -10,6 +10,7 @@ from unsoftmax.desk import Desk
 from unsoftmax.errors import RefusalError
 from unsoftmax.families.attention import ONE_HEAD, SEVERAL_HEADS
 from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.families.decoder import DECODER
 from unsoftmax.families.labels import LABELS
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.families.smooth import GATED_NETWORK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER
@@ -21,7 +22,7 @@ __all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families"
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
 # found by their own laws, before the families above are looked for
-FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER, GATED_NETWORK)
+FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, DECODER, SMOOTH_NETWORK, SMOOTH_TRANSFORMER, GATED_NETWORK)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from unsoftmax.models.attention import Attention, check_sequences, softmax
 from unsoftmax.models.base import Floats, Model
+from unsoftmax.models.decoder import Decoder
 from unsoftmax.models.files import SCORE_FORM, load, save_model
 from unsoftmax.models.gated import GatedFFN
 from unsoftmax.models.network import FFN, Transformer
@@ -12,6 +13,7 @@ __all__ = [
     "MLP",
     "SCORE_FORM",
     "Attention",
+    "Decoder",
     "Floats",
     "GatedFFN",
     "Model",

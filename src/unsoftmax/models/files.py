@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from unsoftmax.errors import FileFormatError
 from unsoftmax.models.attention import Attention
 from unsoftmax.models.base import Floats, Model
+from unsoftmax.models.decoder import Decoder
 from unsoftmax.models.gated import GatedFFN
 from unsoftmax.models.network import FFN, Transformer
 from unsoftmax.models.stack import Stack
@@ -27,6 +28,7 @@ KINDS: dict[str, Build] = {
     "gatedffn": GatedFFN.from_blocks,
     "transformer": Transformer.from_blocks,
     "stack": Stack.from_blocks,
+    "decoder": Decoder.from_blocks,
 }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from unsoftmax.models import FFN, Attention, Floats, GatedFFN, Model, Stack, Transformer
+from unsoftmax.models import FFN, Attention, Decoder, Floats, GatedFFN, Model, Stack, Transformer
 from unsoftmax.symmetry.canonical import oriented
 from unsoftmax.symmetry.gates import gates_apart
+
+AT = (0, 1, 2, 3, 5, 8, 13, 20, 40, 70, 100)  # distances at which scores of decoders are compared
 
 
 def distance(a: Model, b: Model) -> float:
@@ -15,7 +17,8 @@ def distance(a: Model, b: Model) -> float:
 
     Blocks are W, V, c of every head and b; of a network, its matrices and biases. An error is relative to the larger norm of the
     two blocks, absolute where either is all zeros. Absent c, b or skip are zeros; V is left out where either model has none.
-    Stacks are compared layer by layer, heads alone: MLPs and the constants b beside them are not.
+    Stacks are compared layer by layer, heads alone: MLPs and the constants b beside them are not. Of decoders values, scores at
+    distances of 0 to 100 and the unembedding are.
     Different kinds, activations, shapes or numbers of heads or neurons are infinitely far apart.
 
     >>> W = [[[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [0.0, 0.0]]]
@@ -33,6 +36,8 @@ def distance(a: Model, b: Model) -> float:
         return _stacks_apart(first, second)
     if isinstance(first, GatedFFN) and isinstance(second, GatedFFN):
         return max((block_error(*pair) for pair in gates_apart(first, second)), default=np.inf)
+    if isinstance(first, Decoder) and isinstance(second, Decoder):
+        return _decoders_apart(first, second)
     assert isinstance(first, Transformer)  # the last kind
     assert isinstance(second, Transformer)  # both are of one kind
     if first.residual != second.residual:
@@ -45,6 +50,21 @@ def _stacks_apart(a: Stack, b: Stack) -> float:
         return np.inf
     plain = [[Attention(layer.W, layer.V, layer.c) for layer in stack.layers] for stack in (a, b)]
     return max(_heads_apart(one, other) for one, other in zip(*plain, strict=True))
+
+
+def _decoders_apart(a: Decoder, b: Decoder) -> float:
+    """Values, and scores at distances up to 100, layer by layer; the unembedding, without its mean row where either has lost it."""
+    shapes = [[(layer.heads, len(layer.key)) for layer in model.layers] for model in (a, b)]
+    if shapes[0] != shapes[1] or a.width != b.width or a.outputs != b.outputs:
+        return np.inf
+    tables = [m.unembedding - m.unembedding.mean(axis=0) if a.log or b.log else m.unembedding for m in (a, b)]
+    worst = block_error(*tables)
+    for one, other in zip(a.layers, b.layers, strict=True):
+        scores = [[layer.scores(n, model.base) for n in AT] for layer, model in ((one, a), (other, b))]
+        blocks = [np.stack([layer.V, *turned], axis=1) for layer, turned in zip((one, other), scores, strict=True)]
+        pairs = np.array([[max(map(block_error, x, y)) for y in blocks[1]] for x in blocks[0]])
+        worst = max(worst, float(pairs[linear_sum_assignment(pairs)].max()))
+    return worst
 
 
 def block_error(a: Floats, b: Floats) -> float:

@@ -1,0 +1,146 @@
+"""Decoder language models: every attention head of every layer from logits, MLPs unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.decoder.certificate import misfit
+from unsoftmax.learners.decoder.heads import find_heads
+from unsoftmax.learners.decoder.limit import FINE, Limit, are_log_probabilities, read_table
+from unsoftmax.learners.decoder.order import Heads, Order, find_order
+from unsoftmax.learners.decoder.polish import collected, polished
+from unsoftmax.learners.decoder.scores import FARTHEST, MORE, NEAR, distances, read_scores
+from unsoftmax.learners.decoder.values import read_values
+from unsoftmax.models.decoder import Decoder, DecoderLayer
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.results import Floor, Learned
+
+AMBIGUITY = (
+    "Of each head's queries and keys one complex number per rotary frequency is free, of its values and output an invertible "
+    "matrix; gains of the norms are part of the matrices behind them. MLPs are not known."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLearner:
+    """Recover unembedding, heads, layers, groups, rotary base and epsilon of a bias-free RMSNorm decoder from its logits.
+
+    Price: see ``docs/decoders.md``; about 11,000 for 2 layers of 2 heads at width 32.
+
+    Assumes: pre-norm blocks with RMSNorm and no bias anywhere, rotary positions, gated MLPs, a final RMSNorm, a vocabulary
+    larger than the width; at most about ``3 width / 4 - 2`` heads in all.
+
+    Args:
+        floor: how coarse the answers are.
+        max_norm: no token longer than this may be asked; the learner needs long ones and refuses it.
+        longest: tokens of the longest sequences that the target takes.
+        log: whether answers are log-probabilities; None finds out.
+        checks: fresh sequences that the model must explain at the end, two limit answers each.
+    """
+
+    floor: Floor = field(default_factory=Floor)
+    max_norm: float | None = None
+    longest: int = 256
+    log: bool | None = None
+    checks: int = 8
+
+    def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
+        """Learn the decoder; answers are logits or log-probabilities, of the last position or of every one."""
+        if self.max_norm is not None:
+            raise TooNoisyError(f"max_norm is {self.max_norm:g}; a decoder is read from very long tokens. Leave `max_norm` out.")
+        if not self.floor.exact:
+            raise TooNoisyError(f"The answers are {self.floor.kind}; a decoder is read from float64 answers only.")
+        oracle = LastPosition(oracle)
+        phase(oracle, "unembedding")
+        log = are_log_probabilities(oracle(rng.normal(size=(1, 2, oracle.width)))) if self.log is None else self.log
+        limit = Limit(oracle, read_table(oracle, log=log), log, zeros=min(240, self.longest - 2))
+        phase(oracle, "heads")
+        closed = find_heads(limit, rng)
+        phase(oracle, "values")
+        values = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone)
+        phase(oracle, "scores")
+        scored = read_scores(limit, values.V, self.longest, rng)
+        heads, left = polished(scored.heads, collected(limit.asked), limit.noise)
+        phase(oracle, "layers")
+        order = find_order(limit, heads, rng)
+        model = in_layers(heads, order, limit)
+        phase(oracle, "check")
+        off = misfit(limit, model, self.checks, self.longest, rng)
+        evidence = {
+            "head_gap": closed.gap,
+            "joint_residual": closed.world.residual,
+            "value_residual": values.residual,
+            "rank_drop": scored.cliff,
+            "base_misfit": scored.base_misfit,
+            "score_misfit": scored.misfit,
+            "left": left,
+            "order_off": order.off,
+            "check_error": off,
+        }
+        if not off <= 1e2 * limit.accept:
+            raise NotInFamilyError(
+                f"The {model.heads} heads found miss fresh sequences of very long tokens by {off:.1e} of what contexts change. "
+                "The target has something beside attention with rotary positions and MLPs.",
+                evidence=evidence,
+                model=model,
+            )
+        return Learned(
+            model=model,
+            ambiguity=AMBIGUITY,
+            notes=_notes(model),
+            evidence=evidence,
+            ranks=tuple(layer.rank for layer in model.layers for _ in range(layer.heads)),
+            entry_error=off,
+        )
+
+    def price(self, width: int, heads: int, rank: int) -> tuple[tuple[str, int], ...]:
+        """Queries by phase for ``heads`` in all layers, where the first frame and every key do."""
+        each = FINE.count
+        few = heads <= 6
+        q, rows, columns = (3, 12, 3) if few else (4, max(12, 2 * heads), 4)
+        design = 10 * rows + 10 * rows * columns + (0 if rows == 12 and few else 10 * 12 + 10 * 12 * 3)
+        world = 5 * (q - 1) * rows * columns + 5 * 4 * q * (q + 1) // 2 + 7 * each * (24 if few else 12 + 3 * heads)
+        anchors, total = max(4, rank // 2), int(np.ceil(MORE * width))
+        offsets = len(distances(rank, FARTHEST))
+        near = len(NEAR)
+        scores = 8 * (total + anchors) + each * (anchors**2 * offsets + anchors * (offsets + 1))
+        scores += each * total * (2 * anchors * near + near + 1)
+        lasts = int(np.ceil(12 * heads * rank / (width - 1))) + 20
+        return (
+            ("unembedding", 2 * width + 1),
+            ("heads", design + world),
+            ("values", each * (width - q) * (3 * heads + 8)),
+            ("scores", scores),
+            ("layers", 2 * each * lasts),
+            ("check", 2 * each * self.checks),
+        )
+
+
+def in_layers(heads: Heads, order: Order, limit: Limit) -> Decoder:
+    """The decoder: heads of a layer by groups, groups by the size of their values."""
+    strength = np.linalg.norm(heads.V, axis=(1, 2))
+    layers = []
+    root = np.sqrt(np.sqrt(heads.query.shape[1]))  # scores are divided by the root of the rank, as is usual
+    for layer in range(int(order.layers.max()) + 1):
+        mine = np.flatnonzero(order.layers == layer)
+        groups = sorted(set(heads.group[mine].tolist()), key=lambda g: -strength[mine][heads.group[mine] == g].max())
+        members = [sorted(mine[heads.group[mine] == g].tolist(), key=lambda h: -strength[h]) for g in groups]
+        if len({len(group) for group in members}) > 1:  # heads share keys unevenly: then each has its own
+            members = [[h] for group in members for h in group]
+        every = [h for group in members for h in group]
+        firsts = [group[0] for group in members]
+        layers.append(DecoderLayer(root * heads.query[every], root * heads.key[firsts], heads.value[firsts], heads.out[every]))
+    return Decoder(layers, limit.table, heads.base, order.epsilon, None, log=limit.log)
+
+
+def _notes(model: Decoder) -> tuple[str, ...]:
+    shape = ", ".join(f"{layer.heads} heads with {len(layer.key)} keys and values" for layer in model.layers)
+    return (
+        f"A decoder of {len(model.layers)} layers ({shape}), rank {model.layers[0].rank}, rotary base {model.base:.6g}, "
+        f"epsilon about {model.epsilon:.3g}; answers are {'log-probabilities' if model.log else 'logits'}.",
+        "MLPs are not recovered, so the model predicts answers to very long tokens alone.",
+        *(("Of log-probabilities the unembedding is known up to one row that is added to all.",) if model.log else ()),
+    )

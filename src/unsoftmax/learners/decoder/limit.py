@@ -1,0 +1,173 @@
+"""The limit of a decoder for very long tokens, read through its final norm and unembedding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import comb
+
+import numpy as np
+
+from unsoftmax.errors import NotInFamilyError
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle
+
+FAR = 1e30  # length of tokens whose direction alone counts
+CHUNK = 2**22  # numbers in one call
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Where along the scale of the last token the limit is extrapolated from: ``t = j / length``, ``j = 1 .. count``.
+
+    The error is the larger of ``2^count * length`` roundings and ``length^-count``.
+    """
+
+    count: int
+    length: float
+
+    @property
+    def weights(self) -> Floats:
+        """Of the values at the nodes in that of the polynomial through them at zero."""
+        return np.array([(-1.0) ** (j + 1) * comb(self.count, j) for j in range(1, self.count + 1)])
+
+
+FINE = Nodes(4, 3000.0)  # answers good to 1e-11 of their size
+ROUGH = Nodes(1, 1e7)  # to 1e-7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """Limit answers ``(n, width)`` to ``tokens (n, length, width)`` behind ``zeros`` zero tokens."""
+
+    tokens: Floats
+    zeros: int
+    answers: Floats
+
+    def each(self) -> list[tuple[Floats, Floats]]:
+        """Every last token with its answer."""
+        return list(zip(self.tokens[:, -1], self.answers, strict=True))
+
+
+@dataclass(slots=True, eq=False)
+class Limit:
+    """Answers in the limit: ``P_x (sum_h attention_h(tokens) + g(x))``, ``P_x`` the projector along the last token ``x``.
+
+    Tokens lie on the sphere of radius ``sqrt(width)``. All but the last are sent ``FAR`` times as long; the last one ``1 / t`` as
+    long, so that the hidden state is ``x / t + D(t)`` and its direction, which the answer tells, gives ``P_x D(0)``.
+
+    Attributes:
+        oracle: the target, answering with the logits of the last position.
+        table: unembedding ``(vocabulary, width)``, the gain of the final norm folded in; of log-probabilities, its centred part.
+        log: answers are known up to one number for each of them.
+        fine: nodes of answers that are to be exact.
+        rough: nodes of answers for a start.
+        zeros: the most zero tokens that are sent in front.
+        precision: of the target's numbers, relative.
+        asked: all exact answers, for a fit of everything at the end.
+    """
+
+    oracle: Oracle
+    table: Floats
+    log: bool
+    fine: Nodes = FINE
+    rough: Nodes = ROUGH
+    zeros: int = 240
+    precision: float = 2.0**-52
+    asked: list[Asked] = field(default_factory=list)
+    inverse: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inverse = np.asarray(np.linalg.pinv(self.table), dtype=np.float64)
+
+    @property
+    def width(self) -> int:
+        """Length of a token."""
+        return int(self.table.shape[1])
+
+    @property
+    def radius(self) -> float:
+        """Length of normalised tokens."""
+        return float(np.sqrt(self.width))
+
+    @property
+    def noise(self) -> float:
+        """Error to expect of one output of a limit answer."""
+        return self.fine.length * 2.0**self.fine.count * self.precision
+
+    @property
+    def accept(self) -> float:
+        """Relative misfit up to which a fit explains answers; right ones leave about ``noise``, wrong ones 1e-4 and more."""
+        return float(np.sqrt(self.noise * 1e-4))
+
+    def directions(self, sequences: Floats) -> Floats:
+        """Normalised hidden states ``(n, width)`` at the last position."""
+        answers = self.oracle(sequences)
+        return centred(answers, self.log) @ self.inverse.T
+
+    def ask(self, tokens: Floats, zeros: int, *, rough: bool = False) -> Floats:
+        """The limit ``(n, width)`` at ``tokens (n, length, width)`` behind ``zeros`` tokens that are zero."""
+        nodes = self.rough if rough else self.fine
+        tokens = np.asarray(tokens)
+        length = zeros + tokens.shape[1]
+        step = max(1, CHUNK // (length * self.width * nodes.count))
+        parts = [self._part(tokens[i : i + step], zeros, nodes) for i in range(0, len(tokens), step)]
+        answers = np.concatenate(parts) if parts else np.zeros((0, self.width))
+        if not rough and len(tokens):
+            self.asked.append(Asked(tokens, zeros, answers))
+        return answers
+
+    def _part(self, tokens: Floats, zeros: int, nodes: Nodes) -> Floats:
+        n, length, width = tokens.shape
+        x = tokens[:, -1]
+        t = np.arange(1, nodes.count + 1) / nodes.length
+        sent = np.zeros((nodes.count, n, zeros + length, width))
+        sent[:, :, zeros:-1] = FAR * tokens[:, :-1]
+        sent[:, :, -1] = x / t[:, None, None]
+        seen = self.directions(sent.reshape(-1, zeros + length, width)).reshape(nodes.count, n, width)
+        along = np.einsum("jni,ni->jn", seen, x)[:, :, None]
+        moved = (seen * (np.einsum("ni,ni->n", x, x)[:, None] / along) - x) / t[:, None, None]
+        return np.asarray(np.einsum("j,jni->ni", nodes.weights, moved))
+
+
+def centred(answers: Floats, log: bool) -> Floats:
+    """Answers less their mean, where one number of each is not known."""
+    return answers - answers.mean(-1, keepdims=True) if log else answers
+
+
+def are_log_probabilities(answers: Floats) -> bool:
+    """Whether answers are logarithms of numbers that add up to one."""
+    top = answers.max(axis=-1)
+    return bool(np.abs(top + np.log(np.exp(answers - top[..., None]).sum(axis=-1))).max() < 1e-6)
+
+
+def read_table(oracle: Oracle, *, log: bool) -> Floats:
+    """The unembedding ``(vocabulary, width)`` with the final gain, from ``2 * width`` one-token answers at a huge scale.
+
+    Raises:
+        NotInFamilyError: a token and its opposite do not get opposite answers, or the unembedding does not show the hidden state.
+    """
+    width = oracle.width
+    axes = FAR * np.concatenate([np.eye(width), -np.eye(width)])[:, None]
+    answers = centred(oracle(axes), log)
+    plus, minus = answers[:width], answers[width:]
+    size = float(np.abs(answers).max())
+    odd = float(np.abs(plus + minus).max())
+    if not odd <= 2.0**-40 * size:
+        raise NotInFamilyError(
+            f"A very long token and its opposite get answers that do not cancel ({odd:.1e} of {size:.1e} is left): the final norm "
+            "or the unembedding has a bias, as in GPT-2, or there is none."
+        )
+    table = (plus - minus).T / (2 * np.sqrt(width))
+    spectrum = np.linalg.svd(table, compute_uv=False)
+    rank = int((spectrum > 1e-10 * spectrum[0]).sum())
+    if rank < width:
+        centre = np.linalg.norm(table.sum(axis=1)) <= 1e-10 * spectrum[0] * width
+        why = (
+            " A shift of all entries of a token changes nothing: its norms are LayerNorm, which is not covered yet."
+            if centre
+            else ""
+        )
+        raise NotInFamilyError(
+            f"{len(table)} answers do not show a hidden state of width {width}, only {rank} dimensions of it.{why}"
+        )
+    return np.asarray(table)

@@ -1,0 +1,94 @@
+"""Scores of all heads at any distance, from answers whose values are known: one linear solve each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax.learners.decoder.limit import Limit
+from unsoftmax.models import Floats
+
+ZEROS = 3  # in front of what is read: they make raised scores absolute
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Readings:
+    """Scores ``(n, heads)`` of keys ``p`` so many places before ``x``, with their standard errors."""
+
+    p: Floats
+    x: Floats
+    offsets: Floats
+    scores: Floats
+    errors: Floats
+
+    def joined(self, other: Readings) -> Readings:
+        """Both together."""
+        names = ("p", "x", "offsets", "scores", "errors")
+        return Readings(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """Reads scores with known values ``V (heads, width, width)``; the answers without a key are asked once.
+
+    A sequence is some zero tokens, the key, and ``n`` copies of the last token: then the key is ``n`` places before the last one.
+    ``noise`` is the error of a limit answer in one output.
+    """
+
+    limit: Limit
+    V: Floats
+    noise: float
+    alone: dict[bytes, Floats] = field(default_factory=dict)
+    own: dict[tuple[bytes, int], tuple[Floats, Floats]] = field(default_factory=dict)
+
+    def read(self, p: Floats, x: Floats, offsets: Floats) -> Readings:
+        """Scores of ``p (n, width)`` so many places before ``x (n, width)``."""
+        heads = len(self.V)
+        scores, errors = np.zeros((len(p), heads)), np.full((len(p), heads), np.inf)
+        for n in np.unique(offsets).astype(int).tolist():
+            rows = np.flatnonzero(offsets == n)
+            self._ask_own(x[rows], n)
+            tokens = np.concatenate([p[rows, None], np.repeat(x[rows, None], n, axis=1)], axis=1)
+            told = self.limit.ask(tokens, ZEROS)
+            for row, answer in zip(rows.tolist(), told, strict=True):
+                scores[row], errors[row] = self._one(p[row], x[row], n, answer)
+        return Readings(p, x, np.asarray(offsets, dtype=np.float64), scores, errors)
+
+    def _ask_own(self, x: Floats, n: int) -> None:
+        """How much of every head's attention copies of a last token take, each asked once."""
+        new = list({token.tobytes(): token for token in x if token.tobytes() not in self.alone}.values())
+        if new:
+            answers = self.limit.ask(np.array(new)[:, None], 0)
+            self.alone.update({token.tobytes(): answer for token, answer in zip(new, answers, strict=True)})
+        new = list({token.tobytes(): token for token in x if (token.tobytes(), n) not in self.own}.values())
+        if not new:
+            return
+        answers = self.limit.ask(np.repeat(np.array(new)[:, None], n, axis=1), ZEROS)
+        for token, answer in zip(new, answers, strict=True):
+            columns = self._across(token, token @ self.V)
+            lost, error = self._solved(-columns, answer - self.alone[token.tobytes()])  # k / (k + E)
+            lost = np.clip(lost, 1e-12, 1.0)
+            self.own[token.tobytes(), n] = ZEROS / lost - ZEROS, ZEROS * error / lost**2
+
+    def _one(self, p: Floats, x: Floats, n: int, answer: Floats) -> tuple[Floats, Floats]:
+        """Scores of one key and their errors: the answer is linear in ``1 / (zeros + P + E)``."""
+        E, dE = self.own[x.tobytes(), n]
+        key, last = p @ self.V, x @ self.V
+        columns = self._across(x, (ZEROS + E)[:, None] * key - E[:, None] * last)
+        moved = answer - self.alone[x.tobytes()] - self._across(x, (key - last).sum(axis=0, keepdims=True))[0]
+        w, dw = self._solved(-columns, moved)
+        w = np.maximum(w, 1e-300)
+        P = 1 / w - ZEROS - E
+        error = np.hypot(dw / w**2, dE) / np.maximum(np.abs(P), 1e-300)
+        bad = ~(P > 0) | ~(error < 0.1)
+        return np.where(bad, 0.0, np.log(np.where(bad, 1.0, P))), np.where(bad, np.inf, error)
+
+    def _across(self, x: Floats, vectors: Floats) -> Floats:
+        """Without their part along the last token."""
+        return vectors - np.outer(vectors @ x, x) / (x @ x)
+
+    def _solved(self, columns: Floats, moved: Floats) -> tuple[Floats, Floats]:
+        """Least squares in ``columns (heads, width)``, and the standard errors."""
+        inverse = np.linalg.pinv(columns.T)
+        return inverse @ moved, self.noise * np.linalg.norm(inverse, axis=1)

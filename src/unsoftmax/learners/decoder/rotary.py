@@ -1,0 +1,172 @@
+"""Queries and keys behind rotary positions: the base, a start from a few anchors, and one fit of everything that was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg as sl
+
+from unsoftmax.learners.decoder.readings import Readings
+from unsoftmax.models import Floats
+from unsoftmax.models.base import Places
+from unsoftmax.models.decoder import rotated
+
+BASES = np.exp(np.arange(np.log(50.0), np.log(2e8), 0.01))  # that the scan tries
+
+
+def waves(offsets: Floats, rank: int, base: float) -> Floats:
+    """``cos`` and ``-sin`` of every frequency at every offset, ``(n, rank)``."""
+    half = rank // 2
+    angles = offsets[:, None] * base ** (-np.arange(half) / half)
+    return np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
+
+
+def unexplained(offsets: Floats, scores: Floats, errors: Floats, rank: int, base: float) -> float:
+    """What waves of this base leave of ``scores (channels, offsets)``, in units of their errors, root mean square."""
+    Q = np.linalg.qr(waves(offsets, rank, base)[None] / errors[:, :, None])[0]
+    wanted = scores / errors
+    left = wanted - np.einsum("cnr,cr->cn", Q, np.einsum("cnr,cn->cr", Q, wanted))
+    return float(np.sqrt(np.mean(left**2) * len(offsets) / max(1, len(offsets) - rank)))
+
+
+def find_base(offsets: Floats, scores: Floats, errors: Floats, rank: int) -> tuple[float, float]:
+    """The rotary base whose waves explain ``scores (channels, offsets)`` best, and what it leaves; no question is asked."""
+    tried = [unexplained(offsets, scores, errors, rank, base) for base in BASES]
+    at = int(np.argmin(tried))
+    low, high = np.log(BASES[max(0, at - 1)]), np.log(BASES[min(len(BASES) - 1, at + 1)])
+    golden = (np.sqrt(5.0) - 1) / 2
+    for _ in range(60):
+        one, two = high - golden * (high - low), low + golden * (high - low)
+        left = [unexplained(offsets, scores, errors, rank, float(np.exp(u))) for u in (one, two)]
+        low, high = (low, two) if left[0] < left[1] else (one, high)
+    base = float(np.exp((low + high) / 2))
+    best = unexplained(offsets, scores, errors, rank, base)
+    plain = float(f"{base:.3g}")  # bases are round numbers; where one does as well, it is that
+    rounded = unexplained(offsets, scores, errors, rank, plain)
+    return (plain, rounded) if rounded <= max(1.1 * best, 1.0) else (base, best)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Heads that share their keys: ``key (rank, dims)``, ``query (heads, rank, dims)``.
+
+    ``misfit`` is what is left of the scores in units of their errors, root mean square; ``left`` the same over the scores.
+    """
+
+    key: Floats
+    query: Floats
+    misfit: float
+    left: float
+
+
+def factored(pairs: Floats, rank: int) -> tuple[Floats, Floats]:
+    """Keys ``(rank, keys)`` and queries ``(rank, queries)`` from coefficients of waves ``(keys, queries, rank)``: rank one each."""
+    half = rank // 2
+    left, sizes, right = np.linalg.svd(np.moveaxis(pairs[..., :half] + 1j * pairs[..., half:], 2, 0))
+    root = np.sqrt(sizes[:, :1])
+    key, query = np.conj(left[:, :, 0]) * root, right[:, 0] * root
+    return np.concatenate([key.real, key.imag]), np.concatenate([query.real, query.imag])
+
+
+def fit_group(
+    p: Floats,
+    x: Floats,
+    offsets: Floats,
+    scores: Floats,
+    errors: Floats,
+    base: float,
+    start: tuple[Floats, Floats],
+    steps: int = 30,
+) -> Group:
+    """Fit ``score = (key p).rotated(query_h x)`` to everything read about a group: ``scores, errors (n, heads)``."""
+    key, query = start[0].copy(), start[1].copy()
+    rank = len(key)
+    weights = np.where(np.isfinite(errors), 1 / errors, 0.0)
+    wanted = np.where(weights > 0, scores, 0.0)
+
+    def left(key: Floats, query: Floats) -> Floats:
+        turned = rotated(np.einsum("nj,hrj->nhr", x, query), offsets[:, None], base)
+        return np.asarray((wanted - np.einsum("nr,nhr->nh", p @ key.T, turned)) * weights)
+
+    rest = left(key, query)
+    cost, damping = float(np.sum(rest**2)), 1e-8
+    for _ in range(steps):
+        J = _derivatives(p, x, offsets, weights, base, key, query)
+        scale = np.linalg.norm(J, axis=0) + 1e-300
+        before = cost
+        for _ in range(10):
+            held = np.concatenate([J / scale, np.sqrt(damping) * np.eye(len(scale))])  # no normal equations: weights span decades
+            step = (
+                sl.lstsq(held, np.concatenate([rest.T.ravel(), np.zeros(len(scale))]), check_finite=False, lapack_driver="gelsy")[0]
+                / scale
+            )
+            new_key = key + step[: key.size].reshape(key.shape)
+            new_query = query + step[key.size :].reshape(query.shape)
+            trial = left(new_key, new_query)
+            reached = float(np.sum(trial**2))
+            if reached < cost:
+                key, query, rest, cost = new_key, new_query, trial, reached
+                damping = max(damping / 100, 1e-20)
+                break
+            damping *= 100
+        if not cost < 0.999 * before:
+            break
+    free = max(1, int((weights > 0).sum()) - key.size - query.size + rank)
+    return Group(
+        key, query, float(np.sqrt(cost / free)), float(np.sqrt(cost / max(float(np.sum((wanted * weights) ** 2)), 1e-300)))
+    )
+
+
+def _derivatives(p: Floats, x: Floats, offsets: Floats, weights: Floats, base: float, key: Floats, query: Floats) -> Floats:
+    """Of the weighted scores, head by head, in the key and in each query."""
+    turned = rotated(np.einsum("nj,hrj->nhr", x, query), offsets[:, None], base)
+    back = rotated(p @ key.T, -offsets, base)
+    J = np.zeros((len(query), len(p), key.size + query.size))
+    each = query[0].size
+    for h in range(len(query)):
+        J[h, :, : key.size] = np.einsum("nr,ni,n->nri", turned[:, h], p, weights[:, h]).reshape(len(p), -1)
+        at = key.size + h * each
+        J[h, :, at : at + each] = np.einsum("nr,nj,n->nrj", back, x, weights[:, h]).reshape(len(p), -1)
+    return J.reshape(len(query) * len(p), -1)
+
+
+def spread_out(readings: Readings, heads: Places, anchors: tuple[Floats, Floats], known: Group, base: float) -> Group:
+    """Keys and queries on all of space from those of a few anchors: two linear solves, then the fit of everything.
+
+    Args:
+        readings: of anchors among themselves, of all keys before anchors, and of anchors before all last tokens.
+        heads: which of the heads form the group.
+        anchors: tokens ``(keys, width)`` and ``(queries, width)``.
+        known: the group on anchors: ``key (rank, keys)``, ``query (heads, rank, queries)``.
+        base: of the rotary frequencies.
+    """
+    scores, errors = readings.scores[:, heads], readings.errors[:, heads]
+    weights = np.where(np.isfinite(errors), 1 / errors, 0.0)
+    width, rank = readings.p.shape[1], len(known.key)
+    a, c = _which(readings.p, anchors[0]), _which(readings.x, anchors[1])
+    rows, wanted = [], []
+    for h in range(len(heads)):
+        at = np.flatnonzero((c >= 0) & (weights[:, h] > 0))
+        turned = rotated(known.query[h].T[c[at]], readings.offsets[at], base)
+        rows.append(np.einsum("nr,ni,n->nri", turned, readings.p[at], weights[at, h]).reshape(len(at), -1))
+        wanted.append(scores[at, h] * weights[at, h])
+    key = _solved(np.concatenate(rows), np.concatenate(wanted)).reshape(rank, width)
+    queries = []
+    for h in range(len(heads)):
+        at = np.flatnonzero((a >= 0) & (weights[:, h] > 0))
+        back = rotated(known.key.T[a[at]], -readings.offsets[at], base)
+        rows_h = np.einsum("nr,nj,n->nrj", back, readings.x[at], weights[at, h]).reshape(len(at), -1)
+        queries.append(_solved(rows_h, scores[at, h] * weights[at, h]).reshape(rank, width))
+    return fit_group(readings.p, readings.x, readings.offsets, scores, errors, base, (key, np.array(queries)))
+
+
+def _solved(rows: Floats, wanted: Floats) -> Floats:
+    sizes = np.linalg.norm(rows, axis=0) + 1e-300
+    return np.asarray(np.linalg.lstsq(rows / sizes, wanted, rcond=None)[0] / sizes)
+
+
+def _which(tokens: Floats, anchors: Floats) -> Places:
+    """Which anchor each token is; -1 for none."""
+    names = {anchor.tobytes(): i for i, anchor in enumerate(np.ascontiguousarray(anchors))}
+    return np.array([names.get(np.ascontiguousarray(token).tobytes(), -1) for token in tokens])

@@ -1,0 +1,170 @@
+"""Decoder language models from their logits: all heads of all layers, and what is no such decoder."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.decoder import DecoderLearner
+from unsoftmax.learners.decoder.fitting import Features, varpro
+from unsoftmax.learners.decoder.heads import number_of_heads
+from unsoftmax.learners.decoder.limit import Limit, are_log_probabilities, read_table
+from unsoftmax.learners.decoder.rotary import find_base, waves
+from unsoftmax.learners.decoder.scores import shared_values, value_rank
+from unsoftmax.learners.decoder.start import decomposed, exponentials, on_sphere
+from unsoftmax.models import Decoder, Floats
+from unsoftmax.models.decoder import random_decoder, rotated
+from unsoftmax.models.stack import normalised
+from unsoftmax.oracles import CallableOracle, Metered
+from unsoftmax.precision.law import Floor
+
+
+def small(
+    seed: int = 0, *, layers: int = 1, heads: int = 2, groups: int | None = None, width: int = 12, log: bool = False
+) -> Decoder:
+    return random_decoder(layers, heads, width, 4, np.random.default_rng(seed), groups=groups, log=log)
+
+
+def test_leading_zeros_are_skipped_without_a_difference() -> None:
+    target, rng = small(layers=2, groups=1), np.random.default_rng(1)
+    tokens = rng.normal(size=(2, 7, 12))
+    tokens[0, :4] = 0  # the other sequence has no zeros, so that nothing is skipped for both
+    alone = target(tokens[:1])
+    assert np.abs(target(tokens)[0] - alone[0]).max() < 1e-14
+    every = target(tokens, "all")
+    assert np.abs(every[0, :4]).max() == 0.0
+    assert np.abs(every[:, 4] - target(tokens[:, :5])).max() < 1e-14  # causal
+
+
+def test_limit_answers_come_through_the_final_norm() -> None:
+    target, rng = small(2, layers=2), np.random.default_rng(2)
+    oracle = CallableOracle(target)
+    limit = Limit(oracle, read_table(oracle, log=False), log=False)
+    assert np.abs(limit.table - target.unembedding).max() < 1e-15
+    tokens = on_sphere(rng.normal(size=(3, 4, 12)), limit.radius)
+    x = tokens[:, -1]
+    told = limit.ask(tokens, 2) - limit.ask(x[:, None], 0)
+    said = target.limit(tokens, 2) - target.limit(x[:, None])
+    said -= x * np.sum(x * said, axis=1, keepdims=True) / 12
+    assert np.abs(told - said).max() < 1e-9
+
+
+def test_a_decoder_is_recovered_whole_through_the_front_door(tmp_path: object) -> None:
+    target = small(3, layers=2, heads=2, groups=1, width=16)
+    found = us.recover(target, seed=0, check=40)
+    assert found.status.success
+    assert found.facts["family"] == "decoder"
+    assert (found.facts["layers"], found.facts["groups"], found.facts["rank"]) == (2, [1, 1], 4)
+    assert found.facts["rotary_base"] == 10000.0
+    assert isinstance(found.model, Decoder)
+    assert us.distance(found.model, target) < 1e-6
+    assert found.model.epsilon is not None
+    assert abs(found.model.epsilon / 1e-5 - 1) < 0.01
+    found.save(f"{tmp_path}/out")
+    assert us.distance(us.load(f"{tmp_path}/out/weights.safetensors"), found.model) == 0.0
+    with pytest.raises(ValueError, match="attention only"):
+        found.model(np.zeros((1, 2, 16)))
+
+
+def test_log_probabilities_do_as_well_at_the_price_stated() -> None:
+    target = small(1, log=True)
+    meter = Metered(CallableOracle(target))
+    found = DecoderLearner().run(meter, rng=np.random.default_rng(0)).model
+    assert us.distance(found, target) < 1e-6
+    assert meter.spent <= 1.5 * sum(count for _, count in DecoderLearner().price(12, 2, 4))
+
+
+def stranger(target: Decoder, kind: str) -> Callable[[Floats], Floats]:
+    def answer(sequences: Floats) -> Floats:
+        hidden = sequences
+        places = np.arange(hidden.shape[1], dtype=np.float64)
+        for layer, mlp in zip(target.layers, target.mlps or (), strict=True):
+            seen = normalised(hidden, "rms", 1e-5)
+            queries, keys, values = (np.einsum("bni,hri->bhnr", seen, m) for m in (layer.query, layer.key, layer.value))
+            if kind == "QK-norm":
+                queries, keys = (normalised(a, "rms", 1e-6) for a in (queries, keys))
+            if kind != "no positions":
+                queries, keys = (rotated(a, places, target.base) for a in (queries, keys))
+            raised = np.exp(queries @ np.swapaxes(keys, 2, 3) / 2) * (places[None, :] <= places[:, None])
+            weights = raised / raised.sum(-1, keepdims=True)
+            hidden = hidden + np.einsum("bhnr,hor->bno", weights @ values, layer.out)
+            hidden = hidden + mlp(normalised(hidden, "rms", 1e-5)) + (0.1 if kind == "MLP bias" else 0.0)
+        return np.asarray(normalised(hidden, "rms", 1e-5)[:, -1] @ target.unembedding.T)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "most"),
+    [("QK-norm", "QK-norm", 12_000), ("MLP bias", "bias", 100), ("no positions", "otary", 8_000)],
+)
+def test_other_decoders_are_refused_by_name(kind: str, words: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unsoftmax.learners.decoder.heads.ATTEMPTS", 1)
+    found = us.recover(stranger(small(4), kind), width=12, seed=0, on_failure="return")
+    assert found.status is us.Status.NOT_IN_FAMILY
+    assert words in found.message
+    assert found.queries <= most
+
+
+def test_coarse_answers_and_short_tokens_are_refused_at_once() -> None:
+    oracle, rng = Metered(CallableOracle(small())), np.random.default_rng(0)
+    with pytest.raises(TooNoisyError, match="rounded"):
+        DecoderLearner(floor=Floor(kind="rounded", absolute=1e-3, step=2e-3)).run(oracle, rng=rng)
+    with pytest.raises(TooNoisyError, match="max_norm"):
+        DecoderLearner(max_norm=10.0).run(oracle, rng=rng)
+    assert oracle.spent == 0
+
+
+def test_an_unembedding_that_hides_the_state_is_refused() -> None:
+    target = random_decoder(1, 1, 12, 4, np.random.default_rng(0), vocabulary=8)
+    with pytest.raises(NotInFamilyError, match="only 8"):
+        read_table(CallableOracle(target), log=False)
+
+
+def test_the_start_of_a_product_design_is_exact_for_exponentials() -> None:
+    rng = np.random.default_rng(5)
+    b, A = rng.normal(size=(3, 5)), rng.normal(size=(3, 6))
+    y, w = on_sphere(rng.normal(size=(9, 3)), 1.0), on_sphere(rng.normal(size=(3, 2)), 0.5)
+    points = np.concatenate([np.repeat(y, 3, axis=0), np.tile(w, (9, 1))], axis=1)
+    answers = np.exp(points @ b.T) @ A
+    assert number_of_heads(np.linalg.svd(answers, compute_uv=False))[0] == 3
+    start = decomposed(answers.reshape(9, 3, 6), 3, y, w, rng)
+    assert start is not None
+    assert exponentials(points, answers, start + 0.01).residual < 1e-11
+
+
+def test_the_base_is_found_from_curves_alone() -> None:
+    rng = np.random.default_rng(6)
+    offsets = np.array([1.0, 2, 3, 4, 5, 6, 7, 8, 11, 16, 24, 36, 54, 80, 110])
+    scores = rng.normal(size=(5, 6)) @ waves(offsets, 6, 500_000.0).T
+    assert find_base(offsets, scores, np.full(scores.shape, 1e-9), 6)[0] == 500_000.0
+    odd = rng.normal(size=(5, 6)) @ waves(offsets, 6, 12_345.67).T
+    assert abs(find_base(offsets, odd, np.full(odd.shape, 1e-9), 6)[0] / 12_345.67 - 1) < 1e-5
+
+
+def test_ranks_and_groups_come_from_the_values() -> None:
+    layer = small(7, heads=4, groups=2).layers[0]
+    V = layer.V[[0, 2, 1, 3]]
+    assert value_rank(V, 1e-5)[0] == 4
+    assert [group.tolist() for group in shared_values(V, 4)] == [[0, 2], [1, 3]]
+    with pytest.raises(NotInFamilyError, match="ranks"):
+        value_rank(np.stack([V[0], V[1] + np.eye(12)]), 1e-5)
+
+
+def test_variable_projection_finds_a_decay() -> None:
+    t = np.linspace(0, 1, 20)
+    answers = np.outer(np.exp(-3 * t), [1.0, -2.0])
+
+    def model(theta: Floats) -> Features:
+        column = np.exp(theta[0] * t)[:, None]
+        return Features(column, 0.0, lambda A: (t[:, None] * column * A)[:, :, None])
+
+    assert abs(varpro(model, np.array([-1.0]), answers).theta[0] + 3) < 1e-10
+
+
+def test_logarithms_of_probabilities_are_told_from_logits() -> None:
+    tokens = np.random.default_rng(8).normal(size=(2, 3, 12))
+    assert are_log_probabilities(small(8, log=True)(tokens))
+    assert not are_log_probabilities(small(8)(tokens))

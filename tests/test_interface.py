@@ -93,3 +93,27 @@ def test_a_notebook_shows_text_as_text():
     assert "<script>" not in notebook(odd)
     assert "&lt;b&gt;" in notebook(odd)
     assert brief(refused).startswith("<Recovery: TARGET_FAILED")
+
+
+def test_fixed_probes_are_solved_as_the_paper_does_on_request():
+    rng = np.random.default_rng(0)
+    head = us.Attention.single(np.outer(rng.normal(size=6), rng.normal(size=6)), rng.normal(size=6))
+    found = us.recover(head, seed=0, adaptive=False, method="nuclear", rank=1)
+    assert us.distance(found.model, head) < 1e-10
+    with pytest.raises(ValueError, match="adaptive=False"):
+        us.recover(head, method="nuclear")
+    with pytest.raises(ValueError, match="'fast'"):
+        us.recover(head, adaptive=False, method="fast")
+
+
+@pytest.mark.parametrize("kind", ["verification", "diagnosis", "identifiability"])
+def test_every_result_is_saved_with_a_page(kind, tmp_path):
+    rng = np.random.default_rng(1)
+    head = us.Attention.single(rng.normal(size=(4, 4)), rng.normal(size=4))
+    result = {"verification": lambda: us.verify(head, head), "diagnosis": lambda: us.diagnose(head, width=4)}.get(
+        kind, lambda: us.identifiability(head)
+    )()
+    result.save(tmp_path / "new")
+    record = json.loads((tmp_path / "new" / f"{kind}.json").read_text())
+    assert record["schema"].startswith(f"unsoftmax-{kind}/")
+    assert record["verdict"] in (tmp_path / "new" / "report.html").read_text()

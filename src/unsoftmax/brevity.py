@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class Brief:
-    """One line as the ``repr``, some lines as ``summary()``, a table in notebooks."""
+    """One line as the ``repr``, some lines as ``summary()``, a table in notebooks, files by ``save()``."""
 
     __slots__ = ()
 
@@ -23,3 +25,9 @@ class Brief:
         from unsoftmax.report.brief import notebook
 
         return notebook(self)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the result as JSON (``verification.json``, ``diagnosis.json``, …) and ``report.html`` into ``folder``."""
+        from unsoftmax.report.brief import save_brief
+
+        save_brief(self, Path(folder))

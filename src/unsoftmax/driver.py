@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from unsoftmax import __version__
 from unsoftmax.candidates import candidates, refusal_of
@@ -30,6 +30,7 @@ def recover(
     max_norm: float | None = None,
     budget: int | None = None,
     adaptive: bool = True,
+    method: Literal["factored", "nuclear"] | None = None,
     grid: Any = None,
     journal: str | Path | None = None,
     seed: int | None = None,
@@ -54,6 +55,7 @@ def recover(
         max_norm: no token longer than this is sent.
         budget: never ask more sequences than this, the held-out check included.
         adaptive: False draws all probes before the first answer.
+        method: how such fixed probes are solved: "factored" (the default), or "nuclear" as in the paper.
         grid: known spacing of the weights, or "auto".
         journal: file that keeps every answer; the same call resumes from it.
         seed: same seed, same questions, same result; None draws one from the operating system and records it.
@@ -93,6 +95,7 @@ def recover(
         budget=budget,
         accuracy=accuracy,
         adaptive=adaptive,
+        method=method,
         grid=grid,
         seed=seed,
         natural=None if natural is None else natural_tokens(natural, oracle.width),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class Wishes:
     budget: int | None = None
     accuracy: float | None = None
     adaptive: bool = True
+    method: Literal["factored", "nuclear"] | None = None
     grid: Any = None
     seed: int | None = None
     natural: Floats | None = None
@@ -36,6 +37,10 @@ class Wishes:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or int(value) != value or value < least):
                 raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
+        if self.method not in (None, "factored", "nuclear"):
+            raise ValueError(f"method is {self.method!r}; it must be 'factored' or 'nuclear'.")
+        if self.method is not None and self.adaptive:
+            raise ValueError("method chooses how fixed probes are solved: it goes with adaptive=False.")
         check_positive(tolerance=self.tolerance, max_norm=self.max_norm, accuracy=self.accuracy)
         if (
             self.grid is not None

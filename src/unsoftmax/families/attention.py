@@ -244,7 +244,7 @@ class FixedHead(AttentionFamily):
         from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
 
         desk.notes.append("All probes were drawn before the first answer.")
-        return NonAdaptiveLearner(rank=desk.wishes.rank, max_norm=desk.max_norm)
+        return NonAdaptiveLearner(rank=desk.wishes.rank, max_norm=desk.max_norm, method=desk.wishes.method or "factored")
 
 
 class Scalar(LastPosition):

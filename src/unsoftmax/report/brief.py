@@ -1,11 +1,13 @@
-"""Results in a few words: a short ``repr``, a ``summary()`` of some lines, and a page for notebooks.
+"""Results in a few words: a short ``repr``, a ``summary()`` of some lines, a page for notebooks, and files.
 
-A result class takes all three from ``Brief``: ``@dataclass(…, repr=False)`` and ``class Recovery(Brief)``.
+A result class takes all of them from ``Brief``: ``@dataclass(…, repr=False)`` and ``class Recovery(Brief)``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -41,6 +43,27 @@ def notebook(result: Any) -> str:
         for name, value in facts
     )
     return str(Markup("<div><strong>{}: {}</strong><table>{}</table></div>").format(type(result).__name__, escape(verdict), rows))
+
+
+def save_brief(result: Any, folder: Path) -> None:
+    """Write everything about a result as JSON, and what ``summary()`` tells as a page.
+
+    The commands write more: they also know target, weights and command line.
+    """
+    from unsoftmax.report.chapter import Chapter, Report
+    from unsoftmax.report.common import plain, shared
+    from unsoftmax.report.files import save
+
+    kind = type(result).__name__.lower()
+    verdict, facts = _told(result)
+    record = plain({"verdict": verdict, **dataclasses.asdict(result), **shared(kind)})
+    told = Chapter("What was found", facts=[(name or "in short", value) for name, value in facts])
+    scope = Chapter("Scope and permission", sentences=record["scope"])
+    report = Report(
+        title=type(result).__name__, subject="", verdict=verdict, sentence="", mood="open", headlines=(), chapters=(told, scope)
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    save(folder, f"{kind}.json", record, report)
 
 
 def _told(result: Any) -> tuple[str, Facts]:

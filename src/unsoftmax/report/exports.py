@@ -118,7 +118,7 @@ def gates(record: dict[str, Any]) -> list[tuple[str, bool, str]]:
         name = "no gate was set" if gate is None else f"gate: {gate['condition']}"
         return [(name, record["exit_code"] == 0, record["sentence"])]
     if what == "verification":
-        return [("the target runs these weights", bool(record["matches"]), sentence(record))]
+        return [("the target answers as these weights do", bool(record["matches"]), sentence(record))]
     if what == "diagnosis":
         return [(item["test"], bool(item["passed"]), item["sentence"]) for item in record["evidence"]]
     return [("recovered and checked", record["status"] in SUCCESS, record["message"])]

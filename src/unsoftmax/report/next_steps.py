@@ -37,7 +37,7 @@ EXAMPLES = {
     "TOO_NOISY": ("Record more examples, or look for outliers among these.",),
 }
 RECOVERED = (
-    "`unsoftmax verify {target} weights.safetensors` tells later whether the target still runs these weights.",
+    "`unsoftmax verify {target} weights.safetensors` tells later whether the target still answers as these weights do.",
     "`unsoftmax audit {target}` measures which defence would have stopped this, and what it costs honest users.",
 )
 

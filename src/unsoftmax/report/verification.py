@@ -42,13 +42,13 @@ def verification_record(
 def sentence(record: dict[str, Any]) -> str:
     """The verdict in words."""
     if record["matches"]:
-        return "The target runs these weights."
+        return "The target answers as these weights do."
     if record["relative_deviation"] is not None and record["relative_deviation"] <= CLOSE:
         return (
-            "The target does not run exactly these weights, but answers as they do up to "
+            "The target does not answer exactly as these weights do, but up to "
             f"{record['relative_deviation']:.1e} of the spread: they are a close copy, such as a recovery gives."
         )
-    return "The target does not run these weights."
+    return "The target does not answer as these weights do."
 
 
 def verification_report(record: dict[str, Any], model: Model) -> Report:

@@ -252,8 +252,8 @@ class _Proof:
             largest, spread = float(np.abs(seen.predicted).max()), float(seen.spreads()[~seen.natural].max(initial=0.0))
             return TooNoisyError(
                 f"Answers of up to {largest:.3g} vary by {spread:.2g} only, so that their rounding hides the head: by the error "
-                f"bars of its scores, natural sequences may differ by {expected:.1g} of their spread. Take the constant off the answers "
-                "inside the target, where they are still precise, or make a large query bias smaller.",
+                f"bars of its scores, natural sequences may differ by {expected:.1g} of their spread. Take the constant off the "
+                "answers inside the target, where they are still precise, or make a large query bias smaller.",
                 model=learned.model,
                 evidence={"expected_error": expected, "constant": largest},
             )

@@ -4,6 +4,8 @@
     PYTHONPATH=src python benchmarks/truth.py honest   --runs 50    float32 of PyTorch's kind, jitter, small budgets under noise
     PYTHONPATH=src python benchmarks/truth.py coverage --runs 20    share of parameters within their 95% bars, by class
     PYTHONPATH=src python benchmarks/truth.py certified --runs 100  intervals for answers within a tolerance, biases within it too
+    PYTHONPATH=src python benchmarks/truth.py single --runs 20      float32 Transformers and networks of PyTorch: function, count, bars
+    PYTHONPATH=src python benchmarks/truth.py mixed --runs 5        scores or tokens rounded inside a float64 target: is it named?
 
 A false success is one whose error on natural sequences exceeds three times the stated tolerance, or whose W is off by more than ten
 of its bars (where the target has a W). Seeds are drawn by the operating system unless ``--seed`` fixes them.
@@ -307,6 +309,36 @@ def run_single(runs: int, seed: int) -> None:
         print(f"  W within its bars: {np.mean(shares) if shares else np.nan:.3f} ({len(shares)})", flush=True)
 
 
+def mixed(kind: str, rng: np.random.Generator) -> Drawn:
+    """One head that answers in float64 and rounds its scores, its tokens, or everything inside."""
+    import torch
+
+    head = Head(rng)
+    number = {"int8 tokens": None}.get(kind, getattr(torch, kind.split()[0], None))
+
+    def cast(values: np.ndarray) -> np.ndarray:
+        return torch.as_tensor(values).to(number).to(torch.float64).numpy()
+
+    def target(X: np.ndarray) -> np.ndarray:
+        if kind == "int8 tokens":
+            return head.answer(np.round(32 * X) / 32)
+        return head.answer(X, cast(head.scores(X)))
+
+    return head.width, head.model, target
+
+
+def run_mixed(runs: int, seed: int) -> None:
+    """How targets that round inside are refused, and whether the reason names it."""
+    for kind in ("float16 scores", "bfloat16 scores", "float32 scores", "int8 tokens"):
+        told: Counter[str] = Counter()
+        for number in range(runs):
+            width, _, target = mixed(kind, np.random.default_rng([seed, number]))
+            found = us.recover(target, width=width, on_failure="return", budget=20_000)
+            named = "in steps" in found.message or "between jumps" in found.message
+            told[f"{found.status.name}, {'named' if named else 'not named'}"] += 1
+        print(f"{kind:16s} {dict(told)}", flush=True)
+
+
 def run_certified(runs: int, seed: int) -> None:
     """Violations of certified intervals where c and b are small and the errors adversarial."""
     certified = violated = 0
@@ -332,12 +364,17 @@ def run_certified(runs: int, seed: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["outside", "honest", "coverage", "certified", "single"])
+    parser.add_argument("part", choices=["outside", "honest", "coverage", "certified", "single", "mixed"])
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args()
     drawn = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {drawn}")
-    {"outside": run_outside, "honest": run_honest, "coverage": run_coverage, "certified": run_certified, "single": run_single}[
-        options.part
-    ](options.runs, drawn)
+    {
+        "outside": run_outside,
+        "honest": run_honest,
+        "coverage": run_coverage,
+        "certified": run_certified,
+        "single": run_single,
+        "mixed": run_mixed,
+    }[options.part](options.runs, drawn)

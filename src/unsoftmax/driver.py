@@ -9,12 +9,21 @@ from typing import Any, Literal
 from unsoftmax import __version__
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
-from unsoftmax.errors import BudgetExceededError, DriftingError, RefusalError, Sign, TargetError
+from unsoftmax.errors import (
+    BudgetExceededError,
+    DriftingError,
+    NotIdentifiableError,
+    NotInFamilyError,
+    RefusalError,
+    Sign,
+    TargetError,
+)
 from unsoftmax.families import named
 from unsoftmax.families.base import Family
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
+from unsoftmax.recognition.stepwise import PRICE, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
 from unsoftmax.wishes import Wishes
 
@@ -143,9 +152,29 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
             )  # contradictory answers may also end in another reason
             if drift is not None:
                 drift.model, refusal = error.model, drift
+            else:
+                refusal = _stepwise(desk, error)
         if not isinstance(refusal, DriftingError | TargetError):
             refusal = _confirmed(desk, refusal)
         return _packed(desk, started, family, learned, proof, refusal), refusal
+
+
+def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
+    """The refusal, or a better reason: heads do not fit because the target rounds their scores."""
+    left, look = desk.left(), desk.look
+    heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) and look is not None and look.floor.exact
+    other = "scores" not in str(refusal.evidence.get("diagnosis", "scores"))  # a foreign body that has a name
+    if not heads or other or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
+        return refusal
+    try:
+        steps = scores_in_steps(desk)
+    except RefusalError:
+        return refusal  # the target fails by now: the first reason stands
+    if desk.record(steps):
+        return refusal
+    return NotInFamilyError(
+        f"{steps.sentence} ({refusal})", evidence={**refusal.evidence, "jumps": steps.number}, model=refusal.model
+    )
 
 
 def _confirmed(desk: Desk, refusal: RefusalError) -> RefusalError:

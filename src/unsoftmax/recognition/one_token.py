@@ -11,6 +11,10 @@ from unsoftmax.models import Floats
 from unsoftmax.recognition.case import Case, inconclusive, outside
 
 PLACES = 6  # where curvature is looked at
+JUMPS = (
+    "One-token answers are constant between jumps; no network with ReLU does that, but a target that rounds its tokens (int8 "
+    "activations, an fp8 cache)."
+)
 
 
 def one_token(case: Case, scale: float) -> tuple[str, float]:
@@ -79,7 +83,7 @@ def _bends(case: Case, scale: float, bend: float, again: bool = True) -> str:
             if np.all(slope[size <= 4 * level] <= 4 * level) and straight > 0:
                 if again:  # a saturated network looks like this as well: shorter tokens tell
                     return _bends(case, scale / 8, bend / 64, again=False)
-                raise outside("piecewise constant", "One-token answers are constant between jumps; no network with ReLU does that.")
+                raise outside("piecewise constant", JUMPS)
             case.record(
                 "bends evenly",
                 smooth,

@@ -206,6 +206,17 @@ def pulled(hinges: Hinges, centre: Floats, points: Floats, references: Floats, w
     return total
 
 
+def pulled_each(hinges: Hinges, centre: Floats, points: Floats, weights: Floats, features: Floats, directions: Floats) -> Floats:
+    """``J^T r`` ``(parameters, n)`` for each of ``n`` residuals ``features[:, k] directions[k]``, every point in its own piece."""
+    total: Floats | None = None
+    for part, rows in _rows(hinges, centre, points, points, weights):
+        residuals = np.einsum("nk,ko->onk", features[part], directions).reshape(-1, features.shape[1])
+        product = rows.T @ residuals
+        total = product if total is None else total + product
+    assert total is not None
+    return total
+
+
 def _rows(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats) -> Iterator[tuple[slice, Floats]]:
     """The rows of J, a block of points at a time."""
     local = shifted(hinges, centre)

@@ -21,7 +21,7 @@ from unsoftmax.learners.ffn.hinges import (
     gram_and_pull,
     merge_parallel,
     moved_by,
-    pulled,
+    pulled_each,
     shifted,
 )
 from unsoftmax.learners.ffn.kinks import nearness
@@ -101,8 +101,8 @@ def find_roughly(questions: Questions, places: Places, rng: np.random.Generator)
             fitted = polished(questions, fitted.hinges)  # what the check asked tells of places that were not asked before
     neurons = 0 if fitted is None else fitted.hinges.neurons
     raise TooNoisyError(
-        f"After {LINES} lines and {len(questions.points)} questions no ReLU network with one hidden layer explains the answers to "
-        f"their precision with every neuron beyond doubt (about {neurons} were seen). Ask for answers in float64.",
+        f"After {len(lines)} lines and {len(questions.points)} questions no ReLU network with one hidden layer explains the "
+        f"answers to their precision with every neuron beyond doubt (about {neurons} were seen). Ask for answers in float64.",
         model=None if fitted is None else to_network(fitted.hinges),
     )
 
@@ -170,23 +170,24 @@ def _fitted(questions: Questions, places: Places, planes: Floats, seen: Floats, 
 def _needed(questions: Questions, planes: Floats, seen: Floats) -> list[int]:
     """Hyperplanes that several lines met, and those of one line alone without which the answers are explained less well."""
     kept = [int(i) for i in np.flatnonzero(seen > 1)] if np.any(seen > 1) else list(range(len(planes)))
-    misfit = _missed(questions, planes[kept])
-    open_ = [i for i in range(len(planes)) if i not in kept]
-    while open_:
-        trials = [_missed(questions, planes[[*kept, i]]) for i in open_]
-        best = int(np.argmin(trials))
-        if trials[best] > BETTER * misfit:
+    weights = 1 / questions.noise(questions.points)[:, None]
+    extended = np.concatenate([questions.points, np.ones((len(questions.points), 1))], axis=1)
+    features = np.concatenate([np.maximum(extended @ planes.T, 0.0), extended], axis=1) * weights
+    features /= np.maximum(np.linalg.norm(features, axis=0), 1e-300)
+    affine = list(range(len(planes), features.shape[1]))
+    while len(kept) < len(planes):
+        basis = np.linalg.qr(features[:, kept + affine])[0]
+        left = questions.answers * weights
+        left = left - basis @ (basis.T @ left)
+        beside = features[:, : len(planes)] - basis @ (basis.T @ features[:, : len(planes)])
+        sizes = np.einsum("ij,ij->j", beside, beside)
+        gains = np.where(sizes > 1e-12, np.sum((beside.T @ left) ** 2, axis=1) / np.maximum(sizes, 1e-300), 0.0)
+        gains[kept] = 0.0
+        best, total = int(np.argmax(gains)), float(np.sum(left**2))
+        if gains[best] < (1 - BETTER**2) * total:
             break
-        misfit = trials[best]
-        kept.append(open_.pop(best))
+        kept.append(best)
     return kept
-
-
-def _missed(questions: Questions, planes: Floats) -> float:
-    """Root mean square of what a network on these hyperplanes misses, in expected errors."""
-    points = questions.points
-    off = (questions.answers - _strengths(questions, planes)(points)) / questions.noise(points)[:, None]
-    return float(np.sqrt(np.mean(off**2)))
 
 
 def _with_faint(questions: Questions, fitted: Fitted, planes: Floats, noise: float) -> Fitted:
@@ -222,16 +223,17 @@ def _gains(questions: Questions, fitted: Fitted, planes: Floats) -> tuple[Floats
     residual = (questions.answers - hinges(points)) * weights[:, None]
     extended = np.concatenate([points, np.ones((len(points), 1))], axis=1)
     gains, outs = np.zeros(len(planes)), np.zeros((len(planes), residual.shape[1]))
-    for j, plane in enumerate(planes):
-        feature = np.maximum(extended @ plane, 0.0) * weights
-        pull = feature @ residual
-        size = float(np.linalg.norm(pull))
-        if size == 0:
-            continue
-        along = pulled(hinges, system.centre, points, points, weights, np.outer(feature, pull / size))
-        left = float(feature @ feature - along @ system.solve(along))
-        if left > 1e-12 * float(feature @ feature):  # else the neurons that are there already do what it would
-            gains[j], outs[j] = size**2 / left, pull / left
+    features = np.maximum(extended @ planes.T, 0.0) * weights[:, None]
+    pulls = features.T @ residual
+    sizes = np.linalg.norm(pulls, axis=1)
+    heard = np.flatnonzero(sizes > 0)
+    directions = pulls[heard] / sizes[heard, None]
+    along = pulled_each(hinges, system.centre, points, weights, features[:, heard], directions)
+    squares = np.einsum("ij,ij->j", features[:, heard], features[:, heard])
+    left = squares - np.einsum("ij,ij->j", along, system.solve(along))
+    told = left > 1e-12 * squares  # else the neurons that are there already do what it would
+    gains[heard[told]] = sizes[heard[told]] ** 2 / left[told]
+    outs[heard[told]] = pulls[heard[told]] / left[told, None]
     return gains, outs
 
 

@@ -1,0 +1,57 @@
+"""Scores that move in steps: float16 or float32 inside a target that answers in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.desk import Desk
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import LastPosition, phase
+from unsoftmax.results import Fact
+
+PAIRS = 3  # of tokens, for each of three sizes
+SIZES = (0.3, 1.0, 2.0)
+STEPS = 2.0 ** -np.array([np.inf, 6.0, 7.0, 16.0, 26.0])  # of the earlier token, in lengths of it
+APART = 0.05  # share by which two slopes of a smooth function never differ at such steps
+FEW = 2  # pairs that must show it, for one may lie beside a jump of its own
+PRICE = PAIRS * len(SIZES) * len(STEPS)
+
+
+def scores_in_steps(desk: Desk) -> Fact:
+    """Whether an earlier token moved by a billionth changes the answer otherwise than one moved by a hundredth; 45 queries.
+
+    The slope of a smooth answer is the same at every small step. Where scores are rounded, tiny steps leave them where they are,
+    and only the token's value moves: the slope lacks the part of the scores, or shows a jump.
+    """
+    phase(desk, "steps")
+    rng = desk.rng
+    tokens = np.concatenate([size * rng.normal(size=(PAIRS, 2, desk.width)) for size in SIZES])
+    moves = rng.normal(size=(len(tokens), desk.width))
+    moves *= (np.linalg.norm(tokens[:, 0], axis=1) / np.linalg.norm(moves, axis=1))[:, None]
+    X = np.repeat(tokens[:, None], len(STEPS), axis=1)
+    X[:, :, 0] += STEPS[:, None] * moves[:, None]
+    if desk.max_norm is not None:
+        X *= min(1.0, desk.max_norm / float(np.linalg.norm(X, axis=-1).max()))
+    answers = LastPosition(desk)(X.reshape(-1, 2, desk.width)).reshape(*X.shape[:2], -1)
+    slopes = (answers[:, 1:] - answers[:, :1]) / STEPS[1:, None]
+    smooth = 2 * slopes[:, 1] - slopes[:, 0]  # what a smooth answer's slope tends to
+    rounding = 2.0**-48 * np.abs(answers).max(axis=(1, 2)) / STEPS[-1]
+    bent = np.abs(slopes[:, 1] - slopes[:, 0]).max(axis=1)  # far more than what is left of a bend after that
+    coarsely, finely = _apart(slopes[:, 2], smooth, rounding + bent), _apart(slopes[:, 3], slopes[:, 2], rounding)
+    jumps = int(max(coarsely.sum(), finely.sum()))
+    half = int(coarsely.sum()) >= FEW
+    kind = "half precision, or to whole steps" if half else "float32"
+    words = (
+        f"Scores move in steps: in {jumps} of {len(tokens)} pairs a tiny move of a token changes the answer otherwise than a small "
+        f"one. The target rounds them to {kind}, and answers in float64; compute them in float64, or let the answers be of the "
+        "precision of the scores."
+        if jumps >= FEW
+        else "Scores do not move in steps."
+    )
+    return Fact("scores in steps", float(jumps), float(FEW), jumps < FEW, words)
+
+
+def _apart(slopes: Floats, others: Floats, rounding: Floats) -> Floats:
+    """Which slopes ``(n, outputs)`` differ by more than a share of them and rounding."""
+    gaps, sizes = np.abs(slopes - others).max(axis=1), np.maximum(np.abs(slopes), np.abs(others)).max(axis=1)
+    return np.asarray(gaps > APART * sizes + rounding)

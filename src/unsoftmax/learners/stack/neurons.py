@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.learners.stack.circles import Circle, explained, find_bends, grouped
 from unsoftmax.learners.stack.limit import Limit
@@ -128,7 +129,7 @@ def find_neurons(
     return None
 
 
-def _planes(points: Floats, labels: Floats, sphere: Sphere) -> tuple[Floats, list[Floats]]:
+def _planes(points: Floats, labels: NDArray[np.int_], sphere: Sphere) -> tuple[Floats, list[Floats]]:
     """Per neuron ``(into, bias)`` of the plane through its bends; a bend of each that has too few, fewest first."""
     rows, few = [], []
     basis = sphere.complement(np.zeros((0, sphere.width)))

@@ -134,17 +134,17 @@ def find_order(
         if again == MORE or (off <= np.maximum(settings.theta, CLEAR * found.error)).all() == (off <= settings.theta).all():
             break  # all entries are whole, or one is plainly not
         told = told.and_also(nudge(limit, sphere, np.tile(p, (len(told.points), 1)), settings, rng, inside))
-    residual, causal, rounded, off = found.residual, found.causal, np.round(found.theta), float(off.max())
-    evidence = {"order_off": off, "order_residual": residual}
+    residual, causal, rounded, worst = found.residual, found.causal, np.round(found.theta), float(off.max())
+    evidence = {"order_off": worst, "order_residual": residual}
     if residual > settings.order:
         raise NotInFamilyError(
             f"One key at finite scale changes the answers in a way that no order of the {heads} heads in pre-norm layers explains "
             f"(misfit {residual:.1e}). The heads found are right for very long tokens only.",
             evidence=evidence,
         )
-    if off > settings.theta:
+    if worst > settings.theta:
         raise NotIdentifiableError(
-            f"The heads are no strict order of layers: an entry of the order lies {off:.2g} from zero and one. Two layers "
+            f"The heads are no strict order of layers: an entry of the order lies {worst:.2g} from zero and one. Two layers "
             "share their weights (tied layers), so that their heads appear as one with the values of both.",
             evidence=evidence,
             signs=(Sign.DIAGNOSED,),
@@ -155,7 +155,7 @@ def find_order(
         raise NotInFamilyError(
             "What each head sees of the others is no order of layers; the blocks are not in series.", evidence=evidence
         )
-    return Order(layers, causal, off, residual)
+    return Order(layers, causal, worst, residual)
 
 
 def mlp_values(oracle: Oracle, stack: Stack, points: Floats, *, rng: np.random.Generator, causal: bool = False) -> Floats:

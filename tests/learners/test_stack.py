@@ -154,6 +154,38 @@ def test_relu_mlps_make_the_stack_whole() -> None:
     assert us.verify(target, found.model, tolerance=1e-8).matches
 
 
+def test_mlps_of_other_kinds_leave_the_heads_alone() -> None:
+    stack = random_stack(1, 1, 8, 4, np.random.default_rng(5), norm="rms", hidden=10)
+    mlp = (stack.mlps or ())[0]
+
+    def squared(X: Floats) -> Floats:
+        h = X + stack.layers[0](normalised(X, "rms", 1e-5), "all")
+        inner = normalised(h, "rms", 1e-5) @ mlp.first.T + mlp.first_bias
+        return (h + np.maximum(inner, 0.0) ** 2 @ mlp.second.T)[:, -1]
+
+    found = us.recover(squared, width=8, seed=0)
+    assert found.status is us.Status.EXACT
+    assert isinstance(found.model, Stack)
+    assert not found.model.complete
+    assert us.distance(found.model, stack) < 1e-8
+
+
+def test_a_stack_without_mlps_is_whole_too() -> None:
+    layer = random_stack(1, 1, 8, 4, np.random.default_rng(5), norm="rms").layers[0]
+    found = us.recover(lambda X: X[:, -1] + layer(normalised(X, "rms", 1e-5)), width=8, seed=0)
+    assert isinstance(found.model, Stack)
+    assert found.model.complete
+    tokens = np.random.default_rng(1).normal(size=(20, 4, 8))
+    np.testing.assert_allclose(found.model(tokens), tokens[:, -1] + layer(normalised(tokens, "rms", 1e-5)), atol=1e-9)
+
+
+def test_a_budget_keeps_its_share_for_the_check() -> None:
+    target = random_stack(1, 1, 8, 8, np.random.default_rng(1), hidden=16, activation="relu")
+    found = us.recover(target, seed=0, budget=700)
+    assert found.status is us.Status.EXACT
+    assert any("would take" in note for note in found.facts["notes"])
+
+
 def test_a_neuron_is_told_by_its_layer() -> None:
     target = random_stack(2, 1, 12, 5, np.random.default_rng(1), norm="rms", hidden=3, activation="relu")
     assert target.mlps is not None

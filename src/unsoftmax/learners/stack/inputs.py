@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from unsoftmax.errors import NotInFamilyError
@@ -86,7 +87,7 @@ def read_inputs(
 
 
 def _fit(
-    answers: Floats, clean: Floats, start: Floats, z: Floats, ranges: list[Floats], step: float, settings: Settings
+    answers: Floats, clean: NDArray[np.bool_], start: Floats, z: Floats, ranges: list[Floats], step: float, settings: Settings
 ) -> tuple[list[Floats], Floats, float]:
     """Gauss-Newton for ``answers[b] = sum_h sigmoid(z + step shift)(start[b, h] + step ranges[h] beta[h])`` at clean outputs."""
     n, heads = z.shape

@@ -57,9 +57,10 @@ def read_mlps(
     allowed = most if left is None else min(most, left / 2)
 
     def affordable(circles: int) -> bool:
+        """By the first circle; later ones may take twice what it foretold, more is no sum of neurons."""
         nonlocal price
-        price = 2.0 * (circles + 1) * (limit.questions - start)
-        return price <= allowed
+        price = price or 2.0 * (circles + 1) * (limit.questions - start)
+        return price <= allowed and limit.questions - start <= 2 * price
 
     neurons = find_neurons(value, look, sphere, rng, affordable)
     if price > allowed:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.learners.stack.circles import Circle, explained, find_bends, grouped
 from unsoftmax.learners.stack.limit import Limit
@@ -98,16 +99,16 @@ def looked(value: Callable[[Floats], Floats], sphere: Sphere, rng: np.random.Gen
 
 
 def find_neurons(
-    value: Callable[[Floats], Floats], look: Look, sphere: Sphere, rng: np.random.Generator, most: Callable[[int], bool]
+    value: Callable[[Floats], Floats], look: Look, sphere: Sphere, rng: np.random.Generator, go_on: Callable[[int], bool]
 ) -> Neurons | None:
     """Every neuron that bends on the sphere, from great circles; None where neurons do not explain fresh points.
 
     A great circle meets a neuron twice or not at all, and as many points as normalised tokens have dimensions give its plane.
-    ``most`` is asked, with the number of circles to come, after the first.
+    ``go_on`` is asked with the number of circles to come whether that is worth it.
     """
     count = (sphere.dimension + 1) // 2 + 2
     seen = [find_bends(value, _circles(sphere, 1, rng), look.rounding, look.smooth)]
-    if not most(count - 1):
+    if not go_on(count - 1):
         return None
     seen.append(find_bends(value, _circles(sphere, count - 1, rng), look.rounding, look.smooth))
     fresh = sphere.dense(FRESH, rng)
@@ -124,11 +125,13 @@ def find_neurons(
             if off.max() <= CLOSE * look.size:
                 return found
             circles = [_through(sphere, fresh[i], rng) for i in np.argsort(-off)[:2]]
+        if not go_on(len(circles)):
+            return None
         seen.append(find_bends(value, circles, look.rounding, look.smooth))
     return None
 
 
-def _planes(points: Floats, labels: Floats, sphere: Sphere) -> tuple[Floats, list[Floats]]:
+def _planes(points: Floats, labels: NDArray[np.int_], sphere: Sphere) -> tuple[Floats, list[Floats]]:
     """Per neuron ``(into, bias)`` of the plane through its bends; a bend of each that has too few, fewest first."""
     rows, few = [], []
     basis = sphere.complement(np.zeros((0, sphere.width)))

@@ -43,6 +43,8 @@ def facing(neurons: Neurons, sphere: Sphere) -> Neurons:
     ``relu(z) = relu(-z) + z``: bends do not tell which side of its plane a neuron is active on; with neurons that all bend on the
     sphere nothing linear is left when every one faces the right way.
     """
+    if len(neurons.into) == 0:
+        return neurons
     basis = sphere.complement(np.zeros((0, sphere.width)))
     effects = np.einsum("jo,ji->joi", neurons.out, neurons.into @ basis.T).reshape(len(neurons.into), -1)
     turned, *_ = np.linalg.lstsq(effects.T, -(neurons.linear @ basis.T).ravel(), rcond=None)
@@ -275,7 +277,8 @@ def _descended(start: _Vector, free: NDArray[np.bool_], asked: list[tuple[Floats
         steps[0] = 1e-3 * max(abs(vector[0]), EPSILON)
         parts = np.array_split(steps[free][:, None] * units, -(-len(units) // TOGETHER))
         slope = (np.concatenate([left(vector + part) - gap for part in parts]) / steps[free][:, None]).T
-        sizes = np.maximum(np.linalg.norm(slope, axis=0), 1e-300)
+        sizes = np.linalg.norm(slope, axis=0)
+        sizes = np.maximum(sizes, 1e-9 * float(sizes.max()) + 1e-300)  # below, differences are rounding
         change = np.linalg.lstsq(slope / sizes, -gap, rcond=1e-9)[0] / sizes @ units
         for halved in 0.5 ** np.arange(6):
             trial = left(vector + halved * change)[0]

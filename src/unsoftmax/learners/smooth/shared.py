@@ -120,6 +120,8 @@ def _looked(corners: Corners, questions: Questions, j: int) -> tuple[Floats, Flo
         before, width = along[: int(np.argmax(off))] if off.any() else along[:1], high - low
         after = along[len(along) - int(np.argmax(beyond[::-1])) :] if beyond.any() else along[-1:]
         low, high = float(before.max(initial=along[0])), float(after.min(initial=along[-1]))
+        if low >= high:  # an answer that lies on both straight parts, at their crossing
+            low, high = high - float(steps[-1]), low + float(steps[-1])
         if not high - low < width / 2:
             break
         fine = np.linspace(low, high, FINE + 2)[1:-1]
@@ -168,7 +170,7 @@ def _fitted(
     scales = np.repeat([0.3, 0.1 * extent], count)
     for _ in range(starts):
         places = centre + rng.uniform(-0.6, 0.6, size=count) * extent
-        sharp = rng.uniform(3, 40, size=count) if count > 1 else np.exp(rng.uniform(1, 6, size=1))
+        sharp = rng.uniform(3, 40, size=count) if count > 1 else np.exp(rng.uniform(1, 5.5, size=1))
         start = np.concatenate([np.log(sharp / extent), places])
         result = least_squares(gaps, start, bounds=bounds, x_scale=scales, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=80)
         misfit = float(np.abs(result.fun).max())

@@ -235,7 +235,9 @@ def _bent(desk: Desk) -> Iterator[Family]:
         desk.outcomes.append(Outcome(refusal=refusal))
         yield from _unknown_network(desk, refusal)
     elif not told.inside:
-        reason = NotInFamilyError(told.reason, evidence={"diagnosis": told.family}, signs=(Sign.DIAGNOSED,))
+        said = [str(outcome.refusal) for outcome in desk.outcomes if outcome.refusal is not None]
+        words = f"{told.reason} ({said[-1]})" if said else told.reason
+        reason = NotInFamilyError(words, evidence={"diagnosis": told.family}, signs=(Sign.DIAGNOSED,))
         desk.outcomes.append(Outcome(refusal=reason))
     elif told.family == "attention":
         yield from _heads(desk)

@@ -72,6 +72,7 @@ def _by_law(desk: Desk) -> Family | None:
 
 def _of_family(desk: Desk, family: Family) -> Diagnosis:
     look = desk.first_look()
+    desk.facts.extend(family.named_more(desk))
     told = " ".join(fact.sentence for fact in desk.facts if fact.passed)
     return Diagnosis(
         family=family.name,

@@ -106,6 +106,10 @@ class Family:
         except ValueError:
             return None
 
+    def named_more(self, desk: Desk) -> tuple[Fact, ...]:
+        """What a diagnosis may tell beyond the family, by a few more questions."""
+        return ()
+
     def like(self, desk: Desk) -> Floats | None:
         """Where fresh sequences are drawn and predicted best."""
         return None

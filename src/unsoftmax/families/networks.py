@@ -10,7 +10,7 @@ import numpy as np
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
 from unsoftmax.families.base import Family, Learner, Size
-from unsoftmax.models import FFN, Model, Transformer
+from unsoftmax.models import Model
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
@@ -41,7 +41,7 @@ class ReluNetwork(NetworkFamily):
 
     def made(self, model: Model) -> bool:
         """Of ReLU neurons: smooth ones are a family of their own."""
-        return isinstance(model, FFN) and model.activation == "relu"
+        return super().made(model) and "activation" not in model.settings
 
     def longest(self, desk: Desk) -> int:
         """One token where that family was wished for: nothing is said about longer sequences then."""
@@ -75,7 +75,7 @@ class ReluTransformer(NetworkFamily):
 
     def made(self, model: Model) -> bool:
         """Of ReLU neurons: smooth ones are a family of their own."""
-        return isinstance(model, Transformer) and model.ffn.activation == "relu"
+        return super().made(model) and "activation" not in model.settings
 
     def learner(self, desk: Desk) -> Learner:
         """The network first, then the scores through it."""

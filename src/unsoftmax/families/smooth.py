@@ -17,7 +17,7 @@ from unsoftmax.learners.smooth.recognition import (
     quadratic_from_afar,
     straight_from_afar,
 )
-from unsoftmax.models import FFN, GatedFFN, Model, Transformer
+from unsoftmax.models import GatedFFN, Model
 from unsoftmax.models.activations import NAMES
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
@@ -66,8 +66,8 @@ class StraightFromAfar:
     name = "straight from afar"
 
     def price(self, width: int) -> int:
-        """Three points."""
-        return 3
+        """Three points, or six."""
+        return 6
 
     def examine(self, desk: Desk) -> Fact:
         """Ask very long tokens."""
@@ -81,8 +81,8 @@ class QuadraticFromAfar:
     name = "quadratic from afar"
 
     def price(self, width: int) -> int:
-        """Two points."""
-        return 2
+        """Four points."""
+        return 4
 
     def examine(self, desk: Desk) -> Fact:
         """Ask very long tokens."""
@@ -151,12 +151,14 @@ class SmoothTransformer(Family):
 
     name: ClassVar[str] = "smooth-transformer"
     kin: ClassVar[str] = "transformer"
+    models: ClassVar[tuple[str, ...]] = ("transformer",)
+    degree: ClassVar[int] = 1  # of its pieces, seen from afar
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())
 
     def made(self, model: Model) -> bool:
         """Of neurons that are not ReLU."""
-        return isinstance(model, Transformer) and model.ffn.activation != "relu"
+        return super().made(model) and "activation" in model.settings
 
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""
@@ -168,6 +170,13 @@ class SmoothTransformer(Family):
 
         desk.known(desk.first_look().grid)
         return SmoothTransformerLearner(floor=desk.precision, max_norm=desk.max_norm)
+
+    def named_more(self, desk: Desk) -> tuple[Fact, ...]:
+        """The activation, from one bend on a line far out."""
+        from unsoftmax.learners.smooth.naming import named_activation
+
+        phase(desk, "activation?")
+        return (named_activation(desk, degree=self.degree, rng=desk.rng),)
 
     def bill(self, size: Size) -> Bill:
         """For exact answers."""
@@ -181,12 +190,9 @@ class SmoothNetwork(SmoothTransformer):
 
     name: ClassVar[str] = "smooth-ffn"
     kin: ClassVar[str] = "ffn"
+    models: ClassVar[tuple[str, ...]] = ("ffn",)
     unknown: ClassVar[str] = "the order of the neurons, and which way a neuron with a linear path beside it points"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
-
-    def made(self, model: Model) -> bool:
-        """Of neurons that are not ReLU."""
-        return isinstance(model, FFN) and model.activation != "relu"
 
     def longest(self, desk: Desk) -> int:
         """One token where that family was wished for: nothing is said about longer sequences then."""
@@ -210,13 +216,11 @@ class GatedNetwork(SmoothNetwork):
     """One hidden layer of gates (SwiGLU, GeGLU), of the last token alone."""
 
     name: ClassVar[str] = "gated-ffn"
+    degree: ClassVar[int] = 2
+    models: ClassVar[tuple[str, ...]] = ("gatedffn",)
     unknown: ClassVar[str] = "the order of the gates, and a factor that what a gate lets through shares with its output weights"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), QuadraticFromAfar(), Copies(), Deaf())
     demo: ClassVar[dict[str, int]] = {"width": 8, "hidden": 16, "outputs": 1, "bias": 0, "activation": 3, "seed": 0}
-
-    def made(self, model: Model) -> bool:
-        """Any gated network."""
-        return isinstance(model, GatedFFN)
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:
         """A random network of that many gates; ``activation`` by its place in ``unsoftmax.models.activations.NAMES``."""
@@ -253,8 +257,8 @@ def _bill(size: Size, prices: list[tuple[str, tuple[int, int], tuple[int, int]]]
     from unsoftmax.planning import CHECK, FIRST_LOOK, SENTINELS
 
     low, high = ([(name, queries[end], tokens[end]) for name, queries, tokens in prices] for end in (0, 1))
-    before: Phases = [*FIRST_LOOK, ("smooth?", 15, 16)]
-    low, high = [*before, *low, *CHECK], [*before, *high, *SENTINELS, *CHECK]
+    law: tuple[Phases, Phases] = ([("smooth?", 12, 12)], [("smooth?", 20, 23)])  # of a family that is told, or found out
+    low, high = [*FIRST_LOOK, *law[0], *low, *CHECK], [*FIRST_LOOK, *law[1], *high, *SENTINELS, *CHECK]
     words = f"One hidden layer of {size.neurons} smooth neurons, and answers of {size.outputs} number{'s'[: size.outputs != 1]}."
     return Bill(phases=tuple(high), low=total(low), high=total(high), assumptions=(words,))
 

@@ -81,7 +81,7 @@ class GatedNetworkLearner:
         ranges = {
             "scale": (4, 4),
             "gates": (5 * neurons + steps, 2 * (11 * neurons + 2 * steps) + 64),
-            "random points": (near + far // 2, near + 2 * far + 2 * neurons + 32),
+            "random points": (2 * LEAST, near + 2 * far + 2 * neurons + 32),
             "offsets": (biases // 2, 2 * biases + 8),
             "activation": (7, 56),
             "sharpness": (neurons, 4 * neurons),
@@ -97,8 +97,9 @@ class GatedNetworkLearner:
         """
         corners = with_biases(GateCorners.of(limit.gates, reach, rng), questions, rng)
         farthest = float(np.abs(corners.gates.shift).max())
-        if farthest > reach / 2:
-            corners = with_biases(GateCorners.of(limit.gates, 8 * farthest, rng), questions, rng)
+        if not farthest <= reach / 2:
+            words = f"Hyperplanes of gates lie {farthest:.1e} from the origin, too far to be told from answers {reach:.1e} away."
+            raise Unfinished(NotInFamilyError(words, evidence={"distance": farthest}))
         strengths = np.linalg.norm(corners.gates.up, axis=1) * corners.margins
         try:
             bend = activation_of(corners, questions, [int(j) for j in np.argsort(-strengths)])

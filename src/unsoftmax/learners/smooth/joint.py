@@ -10,6 +10,7 @@ from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.fitting import fitted
 from unsoftmax.learners.transformer.model import Mixture, Sequences
+from unsoftmax.learners.transformer.shared import attention_rows
 from unsoftmax.models import Floats
 
 
@@ -53,27 +54,8 @@ class JointFit:
 
     def _rows(self, model: Mixture[Curves], X: Floats, weights: Floats) -> Floats:
         """Weighted derivatives ``(outputs * n, parameters)`` of the answers to ``X``."""
-        attention, moved, seen = model.parts(X)
-        gradients = model.network.gradients(seen)
-        outputs, last = gradients.shape[1], X[:, -1]
-        away = X - last[:, None] - moved[:, None]
-        pull = np.einsum("now,wv->nov", gradients, model.mix)
-        keys = np.einsum("nl,nlw,nlv,nov->now", attention, X, away, pull, optimize=True)
-
-        def weighted(derivative: Floats) -> Floats:
-            return np.asarray((derivative * weights[:, None, None]).transpose(1, 0, 2).reshape(outputs * len(X), -1))
-
-        blocks = [model.network.derivatives(seen, weights, self.linear)]
-        if self.left is None:
-            blocks.append(weighted(np.einsum("now,nv->nowv", keys, last).reshape(len(X), outputs, -1)))
-        else:
-            right = self.left.T @ model.W
-            blocks.append(weighted(np.einsum("now,nr->nowr", keys, last @ right.T).reshape(len(X), outputs, -1)))
-            blocks.append(weighted(np.einsum("nor,nv->norv", keys @ self.left, last).reshape(len(X), outputs, -1)))
-        if self.bias:
-            blocks.append(weighted(keys))
-        if self.values:
-            blocks.append(weighted(np.einsum("now,nv->nowv", gradients, moved).reshape(len(X), outputs, -1)))
+        blocks = [model.network.derivatives(model.parts(X)[2], weights, self.linear)]
+        blocks += attention_rows(model, X, weights, self.left, bias=self.bias, values=self.values)
         return np.concatenate(blocks, axis=1)
 
     def _moved(self, model: Mixture[Curves], step: Floats) -> Mixture[Curves]:

@@ -56,10 +56,13 @@ def bends_smoothly(oracle: Oracle, *, rng: np.random.Generator) -> Fact:
 
 
 def straight_from_afar(oracle: Oracle, *, rng: np.random.Generator) -> Fact:
-    """Whether the target, seen from very far, grows in proportion and does not bend; 3 queries."""
+    """Whether the target, seen from very far, grows in proportion and does not bend; 3 queries, and 3 on the other side where no
+    neuron is active on the first."""
     point, direction = rng.normal(size=(2, oracle.width)) * FARTHEST
     try:
         bent, size, _ = second_difference(oracle, point, NARROW * direction)
+        if size <= GROWS * FARTHEST:
+            bent, size, _ = second_difference(oracle, -point, NARROW * direction)
     except TargetError as error:  # exponentials that overflow, say: such a target is asked near by, by others
         return Fact("straight from afar", np.inf, STRAIGHT, False, f"Very long tokens are not answered ({error}).")
     number = bent / max(size, 1e-300)
@@ -78,10 +81,11 @@ def straight_from_afar(oracle: Oracle, *, rng: np.random.Generator) -> Fact:
 
 
 def quadratic_from_afar(oracle: Oracle, *, rng: np.random.Generator) -> Fact:
-    """Whether the target, seen from very far, grows with the square of the distance, to rounding; 2 queries."""
+    """Whether the target, seen from very far, grows with the square of the distance, to rounding; 4 queries, two on each side: all
+    gates may be shut on one of them."""
     point = rng.normal(size=(1, oracle.width)) * FARTHEST
     try:
-        near, far = LastPosition(oracle)(np.concatenate([point, 2 * point])[:, None]).reshape(2, -1)
+        near, far = LastPosition(oracle)(np.concatenate([point, -point, 2 * point, -2 * point])[:, None]).reshape(2, -1)
     except TargetError as error:
         return Fact("quadratic from afar", np.inf, STRAIGHT, False, f"Very long tokens are not answered ({error}).")
     number = float(np.linalg.norm(far - 4 * near)) / max(float(np.linalg.norm(far)), 1e-300)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.questions import Questions
-from unsoftmax.learners.smooth.bends import profile
+from unsoftmax.learners.smooth.bends import AGREE, best_bends, profile
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.offsets import Corners
 from unsoftmax.models import Floats
@@ -24,7 +24,8 @@ SHRINK = 3.0  # each shorter by this factor
 BENT = 1e-5  # share of the distance by which an answer must leave the straight parts to lie within the bends
 FINE = 14  # answers within the extent, each time that it is narrowed down
 NARROWINGS = 3  # times
-STARTS = 60  # of the fit, for two bends; thrice as many for three
+ALONE = 12  # starts of the fit of one bend
+STARTS = 60  # of the fit, for two bends; twice as many for three
 LONG = 400  # steps of the last fit
 MOST = 3  # bends of one direction that are looked for
 FITS = 1e-5  # error, in units of the jump and of the step between answers, at which bends may explain a line; the fit of all tells
@@ -61,22 +62,25 @@ def separated(corners: Corners, questions: Questions, phi: Activation, j: int, r
     where their bends lie far from the crossing of the straight parts.
 
     Raises:
-        NotIdentifiableError: more of them, or too close together.
+        NotInFamilyError: more of them, too close together, or of another activation.
     """
     along, heights, extent = _looked(corners, questions, j)
     best, lowest = None, np.inf
     for count in range(1, MOST + 1):
-        sides = [(False,) * count] if phi.even else list(itertools.product((False, True), repeat=count))
+        sides = _sides(phi, count)
+        starts = {1: ALONE, 2: STARTS, 3: 2 * STARTS}[count] // len(sides) + 1
         for turned in sides:
-            bends, misfit = _fitted(phi, along, heights, extent, turned, STARTS * (3 if count > 2 else 1), rng)
+            bends, misfit = _fitted(phi, along, heights, extent, turned, starts, rng)
             if misfit < lowest / APART or (best is not None and len(best.sharp) == count and misfit < lowest):
                 best, lowest = bends, misfit
         if lowest <= EXACTLY or (count == MOST - 1 and lowest <= FITS):
             break
+        if count == 1:
+            _refuse_mixture(phi, along, heights @ corners.jumps[j] / (corners.jumps[j] @ corners.jumps[j]))
     if best is None or lowest > FITS:
-        raise NotIdentifiableError(
-            f"Several neurons share a direction of weights, and {len(along)} answers across their hyperplanes are not those of "
-            f"two or three {phi.name} bends (within {lowest:.1e} of their width): more than three, or too close together.",
+        raise NotInFamilyError(
+            f"{len(along)} answers across one hyperplane are not those of up to {MOST} {phi.name} bends (they miss by {lowest:.1e} "
+            "of their width): more neurons share that direction of weights, they lie too close together, or they bend otherwise.",
             evidence={"misfit": lowest},
         )
     strengths = np.linalg.norm(best.jumps, axis=1)
@@ -84,12 +88,27 @@ def separated(corners: Corners, questions: Questions, phi: Activation, j: int, r
     return Bends(best.jumps[kept], best.sharp[kept], best.places[kept], tuple(best.turned[k] for k in kept))
 
 
+def _sides(phi: Activation, count: int) -> list[tuple[bool, ...]]:
+    """Which way round so many neurons may be written."""
+    return [(False,) * count] if phi.even else list(itertools.product((False, True), repeat=count))
+
+
+def _refuse_mixture(phi: Activation, along: Floats, heights: Floats) -> None:
+    """Refuse a network one of whose neurons bends alone (``heights (n,)`` in units of its jump), but as another activation does."""
+    best = best_bends(along, heights)[0]
+    if best.phi.name != phi.name and best.misfit <= AGREE:
+        raise NotInFamilyError(
+            f"One neuron bends as {best.phi.name} does and others as {phi.name}: networks of several activations are not learned.",
+            evidence={"activations": [phi.name, best.phi.name]},
+        )
+
+
 def _looked(corners: Corners, questions: Questions, j: int) -> tuple[Floats, Floats, tuple[float, float]]:
     """Distances from hyperplane ``j``, what its neurons add there, and between which of them they bend.
 
     The crossing of the straight parts may lie far from the bends, where two jumps nearly cancel: the extent is narrowed down.
     """
-    steps = 2 * corners.reach * SHRINK ** -np.arange(COARSE)
+    steps = corners.reach * SHRINK ** -np.arange(COARSE)
     along = np.concatenate([-steps, steps[::-1]])
     heights = _vectors(corners, questions, j, along)
     size = float(np.linalg.norm(corners.jumps[j]))
@@ -101,6 +120,8 @@ def _looked(corners: Corners, questions: Questions, j: int) -> tuple[Floats, Flo
         before, width = along[: int(np.argmax(off))] if off.any() else along[:1], high - low
         after = along[len(along) - int(np.argmax(beyond[::-1])) :] if beyond.any() else along[-1:]
         low, high = float(before.max(initial=along[0])), float(after.min(initial=along[-1]))
+        if low >= high:  # an answer that lies on both straight parts, at their crossing
+            low, high = high - float(steps[-1]), low + float(steps[-1])
         if not high - low < width / 2:
             break
         fine = np.linspace(low, high, FINE + 2)[1:-1]
@@ -149,7 +170,8 @@ def _fitted(
     scales = np.repeat([0.3, 0.1 * extent], count)
     for _ in range(starts):
         places = centre + rng.uniform(-0.6, 0.6, size=count) * extent
-        start = np.concatenate([np.log(rng.uniform(3, 40, size=count) / extent), places])
+        sharp = rng.uniform(3, 40, size=count) if count > 1 else np.exp(rng.uniform(1, 5.5, size=1))
+        start = np.concatenate([np.log(sharp / extent), places])
         result = least_squares(gaps, start, bounds=bounds, x_scale=scales, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=80)
         misfit = float(np.abs(result.fun).max())
         if misfit < lowest:

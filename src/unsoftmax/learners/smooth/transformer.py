@@ -13,8 +13,8 @@ from unsoftmax.learners.smooth.learner import SmoothNetworkLearner
 from unsoftmax.learners.smooth.paths import SMOOTH
 from unsoftmax.learners.transformer.model import Sequences
 from unsoftmax.learners.transformer.reading import Known, read_scores
+from unsoftmax.learners.transformer.shared import ambiguity, ask_random, public_transformer, token_sizes
 from unsoftmax.learners.transformer.values import FarProbes, has_residual, read_mix
-from unsoftmax.models import FFN, Attention, Floats, Transformer
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
@@ -74,7 +74,7 @@ class SmoothTransformerLearner:
         deviation = 0.0
         for X, answers in ask_random(sequences, sizes, CHECKS // 4, rng, keep=False):
             deviation = max(deviation, float(np.linalg.norm(answers - fitted(X), axis=1).max()) / found.spread)
-        transformer = _public(to_network(fitted.network), fitted.mix, fitted.W, fitted.c if bias else None, residual)
+        transformer = public_transformer(to_network(fitted.network), fitted, bias=bias, residual=residual)
         evidence = {
             "neurons": network.neurons,
             "activation": network.phi.name,
@@ -93,7 +93,7 @@ class SmoothTransformerLearner:
                 evidence=evidence,
                 model=transformer,
             )
-        return Learned(model=transformer, ambiguity=_ambiguity(residual), evidence=evidence)
+        return Learned(model=transformer, ambiguity=ambiguity(AMBIGUITY, residual), evidence=evidence)
 
     def _fit_count(self, shape: tuple[int, ...], width: int, residual: bool, bias: bool, asked: int) -> int:
         """Sequences of each length for the fit: a share of the parameters, fewer where the steps before took many questions."""
@@ -115,42 +115,3 @@ class SmoothTransformerLearner:
         phases = SmoothNetworkLearner(extra=EXTRA).price(width, neurons, outputs)
         phases += [("residual", values, (2 * values[0], 2 * values[1])), ("scores", scores, (2 * scores[0], 2 * scores[1]))]
         return [*phases, ("fit", fits, (18 * fits[0] // 4, 18 * fits[1] // 4))]
-
-
-def token_sizes(W: Floats, length: float) -> Floats:
-    """Lengths of tokens to ask: scores of order 1, the network's own length, and tokens of unit variance."""
-    width = len(W)
-    scale = 1 / np.sqrt(max(float(np.linalg.norm(W, 2)), 1e-300))
-    usual = np.sqrt(width)
-    return np.asarray(np.array([*np.clip([scale, length], length / 16, 4 * length), usual, usual / 3]) / usual)
-
-
-def ask_random(
-    sequences: Sequences, sizes: Floats, count: int, rng: np.random.Generator, *, keep: bool
-) -> list[tuple[Floats, Floats]]:
-    """Ask ``count`` random sequences of each of several lengths."""
-    asked = []
-    for tokens in (2, 3, 5, 8):
-        X = rng.normal(size=(count, tokens, sequences.oracle.width)) * np.resize(sizes, count)[:, None, None]
-        X = sequences.shorten(X)
-        asked.append((X, sequences.ask(X, keep=keep)))
-    return asked
-
-
-def _public(network: FFN, mix: Floats, W: Floats, c: Floats | None, residual: bool) -> Transformer:
-    """The public model: V is the identity without residual, ``(1 - mix)^-1 mix`` with it."""
-    width = len(W)
-    V = np.eye(width)
-    if residual:
-        own = np.eye(width) - mix
-        V = np.asarray(np.linalg.solve(own, mix).T)
-        skip = None if network.skip is None else network.skip @ own
-        network = FFN([network.weights[0] @ own, network.weights[1]], network.biases, skip, network.activation)
-    return Transformer(Attention(W[None], V[None], None if c is None else c[None]), network, residual=residual)
-
-
-def _ambiguity(residual: bool) -> str:
-    common = f"{AMBIGUITY}; of queries and keys only their product W, and c, can be known"
-    if residual:
-        return common + "; V is known as far as the neurons' weights span the space of tokens"
-    return common + "; the value matrix and the first layer of the network only as their product (here V is the identity)"

@@ -13,6 +13,7 @@ from scipy.linalg import qr, solve_triangular
 from unsoftmax.learners.ffn.hinges import Hinges, beyond_doubt, design_at, fixed_pattern, moved_by, shifted
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.transformer.model import Mixture, Sequences
+from unsoftmax.learners.transformer.shared import attention_rows
 from unsoftmax.models import Floats
 
 ROUNDS = 6
@@ -162,29 +163,9 @@ class JointFit:
 
     def _rows(self, model: Mixture[Hinges], X: Floats, centre: Floats) -> tuple[Floats, Floats]:
         """Weighted derivatives ``(outputs * n, parameters)`` of the answers to ``X`` and the weights ``(n,)``."""
-        attention, moved, seen = model.parts(X)
-        own = self._weights(model, X)
-        gradients = model.network.gradients(seen)
-        outputs = gradients.shape[1]
-        last = X[:, -1]
-        away = X - last[:, None] - moved[:, None]
-        pull = np.einsum("now,wv->nov", gradients, model.mix)
-        keys = np.einsum("nl,nlw,nlv,nov->now", attention, X, away, pull, optimize=True)
+        seen, own = model.parts(X)[2], self._weights(model, X)
         blocks = [design_at(model.network, centre, seen, seen, own)]
-
-        def weighted(derivative: Floats) -> Floats:
-            return np.asarray((derivative * own[:, None, None]).transpose(1, 0, 2).reshape(outputs * len(X), -1))
-
-        if self.left is None:
-            blocks.append(weighted(np.einsum("now,nv->nowv", keys, last).reshape(len(X), outputs, -1)))
-        else:
-            right = self.left.T @ model.W
-            blocks.append(weighted(np.einsum("now,nr->nowr", keys, last @ right.T).reshape(len(X), outputs, -1)))
-            blocks.append(weighted(np.einsum("nor,nv->norv", keys @ self.left, last).reshape(len(X), outputs, -1)))
-        if self.bias:
-            blocks.append(weighted(keys))
-        if self.values:
-            blocks.append(weighted(np.einsum("now,nv->nowv", gradients, moved).reshape(len(X), outputs, -1)))
+        blocks += attention_rows(model, X, own, self.left, bias=self.bias, values=self.values)
         return np.concatenate(blocks, axis=1), own
 
     def _moved(self, start: Mixture[Hinges], model: Mixture[Hinges], centre: Floats, size: int, step: Floats) -> Mixture[Hinges]:

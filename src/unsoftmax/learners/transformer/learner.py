@@ -16,8 +16,9 @@ from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.transformer.fit import JointFit
 from unsoftmax.learners.transformer.model import Mixture, Sequences
 from unsoftmax.learners.transformer.reading import Known, read_scores
+from unsoftmax.learners.transformer.shared import ambiguity, ask_random, public_transformer, token_sizes
 from unsoftmax.learners.transformer.values import FarProbes, has_residual, read_mix
-from unsoftmax.models import FFN, Attention, Transformer
+from unsoftmax.models import Transformer
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Bounds, Floor, Learned
 
@@ -35,6 +36,7 @@ DOUBTFUL = 3.0  # half widths of its 95% interval that a bias, or a direction of
 FARTHEST = 1e6  # length of tokens that outweigh rounding, where no bound is set
 
 UNTESTED = "No score could be saturated, so a residual path was not looked for; allow longer tokens (`max_norm`). "
+AMBIGUITY = "equal up to the order of the neurons and a positive factor per neuron"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class TransformerLearner:
         }
         if not deviation <= ACCEPT + 100 * self.floor.absolute / found.spread:
             raise _misses(evidence, transformer, tested=verdict is not None)
-        return Learned(model=transformer, ambiguity=_ambiguity(residual), notes=notes, evidence=evidence, ranks=(rank,))
+        return Learned(model=transformer, ambiguity=ambiguity(AMBIGUITY, residual), notes=notes, evidence=evidence, ranks=(rank,))
 
     @property
     def rough(self) -> bool:
@@ -152,7 +154,12 @@ class TransformerLearner:
             raise _misses(evidence, transformer, tested=True)
         bounds = None if bars is None else Bounds(kind="estimated", W=bars.W[None], c=None if bars.c is None else bars.c[None])
         return Learned(
-            model=transformer, ambiguity=_ambiguity(residual), bounds=bounds, notes=notes, evidence=evidence, ranks=(rank,)
+            model=transformer,
+            ambiguity=ambiguity(AMBIGUITY, residual),
+            bounds=bounds,
+            notes=notes,
+            evidence=evidence,
+            ranks=(rank,),
         )
 
     def price(
@@ -176,19 +183,8 @@ class TransformerLearner:
 
         The model's largest error, relative to the spread of the answers.
         """
-        worst = 0.0
-        scale = 1 / np.sqrt(max(float(np.linalg.norm(model.W, 2)), 1e-300))
-        width = len(model.W)
-        usual = np.sqrt(width)  # tokens of unit variance: long ones see a saturated attention, right for any W of its signs
-        lengths = np.array([*np.clip([scale, found.length], found.length / 16, 4 * found.length), usual, usual / 3])
-        sizes = np.resize(lengths, count) / np.sqrt(width)
-        for tokens in (2, 3, 5, 8):
-            X = rng.normal(size=(count, tokens, width)) * sizes[:, None, None]
-            X = sequences.shorten(X)
-            answers = sequences.ask(X, keep=keep)
-            errors = np.linalg.norm(answers - model(X), axis=1)
-            worst = max(worst, float(errors.max()) / found.spread)
-        return worst
+        asked = ask_random(sequences, token_sizes(model.W, found.length), count, rng, keep=keep)
+        return max(float(np.linalg.norm(answers - model(X), axis=1).max()) for X, answers in asked) / found.spread
 
     def _ask_stretched(self, sequences: Sequences, model: Mixture[Hinges], found: Found, rng: np.random.Generator) -> None:
         """Ask for the fit sequences of long tokens that end in a short one.
@@ -247,23 +243,4 @@ def _nearer(found: Found, rng: np.random.Generator) -> Found:
 def canonical_transformer(model: Mixture[Hinges], found: Found, residual: bool, bias: bool) -> tuple[Transformer, tuple[str, ...]]:
     """The public model: V is the identity without residual, ``(1 - mix)^-1 mix`` with it."""
     network, notes = canonical_network(replace(found, hinges=model.network))
-    width = len(model.W)
-    V = np.eye(width)
-    if residual:
-        own = np.eye(width) - model.mix
-        V = np.asarray(np.linalg.solve(own, model.mix).T)
-        network = FFN(
-            [network.weights[0] @ own, *network.weights[1:]], network.biases, None if network.skip is None else network.skip @ own
-        )
-    attention = Attention(model.W[None], V[None], model.c[None]) if bias else Attention(model.W[None], V[None])
-    return Transformer(attention, network, residual=residual), notes
-
-
-def _ambiguity(residual: bool) -> str:
-    common = (
-        "equal up to the order of the neurons and a positive factor per neuron; "
-        "of queries and keys only their product W, and c, can be known"
-    )
-    if residual:
-        return common + "; V is known as far as the neurons' weights span the space of tokens"
-    return common + "; the value matrix and the first layer of the network only as their product (here V is the identity)"
+    return public_transformer(network, model, bias=bias, residual=residual), notes

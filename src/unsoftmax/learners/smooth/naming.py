@@ -1,0 +1,124 @@
+"""Which activation a target has, without learning it: one bend, looked for and looked at on a line far out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.learners.smooth.bends import APART, LOOKS, ROUND, SHRINK, best_bends
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import LastPosition, Oracle
+from unsoftmax.results import Fact
+
+DISTANCE = 2.0**20  # of the line from the origin: bends of width one are then far apart, and straight in between
+SPACING = 2.0**10  # between the answers that begin a piece
+CLEAR = 2.0**11  # distance from a bend at which it is straight
+SEARCHES = 24  # halvings of the line before a bend is given up
+SAME = 1e-7  # error of a continued piece, relative to the answers, that is none
+AGREE = 1e-4  # error, in widths of the bend, at which an activation fits
+ROUNDS = 2  # of looks, each nearer
+LINES = 3  # tried before nothing is said
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """Places on the line and their answers on one piece: as many as a polynomial of the piece's degree needs."""
+
+    places: Floats
+    values: Floats
+
+    def __call__(self, t: Floats) -> Floats:
+        """The piece continued."""
+        centre, scale = self.places.mean(), np.ptp(self.places)
+        matrix = np.vander((self.places - centre) / scale, len(self.places))
+        return np.asarray(np.vander((np.asarray(t) - centre) / scale, len(self.places)) @ np.linalg.solve(matrix, self.values))
+
+
+def named_activation(oracle: Oracle, *, degree: int, rng: np.random.Generator) -> Fact:
+    """The activation of one neuron of a network whose pieces, seen from afar, are of ``degree`` one (plain) or two (gated).
+
+    About ``(degree + 3) log2(neurons)`` queries and a dozen more; up to thrice as many.
+    """
+    fact = Fact("activation", np.inf, AGREE, None, "No single bend was found on a line, so that its activation is not told.")
+    mix: list[Floats] = []
+    for _ in range(LINES):
+        if fact.passed:
+            break
+        across, along = np.linalg.qr(rng.normal(size=(oracle.width, 2)))[0].T if oracle.width > 1 else (np.zeros(1), np.ones(1))
+
+        def ask(t: Floats, across: Floats = across, along: Floats = along) -> Floats:
+            points = DISTANCE * across + np.asarray(t)[:, None] * along
+            answers = LastPosition(oracle)(points[:, None]).reshape(len(points), -1)
+            if not mix:  # one mixture of the numbers in an answer is as good as all
+                mix.append(rng.normal(size=answers.shape[1]))
+            return np.asarray(answers @ mix[0])
+
+        found = _bend(ask, degree)
+        if found is not None:
+            fact = _looked_at(ask, *found)
+    return fact
+
+
+def _looked_at(ask: Callable[[Floats], Floats], left: Stretch, right: Stretch, place: float) -> Fact:
+    """Which activation explains answers nearer and nearer to a bend."""
+    steps, heights = np.zeros(0), np.zeros(0)
+    for k in range(ROUNDS):
+        near = CLEAR * SHRINK ** -(k * LOOKS + np.arange(LOOKS)) * np.array([1.0, -1.0])[np.arange(LOOKS) % 2]
+        offered = (right(place + near) - left(place + near)) / near
+        told = (ask(place + near) - left(place + near)) / offered
+        steps, heights = np.concatenate([steps, near]), np.concatenate([heights, told])
+        if np.sum(np.abs(told - np.maximum(near, 0.0)) > ROUND * np.abs(near)) >= 3:
+            break
+    best = best_bends(steps, heights)
+    clear = best[0].misfit <= AGREE and best[1].misfit >= APART * best[0].misfit
+    words = f"A neuron bends as {best[0].phi.name} does." if clear else "A neuron bends as no activation known here does."
+    return Fact("activation", best[0].misfit, AGREE, clear or None, words)
+
+
+def _bend(ask: Callable[[Floats], Floats], degree: int) -> tuple[Stretch, Stretch, float] | None:
+    """The pieces on both sides of one bend and its place, or None where none was singled out."""
+
+    def begun(t: float) -> Stretch:
+        places = t + SPACING * np.arange(degree + 1)
+        return Stretch(places, ask(places))
+
+    left, right = begun(-2 * DISTANCE), begun(2 * DISTANCE)
+    size = float(np.abs(np.concatenate([left.values, right.values])).max())
+    for _ in range(SEARCHES):
+        for place in _crossings(left, right, degree, CLEAR):
+            beside = np.array([place - CLEAR, place + CLEAR])
+            values = ask(beside)
+            if abs(left(beside[:1])[0] - values[0]) <= SAME * size and abs(right(beside[1:])[0] - values[1]) <= SAME * size:
+                sharper = [
+                    Stretch(np.append(side.places[:degree], beside[k]), np.append(side.values[:degree], values[k]))
+                    for k, side in enumerate((left, right))
+                ]
+                nearest = _crossings(*sharper, degree, 0.0)
+                return (sharper[0], sharper[1], nearest[0]) if nearest else None
+        low, high = float(left.places[-1]), float(right.places[0])
+        if high - low < 8 * CLEAR:
+            return None
+        middle = begun((low + high) / 2)
+        if _differ(left, middle, size):
+            right = middle
+        else:
+            left = middle
+    return None
+
+
+def _differ(left: Stretch, right: Stretch, size: float) -> bool:
+    return bool(np.abs(left(right.places) - right.values).max() > SAME * size)
+
+
+def _crossings(left: Stretch, right: Stretch, degree: int, margin: float) -> list[float]:
+    """Where two pieces meet between their places, and no nearer to them than ``margin``."""
+    low, high = float(left.places.max()), float(right.places.min())
+    if low >= high:
+        return []
+    t = np.linspace(low, high, degree + 1)
+    unit = (t - low) / (high - low)
+    roots = np.roots(np.linalg.solve(np.vander(unit, degree + 1), right(t) - left(t)))
+    inside = [float(r.real) for r in roots if abs(r.imag) < 1e-12 and 0 < r.real < 1]
+    return [low + (high - low) * r for r in inside if min(r, 1 - r) * (high - low) > margin]

@@ -23,7 +23,7 @@ from unsoftmax.errors import RefusalError
 from unsoftmax.learners.decoder import DecoderLearner
 from unsoftmax.models import Decoder, Floats
 from unsoftmax.models.decoder import random_decoder, rotated
-from unsoftmax.models.stack import normalised
+from unsoftmax.models.stack import Norm, normalised
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.symmetry.distance import AT, block_error
 
@@ -86,7 +86,7 @@ def variant(target: Decoder, rng: np.random.Generator, kind: str) -> Callable[[F
         hidden = np.asarray(sequences, dtype=np.float64)
         length = hidden.shape[1]
         places = np.arange(length, dtype=np.float64)
-        norm = "layer" if kind == "LayerNorm" else "rms"
+        norm: Norm = "layer" if kind == "LayerNorm" else "rms"
         for i, (layer, mlp) in enumerate(zip(target.layers, target.mlps, strict=True)):
             seen = normalised(hidden, norm, 1e-5)
             queries, keys, values = (np.einsum("bni,hri->bhnr", seen, m) for m in (layer.query, layer.key, layer.value))

@@ -60,14 +60,16 @@ class Block(nn.Module):
         seen = rms(h, self.gains[0], epsilon)
 
         def split(layer: nn.Linear, count: int) -> torch.Tensor:
-            return layer(seen).view(batch, length, count, rank).transpose(1, 2)
+            rows: torch.Tensor = layer(seen)
+            return rows.view(batch, length, count, rank).transpose(1, 2)
 
         query, key = turned(split(self.query, heads), base), turned(split(self.key, groups), base)
         key, value = (a.repeat_interleave(heads // groups, dim=1) for a in (key, split(self.value, groups)))
         mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         h = h + self.out(mixed.transpose(1, 2).reshape(batch, length, heads * rank))
         seen = rms(h, self.gains[1], epsilon)
-        return h + self.down(nn.functional.silu(self.gate(seen)) * self.up(seen))
+        added: torch.Tensor = self.down(nn.functional.silu(self.gate(seen)) * self.up(seen))
+        return h + added
 
 
 class Llama(nn.Module):
@@ -143,7 +145,7 @@ def main() -> None:
     for step in range(given.steps):
         optimiser.zero_grad()
         value = loss(train)
-        value.backward()
+        value.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()

@@ -2,6 +2,7 @@
 
     python benchmarks/decoders.py random          random Llama-like decoders of two shapes, float64
     python benchmarks/decoders.py log             the same answered with log-probabilities
+    python benchmarks/decoders.py trained FILE    a decoder that ``benchmarks/train_decoder.py`` wrote, evaluated in float64
     python benchmarks/decoders.py strangers       other decoders: each must be refused, or recovered rightly
 
 Each part takes ``--first-seed`` and ``--seeds``, and prints one line for each run: worst relative error of V over heads, of the
@@ -22,7 +23,7 @@ from unsoftmax.errors import RefusalError
 from unsoftmax.learners.decoder import DecoderLearner
 from unsoftmax.models import Decoder, Floats
 from unsoftmax.models.decoder import random_decoder, rotated
-from unsoftmax.models.stack import normalised
+from unsoftmax.models.stack import Norm, normalised
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.symmetry.distance import AT, block_error
 
@@ -85,7 +86,7 @@ def variant(target: Decoder, rng: np.random.Generator, kind: str) -> Callable[[F
         hidden = np.asarray(sequences, dtype=np.float64)
         length = hidden.shape[1]
         places = np.arange(length, dtype=np.float64)
-        norm = "layer" if kind == "LayerNorm" else "rms"
+        norm: Norm = "layer" if kind == "LayerNorm" else "rms"
         for i, (layer, mlp) in enumerate(zip(target.layers, target.mlps, strict=True)):
             seen = normalised(hidden, norm, 1e-5)
             queries, keys, values = (np.einsum("bni,hri->bhnr", seen, m) for m in (layer.query, layer.key, layer.value))
@@ -187,13 +188,19 @@ def strangers(seeds: range, kinds: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["random", "log", "strangers"])
+    parser.add_argument("part", choices=["random", "log", "trained", "strangers"])
+    parser.add_argument("file", nargs="?", help="of a trained decoder")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--shape", choices=SHAPES, help="one of the shapes alone")
     parser.add_argument("--kinds", nargs="*", default=[], help="of strangers, these alone")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
+    if given.part == "trained":
+        target = us.load(given.file)
+        assert isinstance(target, Decoder)
+        print(f"{given.file}: {sum(tried(given.file, target, seed) for seed in seeds)} of {len(seeds)}")
+        return
     if given.part == "strangers":
         strangers(seeds, given.kinds)
         return

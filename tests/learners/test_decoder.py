@@ -114,6 +114,8 @@ def test_coarse_answers_and_short_tokens_are_refused_at_once() -> None:
         DecoderLearner(floor=Floor(kind="rounded", absolute=1e-3, step=2e-3)).run(oracle, rng=rng)
     with pytest.raises(TooNoisyError, match="max_norm"):
         DecoderLearner(max_norm=10.0).run(oracle, rng=rng)
+    with pytest.raises(NotInFamilyError, match="sequences of 40 tokens"):
+        DecoderLearner(longest=40).run(oracle, rng=rng)
     assert oracle.spent == 0
 
 
@@ -129,7 +131,7 @@ def test_the_start_of_a_product_design_is_exact_for_exponentials() -> None:
     y, w = on_sphere(rng.normal(size=(9, 3)), 1.0), on_sphere(rng.normal(size=(3, 2)), 0.5)
     points = np.concatenate([np.repeat(y, 3, axis=0), np.tile(w, (9, 1))], axis=1)
     answers = np.exp(points @ b.T) @ A
-    assert number_of_heads(np.linalg.svd(answers, compute_uv=False))[0] == 3
+    assert number_of_heads(np.asarray(np.linalg.svd(answers, compute_uv=False), dtype=np.float64))[0] == 3
     start = decomposed(answers.reshape(9, 3, 6), 3, y, w, rng)
     assert start is not None
     assert exponentials(points, answers, start + 0.01).residual < 1e-11

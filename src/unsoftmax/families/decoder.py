@@ -23,6 +23,7 @@ from unsoftmax.results import Fact, Learned
 STRAIGHT = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
 ROUNDING = 2.0**-40  # differences of answers, relative, that rounding inside the target explains
 SPREAD = 8.0  # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
+TOKENS = {"heads": 96, "values": 25, "scores": 11, "layers": 42, "check": 16}  # of a sequence, zero tokens included, on average
 LEAST = 12  # width below which there is no room for the first design and its outputs
 
 
@@ -172,7 +173,8 @@ class DecoderFamily(Family):
         formula = "4 answers for every limit: 2 to 3 queries per parameter of the attention"
         if size.heads is None or size.rank is None:
             return Bill(None, None, formula, assumptions=("Give heads (of all layers together) and rank for a number.",))
-        phases = tuple((name, count, count) for name, count in DecoderLearner().price(size.width, size.heads, size.rank))
+        price = DecoderLearner().price(size.width, size.heads, size.rank)
+        phases = tuple((name, count, TOKENS.get(name, 1) * count) for name, count in price)
         whole = sum(count for _, count, _ in phases)
         return Bill(whole, 2 * whole, formula, phases, ("MLPs are not learned.",))
 

@@ -14,10 +14,12 @@ from unsoftmax.learners.decoder.order import Heads, Order, find_order
 from unsoftmax.learners.decoder.polish import collected, polished
 from unsoftmax.learners.decoder.scores import FARTHEST, MORE, NEAR, distances, read_scores
 from unsoftmax.learners.decoder.values import read_values
+from unsoftmax.learners.decoder.world import SEVERAL
 from unsoftmax.models.decoder import Decoder, DecoderLayer
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Floor, Learned
 
+SHORTEST = max(SEVERAL) + 2  # tokens of the longest sequences that no step can do without
 AMBIGUITY = (
     "Of each head's queries and keys one complex number per rotary frequency is free, of its values and output an invertible "
     "matrix; gains of the norms are part of the matrices behind them. MLPs are not known."
@@ -53,6 +55,11 @@ class DecoderLearner:
             raise TooNoisyError(f"max_norm is {self.max_norm:g}; a decoder is read from very long tokens. Leave `max_norm` out.")
         if not self.floor.exact:
             raise TooNoisyError(f"The answers are {self.floor.kind}; a decoder is read from float64 answers only.")
+        if self.longest < SHORTEST:
+            raise NotInFamilyError(
+                f"The target takes sequences of {self.longest} tokens at most; a decoder is read from sequences of {SHORTEST}. "
+                "Ask one with a longer context."
+            )
         oracle = LastPosition(oracle)
         phase(oracle, "unembedding")
         log = are_log_probabilities(oracle(rng.normal(size=(1, 2, oracle.width)))) if self.log is None else self.log

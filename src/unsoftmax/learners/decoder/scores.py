@@ -82,12 +82,13 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
     total = int(np.ceil(MORE * limit.width))
     tokens = mild(limit, exact, 2 * (total + count), rng)
     keys, lasts = tokens[0 : 2 * count : 2], tokens[1 : 2 * count : 2]
-    i, j, o = (a.ravel() for a in np.meshgrid(np.arange(count), np.arange(count), offsets, indexing="ij"))
-    anchors = reader.read(keys[i], lasts[j], o)
+    i, j = (np.repeat(a.ravel(), len(offsets)) for a in np.indices((count, count)))
+    anchors = reader.read(keys[i], lasts[j], np.tile(offsets, count * count))
     base, left = _base(anchors, offsets, rank)
     known = [_anchored(anchors, i, j, offsets, group, rank, base, rng) for group in groups]
     rest = tokens[2 * count :]
-    n, a, o = (a.ravel() for a in np.meshgrid(np.arange(total), np.arange(count), np.array(NEAR), indexing="ij"))
+    n, a = (np.repeat(b.ravel(), len(NEAR)) for b in np.indices((total, count)))
+    o = np.tile(np.array(NEAR, dtype=np.float64), total * count)
     everything = anchors.joined(reader.read(rest[n], lasts[a], o)).joined(reader.read(keys[a], rest[total + n], o))
     query, key = np.zeros((2, len(V), rank, limit.width))
     worst = 0.0

@@ -55,7 +55,7 @@ class Pairs:
     @property
     def keyed(self) -> Floats:
         """One where there is a key, else zero."""
-        return self.p.any(axis=1).astype(np.float64)
+        return np.asarray(self.p.any(axis=1), dtype=np.float64)
 
 
 def shares(P: Floats, X: Floats, zeros: Floats) -> tuple[Floats, Floats]:

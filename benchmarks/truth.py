@@ -4,7 +4,7 @@
     PYTHONPATH=src python benchmarks/truth.py honest   --runs 50    float32 of PyTorch's kind, jitter, small budgets under noise
     PYTHONPATH=src python benchmarks/truth.py coverage --runs 20    share of parameters within their 95% bars, by class
     PYTHONPATH=src python benchmarks/truth.py certified --runs 100  intervals for answers within a tolerance, biases within it too
-    PYTHONPATH=src python benchmarks/truth.py single --runs 20      float32 Transformers and networks of PyTorch: function, count, bars
+    PYTHONPATH=src python benchmarks/truth.py single --runs 20      float32 Transformers and networks: function, count, bars
     PYTHONPATH=src python benchmarks/truth.py mixed --runs 5        scores or tokens rounded inside a float64 target: is it named?
 
 A false success is one whose error on natural sequences exceeds three times the stated tolerance, or whose W is off by more than ten

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from unsoftmax.proof.length import longest_taken
 from unsoftmax.results import Fact, Floor, Outcome
 from unsoftmax.wishes import Wishes
 
+LAST_BITS = 2.0**-20  # of float32 answers: what they may differ by from batch to batch
 SENTINELS = 4  # questions asked again in an exact run, whatever its length
 BRIEFLY = (2, 12)  # times that one question, and questions that are asked again where a refusal has a reason of its own
 Progress = Callable[[str, int], None]
@@ -118,7 +120,10 @@ class Desk(Wrapper):
     def known(self, precision: Floor) -> None:
         """From now on answers are this coarse."""
         self.precision = precision
-        self.watched.floor = None if precision.unclear else precision
+        watched = precision
+        if precision.single:  # one more batch may add up the same numbers in another order, whatever one-token answers have shown
+            watched = replace(precision, relative=max(precision.relative, LAST_BITS))
+        self.watched.floor = None if precision.unclear else watched
 
     def first_look(self) -> FirstLook:
         """The first six answers, and how long sequences may be; asked once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.desk import Desk
+from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, phase
 from unsoftmax.results import Fact
@@ -31,7 +32,7 @@ def scores_in_steps(desk: Desk) -> Fact:
     X = np.repeat(tokens[:, None], len(STEPS), axis=1)
     X[:, :, 0] += STEPS[:, None] * moves[:, None]
     if desk.max_norm is not None:
-        X *= min(1.0, desk.max_norm / float(np.linalg.norm(X, axis=-1).max()))
+        X *= min(1.0, INSIDE * desk.max_norm / float(np.linalg.norm(X, axis=-1).max()))
     answers = LastPosition(desk)(X.reshape(-1, 2, desk.width)).reshape(*X.shape[:2], -1)
     slopes = (answers[:, 1:] - answers[:, :1]) / STEPS[1:, None]
     smooth = 2 * slopes[:, 1] - slopes[:, 0]  # what a smooth answer's slope tends to

@@ -127,7 +127,7 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
                     return None
                 raise NotIdentifiableError(
                     f"The answers show {heads} heads or more; the answers of a stack of width {sphere.width} can tell about "
-                    f"{sphere.width // 2 - 3} heads apart in this way.",
+                    f"{sphere.width - 6 if limit.extrapolated else sphere.width // 2 - 3} heads apart in this way.",
                     evidence={"heads": heads},
                 )
             continue

@@ -227,9 +227,9 @@ class GatedNetwork(SmoothNetwork):
         rng = np.random.default_rng([2026, settings["seed"]])
         d, m, p = settings["width"], settings["hidden"], max(1, settings["outputs"])
         gate, up = rng.normal(size=(2, m, d)) / np.sqrt(d)
-        biases = rng.normal(size=(2, m)) if settings["bias"] else (None, None)
+        shift, lift = rng.normal(size=(2, m)) if settings["bias"] else (None, None)
         down, constant = rng.normal(size=(p, m)) / np.sqrt(m), rng.normal(size=p)
-        model = GatedFFN(gate, up, down, *biases, constant, activation=NAMES[settings["activation"]])
+        model = GatedFFN(gate, up, down, shift, lift, constant, activation=NAMES[settings["activation"]])
         return CallableOracle(model.respond, width=d)
 
     def learner(self, desk: Desk) -> Learner:

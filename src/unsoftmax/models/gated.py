@@ -130,9 +130,9 @@ class GatedFFN(Plain):
     @classmethod
     def from_blocks(cls, blocks: dict[str, Floats], settings: dict[str, str]) -> GatedFFN:
         """The inverse of ``blocks`` and ``settings``."""
-        parts = {name: blocks.get(f"gated.{name}") for name in OPTIONAL}
-        matrices = [blocks[f"gated.{name}"] for name in ("gate", "up", "down")]
-        return cls(*matrices, **parts, activation=settings.get("activation", "silu"))
+        gate, up, down = (blocks[f"gated.{name}"] for name in ("gate", "up", "down"))
+        gate_bias, up_bias, down_bias, skip = (blocks.get(f"gated.{name}") for name in OPTIONAL)
+        return cls(gate, up, down, gate_bias, up_bias, down_bias, skip, settings.get("activation", "silu"))
 
     @property
     def freedom(self) -> int:

@@ -115,7 +115,7 @@ class TorchGatedFFN(torch.nn.Module):
 
     def forward(self, points: Any) -> Any:
         """Map ``(…, width)`` to ``(…, outputs)``."""
-        linear = torch.nn.functional.linear
+        linear: Any = torch.nn.functional.linear
         gates = BENDS[self.activation](linear(points, self.gate, self.gate_bias))
         answers = linear(gates * linear(points, self.up, self.up_bias), self.down, self.down_bias)
         return answers if self.skip is None else answers + points @ self.skip.T

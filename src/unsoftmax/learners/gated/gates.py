@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +102,8 @@ class Gates:
         """The function with its free parameters changed by ``step``."""
         whole = np.zeros(len(free))
         whole[free] = step
-        moved, start = {}, 0
+        moved: dict[str, Any] = {}
+        start = 0
         for name, block in self.parameters().items():
             moved[name] = block + whole[start : start + block.size].reshape(block.shape)
             start += block.size

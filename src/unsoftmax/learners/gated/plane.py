@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.gradients import CrowdedCellError
@@ -128,7 +129,7 @@ class Cells:
             self._ask_cells(bad)
         raise CrowdedCellError("A cell of the half circle is crossed by every step tried.")
 
-    def _ask_cells(self, cells: Floats) -> None:
+    def _ask_cells(self, cells: NDArray[np.intp]) -> None:
         """Steps from two places of each cell along every direction, one mixed step from its middle; in the first cell both ways."""
         count, outputs = len(self.across), len(self.out[0])
         if not hasattr(self, "steps"):

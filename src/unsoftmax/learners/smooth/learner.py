@@ -29,6 +29,7 @@ FEWEST = 0.1  # random points, as a share of P, that are asked in any case
 POOL = 6  # points drawn for each of them, of which the most telling are asked
 LEAST = 8  # and at least so many
 ATTEMPTS = 3  # each from four times as far out
+QUIET = 30.0  # misfit, in expected errors, beyond which neurons are looked at for a second one of their direction
 LOUD = 1e4  # misfit, in expected errors, beyond which a fit has not found the network; right ones end near 0.02
 BENDS_ON = 1e-3  # height that a neuron may still have, in widths of its bend, where it is taken to be straight
 MOST_SHARED = 4  # directions that several neurons share; more are not looked into
@@ -185,11 +186,14 @@ class SmoothNetworkLearner:
         curves = curves_of(corners, phi, sharp, turned)
         self._random(questions, far, curves, rng)
         fitted, misfit = self._fitted(curves, questions, far)
-        if not misfit <= LOUD:
+        if not misfit <= QUIET:
             doubted = suspects(corners, questions, phi, sharp, turned)
             straight = np.abs(phi.value(-sharp * (corners.reach - np.abs(corners.offsets))) - phi.low)
             straight[doubted] = 0.0  # what is told of several bends as of one
-            if straight.max() > BENDS_ON or not doubted or len(doubted) > MOST_SHARED:
+            alone = straight.max() > BENDS_ON or not doubted or len(doubted) > MOST_SHARED
+            if alone and misfit <= LOUD:
+                return self._checked(fitted, misfit, questions, far, rng)
+            if alone:
                 raise Unfinished(self._refusal(fitted, misfit, None))
             for j in sorted(doubted, reverse=True):
                 curves = with_bends(curves, corners, j, separated(corners, questions, phi, j, rng))

@@ -81,7 +81,7 @@ def _bend(ask: Callable[[Floats], Floats], degree: int) -> tuple[Stretch, Stretc
     """The pieces on both sides of one bend and its place, or None where none was singled out."""
 
     def begun(t: float) -> Stretch:
-        places = t + SPACING * np.arange(degree + 1)
+        places = np.asarray(t + SPACING * np.arange(degree + 1), dtype=np.float64)
         return Stretch(places, ask(places))
 
     left, right = begun(-2 * DISTANCE), begun(2 * DISTANCE)
@@ -91,12 +91,12 @@ def _bend(ask: Callable[[Floats], Floats], degree: int) -> tuple[Stretch, Stretc
             beside = np.array([place - CLEAR, place + CLEAR])
             values = ask(beside)
             if abs(left(beside[:1])[0] - values[0]) <= SAME * size and abs(right(beside[1:])[0] - values[1]) <= SAME * size:
-                sharper = [
+                before, after = (
                     Stretch(np.append(side.places[:degree], beside[k]), np.append(side.values[:degree], values[k]))
                     for k, side in enumerate((left, right))
-                ]
-                nearest = _crossings(*sharper, degree, 0.0)
-                return (sharper[0], sharper[1], nearest[0]) if nearest else None
+                )
+                nearest = _crossings(before, after, degree, 0.0)
+                return (before, after, nearest[0]) if nearest else None
         low, high = float(left.places[-1]), float(right.places[0])
         if high - low < 8 * CLEAR:
             return None

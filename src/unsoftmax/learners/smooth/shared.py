@@ -29,7 +29,7 @@ STARTS = 60  # of the fit, for two bends; twice as many for three
 LONG = 400  # steps of the last fit
 MOST = 3  # bends of one direction that are looked for
 FITS = 1e-5  # error, in units of the jump and of the step between answers, at which bends may explain a line; the fit of all tells
-EXACTLY = 1e-10  # error at which they do, and nothing is gained by one more
+EXACTLY = 1e-11  # error at which they do, and nothing is gained by one more
 FAINT = 1e-7  # share of the strongest jump below which a bend is none
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from unsoftmax import __version__
 from unsoftmax.errors import DriftingError, RefusalError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.adapt import identity_of
@@ -24,6 +23,7 @@ from unsoftmax.proof.compare import Predict
 from unsoftmax.proof.fresh import LONGEST
 from unsoftmax.proof.length import longest_taken
 from unsoftmax.results import Fact, Floor, Outcome
+from unsoftmax.version import __version__
 from unsoftmax.wishes import Wishes
 
 LAST_BITS = 2.0**-20  # of float32 answers: what they may differ by from batch to batch

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from unsoftmax import __version__
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
 from unsoftmax.errors import (
@@ -25,6 +24,7 @@ from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
 from unsoftmax.recognition.stepwise import PRICE, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
+from unsoftmax.version import __version__
 from unsoftmax.wishes import Wishes
 
 

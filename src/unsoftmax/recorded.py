@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax import __version__
 from unsoftmax.errors import FileFormatError, NotInFamilyError, RefusalError, check_positive
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner, recorded_check
 from unsoftmax.probes.fixed import FixedProbes, load_answers
 from unsoftmax.proof.run import EXACT_TOLERANCE
 from unsoftmax.results import Check, Learned, Recovery, Status
+from unsoftmax.version import __version__
 
 CHECKS = 64  # longer sequences that an exported plan holds beside its probes, for the held-out check
 

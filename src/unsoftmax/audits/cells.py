@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax import __version__
 from unsoftmax.audits.defences import Defence
 from unsoftmax.driver import recover
 from unsoftmax.errors import JournalError
@@ -19,6 +18,7 @@ from unsoftmax.models import Floats, Model
 from unsoftmax.oracles import Journal, Journaled, Oracle
 from unsoftmax.oracles.adapt import identity_of
 from unsoftmax.results import Recovery
+from unsoftmax.version import __version__
 
 LENGTHS = (1, 2, 4, 8, 16, 32)
 PER_LENGTH = 24

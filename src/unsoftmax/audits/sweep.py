@@ -18,7 +18,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from unsoftmax import __version__
 from unsoftmax.audits.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_limited, run_cell
 from unsoftmax.audits.curves import Curve, curves
 from unsoftmax.audits.defences import Defence, standard_defences
@@ -28,6 +27,7 @@ from unsoftmax.audits.verdict import Conclusion, conclude
 from unsoftmax.brevity import Brief
 from unsoftmax.errors import MissingExtraError, check_positive
 from unsoftmax.oracles.journal_file import settled_seed
+from unsoftmax.version import __version__
 
 INFINITE = float("inf")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt in malloc.h

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from unsoftmax import __version__
+from unsoftmax.version import __version__
 
 COMMANDS = {
     "recover": "Recover a target's parameters from its answers.",

@@ -9,10 +9,10 @@ import sys
 import tempfile
 import traceback
 
-from unsoftmax import __version__
 from unsoftmax.errors import RefusalError, UnsoftmaxError
 from unsoftmax.oracles.text import plain
 from unsoftmax.results import Status
+from unsoftmax.version import __version__
 
 SUCCESS, NOT_RECOVERED, BAD_INPUT, TARGET_FAILED, BUDGET_SPENT, DRIFTING = 0, 1, 2, 3, 4, 5
 FAULT = 70  # a fault of ours (EX_SOFTWARE)

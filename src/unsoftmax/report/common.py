@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import scipy
 
-from unsoftmax import __version__
 from unsoftmax.report.chapter import Chapter
 from unsoftmax.report.provenance import permission, provenance
 from unsoftmax.report.told import Teller
+from unsoftmax.version import __version__
 
 ASKED = "The target was asked only questions that its interface accepts; nothing else of it was read or changed."
 LIMITS = "Only the methods of this tool were tried: what stops them may not stop other attacks."

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from unsoftmax import __version__
 from unsoftmax.report.common import CATALOGUES, plain, shared, to_json
 from unsoftmax.report.model_figures import model_numbers
 from unsoftmax.report.next_steps import next_steps
 from unsoftmax.report.provenance import now
 from unsoftmax.results import Check, Recovery
+from unsoftmax.version import __version__
 
 
 def recovery_record(recovery: Recovery) -> dict[str, Any]:

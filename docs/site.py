@@ -49,7 +49,24 @@ SECTIONS = {  # a page that is not there is left out, and one that is not named 
     ),
     "Reference": ("reference/python.md", "reference/command-line.md", "reference/json.md", "glossary.md"),
     "Theory": ("theory/counting-bound.md", "theory/papers.md"),
-    "Measurements": ("benchmarks.md",),
+    "Measurements": (
+        "measurements/index.md",
+        "benchmarks.md",
+        "measurements/benchmarks.md",
+        "measurements/verdicts.md",
+        "measurements/one-head.md",
+        "measurements/many-heads.md",
+        "measurements/trained-layer.md",
+        "measurements/networks.md",
+        "measurements/behind-any-network.md",
+        "measurements/noise.md",
+        "measurements/from-examples.md",
+        "measurements/special-access.md",
+        "measurements/diagnose.md",
+        "measurements/audit.md",
+        "measurements/real-targets.md",
+        "measurements/on-a-gpu.md",
+    ),
 }
 
 

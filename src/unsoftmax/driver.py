@@ -39,7 +39,6 @@ def recover(
     max_norm: float | None = None,
     budget: int | None = None,
     adaptive: bool = True,
-    method: Literal["factored", "nuclear"] | None = None,
     grid: Any = None,
     journal: str | Path | None = None,
     seed: int | None = None,
@@ -51,6 +50,7 @@ def recover(
     accuracy: float | None = None,
     entropy: int | None = None,
     on_progress: Progress | None = None,
+    method: Literal["factored", "nuclear"] | None = None,
 ) -> Recovery:
     """Recover a target's parameters from its answers, and prove the match on fresh questions.
 
@@ -64,7 +64,6 @@ def recover(
         max_norm: no token longer than this is sent.
         budget: never ask more sequences than this, the held-out check included.
         adaptive: False draws all probes before the first answer.
-        method: how such fixed probes are solved: "factored" (the default), or "nuclear" as in the paper.
         grid: known spacing of the weights, or "auto".
         journal: file that keeps every answer; the same call resumes from it.
         seed: same seed, same questions, same result; None draws one from the operating system and records it.
@@ -78,6 +77,7 @@ def recover(
         entropy: source of the sentinels and of the held-out check, for tables that must be repeatable; None, the default, asks the
             operating system, so that no target can foresee them.
         on_progress: called with a phase name and a number of sequences after every call.
+        method: how fixed probes (``adaptive=False``) are solved: "factored" (the default), or "nuclear" as in the paper.
 
     Returns:
         The ``Recovery``. Its status is EXACT or WITHIN_TOLERANCE only after a held-out check on sequences whose randomness

@@ -10,7 +10,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, phase
 from unsoftmax.results import Fact
 
-PAIRS = 3  # of tokens, for each of three sizes
+PAIRS = 2  # of tokens, for each of three sizes
 SIZES = (0.3, 1.0, 2.0)
 STEPS = 2.0 ** -np.array([np.inf, 6.0, 7.0, 16.0, 26.0])  # of the earlier token, in lengths of it
 APART = 0.05  # share by which two slopes of a smooth function never differ at such steps
@@ -19,7 +19,7 @@ PRICE = PAIRS * len(SIZES) * len(STEPS)
 
 
 def scores_in_steps(desk: Desk) -> Fact:
-    """Whether an earlier token moved by a billionth changes the answer otherwise than one moved by a hundredth; 45 queries.
+    """Whether an earlier token moved by a billionth changes the answer otherwise than one moved by a hundredth; 30 queries.
 
     The slope of a smooth answer is the same at every small step. Where scores are rounded, tiny steps leave them where they are,
     and only the token's value moves: the slope lacks the part of the scores, or shows a jump.

@@ -63,7 +63,7 @@ def counting_bound(recovery: Recovery, learn: int) -> dict[str, Any] | None:
     """What was asked against what no exact scheme can go below: one real number in the answers for each free parameter.
 
     An answer at the last position holds as many numbers as the model has outputs, one at every position that many for each token.
-    The proof stands in docs/theory.md.
+    The proof stands in docs/theory/counting-bound.md.
     """
     facts = recovery.facts
     parameters = facts.get("parameters")

@@ -16,7 +16,7 @@ def lead_wanted(flip: float) -> int:
     """By how many times a label must lead; the rate is taken a little higher than it was measured.
 
     >>> lead_wanted(0.05)
-    7
+    8
     """
     rate = min(1.25 * flip + 0.01, 0.4)
     return int(np.ceil(np.log(1 / WRONG) / np.log((1 - rate) / rate)))
@@ -25,7 +25,7 @@ def lead_wanted(flip: float) -> int:
 class Majority:
     """Passes each question on again and again, each time a little changed, until one label leads by ``lead_wanted``.
 
-    Price: about ``lead_wanted(flip) / (1 - 2 flip)`` labels for each; 8 at a rate of 5%.
+    Price: about ``lead_wanted(flip) / (1 - 2 flip)`` labels for each; 9 at a rate of 5%.
     """
 
     def __init__(self, oracle: Oracle, flip: float, rng: np.random.Generator) -> None:

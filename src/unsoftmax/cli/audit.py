@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from unsoftmax.oracles.base import Oracle
 
 BUDGET = 100_000
-EPILOG = f"{HELP} Or FILE.toml, an audit as a file: target, budget, price, gate and defences of your own; see docs/how-to/audit-file.md."
+EPILOG = (
+    f"{HELP} Or FILE.toml, an audit as a file: target, budget, price, gate and defences of your own; see docs/how-to/audit-file.md."
+)
 
 
 @click.command(epilog=EPILOG)

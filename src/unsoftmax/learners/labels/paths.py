@@ -14,6 +14,7 @@ from unsoftmax.learners.labels.search import Flags, Halving
 from unsoftmax.models import Floats
 
 Rows = NDArray[np.int_]
+FEW = (16, 64)  # paths to one late one from which on that one gets a third and a fourth bit a round, for 7 and 15 labels
 BEHIND = 8.0  # times as wide as the usual bracket: three labels behind
 HURRY = 2.0**-8
 
@@ -96,7 +97,7 @@ class Group:
     """Paths, what is known of their boundaries, and how narrow their brackets are to become.
 
     Attributes:
-        late: paths that started after the others and get two bits a round, for three labels, until they have caught up.
+        late: paths that started after the others and get two bits a round, for three labels, until they have caught up; or more.
     """
 
     paths: Paths
@@ -106,14 +107,15 @@ class Group:
     hurry: float = HURRY  # width down to which a group that is late as a whole hurries
 
     def turn(self) -> tuple[Rows, Floats]:
-        """The paths still wider than wanted and where each is asked next; late ones at three places."""
+        """The paths still wider than wanted and where each is asked next; late ones at 3 places, at 7 or 15 where they are few."""
         rows: Rows = np.flatnonzero(self.search.width > self.until)
         at = self.search.middle(rows)
         if not self.late[rows].any():
             return rows, at
         late = self.late[rows]
-        halves = self.search.halves(rows[late], at[late])
-        return np.concatenate([rows, rows[late], rows[late]]), np.concatenate([at, *halves])
+        bits = 2 + sum(int(late.sum()) * many <= len(rows) for many in FEW)
+        cuts = self.search.cuts(rows[late], bits)
+        return np.concatenate([rows[~late], *(rows[late] for _ in cuts)]), np.concatenate([at[~late], *cuts])
 
     @classmethod
     def of(cls, paths: Paths, search: Halving, until: float | Floats, late: bool = False, hurry: float = HURRY) -> Group:

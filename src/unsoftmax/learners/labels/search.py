@@ -109,14 +109,16 @@ class Halving:
         middle = np.where(np.isinf(high) & (low > BEYOND * sigma), 2 * low, middle)
         return np.where(np.isinf(low) & (high < -BEYOND * sigma), 2 * high, middle)
 
-    def halves(self, rows: NDArray[np.int_], middle: Floats) -> list[Floats]:
-        """The middles of what lies below and above ``middle``: asked together with it they give two bits at once."""
-        found = []
-        for low, high in ((self.low[rows], middle), (middle, self.high[rows])):
+    def cuts(self, rows: NDArray[np.int_], bits: int) -> list[Floats]:
+        """The places that split each bracket in ``2**bits``, the middle first: asked together they give that many bits at once."""
+
+        def split(low: Floats, high: Floats, bits: int) -> list[Floats]:
             part = Halving(self.prior.part(rows, low, high))
             part.low, part.high = low, high
-            found.append(part.middle(np.arange(len(rows))))
-        return found
+            middle = part.middle(np.arange(len(rows)))
+            return [middle, *(split(low, middle, bits - 1) + split(middle, high, bits - 1) if bits > 1 else [])]
+
+        return split(self.low[rows], self.high[rows], bits)
 
     def learn(self, rows: NDArray[np.int_], at: Floats, above: Flags) -> None:
         """Take in the labels at ``at``: whether each boundary lies above. Of several boundaries the uppermost is kept."""

@@ -12,6 +12,7 @@ from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.planning import plan_fixed, plan_noisy
 
 NETWORKS = ("transformer", "ffn", "smooth-transformer", "smooth-ffn", "gated-ffn")  # families whose bill grows with the neurons
+LAYERED = ("stack", "decoder")  # families whose heads are counted over all layers
 GUESSED = "Counted for attention; `unsoftmax diagnose` tells the family of a target, and --family counts for another."
 
 
@@ -63,7 +64,7 @@ def plan(
         if known is not None and family != "attention":
             sizes = known.sizes(None)
             neurons, told = neurons or sizes.get("neurons"), known.outputs
-            if family == "stack":
+            if family in LAYERED:
                 heads, rank = heads or sizes["heads"], rank or sizes["rank"]
         if neurons is None and family in NETWORKS:
             raise ValueError("The bill of a network grows with its hidden units: say how many to count for (`neurons`, --neurons).")

@@ -92,7 +92,10 @@ def verify(
     """
     part = None if model.can_answer else named(family_of(model))
     if part is not None and not part.compares_parts:
-        raise ValueError("This model holds W and c only (its values were not learned), so it predicts no answers to compare with.")
+        raise ValueError(
+            "Parts of this model were not learned (the values of a head, the MLPs of a decoder), so it predicts no answers to "
+            "compare with."
+        )
     check_positive(max_norm=max_norm)
     oracle = Metered(as_oracle(target, width if width is not None or hasattr(target, "width") else model.width))
     if oracle.width != model.width:

@@ -12,7 +12,7 @@ from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.targets import HELP, open_target
 from unsoftmax.plans import NETWORKS
 
-PLANNED = ("attention", *NETWORKS, "attention-behind-network", "stack")
+PLANNED = ("attention", *NETWORKS, "attention-behind-network", "stack", "decoder")
 
 
 @click.command(epilog=HELP)
@@ -27,7 +27,7 @@ PLANNED = ("attention", *NETWORKS, "attention-behind-network", "stack")
 )
 @click.option("--neurons", type=click.IntRange(min=1), help="Hidden units of the network, for families that end in one.")
 @click.option("--rank", type=click.IntRange(min=0), help="Rank of the score matrices; a range is printed if left out.")
-@click.option("--heads", type=click.IntRange(min=1), help="Number of heads; of a stack, in all layers together.")
+@click.option("--heads", type=click.IntRange(min=1), help="Number of heads; of a stack or decoder, in all layers together.")
 @click.option(
     "--outputs", type=click.IntRange(min=1), help="Numbers in an answer, where the target does not tell it; 1 by default."
 )

@@ -26,7 +26,7 @@ def as_oracle(target: Any, width: int | None = None) -> Oracle:
         return target  # type: ignore[no-any-return]  # every class of that room is an oracle
     if is_model(target):
         if not target.can_answer:
-            raise ValueError("The target holds W and c only (its values were not learned), so it answers nothing.")
+            raise ValueError("Parts of the target were not learned (the values of a head, MLPs of layers), so it answers nothing.")
         return CallableOracle(target if target.takes_sequences else target.respond, width=checked_width(target, width))
     if not callable(target):
         raise ValueError(

@@ -87,7 +87,7 @@ def test_a_transformer_in_single_precision_matches_itself(model):
 
 
 def test_what_cannot_be_compared_is_refused():
-    with pytest.raises(ValueError, match="values were not learned"):
+    with pytest.raises(ValueError, match="were not learned"):
         us.verify(HEAD, us.Attention(HEAD.W, None))
     with pytest.raises(ValueError, match="width 6, the weights are for width 2"):
         us.verify(HEAD, us.Attention.single(np.eye(2), [1.0, 1.0]))

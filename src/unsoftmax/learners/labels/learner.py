@@ -21,7 +21,7 @@ from unsoftmax.learners.labels.sizes import Sizes, sizes
 from unsoftmax.learners.labels.start import MORE_FLIPS, MOST, SOME_FLIPS, Start, flip_rate, start
 from unsoftmax.learners.labels.values import FINEST, Fine, Plane, PlaneSearch, Settled, rough_plane
 from unsoftmax.models import Attention, Floats
-from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.oracles.base import Oracle, Wrapper, phase
 from unsoftmax.results import Bounds, Learned
 
 ACCURACY = 2e-12  # relative error of W that is aimed at, where labels are right
@@ -237,29 +237,20 @@ class Found:
     size: Sizes
 
 
-class Memory:
+class Memory(Wrapper):
     """Passes questions on and keeps a few of the early calls, to ask them again where something is wrong.
 
     Later ones lie so near to the boundary that their labels may depend on the batch they ride in.
     """
 
     def __init__(self, oracle: Oracle) -> None:
-        self.oracle = oracle
+        super().__init__(oracle)
         self.first: list[tuple[Floats, float]] = []
         self._calls = 0
 
-    @property
-    def width(self) -> int:
-        """Length of a token vector."""
-        return self.oracle.width
-
-    def begin_phase(self, name: str) -> None:
-        """Pass the name on."""
-        phase(self.oracle, name)
-
     def __call__(self, sequences: Floats, /) -> Floats:
         """Ask, and keep two of the questions."""
-        answers = self.oracle(sequences)
+        answers = self.inner(sequences)
         if self._calls < EARLY and len(sequences):
             self._calls += 1
             flat = np.asarray(answers).reshape(len(sequences), -1)

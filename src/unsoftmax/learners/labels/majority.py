@@ -6,7 +6,7 @@ import numpy as np
 
 from unsoftmax.learners.labels.asking import flat_labels
 from unsoftmax.models import Floats
-from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.oracles.base import Oracle, Wrapper
 
 WRONG = 1e-8  # chance that the label which leads is wrong
 SHAKEN = 2.0**-34  # relative change of a question asked again: labels that are wrong for a question stay wrong for it
@@ -22,23 +22,15 @@ def lead_wanted(flip: float) -> int:
     return int(np.ceil(np.log(1 / WRONG) / np.log((1 - rate) / rate)))
 
 
-class Majority:
+class Majority(Wrapper):
     """Passes each question on again and again, each time a little changed, until one label leads by ``lead_wanted``.
 
     Price: about ``lead_wanted(flip) / (1 - 2 flip)`` labels for each; 9 at a rate of 5%.
     """
 
     def __init__(self, oracle: Oracle, flip: float, rng: np.random.Generator) -> None:
-        self.oracle, self.lead, self.rng = oracle, lead_wanted(flip), rng
-
-    @property
-    def width(self) -> int:
-        """Length of a token vector."""
-        return self.oracle.width
-
-    def begin_phase(self, name: str) -> None:
-        """Pass the name on."""
-        phase(self.oracle, name)
+        super().__init__(oracle)
+        self.lead, self.rng = lead_wanted(flip), rng
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """The label of each sequence that leads."""
@@ -46,7 +38,7 @@ class Majority:
         open_ = np.repeat(np.arange(len(sequences)), self.lead)
         while len(open_):
             shaken = sequences[open_] * (1 + SHAKEN * self.rng.uniform(-1, 1, size=(len(open_), 1, 1)))
-            for row, label in zip(open_, flat_labels(self.oracle(shaken), len(open_)), strict=True):
+            for row, label in zip(open_, flat_labels(self.inner(shaken), len(open_)), strict=True):
                 votes[row][label] = votes[row].get(label, 0) + 1
             missing = [self.lead - _lead(votes[row]) for row in np.unique(open_)]
             open_ = np.repeat(np.unique(open_), np.maximum(missing, 0))

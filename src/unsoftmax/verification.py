@@ -22,7 +22,7 @@ from unsoftmax.proof.compare import Compared, compared, predicted_as
 from unsoftmax.proof.fresh import PER_LENGTH, Fresh, fresh_batches
 from unsoftmax.proof.judge import checked, covered
 from unsoftmax.proof.length import longest_taken
-from unsoftmax.proof.run import SHAKE, SHAKEN
+from unsoftmax.proof.limits import LIMITS
 from unsoftmax.results import Floor
 
 # two honest evaluations of one model differ by this many units of their precision at most, in units of the answers' spread
@@ -112,7 +112,7 @@ def verify(
     size = _sizes(seen)
     slack = tolerance * size
     if part is None:  # by the rounding of scores
-        slack = slack + SHAKEN * np.abs(predicted_as(seen, model.shaken(SHAKE * DOUBLE, rng)) - seen.predicted)
+        slack = slack + LIMITS.shaken * np.abs(predicted_as(seen, model.shaken(LIMITS.shake * DOUBLE, rng)) - seen.predicted)
     written = formats(answers)
     floors = [Floor(), *([] if look.floor.fresh else written)]
     ratios = [_excess(floor, answers, deviations, size, slack) for floor in floors]

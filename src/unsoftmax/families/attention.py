@@ -40,6 +40,7 @@ class AttentionFamily(Family):
     """What all ways to an attention layer share."""
 
     name: ClassVar[str] = "attention"
+    made_of_heads: ClassVar[bool] = True
     models: ClassVar[tuple[str, ...]] = ("attention",)
     unknown: ClassVar[str] = "queries and keys apart, a key bias, the order of heads, the split of heads with equal W and c"
 

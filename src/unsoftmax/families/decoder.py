@@ -17,7 +17,7 @@ from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.fresh import Fresh
-from unsoftmax.proof.run import COARSE_FACTOR
+from unsoftmax.proof.limits import LIMITS
 from unsoftmax.results import Fact, Learned
 
 STRAIGHT = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
@@ -180,7 +180,7 @@ class DecoderFamily(Family):
 
     def precision(self, desk: Desk, learned: Learned) -> Floor:
         """Scores are known less well than answers are; the learner's own check tells how well."""
-        return replace(desk.precision, relative=max(desk.precision.relative, SPREAD * learned.entry_error / COARSE_FACTOR))
+        return replace(desk.precision, relative=max(desk.precision.relative, SPREAD * learned.entry_error / LIMITS.coarse))
 
     def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
         """What contexts change in the answers of very long tokens, against the heads; two limit answers each."""

@@ -94,13 +94,12 @@ class LabelsFamily(Family):
         from unsoftmax.learners.labels.check import beside_boundary, class_of
         from unsoftmax.learners.labels.majority import Majority
 
-        model, values = cast(Attention, learned.model), np.array(learned.evidence["labels"])
+        model, values = cast(Attention, learned.model), np.array(learned.labels)
         assert learned.bounds is not None
         near = [beside_boundary(model, learned.bounds, batch, desk.fresh, desk.max_norm) for batch in batches]
-        flip = float(learned.evidence["flip_rate"])
         target: Oracle = LastPosition(desk.checked)
-        if flip:
-            target = Majority(target, flip, desk.fresh)
+        if learned.flip_rate:
+            target = Majority(target, learned.flip_rate, desk.fresh)
         told = np.concatenate([np.ravel(target(batch.sequences)) for batch in near])
         expected = values[np.concatenate([class_of(model, batch.sequences) for batch in near])]
         desk.notes.append(

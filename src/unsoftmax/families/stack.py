@@ -20,7 +20,7 @@ from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.fresh import Fresh
-from unsoftmax.proof.run import COARSE_FACTOR
+from unsoftmax.proof.limits import LIMITS
 from unsoftmax.results import Fact, Learned
 
 CHECKS = 4  # sequences that the learner tries by itself; the proof asks some hundred more
@@ -200,15 +200,15 @@ class PreNormStack(Family):
 
     def precision(self, desk: Desk, learned: Learned) -> Floor:
         """Heads whose values or scores are weak are known less well than answers are; the learner's own check tells how well."""
-        return replace(desk.precision, relative=max(desk.precision.relative, SPREAD * learned.entry_error / COARSE_FACTOR))
+        return replace(desk.precision, relative=max(desk.precision.relative, SPREAD * learned.entry_error / LIMITS.coarse))
 
     def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
         """The whole function where MLPs are known; else what keys change in the answers of very long tokens, two queries each."""
         if learned.model.can_answer:
             return super().compare(desk, learned, batches)
-        seen = _compared_limit(
-            desk.checked, learned.model, batches, settings_of(desk), desk.fresh, bool(learned.evidence.get("positions"))
-        )
+        law = SEEN.get(desk)
+        positions = law is not None and law.positions
+        seen = _compared_limit(desk.checked, learned.model, batches, settings_of(desk), desk.fresh, positions)
         desk.notes.append(
             "The check compares answers to very long tokens, less that to the last token alone, where the last token is zero: "
             "they are what all heads of all layers do together. MLPs are not compared."

@@ -30,7 +30,7 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
         rng: draws models within the bars.
     """
     bounds = learned.bounds
-    if bounds is None or bounds.kind != "estimated":
+    if bounds is None or bounds.certified:
         return None
     if learned.rehearsals:
         return _scaled(bounds, max(_as_rehearsed(learned, seen, rng), WRITTEN * 2.0**-floor.bits / learned.answers_off))

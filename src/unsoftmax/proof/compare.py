@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import TargetError, tried
 from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import Oracle, is_local
@@ -134,13 +135,12 @@ def _ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:
     """Raw answers to each batch; None for natural ones that the target fails on although it still answers others."""
     raw: list[Floats | None] = []
     for batch in batches:
-        try:
-            raw.append(oracle(batch.sequences))
-        except TargetError:
+        answers = tried(partial(oracle, batch.sequences), TargetError)
+        if isinstance(answers, TargetError):
             if not (batch.natural and is_local(oracle)):
-                raise
+                raise answers
             oracle(batches[0].sequences[:1])  # a target that is gone fails here again
-            raw.append(None)
+        raw.append(None if isinstance(answers, TargetError) else answers)
     return raw
 
 

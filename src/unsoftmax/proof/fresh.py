@@ -170,3 +170,22 @@ def natural_tokens(samples: object, width: int) -> Floats:
     if table.ndim < 2 or table.shape[-1] != width or not table.size or not np.isfinite(table).all():
         raise ValueError(f"natural has shape {table.shape}; it must hold finite tokens of width {width}, as (tokens, {width}).")
     return table.reshape(-1, width)
+
+
+def afforded(batches: list[Fresh], most: int, rng: np.random.Generator) -> list[Fresh]:
+    """At most so many of the sequences: fewer of each batch, or of fewer batches."""
+    total = sum(len(batch.sequences) for batch in batches)
+    if total <= most:
+        return batches
+    if most < len(batches):
+        kept = sorted(rng.choice(len(batches), size=most, replace=False).tolist())
+        if all(batches[i].natural for i in kept):
+            kept[0] = 0
+        return [batches[i].first(1) for i in kept]
+    share, shorter = most / total, []
+    for batch in batches:
+        shorter.append(batch.first(max(1, int(share * len(batch.sequences)))))
+    while sum(len(batch.sequences) for batch in shorter) > most:
+        longest = max(range(len(shorter)), key=lambda i: len(shorter[i].sequences))
+        shorter[longest] = shorter[longest].first(len(shorter[longest].sequences) - 1)
+    return shorter

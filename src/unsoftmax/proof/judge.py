@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from unsoftmax.models import Floats
+from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
+from unsoftmax.proof.limits import LIMITS
 from unsoftmax.results import Check
 
 EMPTY = 2.0**10  # roundings by which answers must vary, or a comparison of them proves nothing
@@ -29,6 +31,27 @@ def relative_errors(seen: Compared, beyond: Floats | float = 0.0) -> Errors:
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(off == 0, 0.0, off / spread)
     return Errors(*(float(shares[rows].max(initial=0.0)) for rows in (slice(None), ~seen.natural, seen.natural)))
+
+
+def tolerance_of(floor: Floor, *, network: bool) -> float:
+    """The relative error that a run holds itself to on fresh sequences, beyond what noise and rounding add.
+
+    ``network``: answers pass through a network that is not known, so that no comparison is exact.
+    """
+    if floor.exact and not network:
+        return LIMITS.exact
+    loosest = max(LIMITS.loosest, 4 * floor.relative if floor.half else 0.0)
+    if floor.float16:  # cast at the end or computed so throughout: the answers do not always tell
+        loosest = max(loosest, LIMITS.loosest_half)
+    return float(min(loosest, max(LIMITS.exact, LIMITS.coarse * floor.relative)))
+
+
+def carries_noise(floor: Floor, noise: float) -> bool:
+    """Whether answers carry random noise, measured by a fit; rounded ones may hide more of it than the rounding's own."""
+    if floor.decimals and floor.step is not None:
+        hidden = floor.fresh or noise <= floor.step  # more of it would show when a question is repeated: then it is a misfit
+        return bool(noise > LIMITS.hidden_noise * floor.step and hidden)
+    return bool(floor.random and noise > 0)
 
 
 def varies(seen: Compared, relative: float) -> bool:

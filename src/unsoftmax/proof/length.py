@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import TargetError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, is_local, phase
 from unsoftmax.proof.fresh import LONGEST
@@ -35,13 +35,10 @@ def longest_taken(
 
 
 def _takes(oracle: Oracle, sequence: Floats) -> bool:
-    try:
-        oracle(sequence)
-    except TargetError as error:
-        if not is_local(oracle):
-            raise TargetError(
-                f"{error} The question was a sequence of {sequence.shape[1]} tokens: if the target takes fewer, say so with "
-                "`max_length` (--max-length)."
-            ) from error
-        return False
-    return True
+    error = tried(lambda: oracle(sequence), TargetError)
+    if isinstance(error, TargetError) and not is_local(oracle):
+        raise TargetError(
+            f"{error} The question was a sequence of {sequence.shape[1]} tokens: if the target takes fewer, say so with "
+            "`max_length` (--max-length)."
+        ) from error
+    return not isinstance(error, TargetError)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError, tried
 from unsoftmax.learners.behind_network.lines import Reader, Target
 from unsoftmax.models import Attention, Floats
 
@@ -72,19 +73,17 @@ class Columns:
         reader = self.base.reader
         path = self.base.steepest if reader.mixing is None else reader.mixing.matrix @ self.base.steepest
         farthest = min(2 * reader.length, 0.5 * float(np.linalg.norm(self.base.place)))
-        reason: NotInFamilyError | TooNoisyError | None = None
+        reason: RefusalError | None = None
         for offset in farthest * np.array(OFFSETS):
             place = self.base.place + offset * axis
             values = self.target.one(np.stack([place, place + reader.length * path]))
             rise = (values[1] - values[0]) @ reader.view
             if rise < 0.4 * self.base.clarity * self.target.noise(values):
                 continue
-            try:
-                column, error = self._column(place, values[0], origin)
-            except (NotInFamilyError, TooNoisyError) as refusal:
-                reason = refusal
-                continue
-            return column, error, float(offset)
+            found = tried(partial(self._column, place, values[0], origin), NotInFamilyError, TooNoisyError)
+            if not isinstance(found, RefusalError):
+                return *found, float(offset)
+            reason = found
         raise reason or NotIdentifiableError(
             "The network bends too strongly around the best place found for its answers to be inverted beside it. "
             "Nothing was announced; try another `seed`, or tokens of another size with `max_norm`.",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, tried
 from unsoftmax.learners.behind_network.columns import SAFETY, Base, Columns, tilted_frame
 from unsoftmax.learners.behind_network.lines import Mixing, Reader, Target
 from unsoftmax.learners.behind_network.residual import residual_mixing
@@ -46,16 +47,16 @@ class BehindNetworkLearner:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Ask and learn; the model has ``V=None``. Refuses a target that is flat, bent on every segment, or outside the family."""
         target = Target(oracle, self.floor)
-        reason: NotInFamilyError | NotIdentifiableError | TooNoisyError | None = None
+        reason: RefusalError | None = None
         attempts = 0
         phase(oracle, "place")
         for base in _places(target, self.max_norm, rng):
-            try:
-                return self._learn_at(target, base, rng)
-            except (NotInFamilyError, NotIdentifiableError, TooNoisyError) as refusal:
-                reason = refusal
+            found = tried(partial(self._learn_at, target, base, rng), NotInFamilyError, NotIdentifiableError, TooNoisyError)
+            if not isinstance(found, RefusalError):
+                return found
+            reason = found
             # a place where no segment could be read was cheap and says only that tokens of this size are no good
-            attempts += reason.evidence.get("readable", 1) > 0
+            attempts += Sign.UNREADABLE not in reason.signs
             if attempts == ATTEMPTS:
                 break
             phase(oracle, "place")
@@ -145,12 +146,14 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
         length = float(lengths[both].min())  # served everywhere: there the scores do not saturate and the network is not bent
         clarity = base.clarity * length / base.reader.length
         return replace(base, reader=replace(base.reader, length=length), clarity=clarity), None
+    unreadable = () if both.any() else (Sign.UNREADABLE,)
     evidence = {"readable": int(both.sum()), "gap": float(gap.max(initial=0.0)), "outputs": outputs}
     if outputs < width and not both.any():
         raise NotIdentifiableError(
             f"None of the {len(frame)} segments tried at the last place could be inverted: the answer to two tokens is not among "
             "the one-token answers between them, or those are bent. Try another `seed`; `unsoftmax diagnose` names the family.",
             evidence=evidence,
+            signs=unreadable,
         )
     if outputs < width:
         raise NotInFamilyError(
@@ -158,6 +161,7 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
             f"no single head followed by a position-wise network, or it has a residual, which needs at least width = {width} "
             f"outputs to be resolved (there are {outputs}). Run `unsoftmax diagnose` to see which family the target belongs to.",
             evidence=evidence,
+            signs=unreadable,
         )
     mixing = residual_mixing(target, base.place, base.value, base.reader.length, max_norm, rng)
     turned = _base_at(target, base.place, mixing, max_norm)
@@ -166,6 +170,7 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
             "With a residual the answers change too little with the attended tokens to be inverted at the place tried. "
             "Run `unsoftmax diagnose` to see which family the target belongs to.",
             evidence=evidence,
+            signs=unreadable,
         )
     return turned, mixing
 

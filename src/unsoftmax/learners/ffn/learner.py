@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotInFamilyError, TooNoisyError, tried
 from unsoftmax.learners.ffn.depth import bends_found_again
 from unsoftmax.learners.ffn.design import LARGEST, choose_points
 from unsoftmax.learners.ffn.forms import Found, canonical_network, to_network
@@ -121,11 +122,11 @@ class FFNLearner:
             line = places.line(width, scale, 0.0 if model is None else doubt, rng)
             line = replace(line, through_origin=self.through_origin)
             known = model
-            try:
-                part = (
-                    places.around_corner(questions, scale, rng) if coarse and known is None else line.run(questions, known, rng=rng)
-                )
-            except CrowdedCellError:
+            if coarse and known is None:
+                part = tried(partial(places.around_corner, questions, scale, rng), CrowdedCellError)
+            else:
+                part = tried(partial(line.run, questions, known, rng=rng), CrowdedCellError)
+            if isinstance(part, CrowdedCellError):
                 model = None
                 continue
             if part.neurons + (0 if known is None else known.neurons) == 0:

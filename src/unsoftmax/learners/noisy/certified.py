@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotInFamilyError, Sign, TooNoisyError
 from unsoftmax.learners.noisy.design import tilted_keys
 from unsoftmax.learners.noisy.intervals import Interval, key_score, log_odds
 from unsoftmax.learners.noisy.keys import LARGEST_LEFTOVER, axis_pairs, score_keys
@@ -198,7 +198,7 @@ class _Run:
         """Balanced copies beside a zero token answer zero, unless there is a query bias."""
         keys = np.concatenate([self.keys[:1], tilted_keys(rng, 1, self.values.middle, self.norm)])
         half = np.full(2, self.settings.copies / 2)
-        self.refuse_bias(ask_pairs(self.oracle, keys, half, half, np.zeros_like(keys)).answers, "a query bias c")
+        self.refuse_bias(ask_pairs(self.oracle, keys, half, half, np.zeros_like(keys)).answers, "a query bias c", Sign.QUERY_BIAS)
 
     def ask_query_bias(self) -> None:
         """Intervals for c along every key and every axis: balanced copies beside a zero token."""
@@ -212,10 +212,11 @@ class _Run:
                 f"Keys of length {self.norm:.3g} beside a zero token saturate the softmax: a query bias c that large leaves no "
                 "certified interval. Lower `max_norm`, or leave `tolerance` out to get estimated ones.",
                 evidence={"found": "a query bias c"},
+                signs=(Sign.QUERY_BIAS,),
             )
         self.bias = self.along_axes(self.key_bias[:, None])[:, 0]
 
-    def refuse_bias(self, answers: Floats, name: str) -> None:
+    def refuse_bias(self, answers: Floats, name: str, *signs: Sign) -> None:
         """Refuse ``answers`` that should be 0 and are not."""
         truth = self.truth(answers)
         if (truth.low > 0).any() or (truth.high < 0).any():
@@ -225,6 +226,7 @@ class _Run:
                 f"beyond the tolerance ±{self.settings.tolerance:.3g}. Certified intervals cover heads without biases; "
                 "leave `tolerance` out to get estimated ones.",
                 evidence={"found": name, "answer": float(np.abs(answers).max())},
+                signs=signs,
             )
 
     def longest(self) -> Floats:

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from scipy.special import fdtri, stdtrit
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, tried
 from unsoftmax.learners.noisy.certified import EVALUATION, CertifiedHeadLearner
 from unsoftmax.learners.noisy.design import frames
 from unsoftmax.learners.noisy.learner import NoisyHeadLearner
@@ -171,11 +171,12 @@ def certify_long(tolerance: float, oracle: Oracle, rng: np.random.Generator) -> 
     loudest = int(np.argmax(np.linalg.norm(some[1:] - some[0], axis=0)))
     one = Mixture(oracle, np.eye(some.shape[1])[loudest]) if some.shape[1] > 1 else oracle
     moderate = find_norm(one, 64, rng)
-    try:
-        return _certified(CertifiedHeadLearner(tolerance, LONGER * moderate, biases=True), oracle, rng, some.shape[1])
-    except NotInFamilyError as refusal:
-        if "bias" not in refusal.evidence.get("found", ""):
-            raise
+    long = CertifiedHeadLearner(tolerance, LONGER * moderate, biases=True)
+    found = tried(lambda: _certified(long, oracle, rng, some.shape[1]), NotInFamilyError)
+    if not isinstance(found, RefusalError):
+        return found
+    if Sign.QUERY_BIAS not in found.signs:
+        raise found
     return _certified(CertifiedHeadLearner(tolerance, moderate, biases=True), oracle, rng, some.shape[1])
 
 

@@ -110,6 +110,7 @@ class OneHeadLearner:
             bounds=self._bounds(model, noise, rank, blur),
             notes=() if rank else (f"W does not show in the answers; entries below about {noise:.1g} would not.",),
             evidence={"rank": rank, "causal": causal},
+            causal=causal,
             ranks=(rank,),
         )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within, tried
 from unsoftmax.learners.scalar_heads.build import Measured, measure_heads, refine, sketch_heads
 from unsoftmax.learners.scalar_heads.clusters import ROUNDING, members_error
 from unsoftmax.learners.scalar_heads.flat import flat_heads, lone_bias, narrow_heads, refine_bias
@@ -35,6 +37,7 @@ CONSISTENT = 1e-3  # scores, of about 1, that readings of a head may differ by f
 ALMOST = 1e-3  # a model that misses by less is one of heads almost alike
 WITHIN = 1e-2  # relative error of V, shared out among heads almost alike, that measuring them apart can mend
 ALIKE = 0.05  # distance between the scores of two heads, relative, below which they are almost alike
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +73,11 @@ class ScalarHeadsLearner:
         together = Together(oracle, self.max_norm)
         refusals: list[RefusalError] = []
         for attempt in range(self.attempts):
-            try:
-                found, evidence = self._attempt(pairs, rng, points=24 * 2**attempt)
-            except NotIdentifiableError as error:
-                refusals.append(error)
+            found_heads = separated(partial(self._attempt, pairs, rng, points=24 * 2**attempt))
+            if isinstance(found_heads, RefusalError):
+                refusals.append(found_heads)
                 continue
-            except np.linalg.LinAlgError:  # readings of heads that do not separate
-                refusals.append(NotIdentifiableError("The heads found do not separate: their readings determine no W."))
-                continue
+            found, evidence = found_heads
             model, evidence = _checked(pairs, _model(found, pairs.constant, shape), evidence, together, rng)
             misfit, expected = evidence["own_check"], evidence["expected_error"]
             if _fits(misfit, expected):
@@ -85,8 +85,8 @@ class ScalarHeadsLearner:
             refusals.append(_mismatch(canonical(model), misfit, expected, evidence))
         hidden = [refusal for refusal in refusals if Sign.POORLY_KNOWN in refusal.signs]
         if hidden:  # all heads are there
-            raise min(hidden, key=lambda refusal: float(refusal.evidence["estimated_error"]))
-        merged = [refusal for refusal in refusals if "merged_within" in refusal.evidence]
+            raise min(hidden, key=lambda refusal: refusal.within)
+        merged = [refusal for refusal in refusals if Sign.MERGED in refusal.signs]
         if not merged:
             # models that explain nothing tell a target of another kind, unless heads almost alike were shared out wrongly
             within = RELATED if any(refusal.model is None for refusal in refusals) else ALMOST
@@ -94,7 +94,7 @@ class ScalarHeadsLearner:
                 if _fits(evidence["own_check"], evidence["expected_error"]):  # no two were merged after all
                     return self._learned(model, {**evidence, "attempts": self.attempts + 1})
                 merged = [_too_close(canonical(model), evidence["own_check"], evidence)]
-        raise min(merged, key=lambda refusal: float(refusal.evidence["merged_within"]), default=refusals[-1])
+        raise min(merged, key=lambda refusal: refusal.within, default=refusals[-1])
 
     def _merged(
         self, pairs: Pairs, shape: tuple[int, ...], together: Together, within: float, rng: np.random.Generator
@@ -102,10 +102,10 @@ class ScalarHeadsLearner:
         """Heads that cannot be told apart, read as one: the merged model, if it explains answers ``within`` that, and how far."""
         # magnified as far as possible heads show two jumps to merge, else one jump for all, on most lines
         for limit in (ZOOM_LIMIT, ZOOM, ZOOM):
-            try:
-                found, evidence = self._attempt(pairs, rng, points=24, limit=limit, merge=True)
-            except (NotIdentifiableError, np.linalg.LinAlgError):
+            found_heads = separated(partial(self._attempt, pairs, rng, points=24, limit=limit, merge=True))
+            if isinstance(found_heads, RefusalError):
                 continue
+            found, evidence = found_heads
             model, evidence = _checked(pairs, _model(found, pairs.constant, shape), evidence, together, rng)
             if evidence["own_check"] < within:
                 return [(model, evidence)]
@@ -182,6 +182,14 @@ class ScalarHeadsLearner:
             evidence={**evidence, "heads": form.heads, "merged_below": interval},
             known_to=float(evidence["expected_error"]),
         )
+
+
+def separated(step: Callable[[], T]) -> T | RefusalError:
+    """What a step finds, or the refusal of heads that do not separate; readings that determine no W are such."""
+    try:
+        return tried(step, NotIdentifiableError)
+    except np.linalg.LinAlgError:
+        return NotIdentifiableError("The heads found do not separate: their readings determine no W.")
 
 
 def unseen_gap(misfit: float) -> tuple[str, float]:
@@ -328,10 +336,8 @@ def _checked(
         if found[1] < best[1] or _fits(*found[1:]):
             best = found
         if found[1] <= GOOD < found[2] and head_gap(better) < ALIKE:
-            try:
-                apart, error = _separated(pairs, better, rng)
-            except (NotIdentifiableError, np.linalg.LinAlgError):
-                apart, error = better, np.inf
+            again = separated(lambda: _separated(pairs, better, rng))
+            apart, error = (better, np.inf) if isinstance(again, RefusalError) else again
             if error < found[2]:  # what random sequences show better than that is taken from them
                 apart = polished(apart, X, told, steps=TOGETHER_STEPS, smallest=ROUNDING / max(error, ROUNDING))
                 best = apart, _misfit(oracle, apart, rng), error
@@ -365,6 +371,7 @@ def _mismatch(model: Attention, misfit: float, expected: float, evidence: dict[s
             model=model,
             evidence={**evidence, "estimated_error": expected},
             signs=(Sign.POORLY_KNOWN,),
+            within=expected,
         )
     if misfit < ALMOST:
         return _too_close(model, max(misfit, expected), evidence)
@@ -384,5 +391,6 @@ def _too_close(model: Attention, within: float, evidence: dict[str, Any]) -> Ref
         "the heads that are close are known only merged, within that.",
         model=model,
         evidence={**evidence, "merged_within": within},
-        signs=alike_within(within),
+        signs=(Sign.MERGED, *alike_within(within)),
+        within=within,
     )

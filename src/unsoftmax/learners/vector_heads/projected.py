@@ -65,7 +65,7 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
         optional["b"] = b
     model = Attention(W=found.W, V=V.reshape(found.heads, width, len(b)), **optional)
     if not polish:
-        return model, float(learned.evidence["expected_error"])
+        return model, learned.known_to
     model = polished(model, X, told, steps=POLISH_STEPS)
     error = rounding_error(model, X, told, 2.0**-51)  # twice the rounding: it is one draw
     if error > WORST:

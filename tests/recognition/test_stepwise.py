@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax.desk import Desk
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.recognition.stepwise import scores_in_steps
-from unsoftmax.wishes import Wishes
 
 
 def rounded_scores(kind, seed, d=5):
@@ -30,7 +28,7 @@ def test_half_precision_scores_are_named_in_the_refusal():
 
 @pytest.mark.parametrize(("kind", "word"), [(np.float32, "float32"), (np.float16, "half precision")])
 def test_the_kind_of_the_steps_is_told(kind, word):
-    fact = scores_in_steps(Desk(as_oracle(rounded_scores(kind, 1), 5), Wishes(seed=1)))
+    fact = scores_in_steps(as_oracle(rounded_scores(kind, 1), 5), np.random.default_rng(1), None)
     assert fact.passed is False
     assert word in fact.sentence
 
@@ -40,4 +38,18 @@ def test_smooth_scores_have_no_steps():
         rng = np.random.default_rng(seed)
         d, heads = int(rng.integers(2, 20)), int(rng.integers(1, 4))
         layer = us.Attention(rng.normal(size=(heads, d, d)), rng.normal(size=(heads, d)), rng.normal(size=(heads, d)))
-        assert scores_in_steps(Desk(as_oracle(layer, d), Wishes(seed=seed))).passed
+        assert scores_in_steps(as_oracle(layer, d), np.random.default_rng(seed), None).passed
+
+
+@pytest.mark.parametrize(("kind", "seed"), [(np.float32, 0), (np.float32, 2), (np.float16, 1)])
+def test_diagnose_and_recover_agree_that_rounded_scores_are_outside(kind, seed):
+    target = rounded_scores(kind, seed)
+    told = us.diagnose(target, width=5)
+    assert not told.inside
+    assert told.queries <= 200 + 4 * 5
+    assert not us.recover(target, width=5, seed=0, on_failure="return").status.success
+
+
+def test_noise_is_not_taken_for_steps():
+    rng, head = np.random.default_rng(0), us.Attention.single(np.eye(5), np.arange(1.0, 6.0))
+    assert us.diagnose(lambda X: head(X) + 1e-6 * rng.normal(size=len(X)), width=5).family == "attention"

@@ -13,7 +13,7 @@ from unsoftmax.oracles.base import Oracle
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition.case import Case, DecidedError, Shape, Verdict, inconclusive, outside
 from unsoftmax.recognition.depth import several_layers
-from unsoftmax.recognition.floor import measure_floor
+from unsoftmax.recognition.floor import EXACT, measure_floor, one_token_noise
 from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
@@ -260,10 +260,10 @@ def _attention(case: Case, found: _Findings, point: Pilot) -> Verdict:
 
 def _of_heads(case: Case, words: str) -> Verdict:
     """Heads, unless float64 answers are computed more coarsely because scores are rounded: then no learner can read them."""
-    if case.finer and case.left() >= PRICE:
+    if case.finer and case.left() >= PRICE + 8 and one_token_noise(case) <= EXACT:  # a token alone has no scores
         case.begin("steps")
         X = pairs_in_steps(case.width, case.rng, case.max_norm)
-        fact = judged(case.ask(X.reshape(-1, 2, case.width)).reshape(*X.shape[:2], -1))
+        fact = judged(case.ask(X.reshape(-1, 2, case.width)).reshape(*X.shape[:2], -1), few=1)  # heads have no jumps
         case.evidence.append(fact)
         if not fact.passed:
             return outside("scores in steps", fact.sentence, Sign.OTHER_SCORES)

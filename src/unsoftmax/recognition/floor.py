@@ -12,6 +12,7 @@ from unsoftmax.results import Floor
 FLOAT64 = 2.0**-50  # a handful of roundings; measured noise may be smaller by luck
 FLOAT32 = 2.0**-22
 SURPRISE = 24.0  # bits by which answers must be rounder than chance before they are called rounded
+EXACT = 2.0**-44  # relative noise of one-token answers up to which they count as exact
 TINY = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
 
 
@@ -40,7 +41,7 @@ def measure_floor(case: Case) -> None:
     if sigma > 0:
         kind, absolute = "noisy", max(absolute, 1.5 * sigma)
     elif kind == "exact" and relative > 2.0**-40:
-        kind, case.finer = "float32", True
+        kind, case.finer = "float32", jitter == 0
     case.floor = Floor(kind=kind, relative=relative, absolute=absolute, step=step, fresh=sigma > 0, batch=jitter > 0)
     case.record("floor", case.noise(values), float(np.abs(values).max()), True, f"Answers are {case.floor.words}.")
     spread = max(float(np.ptp(a, axis=0).max()) for a in (np.concatenate([a.reshape(len(a), -1) for a in seen]),))
@@ -183,6 +184,13 @@ def line_noise(fine: Floats) -> float:
     """Three times the relative noise of answers ``(8, outputs)`` along a tiny line, by their fourth differences (Hamming)."""
     spread = float(np.sqrt((np.diff(fine, n=4, axis=0) ** 2).mean() / 70))
     return 3 * spread / max(float(np.abs(fine).max()), 1e-300)
+
+
+def one_token_noise(case: Case) -> float:
+    """Relative noise of one-token answers: fourth differences on a tiny line of them; 8 queries."""
+    case.begin("floor")
+    start, step = case.cap(1.0, 1.6) * case.draw(2, 1)
+    return line_noise(case.ask(start + TINY * np.arange(8.0)[:, None, None] * step))
 
 
 def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[Floats], list[float]]:

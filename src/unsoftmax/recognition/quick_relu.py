@@ -13,10 +13,9 @@ from unsoftmax.desk import Desk
 from unsoftmax.models import Floats
 from unsoftmax.recognition.case import Case, Verdict
 from unsoftmax.recognition.depth import several_layers
-from unsoftmax.recognition.floor import FLOAT64, TINY, line_noise
+from unsoftmax.recognition.floor import EXACT, FLOAT64, one_token_noise
 from unsoftmax.results import Fact, Floor
 
-EXACT = 2.0**-44  # relative noise of one-token answers up to which they count as exact
 SIZES = (1.0, 0.125, 8.0)  # entries of tokens at which earlier ones are listened for
 KINKS, ALIKE = "one hidden layer", "a weighted mean of tokens"
 
@@ -43,7 +42,7 @@ def quick_look(desk: Desk) -> QuickLook:
         return QuickLook((Fact("exact answers", 0.0, 1.0, None, "Answers are coarse, or do not repeat."),))
     case = Case(desk, desk.rng, desk.max_norm)
     case.everywhere, case.longest = look.layout == "all positions", desk.longest
-    noise = _noise(case)
+    noise = one_token_noise(case)
     exact = Fact("exact answers", noise, EXACT, noise <= EXACT, f"One-token answers carry a noise of {noise:.1g} of their size.")
     if not exact.passed:
         return QuickLook((exact,))
@@ -61,13 +60,6 @@ def _kinks_and_mean(case: Case, longest: int) -> tuple[Fact, Fact | None, bool]:
     deep = several_layers(case, case.cap(1.0, 5.0), kinks=1)
     kinks = Fact(KINKS, float(bool(deep)), 0.5, deep is False, "A kink of the answers runs straight on, equally strong.")
     return (kinks, *_mean(case, longest)) if kinks.passed else (kinks, None, False)
-
-
-def _noise(case: Case) -> float:
-    """Relative noise of the evaluation: fourth differences on a tiny line of single tokens; 8 queries."""
-    case.begin("floor")
-    start, step = case.cap(1.0, 1.6) * case.draw(2, 1)
-    return line_noise(case.ask(start + TINY * np.arange(8.0)[:, None, None] * step))
 
 
 def _mean(case: Case, longest: int) -> tuple[Fact, bool]:

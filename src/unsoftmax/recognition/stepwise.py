@@ -40,24 +40,24 @@ def pairs_in_steps(width: int, rng: np.random.Generator, max_norm: float | None)
     return X
 
 
-def judged(answers: Floats) -> Fact:
-    """What the answers ``(pairs, steps, outputs)`` to such pairs tell."""
+def judged(answers: Floats, few: int = FEW) -> Fact:
+    """What the answers ``(pairs, steps, outputs)`` to such pairs tell; ``few`` of them with a jump mean steps."""
     slopes = (answers[:, 1:] - answers[:, :1]) / STEPS[1:, None]
     smooth = 2 * slopes[:, 1] - slopes[:, 0]  # what a smooth answer's slope tends to
     rounding = 2.0**-48 * np.abs(answers).max(axis=(1, 2)) / STEPS[-1]
     bent = np.abs(slopes[:, 1] - slopes[:, 0]).max(axis=1)  # far more than what is left of a bend after that
     coarsely, finely = _apart(slopes[:, 2], smooth, rounding + bent), _apart(slopes[:, 3], slopes[:, 2], rounding)
     jumps = int(max(coarsely.sum(), finely.sum()))
-    half = int(coarsely.sum()) >= FEW
+    half = int(coarsely.sum()) >= few
     kind = "half precision, or to whole steps" if half else "float32"
     words = (
         f"Scores move in steps: in {jumps} of {len(answers)} pairs a tiny move of a token changes the answer otherwise than a "
         f"small one. The target rounds them to {kind}, and answers in float64; compute them in float64, or let answers be of the "
         "precision of the scores."
-        if jumps >= FEW
+        if jumps >= few
         else "Scores do not move in steps."
     )
-    return Fact("scores in steps", float(jumps), float(FEW), jumps < FEW, words)
+    return Fact("scores in steps", float(jumps), float(few), jumps < few, words)
 
 
 def _apart(slopes: Floats, others: Floats, rounding: Floats) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.one_head.scores import RETRIES, SATURATED, ScoreReader, Values, log_weights, refuse_saturated
@@ -72,7 +73,7 @@ def loud_values(oracle: Oracle, b: Floats, known: tuple[Floats, Floats] | None, 
 
 
 def _missed_values(
-    oracle: Oracle, b: Floats, rotation: Floats, values: Floats, missed: Floats, known: tuple[Floats, Floats] | None
+    oracle: Oracle, b: Floats, rotation: Floats, values: Floats, missed: NDArray[np.bool_], known: tuple[Floats, Floats] | None
 ) -> Floats:
     """Values of the directions that no position attended to: what known answers leave over, or one query each."""
     if known is not None:

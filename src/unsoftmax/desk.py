@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unsoftmax.errors import DriftingError, RefusalError
+from unsoftmax.errors import DriftingError, RefusalError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.adapt import identity_of
 from unsoftmax.oracles.base import LastPosition, Oracle, Wrapper, phase
@@ -198,13 +198,8 @@ class Desk(Wrapper):
             return None
         if self.wishes.budget is not None:  # the check has had its share
             self.meter.budget = self.wishes.budget - self.checked.spent
-        try:
-            self.watched.look_for_replicas(*(BRIEFLY if briefly else ()))
-        except DriftingError as reason:
-            return reason
-        except RefusalError:
-            pass  # no budget left for a look, or no target: the first reason stands
-        return None
+        reason = tried(lambda: self.watched.look_for_replicas(*(BRIEFLY if briefly else ())), RefusalError)
+        return reason if isinstance(reason, DriftingError) else None  # no budget left for a look, or no target: no proof
 
 
 def drawn_seed(source: int) -> int:

@@ -31,6 +31,11 @@ class Wishes:
     labels: bool | None = None
     check: int | None = None
 
+    @property
+    def auto(self) -> bool:
+        """Whether the family is to be found out."""
+        return self.family == "auto"
+
     def __post_init__(self) -> None:
         lowest = (("rank", 0), ("heads", 1), ("budget", 1), ("seed", 0), ("max_length", 1), ("check", 1))
         for name, least in lowest:

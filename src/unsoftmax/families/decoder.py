@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotInFamilyError, RefusalError, TargetError
+from unsoftmax.errors import NotInFamilyError, RefusalError, TargetError, tried
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.learners.decoder.limit import FAR, are_log_probabilities, centred
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -59,11 +59,11 @@ class FinalNorm:
         phase(desk, "recognition")
         rng = np.random.default_rng(desk.rng.integers(2**63))
         p, x = rng.normal(size=(2, desk.width))
-        try:
-            one = np.asarray(desk.last(FAR * np.stack([x, 2 * x])[:, None]))
-            two = np.asarray(desk.last(FAR * np.array([[p, x], [3 * p, 2 * x]])))
-        except TargetError:
+        questions = np.stack([x, 2 * x])[:, None], np.array([[p, x], [3 * p, 2 * x]])
+        answers = tried(lambda: [np.asarray(desk.last(FAR * asked)) for asked in questions], TargetError)
+        if isinstance(answers, RefusalError):
             return Fact(self.name, np.inf, ROUNDING, False, "Very long tokens get no answer.")
+        one, two = answers
         off = max(float(np.abs(a[0] - a[1]).max() / max(np.abs(a).max(), 1e-300)) for a in (one, two))
         alone = float(np.abs(one[0] - two[0]).max() / max(np.abs(one).max(), 1e-300))
         passed = off <= ROUNDING and alone <= ROUNDING

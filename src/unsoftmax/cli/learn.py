@@ -6,17 +6,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import numpy as np
 
-from unsoftmax.cli.exporting import export, export_options
-from unsoftmax.cli.options import json_option, out_option, permission_option, seed_option
+from unsoftmax.cli.options import json_option, out_option, seed_option
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.recover import make_folder
+from unsoftmax.cli.running import Running, running
 from unsoftmax.errors import FileFormatError
 from unsoftmax.memory import check_archive
+
+if TYPE_CHECKING:
+    from unsoftmax.live import LiveView
 
 
 @click.command()
@@ -32,8 +35,7 @@ from unsoftmax.memory import check_archive
 )
 @out_option("weights and report")
 @seed_option("Same seed, same result")
-@permission_option
-@export_options(gate=False)
+@running(asks=True, gate=True)
 @json_option
 def learn(
     examples: Path,
@@ -42,9 +44,7 @@ def learn(
     method: Literal["fit", "sculpt"],
     out: Path | None,
     seed: int,
-    authorised_by: str | None,
-    csv: Path | None,
-    markdown: Path | None,
+    run: Running,
     as_json: bool,
 ) -> int:
     """Learn an attention layer from recorded examples; nothing is asked.
@@ -56,12 +56,13 @@ def learn(
     from unsoftmax.learners.from_examples import learn_from_examples
     from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
+    from unsoftmax.report.story import verdict
 
     arrays = read_arrays(examples)
     if out is not None:
         make_folder(out)
     try:
-        with _progress(enabled=not as_json) as tell:
+        with run.limited(), _progress(not as_json, run.view) as tell:
             recovery = learn_from_examples(
                 arrays["X"],
                 arrays["Y"],
@@ -77,17 +78,16 @@ def learn(
         raise click.UsageError(f"{examples}: {error}") from error
     recovery.facts["target"] = str(examples)
     recovery.facts["command"] = command_line()
-    recovery.facts["authorised_by"] = authorised_by
+    recovery.facts["authorised_by"] = run.authorised_by
     if out is not None:
         save_recovery(recovery, out)
-    export(recovery_record(recovery), {"csv": csv, "markdown": markdown})
+    record = recovery_record(recovery)
+    run.export(record)
     if as_json:
         click.echo(recovery_json(recovery))
-        return CODES[recovery.status]
-    print_recovery(recovery)
-    if out is not None:
-        weights = "weights.safetensors, " if recovery.status.success else ""
-        click.echo(f"  Files in {out}: {weights}recovery.json, report.html")
+    else:
+        print_recovery(recovery, out)
+    run.end(verdict(record), recovery.message, mood="good" if recovery.status.success else "bad", out=out)
     return CODES[recovery.status]
 
 
@@ -122,12 +122,19 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _progress(enabled: bool) -> Iterator[Callable[[str], None] | None]:
-    """A line on stderr that follows the fit, on a terminal only."""
+def _progress(enabled: bool, view: LiveView | None) -> Iterator[Callable[[str], None] | None]:
+    """What follows the fit: a line on stderr on a terminal, and the live page."""
+    on_page = None if view is None else lambda line: view.count(line, 0)
     if not enabled or not sys.stderr.isatty():
-        yield None
+        yield on_page
         return
     from rich.console import Console
 
     with Console(stderr=True).status("fitting") as status:
-        yield lambda line: status.update(f"fitting · {line}")
+
+        def tell(line: str) -> None:
+            status.update(f"fitting · {line}")
+            if on_page is not None:
+                on_page(line)
+
+        yield tell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,13 +20,14 @@ from unsoftmax.errors import (
     tried,
 )
 from unsoftmax.families import named
-from unsoftmax.families.base import Family
+from unsoftmax.families.base import Family, Size
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
 from unsoftmax.recognition.stepwise import PRICE, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
 from unsoftmax.version import __version__
+from unsoftmax.watching import watchers
 from unsoftmax.wishes import Wishes
 
 
@@ -133,6 +135,7 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
     proof: Proof | None = None
     try:
         for family in candidates(desk):
+            _tell_bill(desk, family)
             outcome = family.learn(desk)
             desk.outcomes.append(outcome)
             if outcome.explains:
@@ -140,6 +143,8 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
                 break
         if family is None or learned is None:
             raise refusal_of(desk)
+        for watcher in watchers():
+            watcher.sees(lambda: learned.model)
         proof = prove(desk, family, learned)
         if proof.refusal is not None:
             raise proof.refusal
@@ -156,6 +161,18 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
         if not isinstance(refusal, DriftingError | TargetError):
             refusal = _confirmed(desk, refusal)
         return _packed(desk, started, family, learned, proof, refusal), refusal
+
+
+def _tell_bill(desk: Desk, family: Family) -> None:
+    """Tell whoever watches what learning this family may cost: the budget is a promise, a bill for what is known an estimate."""
+    wishes, look = desk.wishes, desk.look
+    for watcher in watchers():
+        if wishes.budget is not None:
+            watcher.expects(wishes.budget, True)
+        elif look is not None and look.floor.exact:
+            size = Size(width=desk.width, outputs=look.outputs, rank=wishes.rank, heads=wishes.heads)
+            with suppress(ValueError):  # no bill without the number of neurons or layers
+                watcher.expects(family.bill(size).queries_max, False)
 
 
 def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:

@@ -16,6 +16,7 @@ from unsoftmax.errors import RefusalError, tried
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Bounds, Learned
+from unsoftmax.watching import watched_by
 
 TIMES = 3  # rehearsals
 QUARTER = 0.25  # of the precision that answers are promised: the standard deviation of their errors
@@ -79,7 +80,8 @@ def rehearsed(
 def _run(run: Callable[[Oracle, np.random.Generator], Learned], stage: Oracle, rng: np.random.Generator) -> Learned | None:
     """One rehearsal; None where the learner does not read its own model again, so that rehearsals give no bars."""
     try:
-        found = tried(lambda: run(stage, rng), RefusalError)
+        with watched_by():
+            found = tried(lambda: run(stage, rng), RefusalError)
     except (ArithmeticError, np.linalg.LinAlgError):
         return None
     return None if isinstance(found, RefusalError) else found

@@ -41,8 +41,6 @@ def tolerance_of(floor: Floor, *, network: bool) -> float:
     if floor.exact and not network:
         return LIMITS.exact
     loosest = max(LIMITS.loosest, 4 * floor.relative if floor.half else 0.0)
-    if floor.float16:  # cast at the end or computed so throughout: the answers do not always tell
-        loosest = max(loosest, LIMITS.loosest_half)
     return float(min(loosest, max(LIMITS.exact, LIMITS.coarse * floor.relative)))
 
 

@@ -13,7 +13,6 @@ class Limits:
         exact: relative error on fresh sequences up to which float64 answers count as matched (the contract's).
         coarse: the same in units of the answers' own relative precision, for coarser answers (measured).
         loosest: relative error beyond which a match proves nothing.
-        loosest_half: the same for float16: 16 units of it, where the largest values are four times the answers' spread.
         half: share of the answers' spread beyond which noise hides any model.
         almost: heads that explain fresh sequences this far, but not to rounding, are merged ones (measured).
         constant: misfit of one head that the rounding of a large constant explains, of the largest answer (measured).
@@ -33,7 +32,6 @@ class Limits:
     exact: float = 1e-8
     coarse: float = 2048.0
     loosest: float = 1e-2
-    loosest_half: float = 2.0**-5
     half: float = 0.5
     almost: float = 1e-5
     constant: float = 2.0**-38

@@ -35,6 +35,15 @@ def hidden_by_errors(floor: Floor, spread: float, learned: Learned) -> RefusalEr
     )
 
 
+def hidden_by_arithmetic(floor: Floor, largest: float, learned: Learned) -> RefusalError:
+    """Half precision in which natural errors are as large as the answers."""
+    return TooNoisyError(
+        f"{floor.kind} arithmetic hides the target: fresh answers differ by up to {largest:.2g} of their spread, as "
+        "such numbers let expect. Send shorter tokens (`max_norm`), or ask for answers in float64.",
+        model=learned.model,
+    )
+
+
 def faint_output(output: int, worst: float, learned: Learned) -> RefusalError:
     """An output that is not known beside the others."""
     return NotIdentifiableError(

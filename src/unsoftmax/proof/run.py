@@ -9,10 +9,10 @@ import numpy as np
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, RefusalError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.drift import post_mortem
-from unsoftmax.precision.law import Floor
+from unsoftmax.precision.law import LARGEST_NOISE, Floor
 from unsoftmax.proof import refusals
 from unsoftmax.proof.bars import fitting_bars
-from unsoftmax.proof.compare import Compared
+from unsoftmax.proof.compare import Compared, computed_in
 from unsoftmax.proof.doubts import beside_ties, doubts, faintest_output, moved, scores_in_doubt
 from unsoftmax.proof.fresh import COUNT, Fresh, afforded, fresh_batches
 from unsoftmax.proof.judge import carries_noise, checked, covered, relative_errors, tolerance_of, varies
@@ -79,7 +79,9 @@ class _Proof:
         allowed = self.tolerance * spread + (0.0 if own.any() else self.noise)
         self._relative = relative_errors(seen).all
         reason = None
-        if not (beyond <= allowed).all() and not self._explained(seen, beyond, allowed):
+        if floor.half and not self.family.network:
+            reason = self._in_short_numbers(seen, allowed)
+        elif not (beyond <= allowed).all() and not self._explained(seen, beyond, allowed):
             reason = self._why(seen, check, allowed)
         reason = reason or self._faint_outputs(seen)
         if reason is not None:
@@ -92,15 +94,34 @@ class _Proof:
         sized = float(spread[~seen.natural].max(initial=0.0)) or float(spread.max())
         if self.noise > LIMITS.half * sized:
             return refusals.hidden_by_errors(floor, sized, learned)
+        check = self.check or check
         self._look_back(check)
         return self._certify(check)
 
     def _said(self, seen: Compared) -> Check:
-        words = covered(seen, tolerance=self.tolerance, max_norm=self.desk.max_norm, sampled=self.desk.wishes.natural is not None)
+        tolerance = self.tolerance if self.stated is None else self.stated
+        words = covered(seen, tolerance=tolerance, max_norm=self.desk.max_norm, sampled=self.desk.wishes.natural is not None)
         if seen.lengths.max() < 64 or self.desk.longest < 256:
             words += f" Longer sequences than {int(seen.lengths.max())} tokens were not asked."
         self.check = checked(seen, words)
         return self.check
+
+    def _in_short_numbers(self, seen: Compared, allowed: Floats) -> RefusalError | None:
+        """Half precision: all deviations together, each in errors that such arithmetic and the error bars let expect of it.
+
+        Cast at the end or computed so throughout: one-token answers do not always tell, so the wider law judges.
+        """
+        expected = computed_in(seen, self.learned.model, self.floor.unit, self.desk.fresh)
+        bars = doubts(seen, self.learned, self.desk.fresh)
+        expected = np.sqrt(expected if bars is None else expected + bars**2)
+        kinds = [rows for rows in (seen.natural, ~seen.natural) if rows.any()]
+        if not all(self.floor.explains(seen.deviations[rows], expected[rows]) for rows in kinds):
+            return self._why(seen, self._said(seen), allowed)
+        spread = seen.spreads()[:, None]
+        shares = seen.deviations / np.where(spread > 0, spread, np.inf)
+        self.stated = max(float(shares.max()), LARGEST_NOISE * float(np.sqrt(np.mean(shares**2))))
+        self._said(seen)
+        return None if self.stated <= LIMITS.half else refusals.hidden_by_arithmetic(self.floor, float(shares.max()), self.learned)
 
     def _explained(self, seen: Compared, beyond: Floats, allowed: Floats) -> bool:
         """Whether rounding inside the target or the stated error bars explain deviations beyond the tolerance."""

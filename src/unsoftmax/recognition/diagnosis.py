@@ -85,6 +85,7 @@ def diagnose_oracle(
     rng: np.random.Generator,
     max_norm: float | None = None,
     look: FirstLook | None = None,
+    longest: int = 256,
     asked: int = 0,
 ) -> Diagnosis:
     """Tell the family of a target from at most ``200 + 4 * width`` queries.
@@ -99,6 +100,7 @@ def diagnose_oracle(
         rng: source of the random probes.
         max_norm: no token longer than this is sent.
         look: the first answers, where they were asked already; exact ones need no further questions about their precision.
+        longest: no sequence of more tokens than this is sent.
         asked: questions that were asked before and count towards the limit.
 
     Raises:
@@ -106,6 +108,7 @@ def diagnose_oracle(
     """
     check_positive(max_norm=max_norm)
     case, found = Case(oracle, rng, max_norm), _Findings()
+    case.longest = longest
     case.asked = asked
     known = look is not None and look.floor.exact and case.known_from(look)
 

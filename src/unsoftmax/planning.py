@@ -6,7 +6,7 @@ from unsoftmax.bills import Bill, Phases, total
 from unsoftmax.errors import check_positive
 from unsoftmax.learners import scalar_heads, vector_heads
 from unsoftmax.learners.noisy import queries_for
-from unsoftmax.learners.non_adaptive import CHECK_LENGTH
+from unsoftmax.learners.non_adaptive import FIXED
 from unsoftmax.learners.non_adaptive import price as fixed_price
 from unsoftmax.learners.one_head import price as one_head_price
 from unsoftmax.proof.fresh import COUNT, LONGEST, NATURAL, PER_LENGTH, PER_NATURAL, SIZED, TOKENS
@@ -138,7 +138,7 @@ def plan_noisy(width: int, *, accuracy: float, noise: float, max_norm: float) ->
 
 def plan_fixed(width: int, *, rank: int | None = None) -> Bill:
     """The bill where all probes are drawn before the first answer; the check is exported with them."""
-    phases = [*fixed_price(width, rank), ("held-out check", CHECKS, CHECKS * CHECK_LENGTH)]
+    phases = [*fixed_price(width, rank), ("held-out check", CHECKS, CHECKS * FIXED.check_length)]
     asked = total(phases)
     assumptions = ["One round of scalar or vector answers, no query bias."]
     if rank is None:

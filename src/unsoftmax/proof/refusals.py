@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
-from unsoftmax.learners.one_head.learner import LOW_RANK_GROWTH
+from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle
@@ -90,7 +90,7 @@ def hidden_by_constant(seen: Compared, check: Check, learned: Learned, tolerance
     """One head beside a constant so large that its rounding explains the misfit: what is known is not known well enough."""
     width = learned.model.width
     largest = float(np.abs(seen.predicted[~seen.natural]).max(initial=0.0))
-    growth = 1.0 if (learned.ranks or (width,))[0] == width else LOW_RANK_GROWTH
+    growth = 1.0 if (learned.ranks or (width,))[0] == width else HEAD.low_rank_growth
     off = float(seen.deviations[~seen.natural].max(initial=0.0))
     natural = relative_errors(seen).natural
     if off > growth * LIMITS.constant * largest or (natural > LIMITS.loosest):

@@ -10,19 +10,14 @@ from typing import cast
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, tried
-from unsoftmax.learners.behind_network.columns import SAFETY, Base, Columns, tilted_frame
+from unsoftmax.learners.behind_network.columns import Base, Columns, tilted_frame
 from unsoftmax.learners.behind_network.lines import Mixing, Reader, Target
 from unsoftmax.learners.behind_network.residual import residual_mixing
+from unsoftmax.learners.behind_network.settings import BEHIND
 from unsoftmax.models import Attention, Floats
 from unsoftmax.models.attention import softmax
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
-
-# root mean square of a token's entries, tried in turn
-SCALES = (1.0, 1.0, 0.25, 4.0, 1.0, 1 / 16, 16.0, 0.25, 4.0, 1 / 64, 64.0, 2.0**-9, 2.0**9, 2.0**-12, 2.0**12)
-CLEAR = 2.0**36  # a segment this many times longer than the noise settles a score to 1e-10: no need to look for a better place
-ATTEMPTS = 3  # places at which the whole is tried before the last reason is given as the refusal
-COPIES = 3  # of the first token, in the test that tells a residual or a second head
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +52,14 @@ class BehindNetworkLearner:
             reason = found
             # a place where no segment could be read was cheap and says only that tokens of this size are no good
             attempts += Sign.UNREADABLE not in reason.signs
-            if attempts == ATTEMPTS:
+            if attempts == BEHIND.attempts:
                 break
             phase(oracle, "place")
         raise reason or NotIdentifiableError(
-            f"The one-token answers are flat or bent at all {len(SCALES)} places tried (token entries of size {min(SCALES):g} to "
-            f"{max(SCALES):g}), so no segment could be inverted. Check that the target depends on its input; "
-            "`unsoftmax diagnose` names the family.",
-            evidence={"places": len(SCALES)},
+            f"The one-token answers are flat or bent at all {len(BEHIND.scales)} places tried (token entries of size "
+            f"{min(BEHIND.scales):g} to {max(BEHIND.scales):g}), so no segment could be inverted. Check that the target depends on "
+            "its input; `unsoftmax diagnose` names the family.",
+            evidence={"places": len(BEHIND.scales)},
         )
 
     def _learn_at(self, target: Target, base: Base, rng: np.random.Generator) -> Learned:
@@ -72,7 +67,7 @@ class BehindNetworkLearner:
         phase(target.oracle, "scores")
         columns = Columns(target, base, rng)
         W, c, error = columns.learn()
-        has_bias = np.abs(c).max() > SAFETY * error * max(1.0, float(np.linalg.norm(base.place)))
+        has_bias = np.abs(c).max() > BEHIND.safety * error * max(1.0, float(np.linalg.norm(base.place)))
         model = Attention(W=W[None], V=None, c=c[None] if has_bias else None)
         phase(target.oracle, "bilinear")
         columns.confirm(model)
@@ -100,13 +95,13 @@ class BehindNetworkLearner:
 def _places(target: Target, max_norm: float | None, rng: np.random.Generator) -> Iterator[Base]:
     """Places at which the one-token target can be inverted: the first clear ones at once, the others at the end, best first."""
     unclear = []
-    for scale in SCALES:
+    for scale in BEHIND.scales:
         place = rng.normal(size=target.oracle.width)
         norm = scale * np.sqrt(len(place))
         # tokens of a run lie within twice this length of the origin
         place *= (norm if max_norm is None else min(norm, 0.45 * max_norm)) / np.linalg.norm(place)
         base = _base_at(target, place, None, max_norm)
-        if base is not None and base.clarity >= CLEAR:
+        if base is not None and base.clarity >= BEHIND.clear:
             yield base
         elif base is not None:
             unclear.append(base)
@@ -139,10 +134,10 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
     width, outputs = len(base.place), len(base.value)
     frame = tilted_frame(base.steepest, np.zeros((width, 0)), rng)[:4]
     single, error, lengths = base.reader.read(base.place, base.value, frame)
-    several, error_several, _ = base.reader.read(base.place, base.value, frame, COPIES)
+    several, error_several, _ = base.reader.read(base.place, base.value, frame, BEHIND.learner_copies)
     both = ~np.isnan(single + several)
     gap = np.abs(single - several)[both]
-    if both.any() and (gap <= SAFETY * (error + error_several)[both]).all():
+    if both.any() and (gap <= BEHIND.safety * (error + error_several)[both]).all():
         length = float(lengths[both].min())  # served everywhere: there the scores do not saturate and the network is not bent
         clarity = base.clarity * length / base.reader.length
         return replace(base, reader=replace(base.reader, length=length), clarity=clarity), None
@@ -157,9 +152,9 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
         )
     if outputs < width:
         raise NotInFamilyError(
-            f"Repeating a token {COPIES} times does not shift its score by log {COPIES} (it is off by {gap.max():.2g}), so this is "
-            f"no single head followed by a position-wise network, or it has a residual, which needs at least width = {width} "
-            f"outputs to be resolved (there are {outputs}). Run `unsoftmax diagnose` to see which family the target belongs to.",
+            f"Repeating a token {BEHIND.learner_copies} times does not shift its score by log {BEHIND.learner_copies} (it is off "
+            f"by {gap.max():.2g}), so this is no single head followed by a position-wise network, or it has a residual, which "
+            f"needs at least width = {width} outputs to be resolved (there are {outputs}). Run `unsoftmax diagnose` to see which family the target belongs to.",
             evidence=evidence,
             signs=unreadable,
         )

@@ -9,15 +9,20 @@ from unsoftmax.learners.noisy import queries_for
 from unsoftmax.learners.non_adaptive import FIXED
 from unsoftmax.learners.non_adaptive import price as fixed_price
 from unsoftmax.learners.one_head import price as one_head_price
-from unsoftmax.proof.fresh import COUNT, LONGEST, NATURAL, PER_LENGTH, PER_NATURAL, SIZED, TOKENS
+from unsoftmax.proof.fresh import COUNT
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.recorded import CHECKS
 
 SLICES_AGAIN = 2.5  # the most seen in 60 layers was twice the price
 ORDER: Phases = [("order", 2, 8)]
 FIRST_LOOK: Phases = [("first look", 6, 6)]
 SENTINELS: Phases = [("sentinels", 4, 8)]
-ONE_TOKEN = SIZED * PER_LENGTH + NATURAL * PER_NATURAL + 1  # fresh sequences where one token is all that was wished for
-CHECK: Phases = [("held-out check", COUNT + 1, TOKENS + LONGEST)]  # one sequence tells at first how many tokens are taken
+ONE_TOKEN = (
+    PROOF.sized * PROOF.per_length + PROOF.natural * PROOF.per_natural + 1
+)  # fresh sequences where one token is all that was wished for
+CHECK: Phases = [
+    ("held-out check", COUNT + 1, PROOF.tokens + PROOF.longest)
+]  # one sequence tells at first how many tokens are taken
 
 
 def plan_attention(width: int, *, outputs: int = 1, rank: int | None = None, heads: int | None = None) -> Bill:

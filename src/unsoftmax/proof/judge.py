@@ -10,10 +10,8 @@ from unsoftmax.models import Floats
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.limits import LIMITS
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Check
-
-EMPTY = 2.0**10  # roundings by which answers must vary, or a comparison of them proves nothing
-CONFIDENCE = 0.99  # of the statement about sequences that were not asked
 
 
 class Errors(NamedTuple):
@@ -58,10 +56,10 @@ def varies(seen: Compared, relative: float) -> bool:
     if not rows.any():
         rows = ~rows
     spread = float(seen.spreads()[rows].max())
-    return spread > EMPTY * min(relative, 2.0**-20) * float(np.abs(seen.answers[rows]).max()) and spread > 0
+    return spread > PROOF.empty * min(relative, 2.0**-20) * float(np.abs(seen.answers[rows]).max()) and spread > 0
 
 
-def unnoticed(sequences: int, confidence: float = CONFIDENCE) -> float:
+def unnoticed(sequences: int, confidence: float = PROOF.confidence) -> float:
     """Share of sequences on which a difference could have gone unnoticed, although so many drawn alike showed none.
 
     >>> round(unnoticed(235), 4)
@@ -80,7 +78,8 @@ def covered(seen: Compared, *, tolerance: float, max_norm: float | None, sampled
     words = (
         f"{seen.sequences} fresh sequences of {lengths.min()} to {lengths.max()} tokens ({len(lengths)} lengths, drawn), {sizes}, "
         f"at {seen.where}. A target that differs by more than {tolerance:.1g} of the answers' spread on more than "
-        f"{unnoticed(seen.sequences):.1%} of sequences drawn like these would have been noticed with {CONFIDENCE:.0%} confidence."
+        f"{unnoticed(seen.sequences):.1%} of sequences drawn like these would have been noticed with {PROOF.confidence:.0%} "
+        "confidence."
     )
     if seen.unanswered:
         words += f" Natural tokens got no answer at lengths {', '.join(map(str, seen.unanswered))}: nothing is said about those."

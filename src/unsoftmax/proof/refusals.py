@@ -13,7 +13,8 @@ from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.judge import relative_errors
 from unsoftmax.proof.limits import LIMITS
-from unsoftmax.proof.noisy import SHARE, SLOPE_ERROR, NoisyCheck
+from unsoftmax.proof.noisy import NoisyCheck
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Check, Learned
 
 
@@ -157,7 +158,7 @@ def through_noise(found: NoisyCheck, check: Check, learned: Learned, *, noise: f
             evidence={"slope": found.slope, "excess": found.excess},
         )
     if not found.conclusive:
-        needed = int(1.3 * (found.slope_error / SLOPE_ERROR) ** 2 * check.sequences / SHARE)
+        needed = int(1.3 * (found.slope_error / PROOF.slope_error) ** 2 * check.sequences / PROOF.share)
         return TooNoisyError(
             f"Answers carry errors of about {noise:.2g}: {check.sequences} fresh sequences cannot tell a right model "
             f"from a wrong one. A budget of about {needed} would do; raise `budget` or allow longer tokens (`max_norm`).",

@@ -9,7 +9,8 @@ import numpy as np
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, RefusalError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.drift import post_mortem
-from unsoftmax.precision.law import LARGEST_NOISE, Floor
+from unsoftmax.precision.law import Floor
+from unsoftmax.precision.settings import READING
 from unsoftmax.proof import refusals
 from unsoftmax.proof.bars import fitting_bars
 from unsoftmax.proof.compare import Compared, computed_in
@@ -17,7 +18,8 @@ from unsoftmax.proof.doubts import beside_ties, doubts, faintest_output, moved, 
 from unsoftmax.proof.fresh import COUNT, Fresh, afforded, fresh_batches
 from unsoftmax.proof.judge import carries_noise, checked, covered, relative_errors, tolerance_of, varies
 from unsoftmax.proof.limits import LIMITS
-from unsoftmax.proof.noisy import LEAST, SHARE, loud_batches, noisy_held_out
+from unsoftmax.proof.noisy import loud_batches, noisy_held_out
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Bounds, Check, Learned, Proof, Status
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ class _Proof:
             return self._why(seen, self._said(seen), allowed)
         spread = seen.spreads()[:, None]
         shares = seen.deviations / np.where(spread > 0, spread, np.inf)
-        self.stated = max(float(shares.max()), LARGEST_NOISE * float(np.sqrt(np.mean(shares**2))))
+        self.stated = max(float(shares.max()), READING.largest_noise * float(np.sqrt(np.mean(shares**2))))
         self._said(seen)
         return None if self.stated <= LIMITS.half else refusals.hidden_by_arithmetic(self.floor, float(shares.max()), self.learned)
 
@@ -201,7 +203,7 @@ class _Proof:
         self.noise = Floor(kind="noisy", absolute=noise).largest
         sized = [learned.model.answer(batch.sequences).ravel() for batch in batches if not batch.natural]
         if self.noise > LIMITS.half * float(np.std(np.concatenate(sized))):
-            count = max(LEAST, int(SHARE * desk.meter.spent))
+            count = max(PROOF.least, int(PROOF.share * desk.meter.spent))
             if desk.wishes.budget is not None:
                 count = min(count, desk.wishes.budget - desk.meter.spent - desk.checked.spent)
             batches = loud_batches(learned.model, desk.fresh, count=count, max_norm=desk.max_norm)

@@ -13,10 +13,10 @@ from unsoftmax.desk import Desk
 from unsoftmax.models import Floats
 from unsoftmax.recognition.case import Case, Verdict
 from unsoftmax.recognition.depth import several_layers
-from unsoftmax.recognition.floor import EXACT, FLOAT64, one_token_noise
+from unsoftmax.recognition.floor import one_token_noise
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact, Floor
 
-SIZES = (1.0, 0.125, 8.0)  # entries of tokens at which earlier ones are listened for
 KINKS, ALIKE = "one hidden layer", "a weighted mean of tokens"
 
 
@@ -43,10 +43,12 @@ def quick_look(desk: Desk) -> QuickLook:
     case = Case(desk, desk.rng, desk.max_norm)
     case.everywhere, case.longest = look.layout == "all positions", desk.longest
     noise = one_token_noise(case)
-    exact = Fact("exact answers", noise, EXACT, noise <= EXACT, f"One-token answers carry a noise of {noise:.1g} of their size.")
+    exact = Fact(
+        "exact answers", noise, TESTS.exact, noise <= TESTS.exact, f"One-token answers carry a noise of {noise:.1g} of their size."
+    )
     if not exact.passed:
         return QuickLook((exact,))
-    case.floor = Floor(relative=max(FLOAT64, noise))
+    case.floor = Floor(relative=max(TESTS.float64, noise))
     found = case.tried(lambda: _kinks_and_mean(case, desk.longest))
     if isinstance(found, Verdict):  # out of questions, or tokens would be too long
         return QuickLook((exact, Fact(KINKS, 0.0, 0.5, None, found.reason)), noise)
@@ -68,7 +70,7 @@ def _mean(case: Case, longest: int) -> tuple[Fact, bool]:
     if longest < 3:
         return Fact(ALIKE, 0.0, 1.0, True, "The target takes no sequences of three tokens."), False
     worst, heard = 0.0, 0.0
-    for size in SIZES:
+    for size in TESTS.quick_relu_sizes:
         x, p, q = case.cap(size, 1.5) * case.draw(3)
         answers = _asked(case, [[p, q, x], [q, p, x], [x, x, x], [p, p, x]])
         alone = case.ask(x[None, None])

@@ -154,7 +154,8 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
         raise NotInFamilyError(
             f"Repeating a token {BEHIND.learner_copies} times does not shift its score by log {BEHIND.learner_copies} (it is off "
             f"by {gap.max():.2g}), so this is no single head followed by a position-wise network, or it has a residual, which "
-            f"needs at least width = {width} outputs to be resolved (there are {outputs}). Run `unsoftmax diagnose` to see which family the target belongs to.",
+            f"needs at least width = {width} outputs to be resolved (there are {outputs}). Run `unsoftmax diagnose` to see which "
+            "family the target belongs to.",
             evidence=evidence,
             signs=unreadable,
         )

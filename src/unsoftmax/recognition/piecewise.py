@@ -334,6 +334,8 @@ def chord_law(case: Case, scale: float) -> bool | None:
         answers = case.ask(np.array([[p] * many + [x] * few for many, few in TESTS.copies]))
         start, chord = ends[best, 1], ends[best, 0] - ends[best, 1]
         share = (answers - start) @ chord / max(float(chord @ chord), 1e-300)
+        if min(abs(share[1]), abs(1 - share[1])) < 1e-6:  # saturated: one token alone answers, wherever the network stands
+            continue
         weight = float(np.clip(share[1], 1e-6, 1 - 1e-6))  # mixtures lie between the two
         decay = 4 * (1 - weight) / weight  # exp(-z), from share = 4 / (4 + decay)
         foretold = start + np.array([1 / (1 + 4 * decay), weight, 2 / (2 + 3 * decay)])[:, None] * chord

@@ -24,7 +24,7 @@ from unsoftmax.symmetry import canonical, head_gap
 
 LONG = 2.0**10  # one-token questions: long enough that a constant b does not cost digits of V
 LINES = 2  # walked before heads that jump at one place are taken to share a hyperplane: a walk costs less than a joint fit
-FRESH = 24  # sequences of the learner's own check
+FRESH = 12  # sequences of the learner's own check
 CANCELLED = 2.0**-30  # the sum of all values against their size, below which they are taken to add up to nothing
 WORST = 1e-7  # heads that rounding alone moves further than this are not told apart
 GOOD = 1e-11  # error of the own check that rounding explains for heads that are well apart

@@ -12,7 +12,8 @@ from unsoftmax.learners.scalar_heads.design import patterns
 from unsoftmax.learners.scalar_heads.measure import Heads
 from unsoftmax.learners.scalar_heads.pairs import Pairs
 from unsoftmax.learners.scalar_heads.polish import rounding_error, sequences_for
-from unsoftmax.learners.scalar_heads.walk import ZOOM, Line, walk
+from unsoftmax.learners.scalar_heads.settings import SCALAR
+from unsoftmax.learners.scalar_heads.walk import Line, walk
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.results import Floor
@@ -117,7 +118,7 @@ def test_jumps_of_single_heads_need_no_magnifying(heads):
         model = layer(rng, heads, 8)
         line = Line(direction, start, along, step=2.0**8, reach=1.0)
         pairs = Pairs(CallableOracle(model), 0.0, model.V.sum(axis=0), float(np.abs(model.V).max()))
-        assert [(crossing.single, crossing.zoom) for crossing in walk(pairs, line, 48)[0]] == [(True, ZOOM)] * heads
+        assert [(crossing.single, crossing.zoom) for crossing in walk(pairs, line, 48)[0]] == [(True, SCALAR.zoom)] * heads
 
 
 @pytest.mark.parametrize("c", [False, True])

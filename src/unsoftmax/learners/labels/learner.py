@@ -355,4 +355,13 @@ def _packed(found: Found, begin: Start, asker: Asker, checked: dict[str, float],
         "bits_bound": bound(width, found.rank, max(error / size, 1e-16) if size else accuracy, begin.flip),
         **checked,
     }
-    return Learned(model=model, ambiguity=ambiguity, bounds=found.bounds, notes=(note,), evidence=evidence, ranks=(found.rank,))
+    return Learned(
+        model=model,
+        ambiguity=ambiguity,
+        bounds=found.bounds,
+        notes=(note,),
+        evidence=evidence,
+        ranks=(found.rank,),
+        labels=tuple(asker.values),
+        flip_rate=begin.flip,
+    )

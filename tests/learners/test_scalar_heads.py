@@ -134,6 +134,7 @@ def test_one_head_much_stronger_than_the_others_is_read_to_rounding_all_the_same
 @pytest.mark.parametrize("factor", [1e5, 1e-5])
 @pytest.mark.parametrize("c", [False, True])
 def test_heads_of_very_different_strength_are_measured_from_the_faintest_to_the_strongest(c, factor):
+    spent = []
     for seed in range(3):
         model = layer(np.random.default_rng([129, seed]), 3, 5, c=c)
         W = model.W.copy()
@@ -141,7 +142,8 @@ def test_heads_of_very_different_strength_are_measured_from_the_faintest_to_the_
         model = Attention(W, model.V, model.c if c else None)
         found, oracle = recovered(model, seed)
         assert distance(found.model, model) < 1e-7
-        assert oracle.spent < 12 * 3 * (25 + 5 + 5 * c)  # a station that silences the faint heads takes thousands, if there is one
+        spent.append(oracle.spent)
+    assert np.mean(spent) < 8 * 3 * (25 + 5 + 5 * c)  # a station that silences the faint heads takes thousands, if there is one
 
 
 @pytest.mark.parametrize("c", [False, True])

@@ -104,21 +104,29 @@ class Measured:
 def measure_heads(pairs: Pairs, sketch: Sketch, values: Floats, bias: Floats | None, *, rng: np.random.Generator) -> Measured:
     """Measure every cluster at its own station: single heads row by row, others by a joint fit; a head without W comes last.
 
-    Beside a head much stronger than they are, nothing short silences faint heads: they are measured first, and subtracted.
+    Beside a head much stronger than they are, nothing short silences faint heads: they are measured first, and subtracted. Heads
+    that are hard to see while all others are silenced wait for those that are not: what is known may speak.
     """
     lone = values[len(sketch.normals) :]
     sizes = sketch.reach * np.linalg.norm(sketch.normals, axis=1) + np.abs(sketch.offsets)
     strengths = [float(sizes[cluster.units].max()) for cluster in sketch.clusters]
     faint = [[j for j, other in enumerate(strengths) if other < SCALAR.faint * own] for own in strengths]
+    turn = np.zeros(len(faint), dtype=int)
+    if not any(faint):
+        alone = [first_station(sketch, cluster, [], [], rng=rng)[0] for cluster in sketch.clusters]
+        turn = np.argsort(np.argsort([place.noise(values) for place in alone])) * SCALAR.stages // len(alone)
     results: dict[int, Any] = {}
     found: dict[int, Heads] = {}
     while len(found) < len(sketch.clusters):
-        ready = [i for i, others in enumerate(faint) if i not in found and found.keys() >= set(others)]
+        able = [i for i, others in enumerate(faint) if i not in found and found.keys() >= set(others)]
+        ready = [i for i in able if turn[i] == min(turn[able])]
         tasks = []
         for i in ready:
             cluster = sketch.clusters[i]
-            place, on = first_station(sketch, cluster, [unit for j in faint[i] for unit in sketch.clusters[j].units], rng=rng)
-            place.background = _levels(on @ values[: len(on)], lone.sum(axis=0), bias, [found[j] for j in faint[i]])
+            known = faint[i] if any(faint) else list(found)
+            units = [unit for j in known for unit in sketch.clusters[j].units]
+            place, on = first_station(sketch, cluster, *((units, []) if any(faint) else ([], units)), rng=rng)
+            place.background = _levels(on @ values[: len(on)], lone.sum(axis=0), bias, [found[j] for j in known])
             if cluster.single:
                 tasks.append(measure(place, values[cluster.units[0]], biased=sketch.biased))
             else:

@@ -61,6 +61,15 @@ class Station:
     share: float  # size of the moves around it, relative to step and token
     background: Background = no_others
 
+    def noise(self, values: Floats) -> float:
+        """Error of a score read here, in units of the answers' rounding: that of all values against the head's own sigmoid.
+
+        Moves around the station change the score by ``share**2`` of its terms, so that much of it is read.
+        """
+        sums = np.abs(values @ self.step)
+        terms = _terms(self.normal[None], np.array([self.offset]), self.token)[0]
+        return float(sums.sum() / max(sums[self.head], 1e-300) / (self.share**2 * terms))
+
 
 def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: float) -> Station:
     """The best place to measure ``head`` again when all heads are known roughly: its value large among the others, short steps."""

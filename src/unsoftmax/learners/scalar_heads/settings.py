@@ -15,6 +15,7 @@ class Settings:
     # build
     levels: float = 2.0**-30  # sums of levels agree to this, relative to the largest
     build_far: float = -(2.0**20)  # far to the left on any line
+    stages: int = 4  # turns in which heads are measured, those that show best first: more would save little and cost calls
 
     # clusters
     rounding: float = 2.0**-52  # of an answer in exact float64 arithmetic, relative to its terms
@@ -33,7 +34,7 @@ class Settings:
     long: float = 2.0**10  # one-token questions: long enough that a constant b does not cost digits of V
     # walked before heads that jump at one place are taken to share a hyperplane: a walk costs less than a joint fit
     lines: int = 2
-    fresh: int = 24  # sequences of the learner's own check
+    fresh: int = 12  # sequences of the learner's own check
     cancelled: float = 2.0**-30  # the sum of all values against their size, below which they are taken to add up to nothing
     worst: float = 1e-7  # heads that rounding alone moves further than this are not told apart
     good: float = 1e-11  # error of the own check that rounding explains for heads that are well apart

@@ -136,16 +136,21 @@ def read_values_again(
     return Heads(heads.scores, values) if close.all() else heads
 
 
-def first_station(sketch: Sketch, cluster: Cluster, known: list[int], *, rng: np.random.Generator) -> tuple[Station, Floats]:
-    """The best place to measure a cluster when of the others only hyperplanes and values are known: they must be saturated.
+def first_station(
+    sketch: Sketch, cluster: Cluster, faint: list[int], known: list[int], *, rng: np.random.Generator
+) -> tuple[Station, Floats]:
+    """The best place to measure a cluster: units of which only hyperplanes and values are known must be saturated there.
 
-    Returns the station and the activations of all other units there; those ``known`` already may do as they like and count as off.
+    Returns the station and the activations of all other units there. Those that are ``known``, or ``faint`` and known, count as
+    off: the former must be quiet, the latter may do as they like.
     """
-    others = [i for i in range(len(sketch.normals)) if i not in (*cluster.units, *known)]
+    others = [i for i in range(len(sketch.normals)) if i not in (*cluster.units, *faint)]
     rows = [cluster.units[0], *others]
-    token, _ = standpoint(sketch.normals[rows], sketch.offsets[rows], 0, rng=rng, reach=sketch.reach)
-    normals, offsets = sketch.normals[rows], sketch.offsets[rows]
+    # quiet is enough: known heads count as if their scores were larger
+    louder = np.where(np.isin(rows, known), SCALAR.saturated / SCALAR.quiet, 1.0)
+    normals, offsets = louder[:, None] * sketch.normals[rows], louder * sketch.offsets[rows]
+    token, _ = standpoint(normals, offsets, 0, rng=rng, reach=sketch.reach)
     place = settle(cluster.units[0], sketch.step, token, normals, offsets, 0, SCALAR.saturated, biased=sketch.biased)
     on = (sketch.normals @ token + sketch.offsets > 0.0).astype(np.float64)
-    on[[*cluster.units, *known]] = 0.0
+    on[[*cluster.units, *faint, *known]] = 0.0
     return place, on

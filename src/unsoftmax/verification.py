@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +72,7 @@ def verify(
     max_length: int | None = None,
     check: int | None = None,
     tolerance: float = 0.0,
+    on_progress: Callable[[str, int], None] | None = None,
 ) -> Verification:
     """Compare a target with a model on fresh sequences, as far as rounding, a short number format or noise of its answers let it.
 
@@ -84,6 +86,7 @@ def verify(
         max_length: send no sequence of more tokens than this; None finds out what the target takes.
         check: fresh sequences to compare; None for about 235.
         tolerance: how well the model itself is known, as a share of the answers' spread: a recovered one matches only so far.
+        on_progress: called with a phase name and a number of sequences after every call.
 
     >>> import numpy as np, unsoftmax as us
     >>> head = us.Attention.single(W=np.eye(3), v=[1.0, 2.0, 3.0])
@@ -97,7 +100,8 @@ def verify(
             "compare with."
         )
     check_positive(max_norm=max_norm)
-    oracle = Metered(as_oracle(target, width if width is not None or hasattr(target, "width") else model.width))
+    known = as_oracle(target, width if width is not None or hasattr(target, "width") else model.width)
+    oracle = Metered(known, on_count=on_progress)
     if oracle.width != model.width:
         raise ValueError(f"The target takes tokens of width {oracle.width}, the weights are for width {model.width}.")
     rng = np.random.default_rng(secrets.randbits(256))

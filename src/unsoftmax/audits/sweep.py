@@ -81,6 +81,8 @@ def run_audit(
     rate: float | None = None,
     price: float | None = None,
     max_norm: float | None = None,
+    max_length: int | None = None,
+    check: int | None = None,
     seed: int | None = None,
     folder: Path | None = None,
     scheduler: str | None = None,
@@ -101,6 +103,8 @@ def run_audit(
         rate: sequences a second that the attacker may ask, for times.
         price: price of 1000 sequences, for bills.
         max_norm: the target takes no longer tokens; none is sent.
+        max_length: the target takes no longer sequences; none is sent.
+        check: fresh sequences of the held-out check of each row.
         seed: same seed, same table; drawn by the operating system if left out, or as the folder's earlier run drew it.
         folder: keeps a journal for each cell; the same call goes on from there. A cluster must share it.
         scheduler: address of a Dask scheduler.
@@ -119,14 +123,15 @@ def run_audit(
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     seed = settled_seed(seed, None if folder is None else folder / "honest.sqlite")
     oracle = opener()
-    sample = honest_sample(oracle, seed, folder)
+    sample = honest_sample(oracle, seed, folder, max_length)
     rows = standard_defences(oracle.width, sample.spread, sample.middle) if defences is None else defences
     rows = (*rows, *(row for row in extra if row.slug not in {other.slug for other in rows}))
     if not rows or not rows[0].base:
         raise ValueError("The first defence must be none: the target as it stands.")
     if len({row.slug for row in rows}) < len(rows):
         raise ValueError("Two defences have the same name; each needs its own.")
-    work = partial(run_cell, opener, sample=sample, budget=budget, max_norm=max_norm, seed=seed, folder=folder)
+    limits: dict[str, Any] = {"max_norm": max_norm, "max_length": max_length, "check": check}
+    work = partial(run_cell, opener, sample=sample, budget=budget, seed=seed, folder=folder, **limits)
     measured = [row for row in rows if row.rate is None]
     done: dict[str, Cell] = {}
     for cell in _run(work, measured, scheduler, workers):
@@ -142,7 +147,7 @@ def run_audit(
         place = None if folder is None else folder / "curves" / f"{most}-{number}"
         if place is not None:
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return run_cell(opener, row, sample, budget=most, max_norm=max_norm, seed=number, folder=place)
+        return run_cell(opener, row, sample, budget=most, seed=number, folder=place, **limits)
 
     drawn = tuple(curves(again, rows, budgets, range(seed, seed + runs))) if budgets else ()
     facts = {

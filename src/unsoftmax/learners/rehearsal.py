@@ -16,6 +16,7 @@ from unsoftmax.errors import RefusalError
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Bounds, Learned
+from unsoftmax.watching import watched_by
 
 TIMES = 3  # rehearsals
 QUARTER = 0.25  # of the precision that answers are promised: the standard deviation of their errors
@@ -66,7 +67,8 @@ def rehearsed(
         causal = bool(learned.evidence.get("causal", False))
         stage = Stage(model, ndim=ndim, causal=causal, relative=QUARTER * relative, rng=noise)
         try:
-            again = cast(Attention, run(stage, questions).model)
+            with watched_by():
+                again = cast(Attention, run(stage, questions).model)
         except (RefusalError, ArithmeticError, np.linalg.LinAlgError):
             return learned
         models.append(again)

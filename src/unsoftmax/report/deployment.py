@@ -20,7 +20,7 @@ UNKNOWN = (
 )
 
 
-def deployment_record(result: Deployment, *, command: str) -> dict[str, Any]:
+def deployment_record(result: Deployment, *, command: str, authorised_by: str | None = None) -> dict[str, Any]:
     """Everything about a verification, ready for JSON."""
     record = {
         **dataclasses.asdict(result),
@@ -30,7 +30,7 @@ def deployment_record(result: Deployment, *, command: str) -> dict[str, Any]:
         "target": result.endpoint,
         "weights": result.checkpoint,
         "replicas": [dataclasses.asdict(version) for version in result.versions],
-        **shared("deployment"),
+        **shared("deployment", authorised_by=authorised_by),
         "command": command,
     }
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one

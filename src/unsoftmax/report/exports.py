@@ -117,8 +117,10 @@ def gates(record: dict[str, Any]) -> list[tuple[str, bool, str]]:
         gate = record["gate"]
         name = "no gate was set" if gate is None else f"gate: {gate['condition']}"
         return [(name, record["exit_code"] == 0, record["sentence"])]
-    if what == "verification":
+    if what in ("verification", "deployment"):
         return [("the target answers as these weights do", bool(record["matches"]), sentence(record))]
+    if what == "comparison":
+        return [("not worse protected than before", record["verdict"] != "WORSE PROTECTED", record["sentence"])]
     if what == "diagnosis":
         return [(item["test"], bool(item["passed"]), item["sentence"]) for item in record["evidence"]]
     return [("recovered and checked", record["status"] in SUCCESS, record["message"])]

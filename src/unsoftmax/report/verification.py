@@ -51,7 +51,7 @@ def sentence(record: dict[str, Any]) -> str:
     return "The target does not answer as these weights do."
 
 
-def verification_report(record: dict[str, Any], model: Model) -> Report:
+def verification_report(record: dict[str, Any], model: Model | None) -> Report:
     """The whole report of a verification."""
     tell = Teller(record)
     facts: list[tuple[str, Text]] = [

@@ -20,8 +20,10 @@ from unsoftmax.learners.noisy.judgement import (
 from unsoftmax.learners.noisy.plan import MOST_QUERIES, queries_for
 from unsoftmax.learners.noisy.probes import Probes, joined
 from unsoftmax.learners.noisy.stages import check_fit, reach, refitted
+from unsoftmax.models import Attention
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Bounds, Learned
+from unsoftmax.watching import watchers
 
 if TYPE_CHECKING:
     from unsoftmax.learners.noisy.learner import NoisyHeadLearner
@@ -61,9 +63,11 @@ class Run:
 
     def refitted(self, head: Head) -> Head:
         """The fit to all answers so far."""
-        if self.ridge:
-            return fit(head, joined(self.asked), ridge=self.ridge)
-        return refitted(head, joined(self.asked), self.noise, self.floor)
+        probes = joined(self.asked)
+        found = fit(head, probes, ridge=self.ridge) if self.ridge else refitted(head, probes, self.noise, self.floor)
+        for watcher in watchers():
+            watcher.sees(lambda: Attention.single(found.W, found.v, found.c, found.b))
+        return found
 
     def lengthened(self, head: Head) -> Head:
         """The same head, after a look at how long tokens may be now."""

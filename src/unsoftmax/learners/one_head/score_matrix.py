@@ -10,9 +10,10 @@ from array_api_compat import array_namespace, device
 from unsoftmax.learners.one_head.positions import PositionReader
 from unsoftmax.learners.one_head.scores import Frame, ScoreReader
 from unsoftmax.linalg import on_host, orthonormal
-from unsoftmax.models import Floats
+from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import phase
 from unsoftmax.results import Floor
+from unsoftmax.watching import watchers
 
 SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
 NOISE = 4.0  # rounding error of a score in units of the answers' relative precision (measured: 1 to 3)
@@ -143,6 +144,17 @@ class _Table:
         for part, read in zip(parts, self.reader.all_products(asked) if asked else (), strict=True):
             self.products[part], self.ratios[part] = read
         self.keys, self.tokens = keys, max(tokens, self.tokens)
+        for watcher in watchers():
+            watcher.sees(self.sketch)
+
+    def sketch(self) -> Attention:
+        """The head as far as it was read: the smallest W that has these products."""
+        here = slice(self.keys), slice(self.tokens)
+        keys, tokens, products = map(on_host, (self.all_keys[here[0]], self.all_tokens[here[1]], self.products[here]))
+        values = self.reader.values.V, self.reader.values.b, self.reader.c
+        V, b, c = (None if block is None else on_host(block) for block in values)
+        assert V is not None
+        return Attention(W=(np.linalg.pinv(keys) @ products @ tokens)[None], V=V[None], c=None if c is None else c[None], b=b)
 
 
 def _leading_rank(table: _Table, test: _RankTest) -> int:

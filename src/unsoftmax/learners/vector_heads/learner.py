@@ -25,6 +25,7 @@ from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 from unsoftmax.symmetry import canonical
+from unsoftmax.watching import watchers
 
 ATTEMPTS = 2  # a base direction may be unlucky for one head; the second try is always at the last position
 COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
@@ -145,6 +146,8 @@ class VectorHeadsLearner:
         slices = collect(answers, totals, mixture, steering.step, switches.slices, rng, widen=False)
         whole = len(slices.U) >= answers.width
         values = direct_values(answers, slices) if whole else split_values(switches, slices, steering.step)
+        for watcher in watchers():
+            watcher.sees(lambda: Attention(np.zeros((len(values.V), answers.width, answers.width)), values.V, b=totals.b))
         offset = float(np.abs(steering.offsets).max()) if steering.offsets.any() else None
         guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
         scores = read_matrices(

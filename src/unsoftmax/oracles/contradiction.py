@@ -18,6 +18,8 @@ CONFIRMED = 6  # changed answers that are looked at more closely
 NUDGES = 4  # copies of a question, each moved by the rounding of its numbers
 NUDGE = 8.0  # times the relative precision: what sums over a token's numbers may lose
 TOUCHY = 64.0  # a question whose answer moves by this share of the change under such nudges proves nothing
+SINGLE_AGAINST_DOUBLE = 2.0**19  # a few roundings of float32 in what two answers of float64 may differ by
+INSIDE_SINGLE = " (Or it computes in float32 inside, where the last digits depend on the batch; then let it answer in float32.)"
 
 
 class Precision(Protocol):
@@ -94,7 +96,8 @@ def confirm(oracle: Oracle, repeated: Sequence[tuple[Remembered, Floats]], floor
         raise DriftingError(
             f"The target answered a question of {len(item.question)} tokens with {_shown(answer)}, "
             f"and earlier with {_shown(item.answer)}: a change of {deviation:.3g}, where its precision explains {allowed:.1g}. "
-            "Its weights changed, or several versions answer in turn. Pin one version of it and start again.",
+            "Its weights changed, or several versions answer in turn. Pin one version of it and start again."
+            + (INSIDE_SINGLE if floor.relative < 2.0**-40 and deviation <= SINGLE_AGAINST_DOUBLE * allowed else ""),
             evidence={
                 "before": np.asarray(item.answer).ravel()[:16].tolist(),
                 "after": np.asarray(answer).ravel()[:16].tolist(),

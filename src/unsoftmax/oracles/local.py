@@ -11,7 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import RefusalError, TargetError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.text import plain
+from unsoftmax.oracles.text import class_number, plain
 
 
 class CallableOracle:
@@ -114,6 +114,8 @@ def checked_answers(raw: Any, asked: tuple[int, ...], layout: Layout | None = No
     """Answers as float64, of a legal shape for sequences of shape ``asked``, and finite; else a ``TargetError``."""
     try:
         answers = np.asarray(raw)
+        if answers.dtype.kind in "UO" and all(isinstance(name, str) for name in answers.flat):
+            answers = np.array([class_number(name) for name in answers.flat]).reshape(answers.shape)
         if answers.dtype.kind not in "fiub":
             raise TypeError(f"dtype {answers.dtype}")
         answers = answers.astype(np.float64, copy=False)

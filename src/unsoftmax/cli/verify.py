@@ -14,6 +14,7 @@ from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, model_in, open_target
+from unsoftmax.cli.wording import hanging, say
 
 if TYPE_CHECKING:
     from unsoftmax.deployment import Checkpoint
@@ -111,6 +112,8 @@ def _model(
         click.echo(f"{result.sequences} fresh sequences; largest deviation {result.max_abs_deviation:.2g}", nl=False)
         click.echo(f" (relative {result.relative_deviation:.2g}; the target's precision explains {result.threshold:.2g}).")
         click.echo(f"{record['verdict']}: {sentence(record)[0].lower()}{sentence(record)[1:]}")
+        if not result.matches:
+            click.echo(hanging("Next: ", record["next"][0].replace("`", "")))
         if out is not None:
             click.echo(f"Files in {out}: verification.json, report.html")
     run.end(record["verdict"], sentence(record), mood="good" if result.matches else "bad", out=out)
@@ -177,9 +180,9 @@ def tell(record: dict[str, Any]) -> None:
     for layer, size in record["smallest"].items():
         if record["matches"]:
             what = "no change" if size is None else f"a change of {size:.1e}"
-            click.echo(f"  {layer}: {what} of {record['weakest'][layer]} would have shown.")
+            say(f"{layer}: {what} of {record['weakest'][layer]} would have shown.")
     for note in record["notes"]:
-        click.echo(f"  {note}")
+        say(note)
     if record["unseen"]:
-        click.echo(f"  Not seen: {', '.join(record['unseen'][:6])}.")
-    click.echo(f"{record['verdict'].replace('_', ' ')}: {record['sentence']}")
+        say(f"Not seen: {', '.join(record['unseen'][:6])}.")
+    say(f"{record['verdict'].replace('_', ' ')}: {record['sentence']}", indent=0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk, Progress
-from unsoftmax.errors import TargetError, check_positive
+from unsoftmax.errors import RefusalError, TargetError, check_positive, tried
 from unsoftmax.families import Family, Size, extra_families
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle
@@ -77,9 +77,7 @@ def _by_law(desk: Desk) -> Family | None:
     """The first family whose own law holds, as ``recover`` would try it; the classical ones are told by the tests below."""
     if desk.embeddings is not None:
         return None
-    try:
-        desk.first_look()
-    except TargetError:  # it may take sequences of another length: the tests below tell
+    if isinstance(tried(desk.first_look, TargetError), RefusalError):  # it may take sequences of another length: the tests tell
         return None
     return next(extra_families(desk), None)
 

@@ -17,6 +17,7 @@ from unsoftmax.errors import (
     RefusalError,
     Sign,
     TargetError,
+    tried,
 )
 from unsoftmax.families import named
 from unsoftmax.families.base import Family, Size
@@ -152,9 +153,7 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
     except RefusalError as error:
         refusal = error
         if not isinstance(error, DriftingError | BudgetExceededError | TargetError):
-            drift = desk.contradiction(
-                briefly=Sign.DIAGNOSED in error.signs
-            )  # contradictory answers may also end in another reason
+            drift = desk.contradiction(briefly=Sign.DIAGNOSED in error.signs)  # it may also end in another reason
             if drift is not None:
                 drift.model, refusal = error.model, drift
             else:
@@ -180,14 +179,11 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     """The refusal, or a better reason: heads do not fit because the target rounds their scores."""
     left, look = desk.left(), desk.look
     heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) and look is not None and look.floor.exact
-    other = "scores" not in str(refusal.evidence.get("diagnosis", "scores"))  # a foreign body that has a name
-    if not heads or other or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
+    named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs
+    if not heads or named_so or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
         return refusal
-    try:
-        steps = scores_in_steps(desk)
-    except RefusalError:
-        return refusal  # the target fails by now: the first reason stands
-    if desk.record(steps):
+    steps = tried(lambda: scores_in_steps(desk, desk.rng, desk.max_norm), RefusalError)
+    if isinstance(steps, RefusalError) or desk.record(steps):  # the target fails by now, or scores are smooth
         return refusal
     return NotInFamilyError(
         f"{steps.sentence} ({refusal})", evidence={**refusal.evidence, "jumps": steps.number}, model=refusal.model
@@ -196,11 +192,7 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
 
 def _confirmed(desk: Desk, refusal: RefusalError) -> RefusalError:
     """The refusal, or a better reason: the target contradicts the answers that a journal replayed."""
-    try:
-        desk.confirm_replayed()
-    except (DriftingError, TargetError) as reason:
-        return reason
-    return refusal
+    return tried(desk.confirm_replayed, DriftingError, TargetError) or refusal
 
 
 def _packed(

@@ -17,8 +17,11 @@ Misuse of a function is a plain ``ValueError``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+T = TypeVar("T")
 
 
 class UnsoftmaxError(Exception):
@@ -37,6 +40,13 @@ class Sign(Enum):
     NETWORK_KNOWN = "the network was learned, and no head before it fits"
     DIAGNOSED = "the family tests decided, and asked early questions again"
     ONE_HEAD = "one head was found that does not explain other answers"
+    SHARP = "neurons are as sharp from near by as from afar"
+    UNDECIDED = "the family tests could not decide"
+    RESIDUAL_OPEN = "one head with the last token added, before an unknown network, is not excluded"
+    OTHER_SCORES = "scores follow another law than that of heads"
+    RANDOM = "the same question gets other answers"
+    CHANGED = "an early question got another answer at the end"
+    QUERY_BIAS = "a query bias c was found where none was looked for"
 
 
 class RefusalError(UnsoftmaxError):
@@ -96,6 +106,20 @@ class TargetError(RefusalError):
     """The target raised, could not be reached, or answered with NaN, infinity or a wrong shape."""
 
     status_name = "TARGET_FAILED"
+
+
+def tried(step: Callable[[], T], *kinds: type[RefusalError]) -> T | RefusalError:
+    """What a step hands back, or its refusal if it is one of these ``kinds``: what comes next is then decided on a value.
+
+    >>> def refuse() -> int:
+    ...     raise TooNoisyError("too coarse")
+    >>> tried(lambda: 3, TooNoisyError), tried(refuse, TooNoisyError)
+    (3, TooNoisyError('too coarse'))
+    """
+    try:
+        return step()
+    except kinds as refusal:
+        return refusal
 
 
 class JournalError(UnsoftmaxError):

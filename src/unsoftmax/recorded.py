@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import FileFormatError, NotInFamilyError, RefusalError, check_positive
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner, recorded_check
+from unsoftmax.memory import archive_holds
 from unsoftmax.probes.fixed import FixedProbes, load_answers
 from unsoftmax.proof.run import EXACT_TOLERANCE
 from unsoftmax.results import Check, Learned, Recovery, Status
@@ -32,9 +33,9 @@ def export_probes(
 
 def _questions_beside(path: Path) -> Path:
     """The file with the questions: the same one, or the only other in its folder that holds a plan."""
-    if not path.is_file() or not zipfile.is_zipfile(path) or "X0.npy" in zipfile.ZipFile(path).namelist():
+    if not path.is_file() or not zipfile.is_zipfile(path) or archive_holds(path, "X0"):
         return path
-    others = [p for p in sorted(path.parent.glob("*.npz")) if zipfile.is_zipfile(p) and "plan.npy" in zipfile.ZipFile(p).namelist()]
+    others = [p for p in sorted(path.parent.glob("*.npz")) if archive_holds(p, "plan")]
     if len(others) != 1:
         raise FileFormatError(
             f"{path} holds answers but no questions, and {len(others)} files beside it hold a plan. "

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
-import numpy as np
 
 from unsoftmax.cli.options import json_option, out_option, seed_option
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.running import Running, running
 from unsoftmax.errors import FileFormatError
-from unsoftmax.memory import check_archive
+from unsoftmax.memory import read_archive
 
 if TYPE_CHECKING:
     from unsoftmax.live import LiveView
@@ -99,26 +98,11 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise FileFormatError(f"There is no file {path}. Give a .npz file with the arrays X and Y (numpy.savez(path, X=X, Y=Y)).")
-    check_archive(path)
-    try:
-        with path.open("rb") as handle:  # our own handle: numpy leaves its own open when an archive is damaged
-            if handle.read(2) not in (b"PK", b"\x93N"):  # zip and npy; numpy takes all else for a pickle and says so
-                raise FileFormatError(f"{path} is not a .npz file; make one by numpy.savez(path, X=X, Y=Y).")
-            handle.seek(0)
-            file = np.load(handle, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise FileFormatError(f"{path} holds one array; a .npz file with X and Y is needed (numpy.savez(path, X=X, Y=Y)).")
-            names = list(file.files)
-            missing = [name for name in ("X", "Y") if name not in names]
-            if missing:
-                raise FileFormatError(
-                    f"{path} holds {names or 'no arrays'} but no {' and no '.join(missing)}; both X and Y are needed."
-                )
-            return {name: file[name] for name in ("X", "Y", "mask") if name in names}
-    except FileFormatError:
-        raise
-    except Exception as error:  # a damaged archive fails in many ways: zip, zlib, header and size errors
-        raise FileFormatError(f"{path} cannot be read as a .npz file ({type(error).__name__}: {error}).") from error
+    held = read_archive(path, ("X", "Y", "mask"))
+    missing = [name for name in ("X", "Y") if name not in held]
+    if missing:
+        raise FileFormatError(f"{path} lacks the array {' and '.join(missing)}; both X and Y are needed.")
+    return held
 
 
 @contextmanager

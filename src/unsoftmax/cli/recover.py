@@ -27,11 +27,19 @@ from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, open_target, open_token_target
+from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Recovery
 
 
 @click.command(epilog=HELP)
 @click.argument("target", default="demo")
+@click.option(
+    "--target",
+    "others",
+    multiple=True,
+    metavar="TARGET",
+    help="Another endpoint of the same model, to share the questions; repeatable.",
+)
 @out_option("weights, report and journal; resumes from it")
 @width_option
 @click.option("--family", type=FamilyName(), default="auto", show_default=True, help="What kind of model to look for.")
@@ -64,6 +72,7 @@ from unsoftmax.results import Recovery
 @json_option
 def recover(
     target: str,
+    others: tuple[str, ...],
     out: Path | None,
     width: int | None,
     embeddings: Path | None,
@@ -103,7 +112,7 @@ def recover(
         if repair:
             _repaired(journal)
         with run.limited() as until, stdout_kept(as_json), progress_bar(not as_json, run.view) as tell:
-            oracle = open_target(target, width) if embeddings is None else open_token_target(target, embeddings)
+            oracle = opened(target, others, width) if embeddings is None else open_token_target(target, embeddings)
             try:
                 recovery = learn(
                     run.timed(oracle, until),
@@ -130,6 +139,18 @@ def recover(
     mood = "good" if recovery.status.success else "bad"
     run.end(verdict(record), recovery.message, mood=mood, out=out, following=" ".join(record["next"]))
     return CODES[recovery.status]
+
+
+def opened(target: str, others: tuple[str, ...], width: int | None) -> Oracle:
+    """The target, or all endpoints of it together."""
+    if not others:
+        return open_target(target, width)
+    from unsoftmax.oracles.several import Several
+
+    try:
+        return Several([open_target(text, width) for text in (target, *others)])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def closed(oracle: Any) -> None:

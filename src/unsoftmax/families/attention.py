@@ -80,7 +80,13 @@ class OneHead(AttentionFamily):
     def learner(self, desk: Desk) -> Learner:
         """The exact learner, with what the first look asked already."""
         look = desk.first_look()
-        return OneHeadLearner(rank=desk.wishes.rank, max_norm=desk.max_norm, floor=desk.precision, zero_answer=look.zero_answer)
+        return OneHeadLearner(
+            rank=desk.wishes.rank,
+            max_norm=desk.max_norm,
+            floor=desk.precision,
+            zero_answer=look.zero_answer,
+            known=(look.pair, look.pair_answers),
+        )
 
     def learn(self, desk: Desk) -> Outcome:
         """Learn, then see whether one head explains more than it was learned from."""
@@ -92,10 +98,11 @@ class OneHead(AttentionFamily):
             outcome = Outcome(learned=self._with_bars(desk, outcome.learned, state))
         if outcome.learned is None or desk.wishes.heads == 1 or self._explains(desk, outcome.learned):
             return outcome
-        words = "One head explains the questions that it was learned from, but not two fresh sequences of four tokens."
-        return Outcome(
-            learned=outcome.learned, refusal=NotInFamilyError(words, model=outcome.learned.model, signs=(Sign.ONE_HEAD,))
-        )
+        words = "One head explains the questions that it was learned from, but not fresh sequences of four tokens."
+        everywhere = desk.first_look().zero_answer.ndim == 3
+        sign = Sign.OFF_COPIES if everywhere and not desk.precision.absolute and desk.max_norm is None else Sign.ONE_HEAD
+        refusal = NotInFamilyError(words, model=outcome.learned.model, signs=(sign,))
+        return Outcome(learned=outcome.learned if sign is Sign.ONE_HEAD else None, refusal=refusal)
 
     def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
         """The same with error bars from rehearsals, which ask nothing of the target."""
@@ -103,13 +110,13 @@ class OneHead(AttentionFamily):
             return learned
         from unsoftmax.learners.rehearsal import rehearsed
 
-        learner = cast(OneHeadLearner, self.learner(desk))
+        learner, look = cast(OneHeadLearner, self.learner(desk)), desk.first_look()
 
         def run(oracle: Oracle, rng: np.random.Generator) -> Learned:
-            return replace(learner, zero_answer=oracle(np.zeros((1, 1, desk.width)))).run(oracle, rng=rng)
+            zero, known = oracle(np.zeros((1, 1, desk.width))), oracle(look.pair[:, None]).reshape(look.pair_answers.shape)
+            return replace(learner, zero_answer=zero, known=(look.pair, known)).run(oracle, rng=rng)
 
-        ndim = desk.first_look().zero_answer.ndim
-        return rehearsed(learned, run, ndim=ndim, relative=desk.precision.relative, state=state)
+        return rehearsed(learned, run, ndim=look.zero_answer.ndim, relative=desk.precision.relative, state=state)
 
     def _beyond_noise(self, desk: Desk, learned: Learned) -> Outcome:
         """One head that long tokens gave exactly in spite of noise or rounding: all but its constant, and all but a query bias."""
@@ -123,13 +130,16 @@ class OneHead(AttentionFamily):
         return Outcome(learned=learned)
 
     def _explains(self, desk: Desk, learned: Learned) -> bool:
-        """Whether one head also explains two sequences of four tokens, which several heads that pass for one do not. 2 queries."""
+        """Whether one head also explains a sequence of four tokens, which several heads that pass for one do not.
+
+        1 query, 2 where an answer is one number.
+        """
         floor, look = desk.precision, desk.first_look()
         coarse = floor.fine and look.outputs > 1  # several heads can still be read then
         if not (floor.exact or coarse) or desk.wishes.rank is not None:
             return True  # left to the held-out check
         phase(desk, "one head?")
-        (batch,) = sized(learned.model.token_sizes, [(FOUR, 2)], desk.width, desk.rng, desk.max_norm)
+        (batch,) = sized(learned.model.token_sizes, [(FOUR, 2 if look.outputs == 1 else 1)], desk.width, desk.rng, desk.max_norm)
         told = desk.last(batch)
         predict = predictor(learned.model, desk.like)
         size = np.abs(told - look.zero_answer.reshape(-1)).max()  # without the constant, which every model gets right

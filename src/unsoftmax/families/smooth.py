@@ -152,6 +152,7 @@ class SmoothTransformer(Family):
     name: ClassVar[str] = "smooth-transformer"
     kin: ClassVar[str] = "transformer"
     models: ClassVar[tuple[str, ...]] = ("transformer",)
+    needs: ClassVar[tuple[str, ...]] = ("neurons",)
     degree: ClassVar[int] = 1  # of its pieces, seen from afar
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())

@@ -10,7 +10,7 @@ import numpy as np
 
 from unsoftmax.bills import Bill, total
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, TargetError, TooNoisyError
+from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, TargetError, TooNoisyError, tried
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, behind_a_norm, recognised
 from unsoftmax.learners.stack.settings import EXACT, SINGLE, Settings
@@ -75,10 +75,10 @@ class PassedOn:
         x = np.zeros(desk.width)
         x[rng.choice(desk.width, size=2, replace=False)] = [1.0, -1.0]
         key = rng.normal(size=desk.width)
-        try:
-            answer = np.asarray(desk.last(scale * np.stack([key, x])[None]))[0]
-        except TargetError:
+        answers = tried(lambda: desk.last(scale * np.stack([key, x])[None]), TargetError)
+        if isinstance(answers, RefusalError):
             return Fact(self.name, np.inf, BOUNDED, False, "Very long tokens get no answer.")
+        answer = np.asarray(answers)[0]
         rest = float(np.abs(answer[x == 0]).max())
         grown = float(np.abs(answer[x != 0] / (scale * x[x != 0]) - 1).max())
         passed = rest < BOUNDED and grown < 1e-3
@@ -98,9 +98,8 @@ class ActsByDirection:
     def examine(self, desk: Desk) -> Fact:
         """Ask two scales, other orders, doubled sequences."""
         phase(desk, "recognition")
-        try:
-            seen = recognised(desk.last, rng=desk.rng, settings=settings_of(desk))
-        except TargetError:
+        seen = tried(lambda: recognised(desk.last, rng=desk.rng, settings=settings_of(desk)), TargetError)
+        if isinstance(seen, RefusalError):
             return Fact(self.name, np.inf, 0.0, False, "Very long tokens get no answer.")
         SEEN[desk] = seen
         return Fact(self.name, seen.number, seen.threshold, seen.holds, f"{seen.words[:1].upper()}{seen.words[1:].rstrip('.')}.")

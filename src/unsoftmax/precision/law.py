@@ -21,6 +21,7 @@ EXACT, JITTER, SINGLE, HALVES, DECIMALS, DIGITS, NOISE, UNCLEAR = (
 BITS = {SINGLE: 24, "float16": 11, "bfloat16": 8, UNCLEAR: 24}  # of the mantissa, where it is short
 LARGEST_NOISE = 8.0  # standard deviations that the largest of some hundred errors may have
 LARGEST_ERROR = 2.0  # the same for errors that are bounded, as those of rounding are
+SAFETY = 2.0  # how much farther than each number rounded once a target's arithmetic may err: sums are taken in some order
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,16 @@ class Floor:
         return 2.0**-self.bits * largest if self.single or self.float16 else 0.0
 
     @property
+    def unit(self) -> float:
+        """Root mean square error of one number that is written down in the target's format, relative to it, at most."""
+        return float(2.0**-self.bits / 3**0.5)
+
+    def explains(self, deviations: Floats, expected: Floats) -> bool:
+        """Whether deviations are of this law: their mean square and the largest of them, each in errors to expect of its answer."""
+        strayed = deviations / np.maximum(expected, np.finfo(float).tiny)
+        return bool(np.sqrt(np.mean(strayed**2)) <= SAFETY and strayed.max() <= SAFETY * LARGEST_NOISE)
+
+    @property
     def largest(self) -> float:
         """What the largest of some hundred answers may carry of errors that do not shrink with it."""
         return (LARGEST_NOISE if self.noisy else LARGEST_ERROR) * self.absolute
@@ -125,6 +136,14 @@ class Floor:
         """What each answer may be off by its own format: a share of itself where only the answers are written coarsely."""
         own: Floats = self.relative * np.abs(answers) if self.digits or self.cast else np.zeros_like(answers)
         return own
+
+    def written(self, answers: Floats) -> Floats:
+        """Root mean square error that writing each answer down brings: evenly spread over the last digit of its own size."""
+        if self.digits:
+            sizes = np.floor(np.log10(np.maximum(np.abs(answers), np.finfo(float).tiny)))
+            return np.asarray(2 * self.relative * 10.0**sizes / 12**0.5)
+        last = np.ldexp(1.0, np.frexp(answers)[1] - self.bits)
+        return np.asarray(np.maximum(last, 2 * self.absolute) / 12**0.5)
 
     def needs_statistics(self, max_norm: float | None) -> bool:
         """Whether scale alone cannot beat the errors: they are relative, or tokens are bounded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from unsoftmax.oracles.base import Oracle, is_local
 from unsoftmax.oracles.local import checked_answers
 from unsoftmax.proof.fresh import MODERATE, Fresh
 
+DRAWS = 8  # of rounding errors, or of parameters within their error bars, to see how far predictions are in doubt
 Predict = Callable[[list[Floats]], Floats]  # batches of sequences to the answers of a model to all of them, at the last position
 
 
@@ -128,6 +129,21 @@ def predicted_as(seen: Compared, model: Model) -> Floats:
         return np.concatenate([model.answer(on_host(batch.sequences)) for batch in seen.batches])
     told = [model.answer_at(on_host(batch.sequences), causal=seen.causal)[1] for batch in seen.batches]
     return np.concatenate([part.reshape(-1, part.shape[2]) for part in told])
+
+
+def computed_in(seen: Compared, model: Model, unit: float, rng: np.random.Generator) -> Floats:
+    """Variance ``(rows, outputs)`` of answers of a target that computes in numbers with a relative error of ``unit`` (rms).
+
+    Tokens, products of scores, weights and the answer are each rounded once; the weights count as the tokens' values do.
+    """
+    here = predicted_as(seen, model)
+    total = DRAWS * (unit * here) ** 2
+    for _ in range(DRAWS):
+        off = [(batch, 1 + unit * rng.normal(size=batch.sequences.shape)) for batch in seen.batches]
+        rounded = tuple(replace(batch, sequences=on_host(batch.sequences) * factors) for batch, factors in off)
+        total += 2 * (predicted_as(replace(seen, batches=rounded), model) - here) ** 2
+        total += (predicted_as(seen, model.shaken(unit, rng)) - here) ** 2
+    return total / DRAWS
 
 
 def _ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:

@@ -12,14 +12,13 @@ from scipy.special import fdtri
 from unsoftmax.models import Attention, Floats, Model
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.probes.loud import loud_sequences
-from unsoftmax.proof.compare import Compared, compared, predicted_as
+from unsoftmax.proof.compare import DRAWS, Compared, compared, predicted_as
 from unsoftmax.proof.fresh import Fresh
 from unsoftmax.results import Bounds, Learned
 
 SHARE = 0.02  # of the learning queries that a check may add; never fewer than the least
 LEAST = 256
 FALSE_ALARM = 1e-6
-DRAWS = 8  # of the parameters within their error bars, to see how far the predictions are in doubt
 DOUBTS = 3.0  # the error bars are estimates too, and errors of the parameters move many predictions at once
 SLOPE_ERROR = 0.25  # standard error of the slope of answers against predictions, beyond which the check proves nothing
 SLOPE_RESOLUTION = 0.1  # W itself is known to a tenth

@@ -12,9 +12,9 @@ from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import LastPosition
 from unsoftmax.oracles.drift import post_mortem
-from unsoftmax.precision.law import Floor
+from unsoftmax.precision.law import LARGEST_NOISE, Floor
 from unsoftmax.proof.bars import fitting_bars
-from unsoftmax.proof.compare import Compared, predicted_as
+from unsoftmax.proof.compare import Compared, computed_in, predicted_as
 from unsoftmax.proof.fresh import COUNT, Fresh, fresh_batches
 from unsoftmax.proof.judge import checked, covered, relative_errors, varies
 from unsoftmax.proof.noisy import LEAST, SHARE, SLOPE_ERROR, doubt, loud_batches, noisy_held_out
@@ -31,7 +31,6 @@ MORE_THAN_ROUNDING = 0.31  # of the step: rounding alone errs by 0.29 (rms)
 HALF = 0.5  # of the answers' spread: noise beyond that hides any model
 ALMOST = 1e-5  # heads that explain fresh sequences this far, but not to rounding, are merged ones
 LOOSEST = 1e-2  # beyond this a match proves nothing
-LOOSEST_HALF = 2.0**-5  # 16 units of half precision, where the largest values are four times the answers' spread
 MOST_PUZZLING = 32  # early answers that a right model does not explain and that are asked again
 SHAKE = 4.0  # units of the precision by which scores inside a target may be off
 SHAKEN = 8.0  # times the change under one such draw: another draw may be larger
@@ -67,8 +66,6 @@ class _Proof:
         if floor.exact and not self.family.network:
             return EXACT_TOLERANCE
         loosest = max(LOOSEST, 4 * floor.relative if floor.half else 0.0)
-        if floor.float16:  # cast at the end or computed so throughout: the answers do not always tell
-            loosest = max(loosest, LOOSEST_HALF)
         return float(min(loosest, max(EXACT_TOLERANCE, COARSE_FACTOR * floor.relative)))
 
     @property
@@ -109,10 +106,12 @@ class _Proof:
         beyond = seen.deviations - own
         allowed = self.tolerance * spread + (0.0 if own.any() else self.noise)
         self._relative = relative_errors(seen).all
-        if not (beyond <= allowed).all():
-            reason = self._explained(seen, beyond, allowed, spread)
-            if reason is not None:
-                return reason
+        if floor.half and not self.family.network:
+            reason = self._in_short_numbers(seen, allowed, spread)
+        else:
+            reason = None if (beyond <= allowed).all() else self._explained(seen, beyond, allowed, spread)
+        if reason is not None:
+            return reason
         reason = self._faint_outputs(seen)
         if reason is not None:
             return reason
@@ -132,10 +131,33 @@ class _Proof:
         return self._certify()
 
     def _said(self, seen: Compared) -> None:
-        words = covered(seen, tolerance=self.tolerance, max_norm=self.desk.max_norm, sampled=self.desk.wishes.natural is not None)
+        tolerance = self.tolerance if self.stated is None else self.stated
+        words = covered(seen, tolerance=tolerance, max_norm=self.desk.max_norm, sampled=self.desk.wishes.natural is not None)
         if seen.lengths.max() < 64 or self.desk.longest < 256:
             words += f" Longer sequences than {int(seen.lengths.max())} tokens were not asked."
         self.check = checked(seen, words)
+
+    def _in_short_numbers(self, seen: Compared, allowed: Floats, spread: Floats) -> RefusalError | None:
+        """Half precision: all deviations together, each in errors that such arithmetic and the error bars let expect of it.
+
+        Cast at the end or computed so throughout: one-token answers do not always tell, so the wider law judges.
+        """
+        expected = computed_in(seen, self.learned.model, self.floor.unit, self.desk.fresh)
+        bars = self._doubt(seen)
+        expected = np.sqrt(expected if bars is None else expected + bars**2)
+        kinds = [rows for rows in (seen.natural, ~seen.natural) if rows.any()]
+        if not all(self.floor.explains(seen.deviations[rows], expected[rows]) for rows in kinds):
+            return self._refuse_random(seen) or self._mismatch(seen, allowed, spread)
+        shares = seen.deviations / np.where(spread > 0, spread, np.inf)
+        self.stated = max(float(shares.max()), LARGEST_NOISE * float(np.sqrt(np.mean(shares**2))))
+        self._said(seen)
+        if self.stated <= HALF:
+            return None
+        return TooNoisyError(
+            f"{self.floor.kind} arithmetic hides the target: fresh answers differ by up to {shares.max():.2g} of their spread, as "
+            "such numbers let expect. Send shorter tokens (`max_norm`), or ask for answers in float64.",
+            model=self.learned.model,
+        )
 
     def _explained(self, seen: Compared, beyond: Floats, allowed: Floats, spread: Floats) -> RefusalError | None:
         """Deviations beyond the tolerance: None if rounding inside the target or the stated error bars explain them."""

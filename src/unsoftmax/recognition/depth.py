@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, DecidedError
+from unsoftmax.recognition.case import Case, Verdict
 
 HALVINGS = 12  # of an interval around a kink; most are alone in it after five
 SEARCH = 18  # questions that the search for a kink takes at least
@@ -54,13 +54,12 @@ def several_layers(case: Case, scale: float, *, kinks: int = 1) -> bool | None:
     case.begin("depth")
     ways: list[int] = []
     for look in range(kinks + 1):
-        try:
-            kink, even = _lone_kink(case, scale) if case.left() >= SEARCH + FOLLOW else (None, False)
-            if even:
-                return None  # no kink, but a smooth bend
-            ways += _ways(case, kink, scale)
-        except DecidedError:
+        followed_on = case.tried(lambda: _followed(case, scale))
+        if isinstance(followed_on, Verdict):
             break  # out of questions, or tokens would be too long
+        if followed_on is None:
+            return None
+        ways += followed_on
         if sum(ways) >= ENOUGH or (look + 1 >= kinks and ways and not sum(ways)):
             break
     if not ways:
@@ -68,6 +67,12 @@ def several_layers(case: Case, scale: float, *, kinks: int = 1) -> bool | None:
     lost, followed = sum(ways), 2 * len(ways)
     case.record("straight kinks", lost, 1.0, lost < ENOUGH, f"{followed - lost} of {followed} times a kink was the same far away.")
     return True if lost >= ENOUGH else None if lost else False
+
+
+def _followed(case: Case, scale: float) -> list[int] | None:
+    """The ways of one kink; None where there is none, but a smooth bend."""
+    kink, even = _lone_kink(case, scale) if case.left() >= SEARCH + FOLLOW else (None, False)
+    return None if even else _ways(case, kink, scale)
 
 
 def _ways(case: Case, kink: Kink | None, scale: float) -> list[int]:

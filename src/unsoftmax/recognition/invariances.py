@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.recognition.case import Case, DecidedError, outside
+from unsoftmax.recognition.case import Case, Shape, Verdict, outside
 
 LENGTH = 5
 
 
-def invariances(case: Case, kind: str, scale: float) -> bool:
+def invariances(case: Case, shape: Shape, scale: float) -> bool | Verdict:
     """Permute, repeat and double tokens at scales around ``scale`` and in one long sequence.
 
     Returns:
-        True, or False where only the first token matters.
-
-    Raises:
-        DecidedError: with the kind of target that fails in this way.
+        True, False where only the first token matters, or the verdict on targets that fail in this way.
     """
     case.begin("invariances")
     order, constant, doubled = 0.0, 0.0, 0.0
@@ -70,9 +67,9 @@ def invariances(case: Case, kind: str, scale: float) -> bool:
     if not ordered:
         if steady and _only_first(case, scale):
             return False
-        raise _why_order(case, kind, scale, steady)
+        return _why_order(case, shape, scale, steady)
     if not steady:
-        raise _why_constant(case, scale)
+        return _why_constant(case, scale)
     if not case.record(
         "doubled tokens",
         doubled,
@@ -80,7 +77,7 @@ def invariances(case: Case, kind: str, scale: float) -> bool:
         doubled <= 1,
         "Sending every token twice " + ("changes nothing." if doubled <= 1 else "changes the answer."),
     ):
-        raise outside(
+        return outside(
             "weights depend on the number of tokens",
             "Sending every token twice changes the answer: top-k or sparse weights, a temperature that follows the length, "
             "or a bias towards itself.",
@@ -104,7 +101,7 @@ def _only_first(case: Case, scale: float) -> bool:
     )
 
 
-def _why_order(case: Case, kind: str, scale: float, steady: bool) -> DecidedError:
+def _why_order(case: Case, shape: Shape, scale: float, steady: bool) -> Verdict:
     """Positions added to tokens, positions in the scores (a window, ALiBi, RoPE), or a recurrence: about 10 queries."""
     tokens = scale * case.draw(5, LENGTH)
     A, B, C = tokens[:3] / 4
@@ -155,9 +152,9 @@ def _why_order(case: Case, kind: str, scale: float, steady: bool) -> DecidedErro
             "RoPE",
             "Scores depend on position and content together: rotary positions (RoPE) or other position-dependent score matrices.",
         )
-    if kind != "affine" and forgets:
+    if shape is not Shape.AFFINE and forgets:
         return outside("recurrent", "Order matters, repeats matter and the far past is forgotten: a recurrent network.")
-    if kind == "affine" or not forgets:
+    if shape is Shape.AFFINE or not forgets:
         return outside(
             "positions",
             "Order matters and a repeated token is no longer itself: positions are added to the tokens, or a recurrence.",
@@ -165,7 +162,7 @@ def _why_order(case: Case, kind: str, scale: float, steady: bool) -> DecidedErro
     return outside("recurrent", "Order and repeats matter: a recurrent network.")
 
 
-def _why_constant(case: Case, scale: float) -> DecidedError:
+def _why_constant(case: Case, scale: float) -> Verdict:
     """An unnormalised sum grows with the number of copies; a sink fades: about 8 queries."""
     x = case.cap(scale, 4.0) * case.draw(1)
     values = [

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from unsoftmax.models import Floats
 from unsoftmax.models.attention import softmax
-from unsoftmax.recognition.case import SAFETY, Case, DecidedError
+from unsoftmax.recognition.case import SAFETY, Case, DecidedError, Shape, Verdict
 from unsoftmax.recognition.one_head import Outcome
 from unsoftmax.recognition.plane import Plane
 
@@ -61,7 +62,7 @@ class Curve:
         return np.asarray(np.interp(height, self.height(grid), grid))
 
 
-def behind_network(case: Case, kind: str, scale: float) -> Outcome:
+def behind_network(case: Case, shape: Shape, scale: float) -> Outcome:
     """Try lines until two follow the law of one head, or one where questions run out; one that breaks it decides.
 
     For coarse answers one line is enough if it also holds for large scores.
@@ -71,17 +72,17 @@ def behind_network(case: Case, kind: str, scale: float) -> Outcome:
     sizes = ((1.0, 0.5), (0.5, 0.5), (1.0, 0.2), (2.0, 0.2), (0.25, 0.5), (4.0, 0.1), (1.0, 0.1))
     if case.coarse:  # longer ones: bends and scores must be seen
         sizes = ((1.0, 1.0), (0.5, 1.0), (1.0, 0.4), (2.0, 0.4), (0.25, 1.0), (4.0, 0.2), (1.0, 0.2))
-    if kind != "smooth":  # long origins keep scores of order one on lines so short that they meet no kink
+    if shape is not Shape.SMOOTH:  # long origins keep scores of order one on lines so short that they meet no kink
         sizes = ((1.0, 0.3), (4.0, 0.1), (8.0, 0.05), (16.0, 0.03), (1.0, 0.1), (2.0, 0.1), (32.0, 0.02))
     for factor, reach in sizes:
         if kept is not None and case.left() < CONFIRM:
             break
-        try:
-            outcome = _one_line(case, case.cap(factor * scale, 4.0), reach, scale)
-        except DecidedError:
+        found = case.tried(partial(_one_line, case, case.cap(factor * scale, 4.0), reach, scale))
+        if isinstance(found, Verdict):
             if kept is None:
-                raise
+                raise DecidedError(found)
             break
+        outcome = found
         if outcome.passed is False:
             return outcome
         if outcome.passed:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import SAFETY, Case, DecidedError
+from unsoftmax.recognition.case import SAFETY, Case, DecidedError, Verdict
 from unsoftmax.recognition.plane import Plane, random_coordinates
 
 LENGTHS = (2, 2, 3, 3, 4, 6, 12, 40)
@@ -20,12 +21,14 @@ class Outcome:
     """``passed`` is None where the test had too little power to say; ``plane`` where scores were measured.
 
     ``behind``: the answer at the mean of the tokens was told from the mean of their answers, so that a network stands behind.
+    ``broken``: a law of one head was seen broken, though perhaps by a kink alone.
     """
 
     passed: bool | None
     why: str
     plane: Plane | None = None
     behind: bool = False
+    broken: bool = False
 
 
 def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
@@ -39,11 +42,10 @@ def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
     outcome = Outcome(None, "no plane was found on which the head can be read")
     larger = 1.0
     for reach in (1.0, 0.3, 0.1):
-        try:
-            plane = _read_plane(case, case.cap(scale * larger, 4.0), reach if larger == 1.0 else 1.0)
-        except DecidedError:
+        plane = case.tried(partial(_read_plane, case, case.cap(scale * larger, 4.0), reach if larger == 1.0 else 1.0))
+        if isinstance(plane, Verdict):
             if outcome.passed is None:
-                raise
+                raise DecidedError(plane)
             return outcome
         if isinstance(plane, Outcome):
             outcome = plane

@@ -74,7 +74,7 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool | None]:
         "Score differences " + ("are" if bent <= 1 else "are not") + " affine in the last token.",
     ):
         residual = _seems_residual(case, origin, directions, steps, cells)
-        return Outcome(None if case.coarse else False, "scores are not bilinear"), residual
+        return Outcome(None if case.coarse else False, "scores are not bilinear", broken=True), residual
     if np.ptp(z[good]) < 10 * np.median(errors[good]):
         return Outcome(None, "scores are too small or answers too coarse"), None
     # a plane's errors belong to measured differences, these to their coefficients: the same up to a factor of two
@@ -292,7 +292,8 @@ def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool | None]
     if not passed:
         # at a coarse floor a kink may have spoilt the scores a little: a small miss asks for another plane, a large one decides
         small = case.coarse and bool(np.all(np.abs(answers - same).max(axis=1) < 0.2 * effect + tolerance))
-        return Outcome(None if small else False, "sequences with the same weighted mean are answered differently", plane), None
+        why = "sequences with the same weighted mean are answered differently"
+        return Outcome(None if small else False, why, plane, broken=True), None
     plain = float((np.abs(answers[:3] - alone).max(axis=1) / tolerance[:3]).max())
     case.record(
         "residual",

@@ -11,7 +11,7 @@ import numpy as np
 
 from unsoftmax.desk import Desk
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, DecidedError
+from unsoftmax.recognition.case import Case, Verdict
 from unsoftmax.recognition.depth import several_layers
 from unsoftmax.recognition.floor import FLOAT64, TINY, line_noise
 from unsoftmax.results import Fact, Floor
@@ -22,9 +22,11 @@ KINKS, ALIKE = "one hidden layer", "a weighted mean of tokens"
 
 
 class QuickLook(NamedTuple):
-    """Facts about a target whose one-token answers bend; ``precision`` of its answers, ``listens`` to earlier tokens."""
+    """Facts about a target whose one-token answers bend; ``noise`` of those, where they are exact, relative to their size,
+    ``precision`` of all answers, ``listens`` to earlier tokens."""
 
     facts: tuple[Fact, ...]
+    noise: float | None = None
     precision: Floor | None = None
     listens: bool = False
 
@@ -46,15 +48,19 @@ def quick_look(desk: Desk) -> QuickLook:
     if not exact.passed:
         return QuickLook((exact,))
     case.floor = Floor(relative=max(FLOAT64, noise))
-    try:
-        deep = several_layers(case, case.cap(1.0, 5.0), kinks=1)
-        kinks = Fact(KINKS, float(bool(deep)), 0.5, deep is False, "A kink of the answers runs straight on, equally strong.")
-        if not kinks.passed:
-            return QuickLook((exact, kinks))
-        mean, listens = _mean(case, desk.longest)
-    except DecidedError as reason:
-        return QuickLook((exact, Fact(KINKS, 0.0, 0.5, None, str(reason))))
-    return QuickLook((exact, kinks, mean), case.floor, listens)
+    found = case.tried(lambda: _kinks_and_mean(case, desk.longest))
+    if isinstance(found, Verdict):  # out of questions, or tokens would be too long
+        return QuickLook((exact, Fact(KINKS, 0.0, 0.5, None, found.reason)), noise)
+    kinks, mean, listens = found
+    if mean is None:
+        return QuickLook((exact, kinks), noise)
+    return QuickLook((exact, kinks, mean), noise, case.floor, listens)
+
+
+def _kinks_and_mean(case: Case, longest: int) -> tuple[Fact, Fact | None, bool]:
+    deep = several_layers(case, case.cap(1.0, 5.0), kinks=1)
+    kinks = Fact(KINKS, float(bool(deep)), 0.5, deep is False, "A kink of the answers runs straight on, equally strong.")
+    return (kinks, *_mean(case, longest)) if kinks.passed else (kinks, None, False)
 
 
 def _noise(case: Case) -> float:

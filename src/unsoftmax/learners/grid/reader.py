@@ -7,7 +7,18 @@ import numpy as np
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.probes.packed import ANSWER_BITS, Integers, base_of, capacity, common_step, digits, exact_step, strips
+from unsoftmax.probes.packed import (
+    ANSWER_BITS,
+    SAFE_BITS,
+    Integers,
+    base_of,
+    capacity,
+    common_step,
+    digits,
+    exact_step,
+    plain_number,
+    strips,
+)
 
 KEY = 2.0**200  # size of keys, and of 1 / last tokens: the last token's own value and score vanish beside the key's
 TILT = 2.0**-60  # share of the strongest value in every key, so that none is worthless; too little to show in a digit
@@ -170,13 +181,14 @@ class PackedReader:
         return bool(np.abs(self.products(rows / steps, columns, top) - wanted).max() < LEFT_OVER)
 
     def find_steps(self) -> Floats | None:
-        """A common step from eight entries, or one per row from four entries each, or None where there is no grid."""
+        """A common step from eight entries, or one per row from six entries each, or None where there is no grid."""
         phase(self.oracle, "grid")
         cells = self.rng.choice(self.width**2, size=min(8, self.width**2), replace=False)
         entries = self._singles(cells // self.width, cells % self.width)
         step = common_step(entries)
         if step is not None:
-            return np.full(self.width, step)
+            fine = self._divided(cells[:1] // self.width, np.array([step]), np.rint(entries / step)[None])
+            return None if fine is None else np.full(self.width, fine[0])
         count = min(6, self.width)
         first = self._row_steps(np.zeros(1, dtype=np.int64), count)
         if first is None:
@@ -187,8 +199,28 @@ class PackedReader:
     def _row_steps(self, rows: Integers, count: int) -> Floats | None:
         columns = np.array([self.rng.choice(self.width, size=count, replace=False) for _ in rows], dtype=np.int64).reshape(-1)
         entries = self._singles(np.repeat(rows, count), columns).reshape(len(rows), count)
-        steps = [common_step(row) for row in entries]
-        return None if any(step is None for step in steps) else np.array(steps, dtype=np.float64)
+        steps = np.array([common_step(row) or np.nan for row in entries])
+        if not np.isfinite(steps).all():
+            return None
+        return self._divided(rows, steps, np.rint(entries / steps[:, None]))
+
+    def _divided(self, rows: Integers, steps: Floats, multiples: Floats) -> Floats | None:
+        """The steps, divided where the multiples seen share a factor of 2 or 3 that others do not; None if there are others still.
+
+        One query per row, of a few more entries in sixths of the step.
+        """
+        largest = 6 * max(128, _range_of(multiples.astype(np.int64)))  # others may be larger than those seen
+        base, count = base_of(largest), min(capacity(largest, SAFE_BITS), self.width)
+        columns = np.array([self.rng.choice(self.width, size=count, replace=False) for _ in rows], dtype=np.int64)
+        tokens = np.zeros((len(rows), self.width))
+        np.put_along_axis(tokens, columns, float(base) ** np.arange(count), axis=1)
+        keys = np.zeros_like(tokens)
+        keys[np.arange(len(rows)), rows] = 6 / steps
+        sixths, rest = digits(self.products(keys, tokens, float(base) ** count / 2), base, count)
+        if not np.abs(rest).max() <= LEFT_OVER:
+            return None
+        shared = np.gcd.reduce(np.concatenate([6 * multiples.astype(np.int64), sixths], axis=1), axis=1)
+        return np.array([plain_number(step) for step in steps * shared / 6])
 
     def _singles(self, rows: Integers, columns: Integers) -> Floats:
         """Single entries as real numbers, each to nearly full precision: asked again at the scale that the first answer shows."""

@@ -17,8 +17,9 @@ def read_roughly(reading: Reading, before: int) -> tuple[Floats, Floats]:
     pairs = [(token, key) for token in range(width + 1) for key in range(width) if token >= before or key >= before]
     tokens, keys = np.array(pairs).T
     reading.add(tokens, reading.design.directions[keys])
+    if not before:
+        reading.look()
     reading.go_on(COARSE)
-    reading.settle()
     image, variance = images(reading.equations(everybody), width + 1)
     foretold(reading, everybody, image, variance, reading.rng)
     return image, variance

@@ -80,7 +80,7 @@ def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
     reading.keep(first, before)
     if before < width:
         tokens = np.repeat(first, width - before)
-        reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)), late=True)
+        reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)), late=reading.asker.hurried)
     reading.go_on(COARSE)
 
     def spanning(unit: bool = False) -> tuple[Floats, Floats, Floats]:
@@ -103,7 +103,7 @@ def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
         # along them images are longer than along others: keys as much shorter keep the scores as they were
         usual = reading.design.sizes.key * np.sqrt(np.mean((basis @ aimed.T) ** 2, axis=0))
         aimed *= np.clip(SIGMA / np.maximum(usual, 1e-300), SHORTEST, 1.0)[:, None]
-        reading.add(np.repeat(others, rank), np.tile(aimed, (len(others), 1)), late=True)
+        reading.add(np.repeat(others, rank), np.tile(aimed, (len(others), 1)), late=reading.asker.hurried)
         reading.go_on(COARSE)
 
     def solution(unit: bool = False) -> Scores:
@@ -134,8 +134,9 @@ def scores(reading: Reading, blocks: list[int]) -> Scores:
     """W and c, of low rank if one of the blocks shows it."""
     before = 0
     for size in blocks:
-        grown(reading, before, size, late=reading.width >= HURRIED)
+        grown(reading, before, size, late=reading.asker.hurried and reading.width >= HURRIED)
         before = size
+        reading.look()
         for look in range(LOOKS):
             reading.go_on(BLOCK * FINER**look)
             reading.settle()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from unsoftmax.learners.noisy.design import frames
-from unsoftmax.learners.noisy.fit import Errors, Head, fit, standard_errors
+from unsoftmax.learners.noisy.fit import Errors, Head, fit, predicted, standard_errors
 from unsoftmax.learners.noisy.judgement import (
     CLOSER,
     PureNoise,
@@ -16,14 +18,17 @@ from unsoftmax.learners.noisy.judgement import (
     resolution,
 )
 from unsoftmax.learners.noisy.low_rank import ask_tangent
-from unsoftmax.learners.noisy.probes import ask_tokens, joined
+from unsoftmax.learners.noisy.probes import Probes, ask_tokens, joined
 from unsoftmax.learners.noisy.run import Run
 from unsoftmax.learners.noisy.stages import ask_recentred, check_fit, fit_values, likely_ridge, shrunk, simplest
+from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
+from unsoftmax.results import Floor
 
 MAX_ROUNDS = 12  # of further questions while W is not known; each may ask three times what was asked before
 GROWTH = 4
 CLOSE_CALL = 0.7  # of the queries that the limit must hold for a further round
+REWEIGHTED = 4  # fits, each weighted by what the one before left of the answers
 ROOM = 0.7  # of the questions that tell one head from several there must be room for
 
 
@@ -58,7 +63,29 @@ def resolved(run: Run, head: Head, errors: Errors, total: int) -> tuple[Head, Er
     check_fit(head, probes, noise, run.floor)
     if settings.floor.noisy:
         check_values(head, singles, noise, closer if test else None)  # without noise the fit and a check say more
+    if run.floor.half or run.floor.digits:
+        return by_size(head, probes, run.floor)
     return head, errors
+
+
+def by_size(head: Head, probes: Probes, floor: Floor) -> tuple[Head, Errors]:
+    """The fit with every answer weighted by its own error: that of writing it down, and what the most likely arithmetic adds."""
+    written, single = floor.written(probes.answers), probes.single
+    for _ in range(REWEIGHTED):
+        squares = (probes.answers - predicted(head, probes)) ** 2 * len(probes) / max(1, len(probes) - head.free)
+        variance = written**2
+        for kind in (single, ~single):
+            variance[kind] += _added(squares[kind], variance[kind])
+        weight = variance.mean() / variance
+        head = fit(head, probes, weight)
+    return head, standard_errors(head, probes, weight)
+
+
+def _added(squares: Floats, variance: Floats) -> float:
+    """The variance beyond what is known that makes errors with these squares most likely."""
+    trials = np.concatenate([[0.0], squares.max() * 4.0 ** -np.arange(24.0)])[:, None]
+    total = variance + trials
+    return float(trials[np.argmin((np.log(total) + squares / total).sum(axis=1)), 0])
 
 
 def asked_more(run: Run, head: Head, errors: Errors, count: int) -> tuple[Head, Errors]:

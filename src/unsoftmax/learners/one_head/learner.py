@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
-from unsoftmax.learners.one_head.positions import PositionReader, is_causal, loud_values, read_pairs
+from unsoftmax.learners.one_head.positions import Loud, PositionReader, is_causal, loud_values, read_pairs
 from unsoftmax.learners.one_head.score_matrix import read_score_matrix
 from unsoftmax.learners.one_head.scores import SATURATED, ScoreReader, Values, copies
 from unsoftmax.linalg import INSIDE, on_host, orthonormal
@@ -55,12 +55,14 @@ class OneHeadLearner:
         max_norm: no token longer than this is sent.
         floor: precision of the answers.
         zero_answer: the raw answer ``(1, …)`` to the one-token sequence ``[0]``, where it was already asked.
+        known: tokens ``(n, width)`` and their one-token answers ``(n, outputs)``, where some were already asked.
     """
 
     rank: int | None = None
     max_norm: float | None = None
     floor: Floor = Floor()  # noqa: RUF009 - frozen
     zero_answer: Floats | None = None
+    known: tuple[Floats, Floats] | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Ask for the values, the biases, the scale of the scores, columns of W, and its remaining rows."""
@@ -69,10 +71,15 @@ class OneHeadLearner:
         phase(oracle, "values")
         zero = oracle(np.zeros((1, 1, d))) if self.zero_answer is None else self.zero_answer
         everywhere = zero.ndim == 3
-        values = self._values(oracle, zero, everywhere, rng)
-        c, key_size = self._query_bias(last, values, rng)
+        loud = None
+        if everywhere and self.max_norm is None and self.floor.exact:
+            loud = loud_values(oracle, zero.reshape(-1), self.known, rng)
+        values = self._values(oracle, zero, loud)
+        c, key_size = self._query_bias(last, values, loud, rng)
         free = not np.any(c) and self.max_norm is None
-        causal = everywhere and is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng)
+        causal = everywhere and (
+            is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng) if loud is None else loud.causal
+        )
         if everywhere and not free and values.usable == d:
             phase(oracle, "pairs")
             longest = np.inf if self.max_norm is None else INSIDE * self.max_norm
@@ -83,6 +90,8 @@ class OneHeadLearner:
             if everywhere and free:
                 template = PositionReader(oracle, values, key_size, 1.0, causal=causal)
             reader, unseen = self._scale(template, free, rng)
+            if reader is not None and not (everywhere and free):  # there all of W costs less than the test, and fresh answers tell
+                self._one_softmax(reader, rng)
             like = getattr(oracle, "like", None)
             if reader is not None and like is not None and zero.ndim < 3 and values.usable == 1:
                 reader = reader.moved(like)
@@ -141,17 +150,14 @@ class OneHeadLearner:
             b=np.full(model.b.shape, precision * float(np.abs(model.b).max())),
         )
 
-    def _values(self, oracle: Oracle, zero: Floats, everywhere: bool, rng: np.random.Generator) -> Values:
-        """The value of each axis: ``d`` one-token queries; 2 in all where every position answers and the scores allow it."""
+    def _values(self, oracle: Oracle, zero: Floats, loud: Loud | None) -> Values:
+        """The value of each axis: ``d`` one-token queries, unless loud tokens have told them."""
         d = oracle.width
         b = zero.reshape(-1)
         # a long token drowns a constant, a rounding step or noise; without any of them its length does not matter
         size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
         size = size if self.max_norm is None else INSIDE * self.max_norm
-        if everywhere and self.max_norm is None and self.floor.exact:
-            V = loud_values(oracle, b, rng)
-        else:
-            V = (self._axes(oracle, size).reshape(d, -1) - b) / size
+        V = (self._axes(oracle, size).reshape(d, -1) - b) / size if loud is None else loud.V
         if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
             raise NotIdentifiableError(
                 f"Every one-token answer equals {b[0]:.6g}: the value vector v is zero, so the attention weights never show and "
@@ -180,8 +186,11 @@ class OneHeadLearner:
         """Largest key size: a key is up to 2 long before scaling, or 3 with vector answers."""
         return np.inf if self.max_norm is None else INSIDE * self.max_norm / 3.0
 
-    def _query_bias(self, oracle: Oracle, values: Values, rng: np.random.Generator) -> tuple[Floats, float]:
-        """The bias c from keys before a zero token, and the key size to use; 1 query without a bias, about ``d + 6`` with one."""
+    def _query_bias(self, oracle: Oracle, values: Values, loud: Loud | None, rng: np.random.Generator) -> tuple[Floats, float]:
+        """The bias c from keys before a zero token, and the key size to use; about ``d + 6`` queries with one.
+
+        Without a bias 1 query, or none where loud tokens have told that there is none.
+        """
         phase(oracle, "query bias")
         d = oracle.width
         worth = float(np.linalg.norm(values.worth[:, -1])) / np.sqrt(d)
@@ -191,7 +200,11 @@ class OneHeadLearner:
             reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
             return reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0]
 
-        if size * np.abs(products(orthonormal(d, rng, rows=1), size)).max() <= self._noise(values, size):
+        if loud is None:
+            biased = size * np.abs(products(orthonormal(d, rng, rows=1), size)).max() > self._noise(values, size)
+        else:
+            biased = loud.biased
+        if not biased:
             return np.zeros(d), size
         rotation = orthonormal(d, rng)
         for _ in range(SEARCH):
@@ -236,7 +249,7 @@ class OneHeadLearner:
         return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], key_size
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> tuple[ScoreReader | None, float]:
-        """A reader whose scores are of size ``SCORE``, then a test that one softmax answers; or None if W is zero.
+        """A reader whose scores are of size ``SCORE``, or None if W is zero.
 
         The number beside it is the size of a product that would not show.
         """
@@ -262,7 +275,6 @@ class OneHeadLearner:
                     return None, noise / reader.gain
                 break
             reader = louder
-        self._one_softmax(reader, rng)
         return reader, 0.0
 
     def _at_gain(self, template: ScoreReader, gain: float, free: bool) -> ScoreReader:

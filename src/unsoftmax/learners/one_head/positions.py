@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.one_head.scores import RETRIES, SATURATED, ScoreReader, Values, log_weights, refuse_saturated
@@ -20,18 +21,38 @@ SEARCH = 12  # changes of size before giving up
 ASKERS = 16  # asking tokens per direction: few loud directions are then missed
 
 
-def loud_values(oracle: Oracle, b: Floats, rng: np.random.Generator) -> Floats:
-    """V ``(width, outputs)`` from two queries, and one more for every direction that no position attended to.
+@dataclass(frozen=True, slots=True, eq=False)
+class Loud:
+    """What loud tokens tell: the values ``V (width, outputs)``, whether early positions see later ones, and a query bias."""
 
-    Loud tokens ``± S t_i`` (a random rotation), then many asking tokens. At each asking position the softmax picks one loud
-    token and the answer is that token's value. Asked again with factors ``1 + i * NAMING``, the ratio of the two answers names i.
+    V: Floats
+    causal: bool
+    biased: bool
+
+
+def loud_values(oracle: Oracle, b: Floats, known: tuple[Floats, Floats] | None, rng: np.random.Generator) -> Loud:
+    """Values, direction of sight and presence of a query bias from two queries, and one for every value that stays open.
+
+    Some asking tokens, loud tokens ``± S t_i`` (a random rotation), many asking tokens, and the zero token. At each asking position
+    the softmax picks one loud token and the answer is that token's value. Asked again with factors ``1 + i * NAMING``, the ratio of
+    the two answers names i. Asking tokens in front see no loud token where positions see earlier ones only. Without a query bias
+    the zero token sees all tokens alike, and the loud ones cancel. Up to as many directions as tokens are ``known`` may be missed.
+
+    Args:
+        oracle: answers at every position.
+        b: the answer to the zero token.
+        known: tokens ``(n, width)`` and their one-token answers ``(n, outputs)``, where some were asked before.
+        rng: of the rotation and the asking tokens.
     """
     d = oracle.width
     rotation = orthonormal(d, rng)
     loud = LOUD * np.vstack([rotation, -rotation])
     names = 1.0 + NAMING * np.arange(1, 2 * d + 1)
     asking = ASKING * rng.normal(size=(ASKERS * d, d)) / np.sqrt(d)
-    plain, named = (oracle(np.vstack([f * loud, asking])[None])[0, 2 * d :] for f in (1.0, names[:, None]))
+    ahead, zero = asking[: min(4, d)], np.zeros((1, d))
+    sequences = [np.vstack([ahead, f * loud, asking, zero])[None] for f in (1.0, names[:, None])]
+    first, second = (oracle(sequence)[0] for sequence in sequences)
+    plain, named = (answers[len(ahead) + 2 * d : -1] for answers in (first, second))
     strongest = np.argmax(np.abs(plain), axis=1)[:, None]
     size = np.take_along_axis(plain, strongest, axis=1)
     factor = np.take_along_axis(named, strongest, axis=1) / np.where(size == 0, 1.0, size)
@@ -44,8 +65,23 @@ def loud_values(oracle: Oracle, b: Floats, rng: np.random.Generator) -> Floats:
         values[winner[place] % d] = sign * plain[place] / LOUD
     missed = np.isnan(values[:, 0])
     if missed.any():
-        values[missed] = (oracle(ASKING * rotation[missed][:, None])[:, 0] - b) / ASKING
-    return np.asarray(rotation.T @ values)
+        values[missed] = _missed_values(oracle, b, rotation, values, missed, known)
+    V = np.asarray(rotation.T @ values)
+    heard = 2.0**-40 * LOUD * float(np.abs(V).max())
+    causal = float(np.abs(first[: len(ahead)] - b).max()) < heard
+    return Loud(V, causal, biased=float(np.abs(first[-1] - b).max()) > heard)
+
+
+def _missed_values(
+    oracle: Oracle, b: Floats, rotation: Floats, values: Floats, missed: NDArray[np.bool_], known: tuple[Floats, Floats] | None
+) -> Floats:
+    """Values of the directions that no position attended to: what known answers leave over, or one query each."""
+    if known is not None:
+        parts = known[0] @ rotation.T
+        if np.linalg.matrix_rank(parts[:, missed], tol=0.1) == missed.sum():
+            rest = known[1] - b - parts[:, ~missed] @ values[~missed]
+            return np.asarray(np.linalg.lstsq(parts[:, missed], rest, rcond=None)[0])
+    return np.asarray((oracle(ASKING * rotation[missed][:, None])[:, 0] - b) / ASKING)
 
 
 def is_causal(oracle: Oracle, V: Floats, b: Floats, size: float, rng: np.random.Generator) -> bool:

@@ -23,6 +23,7 @@ from unsoftmax.results import Floor, Learned
 from unsoftmax.symmetry import canonical, head_gap
 
 LONG = 2.0**10  # one-token questions: long enough that a constant b does not cost digits of V
+LINES = 2  # walked before heads that jump at one place are taken to share a hyperplane: a walk costs less than a joint fit
 FRESH = 24  # sequences of the learner's own check
 CANCELLED = 2.0**-30  # the sum of all values against their size, below which they are taken to add up to nothing
 WORST = 1e-7  # heads that rounding alone moves further than this are not told apart
@@ -127,8 +128,13 @@ class ScalarHeadsLearner:
             flat, error = flat_heads(pairs, scales, direction, rng=rng)
             return flat, {"expected_error": error, "crossings": 0, "biased": scales.biased}
         phase(oracle, "walk")
-        line = Line(direction, start, along, scales.step, scales.reach)
-        crossings, height, size = walk(pairs, line, points, limit)
+        for _ in range(1 if merge else LINES):  # two heads may jump at one place by chance; on another line they do not
+            line = Line(direction, start, along, scales.step, scales.reach)
+            crossings, height, size = walk(pairs, line, points, limit)
+            if all(crossing.single for crossing in crossings):
+                break
+            along = rng.normal(size=width)
+            along /= np.linalg.norm(along)
         phase(oracle, "hyperplanes")
         sketch = sketch_heads(pairs, line, crossings, height, size, scales, merge=merge)
         phase(oracle, "values")

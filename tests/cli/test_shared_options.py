@@ -3,13 +3,16 @@
 import json
 import subprocess
 import sys
+from importlib import resources
 
+import jsonschema
 import numpy as np
 import pytest
 
 import unsoftmax as us
 from unsoftmax.audits import sweep
 from unsoftmax.cli import COMMANDS, cli, run
+from unsoftmax.report.exports import kind
 
 FILES = {"--csv", "--markdown"}
 GATES = {"--junit", "--sarif"}
@@ -107,6 +110,8 @@ def test_the_options_do_what_they_say(place, command, capsys):
     record = json.loads(capsys.readouterr().out)
     for key in ("schema", "date", "commit", "version"):
         assert key in record
+    schema = resources.files("unsoftmax.report").joinpath(f"schemas/{kind(record)}.json").read_text()
+    jsonschema.validate(record, json.loads(schema), jsonschema.Draft202012Validator)
     if "--authorised-by" in takes:
         assert record["authorised_by"] == "The owner <owner@example.org>"
         assert "The owner <owner@example.org>" in record["scope"][0]
@@ -161,3 +166,18 @@ def test_a_served_target_ends_when_its_time_is_over():
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "Defences: quota of queries 9." in ended.stdout
+
+
+def test_other_widths_are_told_as_what_they_are(place, capsys):
+    (place / "plain.py").write_text("import numpy as np\n\n\ndef target(X):\n    return X[:, -1, 0]\n")
+    assert run(["verify", "demo:attention,width=8", "weights.safetensors"]) == 2
+    told = capsys.readouterr().err
+    assert "takes tokens of width 8, the weights are for width 3" in told
+    assert "given" not in told
+    assert run(["verify", "plain.py:target", "weights.safetensors"]) == 1  # a target that tells no width gets that of the weights
+    assert "Next: unsoftmax recover plain.py:target" in capsys.readouterr().out
+
+
+def test_recorded_examples_of_one_length(place, capsys):
+    assert run(["learn", "examples.npz"]) == 0
+    assert "of 4 tokens" in capsys.readouterr().out

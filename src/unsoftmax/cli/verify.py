@@ -15,10 +15,12 @@ from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, model_in, open_target
 from unsoftmax.cli.wording import hanging, say
+from unsoftmax.errors import UnknownWidthError
 
 if TYPE_CHECKING:
     from unsoftmax.deployment import Checkpoint
     from unsoftmax.models import Model
+    from unsoftmax.oracles.base import Oracle
 
 heads_option = click.option("--heads", type=click.IntRange(min=1), help="Heads of a state dict, which does not tell them.")
 pickle_option = click.option(
@@ -98,7 +100,7 @@ def _model(
 
     settings = {name: options[name] for name in ("max_norm", "max_length", "check")}
     with run.limited() as until, stdout_kept(as_json), progress_bar(not as_json, run.view) as tell:
-        oracle = run.timed(open_target(target, width or model.width), until)
+        oracle = run.timed(_opened(target, width, model), until)
         result = compare(oracle, model, tolerance=known_to(weights), on_progress=tell, **settings)
     record = verification_record(
         result, model, target=target, weights=weights, command=command_line(), authorised_by=run.authorised_by
@@ -118,6 +120,14 @@ def _model(
             click.echo(f"Files in {out}: verification.json, report.html")
     run.end(record["verdict"], sentence(record), mood="good" if result.matches else "bad", out=out)
     return SUCCESS if result.matches else NOT_RECOVERED
+
+
+def _opened(target: str, width: int | None, model: Model) -> Oracle:
+    """The target; one that does not tell its width is taken at that of the weights."""
+    try:
+        return open_target(target, width)
+    except UnknownWidthError:
+        return open_target(target, model.width)
 
 
 def known_to(weights: str) -> float:

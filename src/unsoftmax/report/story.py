@@ -140,7 +140,8 @@ def _checked(tell: Teller) -> Chapter:
     if check is None:
         return Chapter("How it was checked", sentences=("The run ended before the held-out check; nothing is announced.",))
     lengths = sorted(map(int, check["by_length"]))
-    span = f" of {lengths[0]} to {lengths[-1]} tokens" if lengths else ""
+    ends = list(dict.fromkeys((lengths[0], lengths[-1]))) if lengths else []
+    span = f" of {' to '.join(map(str, ends))} token{'s' * (ends != [1])}" if ends else ""
     facts: list[tuple[str, Text]] = [("fresh sequences", tell("{/check/sequences:,}" + ("," + span if span else "")))]
     if check["relative_error"] is None:
         facts.append(("largest error", "not finite"))

@@ -64,7 +64,7 @@ def _bands(rough: float, close: float) -> Markup:
 
 def _frame(x: Scale, y: Scale, errors: tuple[int, int], harms: tuple[int, int], *, zero: bool) -> Markup:
     """Grid, powers of ten and the names of the axes."""
-    body = line(LEFT, CEILING - 2, RIGHT, CEILING - 2, "axis") + text(LEFT - 5, CEILING - 10, "no copy", "end", "tick")
+    body = line(LEFT, CEILING - 2, RIGHT, CEILING - 2, "axis") + text(LEFT - 5, CEILING - 15, "no copy", "end", "tick")
     step = max(1, -(-(errors[1] - errors[0]) // 6))
     for k in range(errors[1], errors[0] - 1, -step):
         at = y(10.0**k)

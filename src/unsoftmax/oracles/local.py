@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.errors import RefusalError, TargetError
+from unsoftmax.errors import RefusalError, TargetError, UnknownWidthError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.text import class_number, plain
 
@@ -84,7 +84,9 @@ def checked_width(target: object, width: int | None) -> int:
     told: Any = getattr(target, "width", None)
     size = told if width is None else width
     if size is None:
-        raise ValueError("The target does not tell its width (no `.width`). Pass `width=` (--width), the length of a token vector.")
+        raise UnknownWidthError(
+            "The target does not tell its width (no `.width`). Pass `width=` (--width), the length of a token vector."
+        )
     if isinstance(size, bool) or not isinstance(size, int | float | np.integer) or not size >= 1 or size % 1 != 0:
         raise ValueError(f"width is {size!r}; it must be a whole number of at least 1, the length of a token vector.")
     if isinstance(told, int) and told != size:

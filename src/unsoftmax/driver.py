@@ -146,13 +146,12 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
         return _packed(desk, started, family, learned, proof, None), None
     except RefusalError as error:
         refusal = error
-        if not isinstance(error, DriftingError | BudgetExceededError | TargetError):
-            drift = desk.contradiction(
-                briefly=Sign.DIAGNOSED in error.signs
-            )  # contradictory answers may also end in another reason
+        if not isinstance(error, BudgetExceededError | TargetError):  # contradictory answers may also end in another reason
+            drifts = isinstance(error, DriftingError)
+            drift = desk.contradiction(replicas=not drifts, briefly=Sign.DIAGNOSED in error.signs)
             if drift is not None:
                 drift.model, refusal = error.model, drift
-            else:
+            elif not drifts:
                 refusal = _stepwise(desk, error)
         if not isinstance(refusal, DriftingError | TargetError):
             refusal = _confirmed(desk, refusal)

@@ -23,6 +23,7 @@ CREATE TABLE calls (
     PRIMARY KEY (stream, number, start)
 );
 """
+WRITE_META = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
 FORMAT = "unsoftmax-journal-3"
 MORE_SPACE = "free some space and run the same command again."
 NEEDED = ("format", "identity", "entropy")
@@ -38,7 +39,7 @@ def create(path: Path, identity: dict[str, Any]) -> None:
             db.execute("PRAGMA journal_mode=MEMORY")
             db.executescript("BEGIN;" + SCHEMA)
             for name, value in (("format", FORMAT), ("identity", json.dumps(identity)), ("entropy", secrets.token_hex(32))):
-                write_meta(db, name, value)
+                db.execute(WRITE_META, meta_values(name, value))
             db.execute("COMMIT")
             db.execute("PRAGMA journal_mode=WAL")  # here, too: no reader ever meets the change of mode
         _synced(half)
@@ -83,7 +84,7 @@ def checked_meta(path: Path, identity: dict[str, Any] | None) -> dict[str, str]:
                 raise sqlite3.DatabaseError("it was made by an earlier version")
             meta = {}
             for name, value, checksum in db.execute("SELECT name, value, checksum FROM meta").fetchall():
-                if meta_checksum(name, value) != checksum:
+                if meta_values(name, value)[2] != checksum:
                     raise sqlite3.DatabaseError(f"the checksum of its {str(name)[:20]!r} does not agree")
                 meta[str(name)] = str(value)
             found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -137,14 +138,9 @@ def row_checksum(*columns: Any) -> str:
     return state.hexdigest()
 
 
-def meta_checksum(name: Any, value: Any) -> str:
-    """The checksum of a note."""
-    return row_checksum("meta", name, value)
-
-
-def write_meta(db: sqlite3.Connection, name: str, value: str) -> None:
-    """Set a note."""
-    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (name, value, meta_checksum(name, value)))
+def meta_values(name: Any, value: Any) -> tuple[Any, Any, str]:
+    """A note as its row, checksum last."""
+    return name, value, row_checksum("meta", name, value)
 
 
 def _unusable(path: Path, error: Exception) -> JournalError:

@@ -10,7 +10,6 @@ from unsoftmax.errors import BudgetExceededError, DriftingError, NotIdentifiable
 from unsoftmax.learners.one_head.learner import LOW_RANK_GROWTH
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats, Model
-from unsoftmax.oracles.base import LastPosition
 from unsoftmax.oracles.drift import post_mortem
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.bars import fitting_bars
@@ -162,14 +161,20 @@ class _Proof:
     def _refuse_random(self, seen: Compared) -> RefusalError | None:
         """The worst fresh questions asked again: another answer means a random target, or a reply that was not its own."""
         left = self.desk.left()
-        if seen.causal is not None or self.family.network or (left is not None and left < ASKED_AGAIN):
+        if self.family.network or (left is not None and left < ASKED_AGAIN):
             return None
         worst = np.argsort(seen.deviations.max(axis=1))[::-1][:ASKED_AGAIN]
-        starts = np.cumsum([0, *(len(batch.sequences) for batch in seen.batches)])
+        places = np.array(seen.positions or (1,) * len(seen.batches))
+        starts = np.cumsum([0, *(places * [len(batch.sequences) for batch in seen.batches])])
         for row in worst:
             batch = int(np.searchsorted(starts, row, side="right")) - 1
-            question = on_host(seen.batches[batch].sequences)[row - starts[batch]][None]
-            again = LastPosition(self.desk.checked)(question).reshape(-1)
+            number, position = divmod(int(row - starts[batch]), int(places[batch]))
+            question = on_host(seen.batches[batch].sequences)[number][None]
+            told = self.desk.checked(question)
+            if told.ndim == 3:
+                looked = self.learned.model.answer_at(question, causal=bool(seen.causal))[0]
+                told = told[:, -1 if seen.causal is None else looked[position]]
+            again = told.reshape(-1)
             off = float(np.abs(again - seen.answers[row]).max())
             if off > max(HALF * float(seen.deviations[row].max()), 2 * self.floor.of(float(np.abs(again).max()))):
                 return DriftingError(

@@ -23,10 +23,8 @@ import argparse
 import json
 import os
 import pickle
-import re
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -47,6 +45,7 @@ import test_journal_damage as damage
 import unsoftmax as us
 from chaos_proxy import FAULTS, ChaosProxy, History
 from servers import MODEL, OpenInference, scripted
+from system_calls import disturbed, faulty_calls
 from unsoftmax.errors import JournalError
 from unsoftmax.oracles.http import HttpOracle
 from unsoftmax.oracles.journal_repair import repair
@@ -271,64 +270,6 @@ def damaged_run(seed: int, whole: bytes, folder: Path) -> str:
             file.unlink()
 
 
-TRACED = "openat,write,pwrite64,fsync,fdatasync,rename,link,unlink,ftruncate,fallocate,mmap,close"
-
-
-def traced(folder: Path, *options: str) -> tuple[int, str]:
-    """Make a journal and write two calls to it in a process under strace; its exit code (-9 for a kill), and strace's log."""
-    folder.mkdir()
-    log, child = folder / "log", os.fork()
-    if child == 0:
-        os.kill(os.getpid(), signal.SIGSTOP)
-        code = 2
-        try:
-            damage.play(folder / "journal.sqlite")
-            code = 0
-        except JournalError:
-            code = 1
-        finally:
-            os._exit(code)
-    os.waitpid(child, os.WUNTRACED)
-    strace = subprocess.Popen(["strace", "-qq", "-o", str(log), *options, "-p", str(child)], stderr=subprocess.DEVNULL)
-    status = Path(f"/proc/{child}/status")
-    while re.search(r"TracerPid:\s+0\n", status.read_text()):
-        time.sleep(0.002)
-    os.kill(child, signal.SIGCONT)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    strace.wait()
-    return code, log.read_text()
-
-
-def call_run(place: tuple[str, int], fault: str) -> str:
-    """One fault at one system call: the process ends by itself, and the journal that it leaves goes on."""
-    name, when = place
-    with tempfile.TemporaryDirectory() as top:
-        folder = Path(top) / "run"
-        code, _ = traced(folder, "-e", f"trace={name}", "-e", f"inject={name}:{fault}:when={when}")
-        if code not in (0, 1, -signal.SIGKILL):
-            return f"FAILURE: {name} {when} ended with {code}"
-        try:
-            answers, _ = damage.play(folder / "journal.sqlite")
-        except Exception as error:
-            return f"FAILURE: {name} {when}: {error}"
-        ends = {0: "went on", 1: "refused, then went on", -signal.SIGKILL: "killed, then went on"}
-        return ends[code] if damage.right(answers) else f"FAILURE: {name} {when}: wrong answers"
-
-
-def calls() -> list[tuple[str, int]]:
-    """Every system call of making a journal and writing to it, by name and number."""
-    with tempfile.TemporaryDirectory() as top:
-        _, log = traced(Path(top) / "run", "-e", f"trace={TRACED}")
-    counts: Counter[str] = Counter()
-    places = []
-    for line in log.splitlines():
-        name = line.partition("(")[0]
-        if name in TRACED.split(","):
-            counts[name] += 1
-            places.append((name, counts[name]))
-    return places
-
-
 # --- targets that change ------------------------------------------------------------------------------------------------------
 
 
@@ -418,11 +359,25 @@ def journals(table: Table) -> None:
 
 
 def every_call(table: Table) -> None:
-    places = calls()
-    for fault in ("signal=KILL", "error=ENOSPC", "error=EIO"):
-        chosen = [place for place in places if fault == "signal=KILL" or place[0] not in ("close", "unlink", "mmap")]
-        chosen = chosen[:: max(1, round(1 / table.share))]
-        table.row(f"{fault} at a system call", f"{len(chosen)} calls", Counter(call_run(place, fault) for place in chosen))
+    for fault, places in faulty_calls(damage.play).items():
+        chosen = places[:: max(1, round(1 / table.share))]
+        ends = Counter(call_run(place, fault) for place in chosen)
+        table.row(f"{fault} at a system call", f"{len(chosen)} calls", ends)
+
+
+def call_run(place: tuple[str, int], fault: str) -> str:
+    """One fault at one system call: the process ends by itself, and the journal that it leaves goes on."""
+    with tempfile.TemporaryDirectory() as top:
+        path = Path(top) / "journal.sqlite"
+        code = disturbed(damage.play, path, place, fault)
+        if code not in (0, 1, -signal.SIGKILL):
+            return f"FAILURE: {place} ended with {code}"
+        try:
+            answers, _ = damage.play(path)
+        except Exception as error:
+            return f"FAILURE: {place}: {error}"
+        ends = {0: "went on", 1: "refused, then went on", -signal.SIGKILL: "killed, then went on"}
+        return ends[code] if damage.right(answers) else f"FAILURE: {place}: wrong answers"
 
 
 PARTS: dict[str, Callable[[Table], None]] = {

@@ -23,7 +23,7 @@ from unsoftmax.errors import DriftingError, JournalError, RefusalError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, in_parts, is_local
 from unsoftmax.oracles.contradiction import Precision
-from unsoftmax.oracles.journal_file import MORE_SPACE, WRITE_META, checked_meta, create, meta_values, opened, row_checksum
+from unsoftmax.oracles.journal_file import MORE_SPACE, WRITE_META, checked_meta, create, meta_values, missing, opened, row_checksum
 from unsoftmax.oracles.meter import Metered
 from unsoftmax.oracles.receipts import Place, Receipts, misdelivery
 from unsoftmax.oracles.replayed import Replayed
@@ -72,9 +72,7 @@ class Journal:
     def __init__(self, path: str | Path, identity: dict[str, Any]) -> None:
         self.path = Path(path)
         identity = json.loads(json.dumps(identity))
-        if self.path.is_symlink():
-            raise JournalError(f"The journal {self.path} is a symbolic link, which is not followed. Choose another folder.")
-        if not self.path.exists() or self.path.stat().st_size == 0:
+        if missing(self.path):
             create(self.path, identity)
         meta = checked_meta(self.path, identity)
         self._db = opened(self.path)

@@ -27,7 +27,6 @@ WRITE_META = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
 FORMAT = "unsoftmax-journal-3"
 MORE_SPACE = "free some space and run the same command again."
 NEEDED = ("format", "identity", "entropy")
-STALE = 3600.0  # seconds after which a half-made journal of a killed run is cleared away
 
 
 def create(path: Path, identity: dict[str, Any]) -> None:
@@ -51,10 +50,20 @@ def create(path: Path, identity: dict[str, Any]) -> None:
             f"The journal {path} cannot be opened: it could not be created ({error}). Its folder is not writable, or the disk is "
             f"full; {MORE_SPACE}"
         ) from error
-    for other in path.parent.glob(f".{path.name}.*.new*"):
-        with contextlib.suppress(OSError):
-            if other.stat().st_mtime < time.time() - STALE:
+    with contextlib.suppress(OSError):  # half-made journals of killed runs, once nobody can be at work on them any more
+        for other in path.parent.glob(f".{path.name}.*.new*"):
+            if other.stat().st_mtime < time.time() - 3600.0:
                 other.unlink()
+
+
+def missing(path: Path) -> bool:
+    """Whether there is no journal at ``path`` yet; links are not followed."""
+    try:
+        if path.is_symlink():
+            raise JournalError(f"The journal {path} is a symbolic link, which is not followed. Choose another folder.")
+        return not path.exists() or path.stat().st_size == 0
+    except OSError as error:
+        raise _unusable(path, error) from error
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -112,9 +121,9 @@ def checked_meta(path: Path, identity: dict[str, Any] | None) -> dict[str, str]:
 def recorded_seed(path: str | Path) -> int | None:
     """The seed of the run that ``path`` is the journal of; None where there is no journal yet, or none that can be read."""
     path = Path(path)
-    if not path.is_file() or path.stat().st_size == 0:
-        return None
     try:
+        if missing(path):
+            return None
         seed = json.loads(checked_meta(path, None)["identity"]).get("seed")
     except JournalError:
         return None  # whoever opens it says why

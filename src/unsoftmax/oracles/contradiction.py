@@ -90,19 +90,20 @@ class Change:
 
 
 def changes(oracle: Oracle, repeated: Sequence[tuple[Remembered, Floats]], floor: Precision) -> Iterator[Change | None]:
-    """Earlier answers that ``floor`` does not explain beside new ones, the largest first; None for each that a nudge explains.
+    """Earlier answers that ``floor`` does not explain beside new ones; None for each that a nudge explains.
+
+    Questions of small tokens come first: one change is enough, and large tokens make scores that the last bits decide.
 
     Price: ``NUDGES`` queries for each of at most ``CONFIRMED`` answers that changed.
     """
-    suspects: list[tuple[float, Change]] = []
+    suspects: list[Change] = []
     for item, answer in repeated:
         deviation = _deviation(answer, item.answer)
         allowed = tolerance(floor, max(item.size, float(np.abs(answer).max())))
-        excess = deviation / max(allowed, np.finfo(np.float64).tiny)
         # values on the edge of a rounding step may fall to either side
-        if excess > 1.0 and not _neighbours([np.atleast_1d(answer), np.atleast_1d(item.answer)]):
-            suspects.append((excess, Change(item, answer, deviation, allowed)))
-    for _, change in sorted(suspects, key=lambda suspect: -suspect[0])[:CONFIRMED]:
+        if deviation > allowed and not _neighbours([np.atleast_1d(answer), np.atleast_1d(item.answer)]):
+            suspects.append(Change(item, answer, deviation, allowed))
+    for change in sorted(suspects, key=lambda change: float(np.abs(change.item.question).max()))[:CONFIRMED]:
         edge = touchiness(oracle, change.item.question, floor) > change.deviation / TOUCHY
         yield None if edge else change  # on an edge the last bits of a batch decide
 

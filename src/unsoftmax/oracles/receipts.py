@@ -11,6 +11,7 @@ from unsoftmax.errors import DriftingError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.oracles.contradiction import CONFIRMED, Precision, Remembered, Spread, changes
+from unsoftmax.oracles.drift import Sizes
 
 Place = tuple[str, int, int]  # of a request in a journal: stream, call, and the sequence it starts with
 
@@ -25,13 +26,14 @@ class Receipts:
     most: int = 256
     kept: list[tuple[Place, Floats, Floats]] = field(default_factory=list)
     _seen: int = 0
-    _largest: float = 0.0
+    _sizes: Sizes = field(default_factory=Sizes)
     _rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(secrets.randbits(256)))
 
     def take(self, place: Place, sequences: Floats, answers: Floats) -> None:
         """Keep one question of a reply; of more replies than there is room for, a fair sample."""
-        self._largest = max(self._largest, float(np.abs(answers).max()))
         self._seen += 1
+        some = slice(None, None, len(sequences) // 16 + 1)
+        self._sizes.learn(np.array(sequences[some]), np.array(answers[some]))
         at = len(self.kept) if len(self.kept) < self.most else int(self._rng.integers(self._seen))
         if at < self.most:
             row = int(self._rng.integers(len(sequences)))
@@ -48,7 +50,7 @@ class Receipts:
         if floor is None:
             off = [np.abs(a - b).max() for a, b in zip(now, self._asked(oracle, kept), strict=True)]
             floor = Spread(float(np.median(off)) if off else 0.0)
-        items = [Remembered(question, answer, self._largest) for _, question, answer in kept]
+        items = [Remembered(question, answer, self._sizes.of(question[None])[0]) for _, question, answer in kept]
         found = [c for c in changes(oracle, list(zip(items, now, strict=True)), floor) if c is not None]
         places = [place for (place, _, _), item in zip(kept, items, strict=True) if any(c.item is item for c in found)]
         return places if len(places) < min(CONFIRMED, len(kept) / 2) else []

@@ -12,7 +12,7 @@ UnsoftmaxError
 ├── FileFormatError            a file that is not what it should be
 └── MissingExtraError          an optional package is not installed
 
-Misuse of a function is a plain ``ValueError``.
+Misuse of a function is a plain ``ValueError``; ``UnknownWidthError`` is one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from typing import Any, ClassVar, TypeVar
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
+
+
+class UnknownWidthError(ValueError):
+    """A target that does not tell the length of its tokens, where nobody else did."""
 
 
 class UnsoftmaxError(Exception):

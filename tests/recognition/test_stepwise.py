@@ -29,6 +29,22 @@ def test_half_precision_scores_are_named_in_the_refusal():
     assert "half precision" in found.message
 
 
+def test_float32_scores_that_depend_on_the_batch_are_named():
+    rng = np.random.default_rng(0)
+    W, v = rng.normal(size=(5, 5)) / np.sqrt(5), rng.normal(size=5)
+
+    def answer(X):
+        scores = np.einsum("bnd,de,be->bn", X, W, X[:, -1])
+        scores = (scores * (1 + 2.0**-24 * (len(X) % 3))).astype(np.float32).astype(np.float64)  # another order of summing
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.einsum("bn,bnd,d->b", weights / weights.sum(axis=1, keepdims=True), X, v)
+
+    for seed in range(4):
+        found = us.recover(answer, width=5, seed=seed, on_failure="return")
+        assert not found.status.success
+        assert "float32" in found.message
+
+
 @pytest.mark.parametrize(("kind", "word"), [(np.float32, "float32"), (np.float16, "half precision")])
 def test_the_kind_of_the_steps_is_told(kind, word):
     fact = scores_in_steps(as_oracle(rounded_scores(kind, 1), 5), np.random.default_rng(1), None)

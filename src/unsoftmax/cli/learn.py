@@ -107,7 +107,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 @contextmanager
 def _progress(enabled: bool, view: LiveView | None) -> Iterator[Callable[[str], None] | None]:
     """What follows the fit: a line on stderr on a terminal, and the live page."""
-    on_page = None if view is None else lambda line: view.count(line, 0)
+    on_page = None if view is None else view.say
     if not enabled or not sys.stderr.isatty():
         yield on_page
         return

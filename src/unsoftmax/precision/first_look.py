@@ -57,7 +57,7 @@ class FirstLook:
 def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> FirstLook:
     """Ask ``f([0]), f([r]), f([s]), f([r + s]), f([t])`` in one call and ``f([t])`` again in another; 6 queries.
 
-    8 more where one-token answers show nothing but rounding: one and three tokens of four lengths.
+    12 more where one-token answers show nothing but rounding: three tokens of four lengths, and far longer ones, on either side.
 
     r and s lie on a dyadic grid, so that ``r + s`` carries no rounding even in half precision; t is any token, so that the
     digits of its answer tell the precision of the numbers.
@@ -87,14 +87,19 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
     change = float(np.abs(again.reshape(-1) - flat[4]).max())
     jitter = change / size if size > 0 else 0.0
     rounding = _only_rounding(flat, bend)
-    longer = _longer(oracle, np.concatenate([flat, again.reshape(1, -1)]), rng, max_norm) if rounding else None
+    longer, woken = None, flat[:0]
+    if rounding:
+        longer, woken = _longer(oracle, np.concatenate([flat, again.reshape(1, -1)]), rng, max_norm)
+    if len(woken):  # neurons that slept so far
+        size = max(size, float(np.abs(woken).max()))
+        bend = float(np.abs(woken[: len(LENGTHS)] + woken[len(LENGTHS) :] - 2 * flat[0]).max()) / size
     grid = _grid(flat)
     floor = _floor(flat, grid, bend, jitter)
     if longer is not None:  # measured against what the heads say, not against what is left of it
         size, bend = max(size, float(np.abs(longer).max())), 0.0
         longer = np.concatenate([longer, longer[:1]])
         floor = _floor(longer, _grid(longer), bend, change / size)
-    queries = 6 + 2 * len(LENGTHS) * rounding
+    queries = 6 + 3 * len(LENGTHS) * rounding
     if floor.unclear and 0 < jitter <= READING.jittery and bend <= READING.jittery:
         floor = _jittering(oracle, batch[4:], flat[4], jitter, bend)
         queries += READING.repeats
@@ -124,14 +129,22 @@ def _only_rounding(flat: Floats, bend: float) -> bool:
     return (bend > READING.bent or float(np.abs(flat).max()) < READING.faint) and bool((mantissa == np.rint(mantissa)).all())
 
 
-def _longer(oracle: Oracle, flat: Floats, rng: np.random.Generator, max_norm: float | None) -> Floats | None:
-    """Answers ``(4, outputs)`` to three tokens each if they move by far more than those to their last tokens alone, else None."""
+def _longer(oracle: Oracle, flat: Floats, rng: np.random.Generator, max_norm: float | None) -> tuple[Floats | None, Floats]:
+    """Answers ``(4, outputs)`` to three tokens each if they move by far more than those to single ones, else None.
+
+    Beside it the answers to long tokens ``t`` and ``-t`` ``(8, outputs)``, where these are not the one number either.
+    """
     tokens = rng.normal(size=(len(LENGTHS), 3, oracle.width))
-    lengths = LENGTHS if max_norm is None else np.minimum(LENGTHS, max_norm)
-    tokens *= lengths[:, None, None] / np.linalg.norm(tokens, axis=2, keepdims=True) * INSIDE
-    alone, longer = (LastPosition(oracle)(batch).reshape(len(LENGTHS), -1) for batch in (tokens[:, -1:], tokens))
-    still = max(float(np.abs(alone - flat[0]).max()), float(np.abs(flat - flat[0]).max()))
-    return longer if float(np.abs(longer - flat[0]).max()) > 2.0**10 * still else None
+    tokens /= np.linalg.norm(tokens, axis=2, keepdims=True) / INSIDE
+    lengths, far = (size if max_norm is None else np.minimum(size, max_norm) for size in (LENGTHS, READING.far * LENGTHS))
+    ends = far[:, None, None] * tokens[:, -1:]
+    alone, longer = (
+        LastPosition(oracle)(batch).reshape(len(batch), -1)
+        for batch in (np.concatenate([ends, -ends]), lengths[:, None, None] * tokens)
+    )
+    flicker, off, moved = (float(np.abs(answers - flat[0]).max()) for answers in (flat, alone, longer))
+    one_number = READING.constant * max(float(np.abs(flat).max()), moved) + 2.0**10 * flicker
+    return (longer if moved > 2.0**10 * max(flicker, off) else None), alone if off > one_number else alone[:0]
 
 
 def _jittering(oracle: Oracle, question: Floats, answer: Floats, jitter: float, bend: float) -> Floor:

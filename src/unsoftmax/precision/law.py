@@ -136,11 +136,15 @@ class Floor:
         return own
 
     def written(self, answers: Floats) -> Floats:
-        """Root mean square error that writing each answer down brings: evenly spread over the last digit of its own size."""
+        """Root mean square error that writing answers down brings: evenly spread over the last digit of each.
+
+        Where numbers inside are as short, and larger than an answer may be, the last digit of a typical one counts for all.
+        """
         if self.digits:
             sizes = np.floor(np.log10(np.maximum(np.abs(answers), np.finfo(float).tiny)))
             return np.asarray(2 * self.relative * 10.0**sizes / 12**0.5)
-        last = np.ldexp(1.0, np.frexp(answers)[1] - self.bits)
+        sizes = np.abs(answers) if self.cast else np.full_like(answers, np.median(np.abs(answers)))
+        last = np.ldexp(1.0, np.frexp(sizes)[1] - self.bits)
         return np.asarray(np.maximum(last, 2 * self.absolute) / 12**0.5)
 
     def needs_statistics(self, max_norm: float | None) -> bool:

@@ -36,6 +36,7 @@ class Settings:
     jittery: float = 2.0**-30
     repeats: int = 8  # further repetitions that tell by how much
     deviations: float = 4.0  # of them that an answer may be off
+    far: float = 16.0  # times as long are the single tokens that wake sleeping neurons
     faint: float = 2.0**-30  # or very small; where it is neither, half precision explains the few bits
 
     # formats

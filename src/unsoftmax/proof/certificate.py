@@ -71,7 +71,7 @@ def certificate(model: Attention, *, held_out: float, tolerance: float = 1e-8, r
         failures.append(f"The answers determine the parameters only to {rounding * condition:.1g} (condition {condition:.1g}).")
     reasons = tuple(failures) or (
         f"Fresh sequences agree to {held_out:.1g} of their spread.",
-        f"{model.heads} heads in canonical form; every direction in parameter space shows in the answers.",
+        f"{model.heads} head{'s' * (model.heads != 1)} in canonical form; every direction in parameter space shows in the answers.",
         *(() if error is None else (f"Estimated parameter error {error:.1g} (condition {condition:.1g}).",)),
     )
     return Certificate(not failures, held_out, reduced, known.nullity, condition, error, gap, reasons)

@@ -82,12 +82,15 @@ class Compared:
         """For each row the standard deviation of the answers of its kind (root mean square over outputs).
 
         The answers' own spread, so that a constant in them cannot hide an error; natural answers apart, as they may vary far more.
+        Answers of a kind that do not vary beyond their rounding, as those of neurons that sleep there, are held to the others'.
         """
-        spread, natural = np.zeros(len(self.answers)), self.natural
-        for kind in (False, True):
-            rows = natural == kind
-            if rows.any():
-                spread[rows] = np.sqrt(np.mean(np.var(self.answers[rows], axis=0)))
+        natural = self.natural
+        kinds = [rows for rows in (natural, ~natural) if rows.any()]
+        found = [float(np.sqrt(np.mean(np.var(self.answers[rows], axis=0)))) for rows in kinds]
+        still = [size <= 2.0**-40 * np.abs(self.answers[rows]).max() for size, rows in zip(found, kinds, strict=True)]
+        spread = np.zeros(len(natural))
+        for size, rows, constant in zip(found, kinds, still, strict=True):
+            spread[rows] = max(found) if constant else size
         return spread
 
 

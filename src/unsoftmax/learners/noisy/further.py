@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.learners.noisy.design import frames
 from unsoftmax.learners.noisy.fit import Errors, Head, fit, predicted, standard_errors
@@ -63,23 +64,24 @@ def resolved(run: Run, head: Head, errors: Errors, total: int) -> tuple[Head, Er
 
 
 def by_size(head: Head, probes: Probes, floor: Floor) -> tuple[Head, Errors]:
-    """The fit with every answer weighted by its own error: that of writing it down, and what the most likely arithmetic adds."""
-    written, single = floor.written(probes.answers), probes.single
+    """The fit with every answer weighted by its own error, see ``variances``."""
     for _ in range(NOISY.reweighted):
         squares = (probes.answers - predicted(head, probes)) ** 2 * len(probes) / max(1, len(probes) - head.free)
-        variance = written**2
-        for kind in (single, ~single):
-            variance[kind] += _added(squares[kind], variance[kind])
+        variance = variances(squares, floor.written(probes.answers), probes.single)
         weight = variance.mean() / variance
         head = fit(head, probes, weight)
     return head, standard_errors(head, probes, weight)
 
 
-def _added(squares: Floats, variance: Floats) -> float:
-    """The variance beyond what is known that makes errors with these squares most likely."""
-    trials = np.concatenate([[0.0], squares.max() * 4.0 ** -np.arange(24.0)])[:, None]
-    total = variance + trials
-    return float(trials[np.argmin((np.log(total) + squares / total).sum(axis=1)), 0])
+def variances(squares: Floats, written: Floats, kind: NDArray[np.bool_]) -> Floats:
+    """Of errors with these ``squares (n,)``: that of writing answers down, and the most likely one that either kind adds to it."""
+    variance: Floats = np.maximum(written**2, np.finfo(float).tiny)
+    for some in (kind, ~kind):
+        if some.any():
+            trials = np.concatenate([[0.0], squares[some].max() * 4.0 ** -np.arange(24.0)])[:, None]
+            total = variance[some] + trials
+            variance[some] += trials[np.argmin((np.log(total) + squares[some] / total).sum(axis=1)), 0]
+    return variance
 
 
 def asked_more(run: Run, head: Head, errors: Errors, count: int) -> tuple[Head, Errors]:

@@ -10,6 +10,7 @@ from scipy.special import fdtri, stdtrit
 from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, tried
 from unsoftmax.learners.noisy.certified import CertifiedHeadLearner
 from unsoftmax.learners.noisy.design import frames
+from unsoftmax.learners.noisy.further import variances
 from unsoftmax.learners.noisy.learner import NoisyHeadLearner
 from unsoftmax.learners.noisy.probes import of_norm
 from unsoftmax.learners.noisy.settings import NOISY
@@ -44,14 +45,14 @@ def learn_vector(learner: NoisyHeadLearner, oracle: Oracle, rng: np.random.Gener
     """W, c from the mixture of outputs with the largest values, V and b from all one-token answers.
 
     Price: that of ``learner`` and ``2 width + 8`` one-token questions. Errors of the outputs are taken to be independent and of
-    like size. Answers rounded to decimals stay so in a single output, which is then the mixture.
+    like size. Answers that are rounded when they are written down stay so in a single output, which is then the mixture.
     """
     width = oracle.width
     phase(oracle, "outputs")
     tokens = frames(rng, 2 * width + 8, width, 1.0 if learner.max_norm is None else learner.max_norm)
     answers = LastPosition(oracle)(tokens[:, None])
     values = np.linalg.lstsq(np.pad(tokens, ((0, 0), (0, 1)), constant_values=1.0), answers, rcond=None)[0][:-1]
-    if learner.floor.decimals or learner.floor.digits:
+    if learner.floor.decimals or learner.floor.cast:
         direction = np.eye(values.shape[1])[np.argmax(np.linalg.norm(values, axis=0))]
     else:
         direction = np.linalg.svd(values)[2][0]
@@ -67,13 +68,15 @@ def _packed(learned: Learned, mixture: Mixture, floor: Floor) -> Learned:
     assert model.V is not None
     assert bounds is not None
     tokens, answers = (np.concatenate(parts) for parts in zip(*mixture.singles, strict=True))
-    rows = np.pad(tokens, ((0, 0), (0, 1)), constant_values=1.0) if model.has_b else tokens
-    found = np.linalg.lstsq(rows, answers, rcond=None)[0]
+    rows = np.pad(tokens, ((0, 0), (0, 1)), constant_values=1.0)
+    found, errors, noise = _values(rows, answers, floor)
     freedom = max(1, len(rows) - rows.shape[1])
-    largest = float(np.abs(answers).max())
-    noise = np.sqrt(np.sum((answers - rows @ found) ** 2, axis=0) / freedom) + 2.0**-52 * largest
-    spread = np.sqrt(np.diag(np.linalg.pinv(rows.T @ rows)))[:, None] * noise * float(stdtrit(freedom, 0.975))
-    V, b = found[: model.width], (found[-1] if model.has_b else None)
+    # the mixture may hide a constant that the outputs have
+    has_b = model.has_b or np.mean((found[-1] / errors[-1]) ** 2) > float(fdtri(answers.shape[1], freedom, 1 - NOISY.false_bias))
+    if not has_b:
+        found, errors, noise = _values(tokens, answers, floor)
+    spread = errors * float(stdtrit(freedom, 0.975))
+    V, b = found[: model.width], (found[-1] if has_b else None)
     u = mixture.direction
     V = V + np.outer(model.V[0] - V @ u, u)  # the mixture's own values are known better
     whole = Attention(model.W, V[None], model.c if model.has_c else None, b)
@@ -87,13 +90,42 @@ def _packed(learned: Learned, mixture: Mixture, floor: Floor) -> Learned:
             W=bounds.W,
             V=spread[None, : model.width],
             c=bounds.c,
-            b=spread[-1] if model.has_b else None,
+            b=spread[-1] if has_b else None,
         ),
         notes=(*learned.notes, note),
         evidence=learned.evidence,
         ranks=learned.ranks,
         noise=learned.noise,
     )
+
+
+def _values(rows: Floats, answers: Floats, floor: Floor) -> tuple[Floats, Floats, Floats]:
+    """Least squares of each output ``(width, outputs)``, with standard errors, and the noise of the answers ``(outputs,)``.
+
+    Where errors follow the size of tokens or answers, each answer is weighted by its own.
+    """
+    found: Floats = np.asarray(np.linalg.lstsq(rows, answers, rcond=None)[0], dtype=np.float64)
+    freedom = max(1, len(rows) - rows.shape[1])
+    least = 2.0**-52 * float(np.abs(answers).max())
+    noise = np.sqrt(np.sum((answers - rows @ found) ** 2, axis=0) / freedom) + least
+    errors = np.sqrt(np.diag(np.linalg.pinv(rows.T @ rows)))[:, None] * noise
+    if not (floor.half or floor.digits):
+        return found, errors, noise
+    lengths = np.linalg.norm(rows, axis=1)
+    longer = lengths > np.sqrt(lengths.min() * lengths.max()) * (1 + 2.0**-20)
+    for output, told in enumerate(answers.T):
+        for _ in range(NOISY.reweighted):
+            squares = (told - rows @ found[:, output]) ** 2 * len(rows) / freedom
+            root = 1 / np.sqrt(variances(squares, floor.written(told), longer) + least**2)
+            found[:, output] = np.linalg.lstsq(root[:, None] * rows, root * told, rcond=None)[0]
+        weighted = root[:, None] * rows
+        left = root * (told - rows @ found[:, output])
+        inverse = np.linalg.pinv(weighted.T @ weighted)
+        pulled = weighted @ inverse
+        leverage = np.minimum(np.einsum("ij,ij->i", pulled, weighted), 1 - 1e-6)
+        plain = max(1.0, float(left @ left) / freedom) * np.diag(inverse)
+        errors[:, output] = np.sqrt(np.maximum(plain, (left**2 / (1 - leverage)) @ pulled**2))  # as in ``standard_errors``
+    return found, errors, noise
 
 
 def _check_outputs(model: Attention, mixture: Mixture, noise: Floats, freedom: int) -> None:

@@ -65,8 +65,9 @@ class OneHeadLearner:
         values = self._values(oracle, zero, loud)
         c, key_size = self._query_bias(last, values, loud, rng)
         free = not np.any(c) and self.max_norm is None
+        told = None if loud is None else loud.causal
         causal = everywhere and (
-            is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng) if loud is None else loud.causal
+            is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng) if told is None else told
         )
         if everywhere and not free and values.usable == d:
             phase(oracle, "pairs")
@@ -83,8 +84,8 @@ class OneHeadLearner:
             like = getattr(oracle, "like", None)
             if reader is not None and like is not None and zero.ndim < 3 and values.usable == 1:
                 reader = reader.moved(like)
-            told = d if everywhere and free else self.rank
-            W, rank, noise = (np.zeros((d, d)), 0, unseen) if reader is None else read_score_matrix(reader, self.floor, told, rng)
+            most = d if everywhere and free else self.rank
+            W, rank, noise = (np.zeros((d, d)), 0, unseen) if reader is None else read_score_matrix(reader, self.floor, most, rng)
         if not all_finite(W):
             raise NotInFamilyError(
                 "The answers to two tokens are no mean of the answers to one: several heads whose values cancel, or no head.",

@@ -18,10 +18,13 @@ from unsoftmax.results import Floor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loud:
-    """What loud tokens tell: the values ``V (width, outputs)``, whether early positions see later ones, and a query bias."""
+    """What loud tokens tell: the values ``V (width, outputs)``, whether early positions see later ones, and a query bias.
+
+    Scores of zero let them cancel everywhere: then ``causal`` is None.
+    """
 
     V: Floats
-    causal: bool
+    causal: bool | None
     biased: bool
 
 
@@ -63,8 +66,8 @@ def loud_values(oracle: Oracle, b: Floats, known: tuple[Floats, Floats] | None, 
         values[missed] = _missed_values(oracle, b, rotation, values, missed, known)
     V = np.asarray(rotation.T @ values)
     heard = 2.0**-40 * HEAD.loud * float(np.abs(V).max())
-    causal = float(np.abs(first[: len(ahead)] - b).max()) < heard
-    return Loud(V, causal, biased=float(np.abs(first[-1] - b).max()) > heard)
+    early, late = (float(np.abs(answers - b).max()) > heard for answers in (first[: len(ahead)], plain))
+    return Loud(V, not early if late else None, biased=float(np.abs(first[-1] - b).max()) > heard)
 
 
 def _missed_values(

@@ -166,7 +166,8 @@ class ScalarHeadsLearner:
                 model=form,
                 evidence=evidence,
             )
-        notes = (f"{form.heads} heads, found by walking; expected error of W {evidence['expected_error']:.1g}.",)
+        count = f"{form.heads} head{'s' * (form.heads != 1)}"
+        notes = (f"{count}, found by walking; expected error of W {evidence['expected_error']:.1g}.",)
         words, interval = unseen_gap(max(evidence["own_check"], evidence["expected_error"]))
         return Learned(
             model=form,

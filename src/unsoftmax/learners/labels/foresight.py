@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.labels.paths import Rows
 from unsoftmax.learners.labels.scores import Reading
 from unsoftmax.learners.labels.settings import BOUNDARY
@@ -60,4 +60,5 @@ def foretold(reading: Reading, tokens: Rows, image: Floats, variance: Floats, rn
             "Several heads, positions, a network behind the attention or a threshold that moves answer so; with labels only, one "
             "head can be recovered. Ask a target that tells numbers, if there is one.",
             evidence={"foretold": 2 * len(rows), "wrong": wrong},
+            signs=(Sign.WRONG_LABELS,),
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, TooNoisyError, check_positive
-from unsoftmax.learners.labels.asking import Asker, StrangeLabelError
+from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, Sign, TooNoisyError, check_positive, tried
+from unsoftmax.learners.labels.asking import Asker, LateFlipsError, StrangeLabelError
 from unsoftmax.learners.labels.bill import bill, bits, bound
 from unsoftmax.learners.labels.check import Pairs, boundary_pairs
 from unsoftmax.learners.labels.classes import Middle, class_values, middles
@@ -16,7 +17,7 @@ from unsoftmax.learners.labels.equations import Scores
 from unsoftmax.learners.labels.low_rank import scores
 from unsoftmax.learners.labels.majority import Majority, lead_wanted
 from unsoftmax.learners.labels.paths import rounds
-from unsoftmax.learners.labels.scores import LostError, Reading, SizeError, block_sizes
+from unsoftmax.learners.labels.scores import DesignError, LostError, Reading, SizeError, block_sizes
 from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.learners.labels.sizes import Sizes, sizes
 from unsoftmax.learners.labels.start import Start, flip_rate, start
@@ -62,13 +63,12 @@ class LabelsLearner:
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the head; labels may be any two numbers, the larger means yes, or several whole numbers from 0 on."""
-        try:
-            return self._run(oracle, rng)
-        except TooNoisyError as error:
-            rate = error.evidence.get("found_late")
-            if rate is None or rate > BOUNDARY.most:
-                raise
-            return replace(self, flip=rate)._run(oracle, rng)  # wrong labels are so rare that the first ones did not show them
+        found = tried(lambda: self._run(oracle, rng), LateFlipsError)
+        if not isinstance(found, LateFlipsError):
+            return found
+        if found.rate > BOUNDARY.most:
+            raise found
+        return replace(self, flip=found.rate)._run(oracle, rng)  # wrong labels are so rare that the first ones did not show them
 
     def _run(self, oracle: Oracle, rng: np.random.Generator) -> Learned:
         memory = Memory(oracle)
@@ -80,11 +80,10 @@ class LabelsLearner:
         asker.hurried = BOUNDARY.patient + bits(wanted) > self.rounds
         try:
             found = self._found(asker, begin, wanted, rng)
-            try:
-                checked = self._check(asker, found, begin, wanted, rng)
-            except NotInFamilyError:
+            checked = tried(partial(self._check, asker, found, begin, wanted, rng), NotInFamilyError)
+            if isinstance(checked, NotInFamilyError):
                 if found.rank == asker.width or self.rank is not None:
-                    raise
+                    raise checked
                 # what looked like rounding in a small block was part of W
                 found = replace(self, rank=asker.width)._found(asker, begin, wanted, rng)
                 checked = self._check(asker, found, begin, wanted, rng)
@@ -94,11 +93,11 @@ class LabelsLearner:
 
     def _found(self, asker: Asker, begin: Start, wanted: float, rng: np.random.Generator) -> Found:
         for _ in range(2):
-            try:
-                several = len(asker.values) > 2
-                return self._several(asker, begin, wanted, rng) if several else self._two(asker, begin, wanted, rng)
-            except StrangeLabelError as error:  # another class
-                asker.values = tuple(sorted({*asker.values, *error.evidence["strange"]}))
+            read = self._several if len(asker.values) > 2 else self._two
+            found = tried(partial(read, asker, begin, wanted, rng), StrangeLabelError)
+            if not isinstance(found, StrangeLabelError):
+                return found
+            asker.values = tuple(sorted({*asker.values, *found.strange}))  # another class
         raise NotIdentifiableError(
             f"Some of the {len(asker.values)} labels are so rare that they came late; their values cannot be read.",
             evidence={"labels": list(asker.values)},
@@ -174,14 +173,15 @@ class LabelsLearner:
             reading = Reading(
                 asker, fine, designed(fine.plane, size, rng, centre), accuracy, rng, self.rounds - len(BOUNDARY.check_lengths) - 2
             )
-            try:
-                return scores(reading, blocks)
-            except LostError as error:
-                lost = error.paths
-                size = replace(size, depth=BOUNDARY.shallower * size.depth)
-            except SizeError as error:
-                key = min(size.key / error.ratio, size.longest)
+            found = tried(partial(scores, reading, blocks), DesignError)
+            if not isinstance(found, DesignError):
+                return found
+            if isinstance(found, SizeError):
+                key = min(size.key / found.ratio, size.longest)
                 size = replace(size, depth=size.depth * key / size.key, key=key)
+            elif isinstance(found, LostError):
+                lost = found.paths
+                size = replace(size, depth=BOUNDARY.shallower * size.depth)
         raise NotInFamilyError(
             "However the tokens are chosen, labels of two of them do not change where one softmax head would have them change"
             + (f": on {lost} paths they never do" if lost else "")
@@ -225,6 +225,7 @@ class LabelsLearner:
                 " side. The target is no single softmax head without positions, or it computes more coarsely than its labels "
                 "were asked: then give `accuracy`, such as 1e-5 for float32.",
                 evidence={"check_labels": asked, "check_wrong": wrong},
+                signs=(Sign.WRONG_LABELS,),
                 model=found.model,
             )
         return {"check_labels": asked, "check_wrong": wrong, "check_margin": widest}
@@ -244,13 +245,15 @@ class LabelsLearner:
         questions, before = memory.sample(BOUNDARY.again, rng)
         after = [asker.classes(question[None])[0] for question in questions]
         changed = int((np.array(after) != before).sum())
-        late = changed or "check_wrong" in error.evidence or "wrong" in error.evidence
+        late = changed or Sign.WRONG_LABELS in error.signs
         rate = flip_rate(asker, begin.far, rng, BOUNDARY.more_flips if late else BOUNDARY.some_flips)
         if rate:
-            return TooNoisyError(
+            late_flips = LateFlipsError(
                 f"About {rate:.1%} of the labels are wrong, which the first ones did not show. Give `flip={rate:.2g}`.",
                 evidence={"flip_rate": rate, "found_late": rate, "changed": changed},
             )
+            late_flips.rate = rate
+            return late_flips
         if changed:
             return DriftingError(
                 f"{changed} of {len(after)} labels changed when the same questions were asked again. Pin one version of the target "

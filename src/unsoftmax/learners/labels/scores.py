@@ -17,7 +17,11 @@ from unsoftmax.learners.labels.values import PlaneSearch
 from unsoftmax.models import Floats
 
 
-class LostError(Exception):
+class DesignError(Exception):
+    """The tokens asked do not suit the scores."""
+
+
+class LostError(DesignError):
     """Some paths have no boundary, wherever their keys are: the tokens are too far from the plane."""
 
     def __init__(self, paths: int) -> None:
@@ -25,7 +29,7 @@ class LostError(Exception):
         self.paths = paths
 
 
-class SizeError(Exception):
+class SizeError(DesignError):
     """Scores are ``ratio`` times as large as they should be."""
 
     def __init__(self, ratio: float) -> None:

@@ -20,6 +20,8 @@ ROUNDING = 2.0**-52  # of an answer in exact float64 arithmetic, relative to its
 MISFIT = 2.0**-40  # of a joint fit: rounding of an answer, and of scores of up to a few hundred
 SAME_VALUES = 1e-6  # values do not change with the token, unless read wrong, like the scores, of a head that is almost saturated
 SPLIT_NOISE = 2.0**-44  # misfit of a split, relative to the responses: rounding times the dozen terms of an answer
+LOST = 4 * ROUNDING  # of the terms that a score is the sum of: what it is off by, however small it is itself
+OFF = 36.0  # score at which a sigmoid is 0 or 1 to rounding
 
 
 @dataclass
@@ -42,9 +44,10 @@ def open_cluster(line: Line, crossing: Crossing, size: float, *, biased: bool) -
         raise _unresolved("no place where they are alone")
     wide = float(powers[int(np.argmax(settled))])
     step = ZOOM * line.step * line.direction
+    blur = LOST * OFF * (1.0 + abs(crossing.t)) / wide  # scores of OFF so near, of a sum that vanishes at the crossing
     for fraction in (0.02, 0.005, 0.001, 2e-4, 4e-5, 0.06):
         token = line.token(crossing.t + fraction * wide)
-        base = yield from split_at(step, token)
+        base = yield from split_at(step, token, blur=blur)
         if base is not None and _accounts_for(base, crossing, size):
             break
     else:
@@ -53,7 +56,7 @@ def open_cluster(line: Line, crossing: Crossing, size: float, *, biased: bool) -
     for i in range(width):
         move = line.reach * fraction * wide
         for _ in range(8):
-            found = yield from split_at(step, token + move * np.eye(width)[i])
+            found = yield from split_at(step, token + move * np.eye(width)[i], blur=blur)
             if found is not None and len(found.values) == len(base.values):
                 order = match(base, found)
                 if np.abs(found.values[order] - base.values).max() <= SAME_VALUES * np.abs(base.values).max():
@@ -81,8 +84,8 @@ def _unresolved(why: str) -> NotIdentifiableError:
     )
 
 
-def split_at(step: Floats, token: Floats, background: Background | None = None) -> Task:
-    """Split the response at one place; more copies if two heads do not explain it."""
+def split_at(step: Floats, token: Floats, background: Background | None = None, *, blur: float = 0.0) -> Task:
+    """Split the response at one place; more copies if two heads do not explain it. ``blur``: what scores are off by."""
     found: Split | None = None
     responses = np.zeros(0)
     for kinds in (FEW, MANY):
@@ -92,7 +95,7 @@ def split_at(step: Floats, token: Floats, background: Background | None = None) 
         if background is not None:
             ratio = np.array([a / b for a, b in kinds])
             known = background(np.tile((token + step) - token, (len(kinds), 1)), np.tile(token, (len(kinds), 1)), ratio)
-        found = split_sigmoids(kinds, responses - known, SPLIT_NOISE * float(np.abs(responses).max()))
+        found = split_sigmoids(kinds, responses - known, (SPLIT_NOISE + blur) * float(np.abs(responses).max()))
         if found is not None and len(found.values) <= 2:
             return found
     return found
@@ -120,16 +123,16 @@ def measure_cluster(place: Station, *, biased: bool, rng: np.random.Generator) -
     width, length = len(place.step), np.linalg.norm(place.step)
     ahead = place.normal / np.linalg.norm(place.normal)
     token = place.token + 1.5 * ahead / np.linalg.norm(place.normal)  # on the hyperplane itself all scores would be zero
-    base = yield from split_at(place.step, token, place.background)
+    terms = float(np.linalg.norm(place.normal) * np.linalg.norm(place.token)) + abs(float(place.offset))
+    base = yield from split_at(place.step, token, place.background, blur=LOST * terms)
     if base is None or not len(base.values):
         raise _unresolved("their response to copies is no sum of a few sigmoids")
     across = orthonormal(place.step)[1:]
-    terms = np.linalg.norm(place.normal) * np.linalg.norm(place.token) + abs(place.offset)
     sides = []
     for direction in across:
         move = 0.3 * length / terms
         for _ in range(8):
-            found = yield from split_at(place.step + move * direction, token, place.background)
+            found = yield from split_at(place.step + move * direction, token, place.background, blur=LOST * terms)
             if found is not None and len(found.values) == len(base.values):
                 break
             move /= 4.0

@@ -21,8 +21,8 @@ from unsoftmax.oracles.meter import Metered
 from unsoftmax.precision.calibration import Calibration, examine
 from unsoftmax.precision.first_look import FirstLook, first_look
 from unsoftmax.proof.compare import Predict
-from unsoftmax.proof.fresh import LONGEST
 from unsoftmax.proof.length import longest_taken
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Fact, Floor, Outcome
 from unsoftmax.version import __version__
 from unsoftmax.wishes import Wishes
@@ -85,7 +85,7 @@ class Desk(Wrapper):
         self.look: FirstLook | None = None
         self.calibration: Calibration | None = None
         self.clip: float | None = None
-        self.longest = LONGEST if wishes.max_length is None else wishes.max_length
+        self.longest = PROOF.longest if wishes.max_length is None else wishes.max_length
         self.facts: list[Fact] = []
         self.outcomes: list[Outcome] = []
         self.notes: list[str] = []
@@ -132,7 +132,7 @@ class Desk(Wrapper):
             self.look = first_look(self, rng=self.rng, max_norm=self.wishes.max_norm)
             self.known(self.look.floor)
             self._agreed(self.look)
-            if self.wishes.max_length is None and (self.wishes.budget is None or self.wishes.budget >= LONGEST):
+            if self.wishes.max_length is None and (self.wishes.budget is None or self.wishes.budget >= PROOF.longest):
                 self.longest = longest_taken(self.checked, self.fresh, max_norm=self.max_norm, vocabulary=self.embeddings)
                 if self.wishes.budget is not None:
                     self.meter.budget = self.wishes.budget - self.checked.spent

@@ -31,18 +31,16 @@ if TYPE_CHECKING:
     from unsoftmax.live import LiveView
     from unsoftmax.oracles.base import Oracle
 
-BUDGET = 100_000
-EPILOG = (
-    f"{HELP} Or FILE.toml, an audit as a file: target, budget, price, gate and defences of your own; see docs/how-to/audit-file.md."
+
+@click.command(
+    epilog=f"{HELP} Or FILE.toml, an audit as a file: target, budget, price, gate and defences of your own; "
+    "see docs/how-to/audit-file.md."
 )
-
-
-@click.command(epilog=EPILOG)
 @click.argument("target")
 @click.option("--fail-if", help='Exit 1 if this holds, for example "queries<100000 and error<1e-3".')
 @out_option("audit.json, report and journals; resumes from it")
 @json_option
-@click.option("--budget", type=click.IntRange(min=1), help=f"Sequences that each extraction may ask.  [default: {BUDGET}]")
+@click.option("--budget", type=click.IntRange(min=1), help="Sequences that each extraction may ask.  [default: 100000]")
 @click.option("--rate", type=Positive(), help="Queries a second that an attacker may ask, for times.")
 @click.option("--price", type=Positive(zero=True), help="Price of 1000 queries, for bills.")
 @click.option("--currency", metavar="NAME", help="Currency of --price, such as EUR.")
@@ -136,7 +134,7 @@ def _merged(target: str, options: dict[str, Any], file: AuditFile | None) -> tup
     """The target and the settings: what the command line says, else what the file says, else the default."""
     said = {} if file is None else file.settings
     wishes = {name: said.get(name) if value is None else value for name, value in options.items()}
-    wishes["budget"] = wishes["budget"] or BUDGET
+    wishes["budget"] = wishes["budget"] or 100_000
     if file is None:
         return target, wishes
     if file.target is None:

@@ -13,6 +13,7 @@ from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, open_target
+from unsoftmax.cli.wording import hanging
 
 if TYPE_CHECKING:
     from unsoftmax.recognition.diagnosis import Diagnosis
@@ -83,7 +84,7 @@ def story(result: Diagnosis, record: dict[str, Any]) -> list[str]:
             facts.append(f"{name} {'yes' if value else 'no'}")
     lines = [
         f"Target     {target}",
-        f"Facts      {', '.join(facts)}",
+        hanging("Facts      ", ", ".join(facts)),
         f"Asked      {result.queries} queries",
         "",
         f"Evidence   {'':<24} {'measured':>8}   passes if",
@@ -92,9 +93,12 @@ def story(result: Diagnosis, record: dict[str, Any]) -> list[str]:
         sign = "≤" if item["bound"] == "at most" else "≥"
         number, threshold = ("–" if value is None else f"{value:.2g}" for value in (item["number"], item["threshold"]))
         judged = "pass" if item["passed"] else "FAIL"
-        lines.append(f"  {judged}  {item['test']:<24} {number:>9}  {sign} {threshold:<9} {item['sentence']}")
-    lines += ["", f"{'INSIDE' if result.inside else 'OUTSIDE'}: {result.family.removeprefix('outside: ')}. {result.reason}"]
+        lines.append(hanging(f"  {judged}  {item['test']:<24} {number:>9}  {sign} {threshold:<9} ", item["sentence"]))
+    verdict = f"{'INSIDE' if result.inside else 'OUTSIDE'}: {result.family.removeprefix('outside: ')}. {result.reason}"
+    lines += ["", hanging("", verdict)]
     if result.bill is not None:
         price = f"{result.bill.low} to {result.bill.high} queries: " if result.bill.low is not None else ""
-        lines += [f"Recovery would cost {price}{result.bill.formula}.", f"Next: unsoftmax recover {target}"]
+        lines += [hanging("", f"Recovery would cost {price}{result.bill.formula}."), f"Next: unsoftmax recover {target}"]
+    else:
+        lines += [hanging("Next: ", sentence.replace("`", "")) for sentence in record["next"][:1]]
     return lines

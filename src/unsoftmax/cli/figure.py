@@ -38,6 +38,8 @@ def figure(folder: Path, pdf: bool, goal: Path | None, run: Running) -> int:
             written += pdf_files(written)
     for path in written:
         click.echo(path)
+    if not written:
+        click.echo("This run has no drawings: its numbers stand as bars and tables in its report.", err=True)
     return 0 if written else 1
 
 

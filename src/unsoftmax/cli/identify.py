@@ -10,6 +10,7 @@ import numpy as np
 
 from unsoftmax.cli.options import check_option, json_option
 from unsoftmax.cli.running import Running, running
+from unsoftmax.cli.wording import hanging
 from unsoftmax.models import Floats, Model, load
 from unsoftmax.symmetry import canonical, identifiability, witness
 
@@ -100,7 +101,7 @@ def _story(facts: dict[str, Any], model: Model, other: Model | None) -> list[str
         + (f", {facts['nullity']} cannot (nullity of the Jacobian)." if facts["nullity"] else "; the nullity is 0."),
         "",
         "Symmetries:",
-        *(f"  - {sentence}" for sentence in facts["symmetries"]),
+        *(hanging("  - ", sentence) for sentence in facts["symmetries"]),
         "",
     ]
     if other is None:

@@ -55,6 +55,7 @@ def learn(
     from unsoftmax.learners.from_examples import learn_from_examples
     from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
+    from unsoftmax.report.provenance import now
     from unsoftmax.report.story import verdict
 
     arrays = read_arrays(examples)
@@ -75,9 +76,7 @@ def learn(
             )
     except ValueError as error:
         raise click.UsageError(f"{examples}: {error}") from error
-    recovery.facts["target"] = str(examples)
-    recovery.facts["command"] = command_line()
-    recovery.facts["authorised_by"] = run.authorised_by
+    recovery = recovery.noted(target=str(examples), command=command_line(), authorised_by=run.authorised_by, date=now())
     if out is not None:
         save_recovery(recovery, out)
     record = recovery_record(recovery)
@@ -108,7 +107,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 @contextmanager
 def _progress(enabled: bool, view: LiveView | None) -> Iterator[Callable[[str], None] | None]:
     """What follows the fit: a line on stderr on a terminal, and the live page."""
-    on_page = None if view is None else lambda line: view.count(line, 0)
+    on_page = None if view is None else view.say
     if not enabled or not sys.stderr.isatty():
         yield on_page
         return

@@ -10,6 +10,7 @@ from unsoftmax.cli.options import Positive, check_option, json_option, norm_opti
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, open_target
+from unsoftmax.cli.wording import say
 from unsoftmax.plans import NETWORKS
 
 
@@ -100,7 +101,7 @@ def plan(
     total = f"{made.queries:,}" if made.queries == made.queries_max else f"{made.queries:,} to {made.queries_max:,}"
     click.echo(f"\nTotal: {total} queries.")
     for sentence in made.assumptions:
-        click.echo(f"  {sentence}")
+        say(sentence)
     if export is not None:
         click.echo(f"Wrote {export}. Add the answers Y0, Y1, … to it, then: unsoftmax recover --answers {export} --out FOLDER")
     else:

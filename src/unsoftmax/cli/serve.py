@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+
 import click
 
 from unsoftmax.cli.options import Positive, width_option
 from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, open_target
-from unsoftmax.errors import BudgetExceededError
 
 
 @click.command(epilog=HELP)
@@ -97,9 +100,9 @@ def serve(
         click.echo(f"In another terminal:  unsoftmax recover {address} --out audit")
 
     token = None if token_file is None else find_token(file=token_file)
-    try:
-        with run.limited():
-            host(oracle, name=name, port=http, grpc_port=grpc, rate=rate, quota=quota, token=token, announce=announce)
-    except BudgetExceededError:  # raised by the clock alone
-        click.echo(f"Served for {run.max_time:g} s.")
+    if run.max_time is not None:  # as if told to stop: the server ends what it is at
+        clock = threading.Timer(run.max_time, os.kill, (os.getpid(), signal.SIGTERM))
+        clock.daemon = True
+        clock.start()
+    host(oracle, name=name, port=http, grpc_port=grpc, rate=rate, quota=quota, token=token, announce=announce)
     return 0

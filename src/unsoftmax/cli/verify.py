@@ -14,10 +14,13 @@ from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, model_in, open_target
+from unsoftmax.cli.wording import hanging, say
+from unsoftmax.errors import UnknownWidthError
 
 if TYPE_CHECKING:
     from unsoftmax.deployment import Checkpoint
     from unsoftmax.models import Model
+    from unsoftmax.oracles.base import Oracle
 
 heads_option = click.option("--heads", type=click.IntRange(min=1), help="Heads of a state dict, which does not tell them.")
 pickle_option = click.option(
@@ -97,7 +100,7 @@ def _model(
 
     settings = {name: options[name] for name in ("max_norm", "max_length", "check")}
     with run.limited() as until, stdout_kept(as_json), progress_bar(not as_json, run.view) as tell:
-        oracle = run.timed(open_target(target, width or model.width), until)
+        oracle = run.timed(_opened(target, width, model), until)
         result = compare(oracle, model, tolerance=known_to(weights), on_progress=tell, **settings)
     record = verification_record(
         result, model, target=target, weights=weights, command=command_line(), authorised_by=run.authorised_by
@@ -111,10 +114,20 @@ def _model(
         click.echo(f"{result.sequences} fresh sequences; largest deviation {result.max_abs_deviation:.2g}", nl=False)
         click.echo(f" (relative {result.relative_deviation:.2g}; the target's precision explains {result.threshold:.2g}).")
         click.echo(f"{record['verdict']}: {sentence(record)[0].lower()}{sentence(record)[1:]}")
+        if not result.matches:
+            click.echo(hanging("Next: ", record["next"][0].replace("`", "")))
         if out is not None:
             click.echo(f"Files in {out}: verification.json, report.html")
     run.end(record["verdict"], sentence(record), mood="good" if result.matches else "bad", out=out)
     return SUCCESS if result.matches else NOT_RECOVERED
+
+
+def _opened(target: str, width: int | None, model: Model) -> Oracle:
+    """The target; one that does not tell its width is taken at that of the weights."""
+    try:
+        return open_target(target, width)
+    except UnknownWidthError:
+        return open_target(target, model.width)
 
 
 def known_to(weights: str) -> float:
@@ -177,9 +190,9 @@ def tell(record: dict[str, Any]) -> None:
     for layer, size in record["smallest"].items():
         if record["matches"]:
             what = "no change" if size is None else f"a change of {size:.1e}"
-            click.echo(f"  {layer}: {what} of {record['weakest'][layer]} would have shown.")
+            say(f"{layer}: {what} of {record['weakest'][layer]} would have shown.")
     for note in record["notes"]:
-        click.echo(f"  {note}")
+        say(note)
     if record["unseen"]:
-        click.echo(f"  Not seen: {', '.join(record['unseen'][:6])}.")
-    click.echo(f"{record['verdict'].replace('_', ' ')}: {record['sentence']}")
+        say(f"Not seen: {', '.join(record['unseen'][:6])}.")
+    say(f"{record['verdict'].replace('_', ' ')}: {record['sentence']}", indent=0)

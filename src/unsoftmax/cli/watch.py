@@ -17,8 +17,6 @@ from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP
 from unsoftmax.cli.verify import endpoint_of, heads_option, pickle_option, precision_option, tell, weights_of
 
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
 
 class Span(click.ParamType[float]):
     """A time such as 30s, 10m, 1h or 1d, in seconds."""
@@ -32,7 +30,7 @@ class Span(click.ParamType[float]):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", str(value))
         if found is None or float(found[1]) == 0:
             self.fail(f"{value!r} is no time; write 30s, 10m, 1h or 1d.", param, ctx)
-        return float(found[1]) * UNITS[found[2]]
+        return float(found[1]) * {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}[found[2]]
 
 
 @click.command(epilog=HELP)

@@ -54,6 +54,10 @@ class LiveView(Watcher):
         self._phase = phase
         self._bill(phase)
 
+    def say(self, words: str) -> None:
+        """Words in the place of the phase."""
+        self._bill(words)
+
     def expects(self, queries: int, promised: bool) -> None:
         """The run will ask about so many queries in all."""
         self.expected = queries, promised

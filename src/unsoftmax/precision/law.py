@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Floats
+from unsoftmax.precision.settings import READING
 
 EXACT, JITTER, SINGLE, HALVES, DECIMALS, DIGITS, NOISE, UNCLEAR = (
     "exact",
@@ -19,9 +20,6 @@ EXACT, JITTER, SINGLE, HALVES, DECIMALS, DIGITS, NOISE, UNCLEAR = (
     "coarse",
 )
 BITS = {SINGLE: 24, "float16": 11, "bfloat16": 8, UNCLEAR: 24}  # of the mantissa, where it is short
-LARGEST_NOISE = 8.0  # standard deviations that the largest of some hundred errors may have
-LARGEST_ERROR = 2.0  # the same for errors that are bounded, as those of rounding are
-SAFETY = 2.0  # how much farther than each number rounded once a target's arithmetic may err: sums are taken in some order
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +123,12 @@ class Floor:
     def explains(self, deviations: Floats, expected: Floats) -> bool:
         """Whether deviations are of this law: their mean square and the largest of them, each in errors to expect of its answer."""
         strayed = deviations / np.maximum(expected, np.finfo(float).tiny)
-        return bool(np.sqrt(np.mean(strayed**2)) <= SAFETY and strayed.max() <= SAFETY * LARGEST_NOISE)
+        return bool(np.sqrt(np.mean(strayed**2)) <= READING.safety and strayed.max() <= READING.safety * READING.largest_noise)
 
     @property
     def largest(self) -> float:
         """What the largest of some hundred answers may carry of errors that do not shrink with it."""
-        return (LARGEST_NOISE if self.noisy else LARGEST_ERROR) * self.absolute
+        return (READING.largest_noise if self.noisy else READING.largest_error) * self.absolute
 
     def off(self, answers: Floats) -> Floats:
         """What each answer may be off by its own format: a share of itself where only the answers are written coarsely."""

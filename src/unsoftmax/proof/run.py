@@ -8,13 +8,13 @@ import numpy as np
 
 from unsoftmax.errors import BudgetExceededError, DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.one_head.learner import LOW_RANK_GROWTH
-from unsoftmax.linalg import on_host
+from unsoftmax.linalg import normal, on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import LastPosition
 from unsoftmax.oracles.drift import post_mortem
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.bars import fitting_bars
-from unsoftmax.proof.compare import Compared, predicted_as
+from unsoftmax.proof.compare import Compared, predicted_as, predictor
 from unsoftmax.proof.fresh import COUNT, Fresh, fresh_batches
 from unsoftmax.proof.judge import checked, covered, relative_errors, varies
 from unsoftmax.proof.noisy import LEAST, SHARE, SLOPE_ERROR, doubt, loud_batches, noisy_held_out
@@ -218,17 +218,22 @@ class _Proof:
         learned, rng = self.learned, self.desk.fresh
         if self.family.network or not self.floor.exact or not self._scores_in_doubt():
             return None
-        X = rng.normal(size=(TIES, TIED, learned.model.width))
+        like = self.family.like(self.desk)
+        X = normal((TIES, TIED, learned.model.width), rng, like)
         if self.desk.wishes.natural is not None:
             X = self.desk.wishes.natural[rng.integers(0, len(self.desk.wishes.natural), size=(TIES, TIED))]
         if self.desk.max_norm is not None:
-            X *= min(1.0, self.desk.max_norm / float(np.linalg.norm(X, axis=-1).max()))
-        centre = learned.model.answer(X)
+            X = X * min(1.0, self.desk.max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
+
+        def answers(model: Model) -> Floats:
+            return on_host(predictor(model, like)([X]))
+
+        centre = answers(learned.model)
         bounds = self.bounds or learned.bounds
         others = [learned.model.within(bounds, rng) for _ in range(4)]
         if learned.known_to > 0:
             others.append(learned.model.shaken(learned.known_to, rng))
-        moved = max((float(np.abs(other.answer(X) - centre).max()) for other in others if other is not None), default=0.0)
+        moved = max((float(np.abs(answers(other) - centre).max()) for other in others if other is not None), default=0.0)
         expected = moved / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
         if expected > LOOSEST and not (bounds is not None and bounds.kind == "certified"):
             largest, spread = float(np.abs(seen.predicted).max()), float(seen.spreads()[~seen.natural].max(initial=0.0))

@@ -8,7 +8,7 @@ from safetensors.numpy import load_file, save_file
 
 import unsoftmax as us
 from unsoftmax.cli import run
-from unsoftmax.cli.targets import ENTRY_POINTS, SCHEMES, open_target
+from unsoftmax.cli.targets import SCHEMES, open_target
 from unsoftmax.errors import FileFormatError, TargetError
 from unsoftmax.models import Attention
 from unsoftmax.models.state_dicts import read_state_dict
@@ -74,7 +74,7 @@ def test_other_packages_add_schemes_but_replace_none(monkeypatch):
             return opened
 
     monkeypatch.setattr(
-        importlib.metadata, "entry_points", lambda group: [Point("mine"), Point("http")] if group == ENTRY_POINTS else []
+        importlib.metadata, "entry_points", lambda group: [Point("mine"), Point("http")] if group == "unsoftmax.targets" else []
     )
     assert np.array_equal(open_target("mine://there")(np.ones((1, 2, 3))), [3.0])
     with pytest.raises(TargetError, match="could not be reached"):

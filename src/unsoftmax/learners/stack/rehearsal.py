@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from unsoftmax.errors import RefusalError
+from unsoftmax.errors import RefusalError, tried
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
@@ -58,11 +58,8 @@ def rehearsed_bounds(
     target = Rehearsed(heads, sphere, beside)
     squares: list[list[Floats]] = []
     for _ in range(TIMES):
-        try:
-            found = learn(target, rng)
-        except RefusalError:  # a rehearsal that is refused tells nothing about errors
-            continue
-        if found.W.shape != heads.W.shape:
+        found = tried(lambda: learn(target, rng), RefusalError)
+        if isinstance(found, RefusalError) or found.W.shape != heads.W.shape:  # refused, it tells nothing about errors
             continue
         far = np.linalg.norm((found.W[:, None] - heads.W[None]).reshape(heads.heads, heads.heads, -1), axis=2)
         order = np.argsort(linear_sum_assignment(far)[1])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within, tried
 from unsoftmax.learners.scalar_heads import unseen_gap
 from unsoftmax.learners.vector_heads.addressing import Pairs, has_biases, steer, steps_for
 from unsoftmax.learners.vector_heads.all_positions import SideBySide, demix_everywhere, looks_back_only, spread_values
@@ -70,23 +71,22 @@ class VectorHeadsLearner:
         b = first.reshape(-1, first.shape[-1] if first.ndim > 1 else 1)[-1]
         constant = answers.there(b)
         everywhere = first.ndim == 3 and self.floor.exact and self.max_norm is None
-        if not everywhere:
-            totals = one_token(answers, constant, rng)
-        refusal = None
+        totals = None if everywhere else one_token(answers, constant, rng)
+
+        def read(attempt: int) -> Learned:
+            if everywhere and attempt == 0:
+                return self._everywhere(answers, constant, rng)
+            return self._last(answers, one_token(answers, constant, rng) if totals is None else totals, rng)
+
+        refusal: NotInFamilyError | None = None
         for attempt in range(2):  # a base direction may be unlucky for one head; the second try is always at the last position
-            try:
-                if everywhere and attempt == 0:
-                    return self._everywhere(answers, constant, rng)
-                if everywhere and attempt == 1:
-                    totals = one_token(answers, constant, rng)
-                return self._last(answers, totals, rng)
-            except NotInFamilyError as error:
-                refusal = error
-                if Sign.TOO_MANY in error.signs:
-                    raise
-            except NotIdentifiableError:  # the last position shows a faint head better
-                if not everywhere or attempt == 1:
-                    raise
+            found = tried(partial(read, attempt), NotInFamilyError, NotIdentifiableError)
+            if not isinstance(found, RefusalError):
+                return found
+            unlucky = isinstance(found, NotInFamilyError)
+            if Sign.TOO_MANY in found.signs if unlucky else not everywhere or attempt == 1:  # the last position shows faint heads
+                raise found
+            refusal = found if isinstance(found, NotInFamilyError) else refusal
         assert refusal is not None
         if not self.floor.exact:
             message = f"{refusal} The answers are {self.floor.kind}; exact ones may do."

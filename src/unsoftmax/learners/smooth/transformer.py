@@ -21,7 +21,7 @@ from unsoftmax.results import Floor, Learned
 CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
 ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
 BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
-MANY = 0.35  # sequences for the fit, as a share of P / outputs
+MANY = 0.5  # sequences for the fit, as a share of P / outputs
 ROOM = 2.09  # questions per parameter, in all, that they may fill (one output)
 EXTRA = 0.12  # random points for the network alone, as a share of P / outputs: sequences tell as much
 
@@ -36,7 +36,7 @@ class SmoothTransformerLearner:
     every answer.
 
     Price: that of ``SmoothNetworkLearner`` with fewer random points, 8 for the residual (``+ d (d + 1) / p`` if there is one),
-    ``r (2 d - r)`` for W of rank r plus a dozen, 3 or ``d`` for the query bias, up to ``16 + 0.35 P`` sequences
+    ``r (2 d - r)`` for W of rank r plus a dozen, 3 or ``d`` for the query bias, up to ``16 + 0.5 P`` sequences
     for the fit (fewer where that would make more than ``2.09 P`` in all) and 16 for the check.
 
     Args:
@@ -101,7 +101,7 @@ class SmoothTransformerLearner:
         parameters = (neurons * (width + 1 + outputs) + outputs + scores) / outputs
         usual = CHECKS // 4 + max(width // (1 if residual else 2), int(MANY * parameters) // 4)
         room = (int(ROOM * parameters) - asked - CHECKS) // 4
-        return max(CHECKS // 4, min(usual, room) if outputs == 1 else usual)
+        return max(usual // 3, min(usual, room)) if outputs == 1 else usual
 
     def price(
         self, width: int, neurons: int, outputs: int = 1, rank: int | None = None

@@ -297,7 +297,7 @@ def test_places_on_a_path_are_found_to_the_last_digits():
         assert min(steps) > 0 or max(steps) < 0
 
 
-@pytest.mark.parametrize("kind", (*SMOOTH, *BOUNDED))
+@pytest.mark.parametrize("kind", [*SMOOTH, *BOUNDED])
 def test_torch_modules_keep_the_activation(kind):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)

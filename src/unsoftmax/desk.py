@@ -21,8 +21,8 @@ from unsoftmax.oracles.meter import Metered
 from unsoftmax.precision.calibration import Calibration, examine
 from unsoftmax.precision.first_look import FirstLook, first_look
 from unsoftmax.proof.compare import Predict
-from unsoftmax.proof.fresh import LONGEST
 from unsoftmax.proof.length import longest_taken
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Fact, Floor, Outcome
 from unsoftmax.version import __version__
 from unsoftmax.wishes import Wishes
@@ -85,7 +85,7 @@ class Desk(Wrapper):
         self.look: FirstLook | None = None
         self.calibration: Calibration | None = None
         self.clip: float | None = None
-        self.longest = LONGEST if wishes.max_length is None else wishes.max_length
+        self.longest = PROOF.longest if wishes.max_length is None else wishes.max_length
         self.facts: list[Fact] = []
         self.outcomes: list[Outcome] = []
         self.notes: list[str] = []
@@ -132,7 +132,7 @@ class Desk(Wrapper):
             self.look = first_look(self, rng=self.rng, max_norm=self.wishes.max_norm)
             self.known(self.look.floor)
             self._agreed(self.look)
-            if self.wishes.max_length is None and (self.wishes.budget is None or self.wishes.budget >= LONGEST):
+            if self.wishes.max_length is None and (self.wishes.budget is None or self.wishes.budget >= PROOF.longest):
                 self.longest = longest_taken(self.checked, self.fresh, max_norm=self.max_norm, vocabulary=self.embeddings)
                 if self.wishes.budget is not None:
                     self.meter.budget = self.wishes.budget - self.checked.spent
@@ -189,16 +189,30 @@ class Desk(Wrapper):
         """Queries that the budget leaves, learning and check taken off; None without a budget."""
         return None if self.wishes.budget is None else self.wishes.budget - self.meter.spent - self.checked.spent
 
-    def contradiction(self, briefly: bool = False) -> DriftingError | None:
+    def contradiction(self, *, replicas: bool = True, briefly: bool = False) -> DriftingError | None:
         """The proof that the target contradicts its earlier answers, if it does; asked after a failure, if the budget allows.
 
-        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own.
+        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own; before, with a journal of answers that
+        came over a network, one of each reply.
+
+        Args:
+            replicas: whether to look for several versions, and answers that changed; else only for replies of others in a journal.
+            briefly: fewer questions.
         """
         if not self.watched.asked:
             return None
         if self.wishes.budget is not None:  # the check has had its share
             self.meter.budget = self.wishes.budget - self.checked.spent
-        reason = tried(lambda: self.watched.look_for_replicas(*(BRIEFLY if briefly else ())), RefusalError)
+
+        def look() -> DriftingError | None:
+            reason = None
+            if self.journal is not None:
+                reason = self.journal.find_misdelivered(self.guarded, self.watched.floor, self.left())
+            if reason is None and replicas:
+                self.watched.look_for_replicas(*(BRIEFLY if briefly else ()))
+            return reason
+
+        reason = tried(look, RefusalError)
         return reason if isinstance(reason, DriftingError) else None  # no budget left for a look, or no target: no proof
 
 

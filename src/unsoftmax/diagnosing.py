@@ -15,7 +15,7 @@ from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.meter import Metered
 from unsoftmax.planning import CHECK, plan_attention
-from unsoftmax.proof.fresh import LONGEST
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.recognition.diagnosis import Diagnosis, diagnose_oracle
 from unsoftmax.wishes import Wishes
 
@@ -52,7 +52,7 @@ def diagnosed(
 ) -> Diagnosis:
     """As ``diagnose``, for a target that is open already; heads are billed as ``unsoftmax plan`` does it."""
     check_positive(max_norm=max_norm)
-    longest = min(LONGEST, max_length or LONGEST)
+    longest = min(PROOF.longest, max_length or PROOF.longest)
     desk = Desk(oracle, Wishes(max_norm=max_norm, seed=seed, max_length=longest), on_progress=on_progress)
     family = _by_law(desk)
     if family is not None:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
 from unsoftmax.errors import (
@@ -22,6 +24,7 @@ from unsoftmax.errors import (
 from unsoftmax.families import named
 from unsoftmax.families.base import Family, Size
 from unsoftmax.oracles.adapt import as_oracle
+from unsoftmax.oracles.contradiction import SINGLE_AGAINST_DOUBLE
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
 from unsoftmax.recognition.stepwise import PRICE, scores_in_steps
@@ -152,12 +155,11 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
         return _packed(desk, started, family, learned, proof, None), None
     except RefusalError as error:
         refusal = error
-        if not isinstance(error, DriftingError | BudgetExceededError | TargetError):
-            drift = desk.contradiction(briefly=Sign.DIAGNOSED in error.signs)  # it may also end in another reason
+        if not isinstance(error, BudgetExceededError | TargetError):  # contradictory answers may also end in another reason
+            drift = desk.contradiction(replicas=not isinstance(error, DriftingError), briefly=Sign.DIAGNOSED in error.signs)
             if drift is not None:
-                drift.model, refusal = error.model, drift
-            else:
-                refusal = _stepwise(desk, error)
+                drift.model = error.model
+            refusal = _stepwise(desk, drift or error)
         if not isinstance(refusal, DriftingError | TargetError):
             refusal = _confirmed(desk, refusal)
         return _packed(desk, started, family, learned, proof, refusal), refusal
@@ -176,9 +178,14 @@ def _tell_bill(desk: Desk, family: Family) -> None:
 
 
 def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
-    """The refusal, or a better reason: heads do not fit because the target rounds their scores."""
-    left, look = desk.left(), desk.look
-    heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) and look is not None and look.floor.exact
+    """The refusal, or a better reason: heads do not fit because the target rounds their scores.
+
+    Those of float32 depend on the batch as well, which passes for a change of the target: one that float32 explains.
+    """
+    left, look, seen = desk.left(), desk.look, refusal.evidence
+    batch = seen.get("deviation", np.inf) <= SINGLE_AGAINST_DOUBLE * seen.get("allowed", 0.0)
+    heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) or (isinstance(refusal, DriftingError) and batch)
+    heads = heads and look is not None and look.floor.exact
     named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs
     if not heads or named_so or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
         return refusal

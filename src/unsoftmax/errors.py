@@ -22,6 +22,7 @@ from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 
 
 class UnknownWidthError(ValueError):
@@ -50,6 +51,8 @@ class Sign(Enum):
     OTHER_SCORES = "scores follow another law than that of heads"
     RANDOM = "the same question gets other answers"
     CHANGED = "an early question got another answer at the end"
+    MERGED = "two heads are known only merged"
+    UNREADABLE = "nothing at all could be read there"
     QUERY_BIAS = "a query bias c was found where none was looked for"
 
 
@@ -61,18 +64,26 @@ class RefusalError(UnsoftmaxError):
         evidence: numbers that led to the refusal, for reports.
         signs: what it tells whoever chooses what to try next.
         model: what was found so far, if anything.
+        within: relative error to which that model is known.
         recovery: filled in by the driver: the partial ``Recovery``.
     """
 
     status_name: ClassVar[str]
 
     def __init__(
-        self, message: str, *, evidence: dict[str, Any] | None = None, model: Any = None, signs: tuple[Sign, ...] = ()
+        self,
+        message: str,
+        *,
+        evidence: dict[str, Any] | None = None,
+        model: Any = None,
+        signs: tuple[Sign, ...] = (),
+        within: float = float("inf"),
     ) -> None:
         super().__init__(message)
         self.evidence = evidence or {}
         self.signs = signs
         self.model = model
+        self.within = within
         self.recovery: Any = None
 
 
@@ -112,7 +123,7 @@ class TargetError(RefusalError):
     status_name = "TARGET_FAILED"
 
 
-def tried(step: Callable[[], T], *kinds: type[RefusalError]) -> T | RefusalError:
+def tried(step: Callable[[], T], *kinds: type[E]) -> T | E:
     """What a step hands back, or its refusal if it is one of these ``kinds``: what comes next is then decided on a value.
 
     >>> def refuse() -> int:

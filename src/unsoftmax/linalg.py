@@ -80,3 +80,41 @@ def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
         beyond = (xp.abs(up) - xp.abs(down)) * np.inf
     inside: Floats = xp.where(xp.isnan(odds), beyond, odds)
     return inside
+
+
+def right_inverse(systems: Floats) -> Floats:
+    """``(…, k, n)``: the least S with ``systems @ S = 1``, of systems ``(…, n, k)`` of full rank ``n <= k``.
+
+    Through squares, which lose half of the digits, and one step that brings them back; a stack of them is a few products.
+    """
+    xp = array_namespace(systems)
+    sizes = xp.clip(xp.linalg.vector_norm(systems, axis=-1, keepdims=True), min=1e-300)
+    systems = systems / sizes  # a faint row counts as much as the others
+    turned = systems.swapaxes(-1, -2)
+    squares, one = systems @ turned, xp.eye(systems.shape[-2], dtype=systems.dtype, device=device(systems))
+    least = 2.0**-52 * xp.linalg.trace(squares)[..., None, None]  # so that nothing is singular
+    first = turned @ xp.linalg.inv(squares + least * one)
+    mended: Floats = (first + first @ (one - systems @ first)) / sizes.swapaxes(-1, -2)
+    return mended
+
+
+def left_inverse(systems: Floats) -> Floats:
+    """``(…, k, n)``: the least S with ``S @ systems = 1``, of systems ``(…, n, k)`` of full rank ``k <= n``."""
+    inverse: Floats = right_inverse(systems.swapaxes(-1, -2)).swapaxes(-1, -2)
+    return inverse
+
+
+def spectrum(columns: Floats) -> tuple[NDArray[np.float64], Floats]:
+    """Singular values of ``columns (n, k)``, on the host, and the left singular vectors ``(n, min(n, k))``, where they are.
+
+    Of the many numbers only a triangle of ``min(n, k)`` rows is decomposed, on the host: devices are slow at that.
+    """
+    xp = array_namespace(columns)
+    n, k = columns.shape
+    if n >= k:
+        basis, triangle = xp.linalg.qr(columns)
+        left, sizes, _ = np.linalg.svd(on_host(triangle))
+        return sizes, basis @ alike(left, columns)
+    triangle = on_host(xp.linalg.qr(columns.T)[1]).T
+    left, sizes, _ = np.linalg.svd(triangle)
+    return sizes, alike(left, columns)

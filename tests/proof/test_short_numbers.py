@@ -55,3 +55,26 @@ def test_the_law_judges_mean_and_largest():
     assert not law.explains(2.5 * usual, np.ones_like(usual))  # all of them a little too far
     usual[7] = 20.0
     assert not law.explains(usual, np.ones_like(usual))  # one of them much too far
+
+
+@pytest.mark.parametrize("scalar", [True, False])
+def test_bars_of_cast_answers_cover(scalar):
+    hits = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        layer = us.Attention(rng.normal(size=(1, 6, 6)) / 6**0.5, rng.normal(size=(1, 6) if scalar else (1, 6, 3)))
+        found = us.recover(lambda X, layer=layer: layer(X).astype(np.float16).astype(np.float64), width=6, seed=seed)
+        hits += [
+            np.mean(np.abs(getattr(found.model, block) - getattr(layer, block)) <= getattr(found.bounds, block)) for block in "WV"
+        ]
+    assert 0.88 < np.mean(hits) < 1.0
+
+
+def test_a_constant_that_one_mixture_of_outputs_hides_is_found():
+    rng = np.random.default_rng(1)
+    V = rng.normal(size=(1, 5, 3))
+    b = np.cross(*rng.normal(size=(2, 3)))
+    b -= (b @ (u := np.linalg.svd(V[0])[2][0])) * u  # nothing of it along the loudest mixture
+    layer = us.Attention(rng.normal(size=(1, 5, 5)) / 5**0.5, V, b=b)
+    found = us.recover(lambda X: layer(X) + 1e-3 * rng.normal(size=(len(X), 3)), width=5, seed=0, max_norm=4.0)
+    assert np.abs(found.model.b - b).max() < 1e-2

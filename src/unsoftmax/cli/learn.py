@@ -55,6 +55,7 @@ def learn(
     from unsoftmax.learners.from_examples import learn_from_examples
     from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
+    from unsoftmax.report.provenance import now
     from unsoftmax.report.story import verdict
 
     arrays = read_arrays(examples)
@@ -75,9 +76,7 @@ def learn(
             )
     except ValueError as error:
         raise click.UsageError(f"{examples}: {error}") from error
-    recovery.facts["target"] = str(examples)
-    recovery.facts["command"] = command_line()
-    recovery.facts["authorised_by"] = run.authorised_by
+    recovery = recovery.noted(target=str(examples), command=command_line(), authorised_by=run.authorised_by, date=now())
     if out is not None:
         save_recovery(recovery, out)
     record = recovery_record(recovery)

@@ -92,6 +92,7 @@ def recover(
     """
     from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
+    from unsoftmax.report.provenance import now
     from unsoftmax.report.story import verdict
 
     if digits is not None and options["accuracy"] is None:
@@ -103,8 +104,7 @@ def recover(
     if answers is not None:
         from unsoftmax.recorded import recover_recorded
 
-        recovery = recover_recorded(answers, seed=seed or 0)
-        recovery.facts["target"] = str(answers)
+        recovery = recover_recorded(answers, seed=seed or 0).noted(target=str(answers))
     else:
         from unsoftmax.driver import recover as learn
 
@@ -124,10 +124,8 @@ def recover(
                 )
             finally:
                 closed(oracle)
-        recovery.facts["target"] = target
-        _tell_fewer_heads(recovery, options["heads"])
-    recovery.facts["command"] = command_line()
-    recovery.facts["authorised_by"] = run.authorised_by
+        recovery = recovery.noted(*_fewer_heads(recovery, options["heads"]), target=target)
+    recovery = recovery.noted(command=command_line(), authorised_by=run.authorised_by, date=now())
     if out is not None:
         save_recovery(recovery, out, public=public)
     record = recovery_record(recovery)
@@ -169,13 +167,12 @@ def _repaired(journal: Path | None) -> None:
     click.echo(repair(journal), err=True)
 
 
-def _tell_fewer_heads(recovery: Recovery, heads: int | None) -> None:
-    """Say so where fewer heads explain everything than were named: --heads is the most, not the number."""
+def _fewer_heads(recovery: Recovery, heads: int | None) -> list[str]:
+    """Says so where fewer heads explain everything than were named: --heads is the most, not the number."""
     found = recovery.facts.get("heads")
-    if recovery.status.success and heads is not None and found is not None and found < heads:
-        recovery.facts["notes"].append(
-            f"--heads {heads} is the most: {found} explain{'s' * (found == 1)} every answer, so that no more are there."
-        )
+    if not recovery.status.success or heads is None or found is None or found >= heads:
+        return []
+    return [f"--heads {heads} is the most: {found} explain{'s' * (found == 1)} every answer, so that no more are there."]
 
 
 def make_folder(out: Path) -> None:

@@ -66,6 +66,7 @@ class Family:
     law: ClassVar[tuple[Test, ...]] = ()
     kin: ClassVar[str] = ""
     network: ClassVar[bool] = False
+    made_of_heads: ClassVar[bool] = False  # its models are layers of heads and nothing else
     decisive: ClassVar[bool] = False  # what passes this law can be of no other family: a refusal of the learner is the last word
     compares_parts: ClassVar[bool] = False  # models that cannot answer still tell something, see ``compare_part``
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case

@@ -14,10 +14,9 @@ from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.precision.first_look import FirstLook
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact, Floor
 
-HUGE = 1e100  # beyond this, answers are rescaled
-SAFETY = 50.0  # a test fails beyond this many floors: the floor was measured at two places only, others are up to ten times coarser
 T = TypeVar("T")
 
 
@@ -95,7 +94,7 @@ class Case:
 
     def known_from(self, look: FirstLook) -> bool:
         """Take shape and precision from the first answers; False where these leave too much open (one number at all positions)."""
-        if look.cancelled or float(np.abs(look.pair_answers).max()) > HUGE or not np.ptp(look.pair_answers, axis=0).any():
+        if look.cancelled or float(np.abs(look.pair_answers).max()) > TESTS.huge or not np.ptp(look.pair_answers, axis=0).any():
             return False
         self.everywhere = look.layout == "all positions"
         self.outputs = None if look.layout == "scalar" else look.outputs
@@ -140,8 +139,8 @@ class Case:
     def measure(self, answers: Floats) -> Floats:
         """Choose ``unit`` by the first answers; returns them in it."""
         size = float(np.abs(answers).max())
-        if size > HUGE or 0 < size < 1 / HUGE:
-            self.unit = 2.0 ** -math.frexp(size)[1] if size > HUGE else 2.0 ** min(1000, -math.frexp(size)[1])
+        if size > TESTS.huge or 0 < size < 1 / TESTS.huge:
+            self.unit = 2.0 ** -math.frexp(size)[1] if size > TESTS.huge else 2.0 ** min(1000, -math.frexp(size)[1])
         return answers * self.unit
 
     def last(self, answers: Floats, length: int) -> Floats:
@@ -160,7 +159,7 @@ class Case:
 
     def tolerance(self, *answers: Floats) -> float:
         """What two answers may differ by, from how coarse answers of this size are."""
-        return SAFETY * self.noise(*answers)
+        return TESTS.safety * self.noise(*answers)
 
     def noise(self, *answers: Floats) -> float:
         """Floor of answers of this size."""

@@ -13,14 +13,15 @@ from unsoftmax.oracles.base import Oracle
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition.case import Case, DecidedError, Shape, Verdict, inconclusive, outside
 from unsoftmax.recognition.depth import several_layers
-from unsoftmax.recognition.floor import measure_floor
+from unsoftmax.recognition.floor import measure_floor, one_token_noise
 from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
 from unsoftmax.recognition.one_head import one_head
 from unsoftmax.recognition.one_token import Pilot, grows, ignores_length, one_token, pilot, sharp
-from unsoftmax.recognition.piecewise import ENOUGH, chord_law, transformer
+from unsoftmax.recognition.piecewise import chord_law, transformer
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.recognition.stepwise import PRICE, judged, pairs_in_steps
 from unsoftmax.results import Fact, Floor
 
@@ -263,10 +264,10 @@ def _attention(case: Case, found: _Findings, point: Pilot) -> Verdict:
 
 def _of_heads(case: Case, words: str) -> Verdict:
     """Heads, unless float64 answers are computed more coarsely because scores are rounded: then no learner can read them."""
-    if case.finer and case.left() >= PRICE:
+    if case.finer and case.left() >= PRICE + 8 and one_token_noise(case) <= TESTS.exact:  # a token alone has no scores
         case.begin("steps")
         X = pairs_in_steps(case.width, case.rng, case.max_norm)
-        fact = judged(case.ask(X.reshape(-1, 2, case.width)).reshape(*X.shape[:2], -1))
+        fact = judged(case.ask(X.reshape(-1, 2, case.width)).reshape(*X.shape[:2], -1), few=1)  # heads have no jumps
         case.evidence.append(fact)
         if not fact.passed:
             return outside("scores in steps", fact.sentence, Sign.OTHER_SCORES)
@@ -285,7 +286,7 @@ def _relu(case: Case, found: _Findings, point: Pilot, shape: Shape, size: float)
     # a law that was broken once needs a clean second plane: one-token answers alone are too weak a witness then
     broken = outcome.broken
     for _ in range(1 if broken else 2):
-        if outcome.passed is None and (broken or residual is not False) and case.left() > ENOUGH:
+        if outcome.passed is None and (broken or residual is not False) and case.left() > TESTS.piecewise_enough:
             # another plane: the detour by one-token answers is closed; shorter tokens, as scores may have been too large to read
             scale *= 1.0 if case.coarse else 0.5
             outcome, residual = transformer(case, scale)

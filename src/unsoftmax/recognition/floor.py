@@ -7,12 +7,8 @@ import numpy as np
 from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
 from unsoftmax.recognition.case import Case, DecidedError, Verdict, inconclusive, outside
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Floor
-
-FLOAT64 = 2.0**-50  # a handful of roundings; measured noise may be smaller by luck
-FLOAT32 = 2.0**-22
-SURPRISE = 24.0  # bits by which answers must be rounder than chance before they are called rounded
-TINY = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
 
 
 def measure_floor(case: Case) -> None:
@@ -33,14 +29,14 @@ def measure_floor(case: Case) -> None:
     seen += lines
     values = np.concatenate([a.ravel() for a in seen])
     kind, absolute, step = _grid(values)
-    relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": FLOAT32}.get(kind, FLOAT64)
+    relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": TESTS.float32}.get(kind, TESTS.float64)
     if kind == "digits":
         relative, step = float(step or 0.0), None
     relative = max(relative, noise, jitter)
     if sigma > 0:
         kind, absolute = "noisy", max(absolute, 1.5 * sigma)
     elif kind == "exact" and relative > 2.0**-40:
-        kind, case.finer = "float32", True
+        kind, case.finer = "float32", jitter == 0
     case.floor = Floor(kind=kind, relative=relative, absolute=absolute, step=step, fresh=sigma > 0, batch=jitter > 0)
     case.record("floor", case.noise(values), float(np.abs(values).max()), True, f"Answers are {case.floor.words}.")
     spread = max(float(np.ptp(a, axis=0).max()) for a in (np.concatenate([a.reshape(len(a), -1) for a in seen]),))
@@ -156,7 +152,7 @@ def _grid(values: Floats) -> tuple[str, float, float | None]:
         rounded = np.round(values, places)
         spacing = np.spacing(np.abs(values).astype(np.float32) if narrow else np.abs(values)).astype(np.float64)
         surprise = np.log2(np.maximum(10.0**-places / spacing, 1.0)).sum()  # bits: large numbers have few decimals anyway
-        if surprise >= SURPRISE and np.all((rounded.astype(np.float32) if narrow else rounded) == values):
+        if surprise >= TESTS.surprise and np.all((rounded.astype(np.float32) if narrow else rounded) == values):
             return "rounded", 0.5 * 10.0**-places, 10.0**-places
     if np.all(_bfloat16(values) == values):
         return "bfloat16", 0.0, None
@@ -185,6 +181,13 @@ def line_noise(fine: Floats) -> float:
     return 3 * spread / max(float(np.abs(fine).max()), 1e-300)
 
 
+def one_token_noise(case: Case) -> float:
+    """Relative noise of one-token answers: fourth differences on a tiny line of them; 8 queries."""
+    case.begin("floor")
+    start, step = case.cap(1.0, 1.6) * case.draw(2, 1)
+    return line_noise(case.ask(start + TESTS.tiny * np.arange(8.0)[:, None, None] * step))
+
+
 def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[Floats], list[float]]:
     """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), and the slopes' disagreement."""
     length = min(5, case.longest)
@@ -193,7 +196,7 @@ def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, lis
         scale = case.cap(scale, 1.6)
         start, step = scale * case.draw(1, length), scale * case.draw(1, length)
         j = np.r_[np.arange(8), 128.0][:, None, None]
-        answers = case.attempt(start + TINY * j * step)
+        answers = case.attempt(start + TESTS.tiny * j * step)
         if answers is None:
             case.reach = min(case.reach, scale / 2)
             continue
@@ -202,11 +205,11 @@ def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, lis
         noise = line_noise(answers[:8])
         noises.append(noise if noise * size > 6 * absolute else 0.0)  # rounding is booked as such
         far, near = (answers[8] - answers[0]) / 128, (answers[7] - answers[0]) / 7
-        floor = absolute + sigma + (noises[-1] + FLOAT64) * size
+        floor = absolute + sigma + (noises[-1] + TESTS.float64) * size
         slope = float(np.abs(far).max())
         if slope * 7 > 20 * floor:
             bends.append(float(np.abs(near - far).max()) / slope)  # of the steepest output: saturated weights bend the others
-        if len(noises) == 2 and max(noises) <= 30 * min(noises) + FLOAT64:
+        if len(noises) == 2 and max(noises) <= 30 * min(noises) + TESTS.float64:
             break
     noise = sorted(noises)[len(noises) // 2] if len(noises) == 3 else max(noises, default=0.0)
     if sigma > 0:

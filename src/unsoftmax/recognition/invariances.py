@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.recognition.case import Case, Shape, Verdict, outside
-
-LENGTH = 5
+from unsoftmax.recognition.settings import TESTS
 
 
 def invariances(case: Case, shape: Shape, scale: float) -> bool | Verdict:
@@ -20,11 +19,11 @@ def invariances(case: Case, shape: Shape, scale: float) -> bool | Verdict:
     room = 1 if case.coarse else 20  # exact answers leave it: what is outside misses by a million, networks round larger numbers
     for factor in (0.25, 1.0, 4.0):
         size = case.cap(factor * scale, 1.5)
-        X = size * case.draw(LENGTH)
+        X = size * case.draw(TESTS.length)
         turned, shuffled = X.copy(), X.copy()
         turned[:-1] = X[-2::-1]
         shuffled[:-1] = X[[1, 3, 0, 2]]
-        sequences = np.stack([X, turned, shuffled, np.repeat(X[:1], LENGTH, axis=0)])
+        sequences = np.stack([X, turned, shuffled, np.repeat(X[:1], TESTS.length, axis=0)])
         answers = case.attempt(sequences) if factor > 1 else case.ask(sequences)
         if answers is None:  # overflow
             case.reach = min(case.reach, size)
@@ -103,7 +102,7 @@ def _only_first(case: Case, scale: float) -> bool:
 
 def _why_order(case: Case, shape: Shape, scale: float, steady: bool) -> Verdict:
     """Positions added to tokens, positions in the scores (a window, ALiBi, RoPE), or a recurrence: about 10 queries."""
-    tokens = scale * case.draw(5, LENGTH)
+    tokens = scale * case.draw(5, TESTS.length)
     A, B, C = tokens[:3] / 4
     joint = case.ask(np.stack([A, B, C, A + B - C]))
     bend = float(np.abs(joint[0] + joint[1] - joint[2] - joint[3]).max())
@@ -133,7 +132,7 @@ def _why_order(case: Case, shape: Shape, scale: float, steady: bool) -> Verdict:
         small = 2.0**-10 * tokens[3]
         turned = small.copy()
         turned[:-1] = small[-2::-1]
-        y = case.ask(np.stack([small, turned, np.tile(small[-1:], (LENGTH, 1))]))
+        y = case.ask(np.stack([small, turned, np.tile(small[-1:], (TESTS.length, 1))]))
         shift, span = float(np.abs(y[0] - y[1]).max()), float(np.abs(y[0] - y[2]).max())
         fixed = shift > 0.02 * span + case.tolerance(y)
         case.record(

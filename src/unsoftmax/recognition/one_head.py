@@ -9,11 +9,9 @@ from functools import partial
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import SAFETY, Case, DecidedError, Verdict
+from unsoftmax.recognition.case import Case, DecidedError, Verdict
 from unsoftmax.recognition.plane import Plane, random_coordinates
-
-LENGTHS = (2, 2, 3, 3, 4, 6, 12, 40)
-FEWER_LENGTHS = (2, 3, 4, 6, 12, 40)  # where each costs three questions
+from unsoftmax.recognition.settings import TESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ def _read_plane(case: Case, scale: float, reach: float) -> Plane | Outcome:
         return Outcome(None, "a chord is too short to be read")
     share = ((answers - start) * chord).sum(axis=-1) / length
     off = float(np.abs(answers - start - share[..., None] * chord).max()) / case.tolerance(values, answers)
-    blur = SAFETY * level / np.sqrt(length)
+    blur = TESTS.safety * level / np.sqrt(length)
     if np.any(np.minimum(np.abs(share), np.abs(1 - share)) <= blur):
         return Outcome(None, "scores are saturated on this plane")
     inner = bool(np.all((share > 0) & (share < 1)))
@@ -117,7 +115,7 @@ def _foretell(case: Case, plane: Plane, flat: bool = False) -> Outcome:
     Those are asked as well where ``flat``, since a network may stand behind, and computed where they are affine.
     """
     worst, effects, sizes = 0.0, [], []
-    lengths = [n for n in (FEWER_LENGTHS if flat else LENGTHS) if n <= case.longest]
+    lengths = [n for n in (TESTS.fewer_lengths if flat else TESTS.one_head_lengths) if n <= case.longest]
     draws = [random_coordinates(case.rng, len(plane.axes), n) for n in lengths]
     centres = np.array([plane.centre(c) for c in draws])
     lasts = np.array([c[-1] for c in draws])

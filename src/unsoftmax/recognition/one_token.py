@@ -9,8 +9,8 @@ import numpy as np
 
 from unsoftmax.models import Floats
 from unsoftmax.recognition.case import Case, DecidedError, Shape, inconclusive, outside
+from unsoftmax.recognition.settings import TESTS
 
-PLACES = 6  # where curvature is looked at
 JUMPS = (
     "One-token answers are constant between jumps; no network with ReLU does that, but a target that rounds its tokens (int8 "
     "activations, an fp8 cache)."
@@ -57,28 +57,28 @@ def _bends(case: Case, scale: float, bend: float, again: bool = True) -> Shape:
     finest = 2.0**-12 if not case.coarse else 2.0**-8
     straight, smooth, kinked = 0, 0, 0
     for _ in range(2):
-        places, steps = scale * case.draw(2, PLACES)
+        places, steps = scale * case.draw(2, TESTS.places)
         h = float(np.clip(math.sqrt(100 * case.noise(*case.recent) / bend), finest, 0.5))
         points = np.stack([places + f * h * steps for f in (-1.0, -0.5, 0.0, 0.5, 1.0)], axis=1)
-        answers = case.ask(points.reshape(-1, 1, case.width)).reshape(PLACES, 5, -1)
+        answers = case.ask(points.reshape(-1, 1, case.width)).reshape(TESTS.places, 5, -1)
         level = case.noise(answers)
         wide = answers[:, 0] + answers[:, 4] - 2 * answers[:, 2]
         narrow = answers[:, 1] + answers[:, 3] - 2 * answers[:, 2]
         size = np.abs(wide).max(axis=1)
         best = np.abs(wide).argmax(axis=1)
-        ratio = narrow[np.arange(PLACES), best] / np.where(size > 0, wide[np.arange(PLACES), best], 1.0)
+        ratio = narrow[np.arange(TESTS.places), best] / np.where(size > 0, wide[np.arange(TESTS.places), best], 1.0)
         visible = size > 15 * level
         even = visible & (ratio > 0.15) & (ratio < 0.35)
         straight += int((size <= 4 * level).sum())
         smooth += int(even.sum())
         kinked += int((visible & ~even).sum())
         total = straight + smooth + kinked
-        if total >= PLACES - 2 and smooth >= 0.6 * total:
+        if total >= TESTS.places - 2 and smooth >= 0.6 * total:
             case.record(
                 "bends evenly", smooth, 0.6 * total, False, f"One-token answers bend smoothly at {smooth} of {total} places."
             )
             return Shape.SMOOTH
-        if total >= PLACES - 2 and smooth <= 0.2 * total:
+        if total >= TESTS.places - 2 and smooth <= 0.2 * total:
             slope = np.abs(answers[:, 4] - answers[:, 0]).max(axis=1)
             if np.all(slope[size <= 4 * level] <= 4 * level) and straight > 0:
                 if again:  # a saturated network looks like this as well: shorter tokens tell

@@ -33,7 +33,7 @@ def recovery_record(recovery: Recovery) -> dict[str, Any]:
         "ambiguity": recovery.ambiguity,
         "model": model_numbers(recovery.model) if recovery.status.success else None,
         "seed": facts.get("seed"),
-        **shared("recovery", authorised_by=facts.get("authorised_by"), date=facts.setdefault("date", now())),
+        **shared("recovery", authorised_by=facts.get("authorised_by"), date=facts.get("date") or now()),
         "version": facts.get("version") or __version__,
     }
     record |= {k: v for k, v in facts.items() if k not in record}

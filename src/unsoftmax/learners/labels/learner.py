@@ -106,13 +106,16 @@ class LabelsLearner:
         return _packed(found, begin, asker, checked, wanted)
 
     def _found(self, asker: Asker, begin: Start, wanted: float, rng: np.random.Generator) -> Found:
-        if len(asker.values) > 2:
-            return self._several(asker, begin, wanted, rng)
-        try:
-            return self._two(asker, begin, wanted, rng)
-        except StrangeLabelError as error:  # a third class
-            asker.values = tuple(sorted({*asker.values, *error.evidence["strange"]}))
-            return self._several(asker, begin, wanted, rng)
+        for _ in range(2):
+            try:
+                several = len(asker.values) > 2
+                return self._several(asker, begin, wanted, rng) if several else self._two(asker, begin, wanted, rng)
+            except StrangeLabelError as error:  # another class
+                asker.values = tuple(sorted({*asker.values, *error.evidence["strange"]}))
+        raise NotIdentifiableError(
+            f"Some of the {len(asker.values)} labels are so rare that they came late; their values cannot be read.",
+            evidence={"labels": list(asker.values)},
+        )
 
     def _two(self, asker: Asker, begin: Start, wanted: float, rng: np.random.Generator) -> Found:
         phase(asker.oracle, "values")
@@ -141,6 +144,7 @@ class LabelsLearner:
         tried: list[tuple[float, Middle, Asker, Sizes]] = []
         for middle in middles(values, points, pairs, self.max_norm):
             pair, place = Asker(asker.oracle, asker.values, asker.values[middle.yes]), middle.centre
+            pair.hurried = asker.hurried
             plane = Settled(middle.plane)
             size = sizes(pair, plane, begin.length, max_norm=None, rng=rng, centre=place, room=middle.room)
             asker.rounds += pair.rounds
@@ -154,9 +158,9 @@ class LabelsLearner:
         bounds = Bounds(
             kind="estimated",
             W=1.96 * np.sqrt(read.W_variance)[None],
-            V=np.full((1, asker.width, len(values.b)), 1.96 * values.spread),
+            V=np.full((1, asker.width, len(values.b)), 1.96 * values.V_spread),
             c=1.96 * np.sqrt(read.c_variance)[None],
-            b=np.full(len(values.b), 1.96 * values.spread),
+            b=np.full(len(values.b), 1.96 * values.b_spread),
         )
         return Found(model, bounds, read.rank, middle.centre, size)
 
@@ -355,4 +359,13 @@ def _packed(found: Found, begin: Start, asker: Asker, checked: dict[str, float],
         "bits_bound": bound(width, found.rank, max(error / size, 1e-16) if size else accuracy, begin.flip),
         **checked,
     }
-    return Learned(model=model, ambiguity=ambiguity, bounds=found.bounds, notes=(note,), evidence=evidence, ranks=(found.rank,))
+    return Learned(
+        model=model,
+        ambiguity=ambiguity,
+        bounds=found.bounds,
+        notes=(note,),
+        evidence=evidence,
+        ranks=(found.rank,),
+        labels=tuple(asker.values),
+        flip_rate=begin.flip,
+    )

@@ -111,6 +111,10 @@ class Reading:
             rounds(self.asker, groups, 1, also=[self.fine.group])
         raise LostError(sum(int((group.search.width > narrow).sum()) for group in groups))
 
+    def coarse(self, share: float = COARSE) -> float:
+        """A width of brackets at which W shows: ``share``, or less where its part of the scores is small."""
+        return share * min(1.0, 2 * self.design.sizes.shown / SIGMA)
+
     def look(self) -> None:
         """After the first bits of the first scores: are they as large as they should be?"""
         group = self.blocks[0][0]

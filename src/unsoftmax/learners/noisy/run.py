@@ -8,17 +8,10 @@ import numpy as np
 
 from unsoftmax.errors import TooNoisyError
 from unsoftmax.learners.noisy.fit import Errors, Head, fit
-from unsoftmax.learners.noisy.judgement import (
-    RESOLUTION,
-    USUAL_SCORE,
-    PureNoise,
-    budget_for,
-    drowning,
-    least_queries,
-    one_head_price,
-)
-from unsoftmax.learners.noisy.plan import MOST_QUERIES, queries_for
+from unsoftmax.learners.noisy.judgement import PureNoise, budget_for, drowning, least_queries, one_head_price
+from unsoftmax.learners.noisy.plan import queries_for
 from unsoftmax.learners.noisy.probes import Probes, joined
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.learners.noisy.stages import check_fit, reach, refitted
 from unsoftmax.models import Attention
 from unsoftmax.oracles.base import Oracle
@@ -28,7 +21,6 @@ from unsoftmax.watching import watchers
 if TYPE_CHECKING:
     from unsoftmax.learners.noisy.learner import NoisyHeadLearner
 
-RUNAWAY = 4  # times the queries that left W running off
 AMBIGUITY = "The parameters are unique in this form and known to within the stated error bars."
 
 
@@ -58,7 +50,7 @@ class Run:
     def most(self, total: int) -> int:
         """The most queries that may be asked; one length search is not counted."""
         if self.settings.accuracy is not None:  # as many as that takes, up to ``queries``
-            return MOST_QUERIES if self.settings.queries is None else max(total, self.settings.queries)
+            return NOISY.most_queries if self.settings.queries is None else max(total, self.settings.queries)
         return total if self.settings.most is None else max(total, self.settings.most)
 
     def refitted(self, head: Head) -> Head:
@@ -97,8 +89,8 @@ class Run:
     @property
     def rough_budget(self) -> int:
         """What to name where W ran off, so that its answers say nothing: several times as many, or what usual scores would take."""
-        usual = self.with_tests(self.formula(RESOLUTION * USUAL_SCORE))
-        return budget_for(max(RUNAWAY * self.spent, usual), self.settings.beside)
+        usual = self.with_tests(self.formula(NOISY.resolution * NOISY.usual_score))
+        return budget_for(max(NOISY.runaway * self.spent, usual), self.settings.beside)
 
     def refuse(self, head: Head, errors: Errors, needed: float) -> None:
         """End with the budget that would do."""

@@ -53,8 +53,8 @@ def noise(quick):
             target = us.oracles.Noisy(us.oracles.CallableOracle(head), 0.02, seed=seed)
             runs.append(us.recover(target, max_norm=4.0, accuracy=accuracy, seed=seed))
         asked = int(np.median([run.queries for run in runs]))
-        reached.append((asked, [us.distance(run.model, head) for run in runs]))
-    panel = Panel("queries, noise 0.02, norm limit 4", "error of W and V").runs("reached", reached)
+        reached.append((asked, [float(np.sqrt(np.mean((run.model.W - head.W) ** 2))) for run in runs]))
+    panel = Panel("queries, noise 0.02, norm limit 4", "rms error of W").runs("reached", reached)
     return panel.line("1/√queries", halving(reached))
 
 

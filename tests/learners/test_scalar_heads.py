@@ -376,3 +376,15 @@ def test_a_target_that_is_no_layer_is_refused():
 
     with pytest.raises(RefusalError):
         ScalarHeadsLearner().run(CallableOracle(capped, 4), rng=rng)
+
+
+@pytest.mark.parametrize("outputs", [(), (4,)])
+def test_heads_with_proportional_scores_are_told_apart(outputs):
+    """Scores near zero are sums of large terms: what these lose is no sign of a third head."""
+    for seed in range(2):
+        rng = np.random.default_rng([52, seed])
+        W = rng.normal(size=(8, 8)) / 8**0.5
+        layer = us.Attention(np.stack([W, 1.7 * W]), rng.normal(size=(2, 8, *outputs)))
+        found = us.recover(layer, seed=seed)
+        assert found.status is us.Status.EXACT
+        assert us.distance(found.model, layer) < 1e-8

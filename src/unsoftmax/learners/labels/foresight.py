@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.labels.paths import Rows
 from unsoftmax.learners.labels.scores import Reading
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Floats
-
-TESTS = 12  # keys, two labels each
-LENGTH = 1.5  # of the keys that were asked
-MARGIN = 8.0  # standard deviations on either side of the boundary foretold
-STEPS = 50
-LOWEST, HIGHEST = -1.0, 5.0  # places between which a boundary must lie to be foretold
-NEAR = 1e-4
-MISSES = 2  # labels that may be wrong
 
 
 def foretold(reading: Reading, tokens: Rows, image: Floats, variance: Floats, rng: np.random.Generator) -> None:
@@ -25,10 +18,10 @@ def foretold(reading: Reading, tokens: Rows, image: Floats, variance: Floats, rn
         NotInFamilyError: they are not as foretold.
     """
     normal = reading.design.plane.normal
-    chosen = rng.integers(len(tokens), size=TESTS)
-    turned = rng.normal(size=(TESTS, reading.width))
+    chosen = rng.integers(len(tokens), size=BOUNDARY.tests)
+    turned = rng.normal(size=(BOUNDARY.tests, reading.width))
     turned -= np.outer(turned @ normal, normal)
-    turned *= LENGTH / np.maximum(np.linalg.norm(turned, axis=1, keepdims=True), 1e-300)
+    turned *= BOUNDARY.length / np.maximum(np.linalg.norm(turned, axis=1, keepdims=True), 1e-300)
     keys = reading.design.keys(tokens[chosen], turned)
     plane, known = reading.fine.plane, image[chosen]
 
@@ -40,17 +33,19 @@ def foretold(reading: Reading, tokens: Rows, image: Floats, variance: Floats, rn
         excess: Floats = ((given - keys.last) * known).sum(axis=1) - needed
         return excess
 
-    low, high = np.full(TESTS, LOWEST), np.full(TESTS, HIGHEST)
+    low, high = np.full(BOUNDARY.tests, BOUNDARY.foresight_lowest), np.full(BOUNDARY.tests, BOUNDARY.foresight_highest)
     solved = (ahead(low) > 0) & (ahead(high) < 0)
-    for _ in range(STEPS):
+    for _ in range(BOUNDARY.steps):
         at = (low + high) / 2
         wins = ahead(at) > 0
         low, high = np.where(wins, at, low), np.where(wins, high, at)
     steps = keys.keys(slice(None), at) - keys.last
     size = np.linalg.norm(steps, axis=1) + 2 * np.linalg.norm(keys.last, axis=1)
     blur = np.hypot(plane.normal_spread * size, plane.offset_spread) / np.abs(keys.far) * (1 + np.exp(np.abs(at)))
-    slope = (ahead(at - NEAR) - ahead(at + NEAR)) / (2 * NEAR)
-    margin = MARGIN * np.hypot(np.sqrt((steps**2 * variance[chosen]).sum(axis=1)), blur) / np.maximum(slope, 0.25)
+    slope = (ahead(at - BOUNDARY.foresight_near) - ahead(at + BOUNDARY.foresight_near)) / (2 * BOUNDARY.foresight_near)
+    margin = (
+        BOUNDARY.foresight_margin * np.hypot(np.sqrt((steps**2 * variance[chosen]).sum(axis=1)), blur) / np.maximum(slope, 0.25)
+    )
     solved &= slope > 0.25
     rows = np.flatnonzero(solved & (margin < 1.0))
     if not len(rows):
@@ -59,10 +54,11 @@ def foretold(reading: Reading, tokens: Rows, image: Floats, variance: Floats, rn
     labels = reading.asker(keys.tokens(np.tile(rows, 2), places))
     above = keys.above(np.tile(rows, 2), labels)
     wrong = int((above != (np.arange(2 * len(rows)) < len(rows))).sum())
-    if wrong > MISSES:
+    if wrong > BOUNDARY.misses:
         raise NotInFamilyError(
             f"{wrong} of {2 * len(rows)} labels of two tokens are not what one softmax head would answer, given its labels so far. "
             "Several heads, positions, a network behind the attention or a threshold that moves answer so; with labels only, one "
             "head can be recovered. Ask a target that tells numbers, if there is one.",
             evidence={"foretold": 2 * len(rows), "wrong": wrong},
+            signs=(Sign.WRONG_LABELS,),
         )

@@ -38,9 +38,11 @@ def open_cluster(line: Line, crossing: Crossing, size: float, *, biased: bool) -
         raise _unresolved("no place where they are alone")
     wide = float(powers[int(np.argmax(settled))])
     step = SCALAR.zoom * line.step * line.direction
+    # so near to where a score vanishes, as a sum of large terms, it has the size at which sigmoids are 0 or 1
+    blur = 4 * SCALAR.rounding * SCALAR.saturated * (1.0 + abs(crossing.t)) / wide
     for fraction in (0.02, 0.005, 0.001, 2e-4, 4e-5, 0.06):
         token = line.token(crossing.t + fraction * wide)
-        base = yield from split_at(step, token)
+        base = yield from split_at(step, token, blur=blur)
         if base is not None and _accounts_for(base, crossing, size):
             break
     else:
@@ -49,7 +51,7 @@ def open_cluster(line: Line, crossing: Crossing, size: float, *, biased: bool) -
     for i in range(width):
         move = line.reach * fraction * wide
         for _ in range(8):
-            found = yield from split_at(step, token + move * np.eye(width)[i])
+            found = yield from split_at(step, token + move * np.eye(width)[i], blur=blur)
             if found is not None and len(found.values) == len(base.values):
                 order = match(base, found)
                 if np.abs(found.values[order] - base.values).max() <= SCALAR.same_values * np.abs(base.values).max():
@@ -79,8 +81,8 @@ def _unresolved(why: str) -> NotIdentifiableError:
     )
 
 
-def split_at(step: Floats, token: Floats, background: Background | None = None) -> Task:
-    """Split the response at one place; more copies if two heads do not explain it."""
+def split_at(step: Floats, token: Floats, background: Background | None = None, *, blur: float = 0.0) -> Task:
+    """Split the response at one place; more copies if two heads do not explain it. ``blur``: what scores are off by."""
     found: Split | None = None
     responses = np.zeros(0)
     for kinds in (SCALAR.few, MANY):
@@ -90,7 +92,7 @@ def split_at(step: Floats, token: Floats, background: Background | None = None) 
         if background is not None:
             ratio = np.array([a / b for a, b in kinds])
             known = background(np.tile((token + step) - token, (len(kinds), 1)), np.tile(token, (len(kinds), 1)), ratio)
-        found = split_sigmoids(kinds, responses - known, SCALAR.split_noise * float(np.abs(responses).max()))
+        found = split_sigmoids(kinds, responses - known, (SCALAR.split_noise + blur) * float(np.abs(responses).max()))
         if found is not None and len(found.values) <= 2:
             return found
     return found
@@ -118,16 +120,16 @@ def measure_cluster(place: Station, *, biased: bool, rng: np.random.Generator) -
     width, length = len(place.step), np.linalg.norm(place.step)
     ahead = place.normal / np.linalg.norm(place.normal)
     token = place.token + 1.5 * ahead / np.linalg.norm(place.normal)  # on the hyperplane itself all scores would be zero
-    base = yield from split_at(place.step, token, place.background)
+    terms = float(np.linalg.norm(place.normal) * np.linalg.norm(place.token)) + abs(float(place.offset))
+    base = yield from split_at(place.step, token, place.background, blur=4 * SCALAR.rounding * terms)
     if base is None or not len(base.values):
         raise _unresolved("their response to copies is no sum of a few sigmoids")
     across = orthonormal(place.step)[1:]
-    terms = np.linalg.norm(place.normal) * np.linalg.norm(place.token) + abs(place.offset)
     sides = []
     for direction in across:
         move = 0.3 * length / terms
         for _ in range(8):
-            found = yield from split_at(place.step + move * direction, token, place.background)
+            found = yield from split_at(place.step + move * direction, token, place.background, blur=4 * SCALAR.rounding * terms)
             if found is not None and len(found.values) == len(base.values):
                 break
             move /= 4.0

@@ -9,16 +9,10 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 from scipy.linalg.lapack import dormqr
 
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
 
 Model = TypeVar("Model")
-
-ROUNDS = 40  # steps, most of them with an old factorisation
-FACTORS = 12  # factorisations at most
-FAINT = 1e-14  # ridge relative to the columns: directions that no answer determines stay where they are
-GAIN = 0.2  # a step that leaves more of the misfit than this wants a new factorisation
-LITTLE = 0.5  # one that leaves more than this ends the fit, if it is fresh or the gaps are already what rounding explains
-LONGEST = 8  # halvings of a step that makes things worse
 
 
 def least_squares(matrix: Floats) -> Callable[[Floats], Floats]:
@@ -28,11 +22,11 @@ def least_squares(matrix: Floats) -> Callable[[Floats], Floats]:
     matrix /= scales
     rows, columns = matrix.shape
     if rows < columns:
-        matrix = np.concatenate([matrix, FAINT * np.eye(columns)])
+        matrix = np.concatenate([matrix, BENDS.fitting_faint * np.eye(columns)])
     (packed, tau), r = qr(matrix, mode="raw", check_finite=False)  # Q is kept as reflections: forming it costs as much again
     sizes = np.abs(np.diag(r))
-    if rows >= columns and sizes.min() <= FAINT * sizes.max():
-        (packed, tau), r = qr(np.concatenate([matrix, FAINT * np.eye(columns)]), mode="raw", check_finite=False)
+    if rows >= columns and sizes.min() <= BENDS.fitting_faint * sizes.max():
+        (packed, tau), r = qr(np.concatenate([matrix, BENDS.fitting_faint * np.eye(columns)]), mode="raw", check_finite=False)
     factor = r[:columns]
 
     def solve(gaps: Floats) -> Floats:
@@ -58,14 +52,14 @@ def fitted(
     misfit = float(np.linalg.norm(left))
     solve: Callable[[Floats], Floats] | None = None
     fresh, factors = False, 0
-    for _ in range(ROUNDS):
+    for _ in range(BENDS.fitting_rounds):
         if solve is None:
-            if factors == FACTORS:
+            if factors == BENDS.factors:
                 break
             solve, fresh, factors = least_squares(derivatives(current)), True, factors + 1
         step = solve(left)
         share = 1.0
-        for _ in range(LONGEST if fresh else 1):
+        for _ in range(BENDS.longest if fresh else 1):
             trial = moved(current, share * step)
             after = gaps(trial)
             size = float(np.linalg.norm(after))
@@ -77,9 +71,9 @@ def fitted(
         if better:
             current, left, misfit = trial, after, size
         rounding = misfit <= np.sqrt(len(left))
-        if (fresh and not better) or (gain > LITTLE and (rounding or (fresh and share == 1.0))):
+        if (fresh and not better) or (gain > BENDS.little and (rounding or (fresh and share == 1.0))):
             break
-        if gain > GAIN or not better:
+        if gain > BENDS.gain or not better:
             solve = None
         fresh = False
     return current, misfit / np.sqrt(max(1, len(left)))

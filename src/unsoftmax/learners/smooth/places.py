@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
-
-POOL = 4000  # random directions, of which the one farthest from the hyperplanes is taken
-ROUNDS = 12  # of local search around it, each with a smaller step
-NEARBY = 48  # points tried in each
 
 
 def clear_directions(units: Floats, count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """``count`` unit vectors farthest from the hyperplanes with the given unit normals, and their distances."""
-    pool = rng.normal(size=(POOL, units.shape[1]))
+    pool = rng.normal(size=(BENDS.places_pool, units.shape[1]))
     pool /= np.linalg.norm(pool, axis=1, keepdims=True)
     margins = np.abs(pool @ units.T).min(axis=1, initial=np.inf)
     best = np.argsort(-margins, kind="stable")[:count]
@@ -32,11 +29,11 @@ def clear_place(units: Floats, j: int, rng: np.random.Generator) -> tuple[Floats
         inside /= np.maximum(np.linalg.norm(inside, axis=1, keepdims=True), 1e-300)
         return inside, np.asarray(np.abs(inside @ others.T).min(axis=1))
 
-    points, sizes = margins(rng.normal(size=(POOL, width)))
+    points, sizes = margins(rng.normal(size=(BENDS.places_pool, width)))
     best = int(np.argmax(sizes))
     place, margin = points[best], float(sizes[best])
-    for k in range(ROUNDS):
-        points, sizes = margins(place + 0.3 * 0.7**k * rng.normal(size=(NEARBY, width)) / np.sqrt(width))
+    for k in range(BENDS.places_rounds):
+        points, sizes = margins(place + 0.3 * 0.7**k * rng.normal(size=(BENDS.nearby, width)) / np.sqrt(width))
         best = int(np.argmax(sizes))
         if sizes[best] > margin:
             place, margin = points[best], float(sizes[best])

@@ -11,19 +11,13 @@ from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network
 from unsoftmax.learners.smooth.joint import JointFit
 from unsoftmax.learners.smooth.learner import SmoothNetworkLearner
 from unsoftmax.learners.smooth.paths import SMOOTH
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.transformer.model import Sequences
 from unsoftmax.learners.transformer.reading import Known, read_scores
 from unsoftmax.learners.transformer.shared import ambiguity, ask_random, public_transformer, token_sizes
 from unsoftmax.learners.transformer.values import FarProbes, has_residual, read_mix
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
-
-CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
-ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
-BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
-MANY = 0.35  # sequences for the fit, as a share of P / outputs
-ROOM = 2.09  # questions per parameter, in all, that they may fill (one output)
-EXTRA = 0.12  # random points for the network alone, as a share of P / outputs: sequences tell as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +45,9 @@ class SmoothTransformerLearner:
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the Transformer; the answers may be scalars or vectors."""
-        found = SmoothNetworkLearner(self.floor, self.max_norm, self.max_neurons, extra=EXTRA).find(oracle, rng=rng)
+        found = SmoothNetworkLearner(self.floor, self.max_norm, self.max_neurons, extra=BENDS.transformer_extra).find(
+            oracle, rng=rng
+        )
         sequences = Sequences(oracle, floor=self.floor, max_norm=self.max_norm)
         width, network = oracle.width, found.curves
         phase(oracle, "residual")
@@ -67,12 +63,14 @@ class SmoothTransformerLearner:
         ask_random(sequences, sizes, self._fit_count(network.out.shape, width, residual, bias, asked), rng, keep=True)
         joint = JointFit(found.answers, sequences, left, bias, residual, bool(network.linear.any()))
         fitted, misfit = joint.run(model)
-        if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
+        if (
+            bias and np.linalg.norm(fitted.c) * found.length <= BENDS.bias
+        ):  # it was an error of the values, which the fit has taken back
             bias = False
             fitted, misfit = replace(joint, bias=False).run(replace(fitted, c=np.zeros(width)))
         phase(oracle, "check")
         deviation = 0.0
-        for X, answers in ask_random(sequences, sizes, CHECKS // 4, rng, keep=False):
+        for X, answers in ask_random(sequences, sizes, BENDS.transformer_checks // 4, rng, keep=False):
             deviation = max(deviation, float(np.linalg.norm(answers - fitted(X), axis=1).max()) / found.spread)
         transformer = public_transformer(to_network(fitted.network), fitted, bias=bias, residual=residual)
         evidence = {
@@ -84,7 +82,7 @@ class SmoothTransformerLearner:
             "check_error": deviation,
             "misfit": misfit,
         }
-        if not deviation <= ACCEPT + 100 * self.floor.absolute / found.spread:
+        if not deviation <= BENDS.transformer_accept + 100 * self.floor.absolute / found.spread:
             raise NotInFamilyError(
                 f"On one token the target is a network of {network.neurons} {network.phi.name} neurons, but one softmax head in "
                 f"front of it ({'with' if residual else 'without'} residual) misses fresh sequences by {deviation:.1e} of their "
@@ -99,9 +97,9 @@ class SmoothTransformerLearner:
         """Sequences of each length for the fit: a share of the parameters, fewer where the steps before took many questions."""
         (neurons, outputs), scores = shape, width * (width * (1 + residual) + bias)
         parameters = (neurons * (width + 1 + outputs) + outputs + scores) / outputs
-        usual = CHECKS // 4 + max(width // (1 if residual else 2), int(MANY * parameters) // 4)
-        room = (int(ROOM * parameters) - asked - CHECKS) // 4
-        return max(CHECKS // 4, min(usual, room) if outputs == 1 else usual)
+        usual = BENDS.transformer_checks // 4 + max(width // (1 if residual else 2), int(BENDS.many * parameters) // 4)
+        room = (int(BENDS.transformer_room * parameters) - asked - BENDS.transformer_checks) // 4
+        return max(BENDS.transformer_checks // 4, min(usual, room) if outputs == 1 else usual)
 
     def price(
         self, width: int, neurons: int, outputs: int = 1, rank: int | None = None
@@ -111,7 +109,7 @@ class SmoothTransformerLearner:
         scores = (known * (2 * width - known) + 6, int(1.2 * known * (2 * width - known)) + 2 * width + 60)
         values = (8, 8 + 2 * width * (width + 3) // outputs + 4 * width)
         count = [4 * self._fit_count((neurons, outputs), width, bool(end), bool(end), 0) for end in (0, 1)]
-        fits = (2 * CHECKS, max(count) + 8 + CHECKS)
-        phases = SmoothNetworkLearner(extra=EXTRA).price(width, neurons, outputs)
+        fits = (2 * BENDS.transformer_checks, max(count) + 8 + BENDS.transformer_checks)
+        phases = SmoothNetworkLearner(extra=BENDS.transformer_extra).price(width, neurons, outputs)
         phases += [("residual", values, (2 * values[0], 2 * values[1])), ("scores", scores, (2 * scores[0], 2 * scores[1]))]
         return [*phases, ("fit", fits, (18 * fits[0] // 4, 18 * fits[1] // 4))]

@@ -125,7 +125,7 @@ def audit(
     if out is not None:
         found = result.cells[0].recovery
         save(out, "audit.json", record, audit_report(record, None if found is None else found.model), public=public)
-    export(record, {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
+    export(record, {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif}, public=public)
     if as_json:
         click.echo(to_json(record))
     else:

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from unsoftmax.safe_files import write_text
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 FORMATS = {"csv": "CSV", "markdown": "Markdown", "junit": "JUnit XML", "sarif": "SARIF 2.1.0"}
 
@@ -26,7 +28,7 @@ def export_options(*, gate: bool) -> Callable[[Command], Command]:
     return add
 
 
-def export(record: dict[str, Any], paths: dict[str, Path | None]) -> None:
+def export(record: dict[str, Any], paths: dict[str, Path | None], *, public: bool = False) -> None:
     """Write a record to the files that were named, by the names of their formats."""
     from unsoftmax.report import exports
 
@@ -34,4 +36,4 @@ def export(record: dict[str, Any], paths: dict[str, Path | None]) -> None:
         if path is not None:
             text = getattr(exports, f"to_{name}")(record)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            write_text(path, text, public=public)

@@ -130,7 +130,7 @@ def recover(
     recovery.facts["authorised_by"] = authorised_by
     if out is not None:
         save_recovery(recovery, out, public=public)
-    export(recovery_record(recovery), {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
+    export(recovery_record(recovery), {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif}, public=public)
     if as_json:
         click.echo(recovery_json(recovery))
     else:

@@ -15,6 +15,7 @@ from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.targets import HELP
 from unsoftmax.cli.verify import endpoint_of, heads_option, length_option, pickle_option, precision_option, tell, weights_of
+from unsoftmax.safe_files import write_text
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -100,7 +101,7 @@ def watch(
         else:
             click.echo(f"{checks[-1].at}  {record['verdict'].replace('_', ' ')}  ({record['excess']:.2g} of what is explained)")
         if changed(checks) and on_change is not None:
-            on_change.write_text(to_json(record) + "\n", encoding="utf-8")
+            write_text(on_change, to_json(record) + "\n")
         done += 1
         if done == times or (times is None and not result.matches):
             if not as_json:

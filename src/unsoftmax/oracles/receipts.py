@@ -36,7 +36,8 @@ class Receipts:
         self._sizes.learn(np.array(sequences[some]), np.array(answers[some]))
         at = len(self.kept) if len(self.kept) < self.most else int(self._rng.integers(self._seen))
         if at < self.most:
-            row = int(self._rng.integers(len(sequences)))
+            size = np.maximum(np.abs(sequences).max(axis=(1, 2)), np.finfo(np.float64).tiny)
+            row = int(np.abs(np.log(size)).argmin())  # of natural size: tokens of zeros tell nothing, large ones hang on last bits
             self.kept[at : at + 1] = [(place, np.array(sequences[row]), np.array(answers[row]))]
 
     def misdelivered(self, oracle: Oracle, floor: Precision | None) -> list[Place]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, RefusalError, tried
+from unsoftmax.errors import NotInFamilyError, RefusalError
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.gated.forms import AMBIGUITY, PARTS, to_gated, without_trifles
 from unsoftmax.learners.gated.gates import Gates
 from unsoftmax.learners.gated.limit import Limit, quadratic_limit
 from unsoftmax.learners.gated.offsets import GateCorners, bent, with_biases
-from unsoftmax.learners.gated.settings import GATES
 from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, sharpness
 from unsoftmax.learners.smooth.design import telling_points
-from unsoftmax.learners.smooth.learner import Unfinished, scattered
-from unsoftmax.learners.smooth.settings import BENDS
+from unsoftmax.learners.smooth.learner import ACCEPT, CHECKS, LEAST, LOUD, POOL, SPREAD, Unfinished, scattered
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
@@ -42,6 +39,12 @@ class GatedNetworkLearner:
     Args:
         floor: how coarse the answers are.
         max_norm: no token longer than this is asked.
+        extra: random points as a share of ``P / outputs``, P without biases.
+        room: questions per parameter, in all, that they may fill.
+        fewest: random points that are asked in any case.
+        reach: distance from a hyperplane at which its gate is taken to be straight, at first.
+        further: by how much farther the next attempt.
+        attempts: so many.
 
     >>> from unsoftmax.models import GatedFFN
     >>> from unsoftmax.oracles.local import CallableOracle
@@ -54,34 +57,40 @@ class GatedNetworkLearner:
 
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
+    extra: float = 0.6
+    room: float = 2.7
+    fewest: float = 0.2
+    reach: float = 64.0
+    further: float = 16.0
+    attempts: int = 3
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
         limit = quadratic_limit(oracle, floor=self.floor, max_norm=self.max_norm, rng=rng)
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         refusal: RefusalError | None = None
-        for attempt in range(GATES.learner_attempts):
-            found = tried(partial(self._near, limit, questions, GATES.reach * GATES.further**attempt, rng), Unfinished)
-            if not isinstance(found, Unfinished):
-                return found
-            refusal = found.refusal
+        for attempt in range(self.attempts):
+            try:
+                return self._near(limit, questions, self.reach * self.further**attempt, rng)
+            except Unfinished as problem:
+                refusal = problem.refusal
         assert refusal is not None
         raise refusal
 
     def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         parameters = (neurons * (2 * width + 1 + outputs) + outputs) / outputs
-        near, far = max(BENDS.learner_least, int(GATES.learner_extra * parameters)), int(0.1 * parameters)
+        near, far = max(LEAST, int(self.extra * parameters)), int(0.1 * parameters)
         steps = 2 * max(0, width - 2) * (neurons + 1)
         biases = (2 * neurons + outputs * (width + 1)) // outputs
         ranges = {
             "scale": (4, 4),
             "gates": (5 * neurons + steps, 2 * (11 * neurons + 2 * steps) + 64),
-            "random points": (2 * BENDS.learner_least, near + 2 * far + 2 * neurons + 32),
+            "random points": (2 * LEAST, near + 2 * far + 2 * neurons + 32),
             "offsets": (biases // 2, 2 * biases + 8),
             "activation": (7, 56),
             "sharpness": (neurons, 4 * neurons),
-            "check": (BENDS.learner_checks, 2 * BENDS.learner_checks),
+            "check": (CHECKS, 2 * CHECKS),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
@@ -112,13 +121,13 @@ class GatedNetworkLearner:
         everything = gates.free(*PARTS)
         phase(questions.oracle, "random points")
         parameters = (everything.sum() - gates.linear.size - 2 * gates.neurons) / len(gates.constant)
-        left = GATES.most * parameters - len(limit.answers.points) - len(questions.points) - BENDS.learner_checks
-        count = int(max(BENDS.learner_least, np.clip(left, GATES.fewest * parameters, GATES.learner_extra * parameters)))
-        pool = scattered(gates.lengths(), BENDS.learner_pool * count, questions.width, rng)
+        left = self.room * parameters - len(limit.answers.points) - len(questions.points) - CHECKS
+        count = int(max(LEAST, np.clip(left, self.fewest * parameters, self.extra * parameters)))
+        pool = scattered(gates.lengths(), POOL * count, questions.width, rng)
         questions.ask(telling_points(gates, self._joined(limit, questions), pool, count, everything, rng))
         answers = self._joined(limit, questions)
         fitted, misfit = answers.fit(gates, everything)
-        if not misfit <= BENDS.loud:
+        if not misfit <= LOUD:
             raise Unfinished(_refusal(fitted, misfit, None))
         fitted = without_trifles(fitted, answers)
         return self._checked(fitted, misfit, questions, rng)
@@ -132,13 +141,13 @@ class GatedNetworkLearner:
         """The model, if it answers fresh points at three distances."""
         phase(questions.oracle, "check")
         length, width = float(np.median(gates.lengths())), questions.width
-        points = scattered(np.array([0.5, 1.0, 4.0]) * length, BENDS.learner_checks, width, rng)
+        points = scattered(np.array([0.5, 1.0, 4.0]) * length, CHECKS, width, rng)
         told = questions.ask(points)
-        usual = gates.sizes(scattered(np.full(1, length), BENDS.spread, width, rng))
-        spread = float(np.linalg.norm(np.std(gates(scattered(np.full(1, length), BENDS.spread, width, rng)), axis=0))) or 1.0
+        usual = gates.sizes(scattered(np.full(1, length), SPREAD, width, rng))
+        spread = float(np.linalg.norm(np.std(gates(scattered(np.full(1, length), SPREAD, width, rng)), axis=0))) or 1.0
         grown = np.maximum(gates.sizes(points) / float(np.median(usual)), 1.0)
         error = float((np.linalg.norm(told - gates(points), axis=1) / grown).max() / spread)
-        if not error <= BENDS.learner_accept + 300 * self.floor.absolute / spread:
+        if not error <= ACCEPT + 300 * self.floor.absolute / spread:
             raise Unfinished(_refusal(gates, misfit, error))
         model = to_gated(gates)
         evidence = {

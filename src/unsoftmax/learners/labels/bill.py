@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.labels.settings import BOUNDARY
-from unsoftmax.learners.labels.start import FIRST
+from unsoftmax.learners.labels.start import FIRST, FLIPS
 
-ENTROPY = 0.5 * np.log2(2 * np.pi * np.e)  # bits of a normal number to its own standard deviation
+OVERHEAD = 4.0  # labels of a path beyond its bits: the way to the bracket, and the width of brackets
 
 
 def bits(relative: float) -> float:
-    """Bits that tell a normal number to within ``relative`` of its standard deviation (rms error): entropy less entropy.
+    """Bits that tell a normal number to within ``relative`` of its standard deviation (rms error): entropy less that of the error.
 
     >>> round(bits(1e-12), 1)
     39.9
     """
-    return float(ENTROPY - np.log2(relative * np.sqrt(2 * np.pi * np.e)))
+    return float(-np.log2(relative))
 
 
 def capacity(flip: float) -> float:
@@ -44,10 +43,10 @@ def bill(width: int, rank: int | None, accuracy: float) -> tuple[tuple[str, tupl
     values = lines * 11 + 10 * width, lines * 18 + 26 * width
     low_rank = rank if rank is not None and rank < width else width
     products = low_rank * (2 * width - low_rank) + width
-    each = bits(accuracy) + BOUNDARY.overhead
+    each = bits(accuracy) + OVERHEAD
     scores = int((products + 0.9 * width) * (each - 3)), int((products + 1.2 * width) * (each + 6) + 400)
     phases = (
-        ("first labels", (FIRST, FIRST + BOUNDARY.flips)),
+        ("first labels", (FIRST, FIRST + FLIPS)),
         ("values", values),
         ("scale", (64, 160 + 24 * width)),
         ("scores", scores),

@@ -8,11 +8,14 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, TooNoisyError
 from unsoftmax.learners.labels.asking import Asker, flat_labels, listed
-from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 
-FIRST = 2 * BOUNDARY.directions * len(BOUNDARY.start_lengths)
+DIRECTIONS = 4
+LENGTHS = (2.0**-4, 1.0, 2.0**4, 2.0**10, 2.0**20)  # of tokens, times the root of the width
+FIRST = 2 * DIRECTIONS * len(LENGTHS)
+FLIPS = 48  # labels far from the boundary that show whether labels are wrong now and then
+MOST = 0.2  # flip rate beyond which too few bits come through
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,15 +32,15 @@ class Start:
 
 def lengths(width: int, max_norm: float | None) -> list[float]:
     """The lengths of tokens tried, shortest first."""
-    wanted = [length * np.sqrt(width) for length in BOUNDARY.start_lengths]
+    wanted = [length * np.sqrt(width) for length in LENGTHS]
     if max_norm is None:
         return wanted
-    return [BOUNDARY.farthest * max_norm * 2.0**k for k in range(1 - len(wanted), 1)]
+    return [0.9 * max_norm * 2.0**k for k in range(1 - len(wanted), 1)]
 
 
 def first_labels(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> tuple[Floats, Floats]:
     """One-token questions in opposite pairs, ``(lengths, directions, 2, width)``, and their labels."""
-    directions = rng.normal(size=(BOUNDARY.directions, oracle.width))
+    directions = rng.normal(size=(DIRECTIONS, oracle.width))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     pairs = np.stack([directions, -directions], axis=1)
     tokens = np.array(lengths(oracle.width, max_norm))[:, None, None, None] * pairs
@@ -46,7 +49,7 @@ def first_labels(oracle: Oracle, rng: np.random.Generator, max_norm: float | Non
 
 
 def start(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None, flip: float | None) -> Start:
-    """Find a yes and a no, and the flip rate unless it is known. Price: ``FIRST + FLIPS``, and ``MORE_FLIPS`` if labels are wrong.
+    """Find a yes and a no, and the flip rate unless it is known. Price: ``FIRST + FLIPS``, and ten times that if labels are wrong.
 
     Raises:
         NotIdentifiableError: only one label was ever seen.
@@ -65,22 +68,22 @@ def start(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None, f
     asker = Asker(oracle, values)
     if flip is None:
         flip = flip_rate(asker, tokens[-1].reshape(-1, asker.width), rng)
-    if flip > BOUNDARY.most:
+    if flip > MOST:
         raise TooNoisyError(
-            f"About {flip:.0%} of the labels are wrong; beyond {BOUNDARY.most:.0%} too few bits come through. Ask a target that "
+            f"About {flip:.0%} of the labels are wrong; beyond {MOST:.0%} too few bits come through. Ask a target that "
             "answers alike more often.",
             evidence={"flip_rate": flip},
         )
     return _bracket(asker, tokens, labels, values, flip, rng)
 
 
-def flip_rate(asker: Asker, ray: Floats, rng: np.random.Generator, first: int = BOUNDARY.flips) -> float:
+def flip_rate(asker: Asker, ray: Floats, rng: np.random.Generator, first: int = FLIPS) -> float:
     """The share of wrong labels on rays through these tokens, far from the boundary; 0 where none was seen.
 
     Each question is another point of the rays, so that labels which are wrong for a question, again and again, show too.
     """
     asked, wrong = 0, 0
-    for more in (first, BOUNDARY.more_flips):
+    for more in (first, 10 * FLIPS):
         count = more // len(ray)
         lengths = np.sort(rng.uniform(0.5, 1.0, size=(count, len(ray), 1)), axis=0)
         told = asker.classes((ray[None] * lengths).reshape(-1, 1, asker.width)).reshape(count, len(ray))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, RefusalError, tried
+from unsoftmax.errors import NotInFamilyError, RefusalError
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.answers import Answers
@@ -17,11 +16,17 @@ from unsoftmax.learners.smooth.design import telling_points
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.limit import relu_limit
 from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
-from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.smooth.shared import separated, suspects, with_bends
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
+
+CHECKS = 12  # fresh points that the finished network must answer
+ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers
+POOL = 6  # points drawn for each of them, of which the most telling are asked
+LEAST = 8  # and at least so many
+LOUD = 1e4  # misfit, in expected errors, beyond which a fit has not found the network; right ones end near 0.02
+SPREAD = 256  # points of the model at which the spread of its answers is measured
 
 
 class Unfinished(Exception):
@@ -85,6 +90,12 @@ class SmoothNetworkLearner:
         max_norm: no token longer than this is asked.
         max_neurons: refuse a target with more bends on one line.
         extra: random points near by, as a share of ``P / outputs``.
+        room: questions per parameter, in all, that they may fill (one output).
+        fewest: random points, as a share of ``P / outputs``, that are asked in any case.
+        attempts: each from four times as far out.
+        quiet: misfit, in expected errors, beyond which neurons are looked at for a second one of their direction.
+        bends_on: height that a neuron may still have, in widths of its bend, where it is taken to be straight.
+        most_shared: directions that several neurons share; more are not looked into.
 
     >>> from unsoftmax.models import FFN
     >>> from unsoftmax.oracles.local import CallableOracle
@@ -99,7 +110,13 @@ class SmoothNetworkLearner:
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     max_neurons: int = 2048
-    extra: float = BENDS.learner_extra
+    extra: float = 0.4
+    room: float = 2.19
+    fewest: float = 0.1
+    attempts: int = 3
+    quiet: float = 30.0
+    bends_on: float = 1e-3
+    most_shared: int = 4
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
@@ -117,8 +134,8 @@ class SmoothNetworkLearner:
     def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
-        random = max(BENDS.learner_least, int(self.extra * parameters))
-        fewest = max(BENDS.learner_least, int(min(self.extra, BENDS.fewest) * parameters))
+        random = max(LEAST, int(self.extra * parameters))
+        fewest = max(LEAST, int(min(self.extra, self.fewest) * parameters))
         afar = max(8, int(0.05 * parameters))
         offsets = -(-(neurons + outputs) // outputs)
         ranges = {name: bounds for name, bounds, _ in FFNLearner(through_origin=True).price(width, neurons, outputs)}
@@ -128,7 +145,7 @@ class SmoothNetworkLearner:
             "activation": (7, 28),
             "sharpness": (neurons, 5 * neurons),
             "random points": (fewest + afar, random + 2 * afar),
-            "check": (2 * BENDS.learner_checks, 3 * BENDS.learner_checks),
+            "check": (2 * CHECKS, 3 * CHECKS),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
@@ -141,12 +158,12 @@ class SmoothNetworkLearner:
         far = Far(afar.points * scale, afar.answers * scale)
         corners = Corners.of(limit.hinges, rng)
         refusal: RefusalError | None = None
-        for _ in range(BENDS.attempts):
-            corners = self._placed(corners, questions, limit.error, rng)
-            found = tried(partial(self._bent, corners, questions, far, rng), Unfinished)
-            if not isinstance(found, Unfinished):
-                return found
-            refusal = found.refusal
+        for _ in range(self.attempts):
+            try:
+                corners = self._placed(corners, questions, limit.error, rng)
+                return self._bent(corners, questions, far, rng)
+            except Unfinished as problem:
+                refusal = problem.refusal
         assert refusal is not None
         raise refusal
 
@@ -174,12 +191,12 @@ class SmoothNetworkLearner:
         curves = curves_of(corners, phi, sharp, turned)
         self._random(questions, far, curves, rng)
         fitted, misfit = self._fitted(curves, questions, far)
-        if not misfit <= BENDS.quiet:
+        if not misfit <= self.quiet:
             doubted = suspects(corners, questions, phi, sharp, turned)
             straight = np.abs(phi.value(-sharp * (corners.reach - np.abs(corners.offsets))) - phi.low)
             straight[doubted] = 0.0  # what is told of several bends as of one
-            alone = straight.max() > BENDS.bends_on or not doubted or len(doubted) > BENDS.most_shared
-            if alone and misfit <= BENDS.loud:
+            alone = straight.max() > self.bends_on or not doubted or len(doubted) > self.most_shared
+            if alone and misfit <= LOUD:
                 return self._checked(fitted, misfit, questions, far, rng)
             if alone:
                 raise Unfinished(self._refusal(fitted, misfit, None))
@@ -193,20 +210,16 @@ class SmoothNetworkLearner:
         phase(questions.oracle, "random points")
         neurons, outputs = curves.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
-        room = (
-            int(BENDS.learner_room * parameters) - len(far.points) - len(questions.points) - BENDS.learner_checks
-            if outputs == 1
-            else np.inf
-        )
-        count = int(max(BENDS.learner_least, min(self.extra * parameters, max(room, BENDS.fewest * parameters))))
-        pool = scattered(curves.lengths(), BENDS.learner_pool * count, questions.width, rng)
+        room = int(self.room * parameters) - len(far.points) - len(questions.points) - CHECKS if outputs == 1 else np.inf
+        count = int(max(LEAST, min(self.extra * parameters, max(room, self.fewest * parameters))))
+        pool = scattered(curves.lengths(), POOL * count, questions.width, rng)
         questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
 
     def _fitted(self, curves: Curves, questions: Questions, far: Far) -> tuple[Curves, float]:
         """All parameters fitted to all answers, without a linear part where there is none; and the misfit in expected errors."""
         answers = far.joined(questions, self.floor)
         fitted, misfit = answers.fit(curves, True)
-        if misfit <= BENDS.loud:
+        if misfit <= LOUD:
             fitted = without_skip(fitted, lambda model: answers.fit(model, False)[0])
         return fitted, misfit
 
@@ -214,12 +227,12 @@ class SmoothNetworkLearner:
         """The network, if it answers fresh points at three distances."""
         phase(questions.oracle, "check")
         length, width = float(np.median(curves.lengths())), questions.width
-        points = scattered(np.array([0.5, 1.0, 4.0]) * length, BENDS.learner_checks, width, rng)
+        points = scattered(np.array([0.5, 1.0, 4.0]) * length, CHECKS, width, rng)
         told = questions.ask(points)
-        spread = float(np.linalg.norm(np.std(curves(scattered(np.full(1, length), BENDS.spread, width, rng)), axis=0))) or 1.0
+        spread = float(np.linalg.norm(np.std(curves(scattered(np.full(1, length), SPREAD, width, rng)), axis=0))) or 1.0
         distances = np.linalg.norm(points, axis=1)
         error = float((np.linalg.norm(told - curves(points), axis=1) / (1 + distances / length)).max() / spread)
-        if not error <= BENDS.learner_accept + 300 * self.floor.absolute / spread:
+        if not error <= ACCEPT + 300 * self.floor.absolute / spread:
             raise Unfinished(self._refusal(curves, misfit, error))
         return Found(curves, far.joined(questions, self.floor), length, spread, error)
 

@@ -20,6 +20,7 @@ from unsoftmax.families.attention import (
 )
 from unsoftmax.families.base import Family
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
+from unsoftmax.families.settings import LAWS
 from unsoftmax.precision.law import Floor
 from unsoftmax.recognition.diagnosis import Diagnosis, diagnose_oracle
 from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
@@ -27,11 +28,7 @@ from unsoftmax.recognition.quick_relu import quick_look
 from unsoftmax.results import Outcome
 from unsoftmax.wishes import Wishes
 
-BENT = 0.01  # of the answers' size: no rounding or noise of steady float64 answers bends them so far
-BENT_SINGLE = 0.05  # the same for float32 numbers, among which those of half precision are: four of them miss by 0.016 at most
 SETTLED = {Sign.POORLY_KNOWN, Sign.TOO_MANY, Sign.ALMOST_ALIKE}  # signs of heads, with which no other family need be looked for
-COMPUTED = 4.0  # numbers inside a float32 target may be that much larger than its answers
-VOUCHED = 4 * (1 + 2.0**-30)  # answers in the first look's test of straightness, each within the tolerance vouched for
 
 
 def candidates(desk: Desk) -> Iterator[Family]:
@@ -72,17 +69,17 @@ def _straight(desk: Desk) -> bool:
     if wishes.family not in ("auto", "attention"):
         return False
     # four answers, each within the tolerance that the caller vouches for
-    vouched = wishes.tolerance is not None and look.bend * look.size <= VOUCHED * wishes.tolerance
+    vouched = wishes.tolerance is not None and look.bend * look.size <= LAWS.vouched * wishes.tolerance
     if not look.floor.unclear or vouched:
         return True
     rounded = look.grid.step is not None and look.bend * look.size <= 2 * look.grid.step and look.repeats
     if rounded and wishes.max_norm is None:  # plainly rounded: long tokens beat that without further questions
         desk.known(look.grid)
         return True
-    if wishes.auto and look.bend > BENT and look.steady and look.grid.exact:
+    if wishes.auto and look.bend > LAWS.bent and look.steady and look.grid.exact:
         return False
-    if wishes.auto and look.bend > BENT_SINGLE and look.calm and look.grid.single:
-        desk.known(replace(look.grid, relative=COMPUTED * look.grid.relative))
+    if wishes.auto and look.bend > LAWS.bent_single and look.calm and look.grid.single:
+        desk.known(replace(look.grid, relative=LAWS.computed * look.grid.relative))
         return False
     calibration = desk.look_closer()
     desk.known(calibration.floor)

@@ -189,16 +189,30 @@ class Desk(Wrapper):
         """Queries that the budget leaves, learning and check taken off; None without a budget."""
         return None if self.wishes.budget is None else self.wishes.budget - self.meter.spent - self.checked.spent
 
-    def contradiction(self, briefly: bool = False) -> DriftingError | None:
+    def contradiction(self, *, replicas: bool = True, briefly: bool = False) -> DriftingError | None:
         """The proof that the target contradicts its earlier answers, if it does; asked after a failure, if the budget allows.
 
-        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own.
+        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own; before, with a journal of answers that
+        came over a network, one of each reply.
+
+        Args:
+            replicas: whether to look for several versions, and answers that changed; else only for replies of others in a journal.
+            briefly: fewer questions.
         """
         if not self.watched.asked:
             return None
         if self.wishes.budget is not None:  # the check has had its share
             self.meter.budget = self.wishes.budget - self.checked.spent
-        reason = tried(lambda: self.watched.look_for_replicas(*(BRIEFLY if briefly else ())), RefusalError)
+
+        def look() -> DriftingError | None:
+            reason = None
+            if self.journal is not None:
+                reason = self.journal.find_misdelivered(self.guarded, self.watched.floor, self.left())
+            if reason is None and replicas:
+                self.watched.look_for_replicas(*(BRIEFLY if briefly else ()))
+            return reason
+
+        reason = tried(look, RefusalError)
         return reason if isinstance(reason, DriftingError) else None  # no budget left for a look, or no target: no proof
 
 

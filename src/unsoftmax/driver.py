@@ -154,13 +154,12 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
         desk.confirm_replayed()
         return _packed(desk, started, family, learned, proof, None), None
     except RefusalError as error:
-        refusal = _stepwise(desk, error) if isinstance(error, DriftingError) else error
-        if not isinstance(error, DriftingError | BudgetExceededError | TargetError):
-            drift = desk.contradiction(briefly=Sign.DIAGNOSED in error.signs)  # it may also end in another reason
+        refusal = error
+        if not isinstance(error, BudgetExceededError | TargetError):  # contradictory answers may also end in another reason
+            drift = desk.contradiction(replicas=not isinstance(error, DriftingError), briefly=Sign.DIAGNOSED in error.signs)
             if drift is not None:
-                drift.model, refusal = error.model, _stepwise(desk, drift)
-            else:
-                refusal = _stepwise(desk, error)
+                drift.model = error.model
+            refusal = _stepwise(desk, drift or error)
         if not isinstance(refusal, DriftingError | TargetError):
             refusal = _confirmed(desk, refusal)
         return _packed(desk, started, family, learned, proof, refusal), refusal

@@ -53,6 +53,7 @@ class Sign(Enum):
     CHANGED = "an early question got another answer at the end"
     MERGED = "two heads are known only merged"
     UNREADABLE = "nothing at all could be read there"
+    WRONG_LABELS = "some labels lie on the wrong side of a boundary that fits the others"
     QUERY_BIAS = "a query bias c was found where none was looked for"
 
 

@@ -11,7 +11,14 @@ from unsoftmax.models.base import is_model
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.planning import plan_fixed, plan_noisy
 
-NETWORKS = ("transformer", "ffn", "smooth-transformer", "smooth-ffn", "gated-ffn")  # families whose bill grows with the neurons
+NETWORKS = (
+    "transformer",
+    "ffn",
+    "smooth-transformer",
+    "smooth-ffn",
+    "gated-ffn",
+    "near-ffn",
+)  # families whose bill grows with the neurons
 LAYERED = ("stack", "decoder")  # families whose heads are counted over all layers
 GUESSED = "Counted for attention; `unsoftmax diagnose` tells the family of a target, and --family counts for another."
 

@@ -181,7 +181,7 @@ def test_a_fit_with_too_many_heads_is_brought_down_to_the_right_number(noise: fl
     truth, X = layer(rng, 2, 4), rng.normal(size=(80, 6, 4))
     examples = read_examples(X, truth(X, "all") + noise * rng.normal(size=X.shape))
     looking = search.Search(
-        examples, frame_of(examples), examples.counts, rng, search.EXACT, exact=noise == 0.0, tell=lambda line: None
+        examples, frame_of(examples), examples.counts, rng, EXAMPLES.exact, exact=noise == 0.0, tell=lambda line: None
     )
     crowded = looking.start(5, search.PLAIN, 2)
     assert crowded.fit.error < 0.03

@@ -75,12 +75,16 @@ def test_a_fit_to_all_answers_finds_the_heads_from_nearby() -> None:
     assert found.misfit < 1e-12
 
 
-def test_a_causal_stack_is_told_as_one() -> None:
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_position_answered_saves_questions(causal: bool) -> None:
     target = small(4)
-    oracle = CallableOracle(lambda X: target(X, "all", causal=True), width=20)
-    learned = StackLearner(checks=4).run(oracle, rng=np.random.default_rng(0))
-    assert learned.evidence["causal"] is True
+    oracle = Metered(CallableOracle(lambda X: target(X, "all", causal=causal), width=20))
+    learned = StackLearner(checks=4, mlps=0).run(oracle, rng=np.random.default_rng(0))
+    last = Metered(CallableOracle(lambda X: target(X, "all", causal=causal)[:, -1], width=20))
+    StackLearner(checks=4, mlps=0).run(last, rng=np.random.default_rng(0))
+    assert learned.evidence["causal"] is causal
     assert us.distance(learned.model, target) < 1e-8
+    assert oracle.spent < (1.0 if causal else 0.85) * last.spent
 
 
 def test_learned_positions_cancel() -> None:

@@ -121,7 +121,7 @@ def audit(
     if out is not None:
         found = result.cells[0].recovery
         save(out, "audit.json", record, audit_report(record, None if found is None else found.model), public=public)
-    run.export(record)
+    run.export(record, public=public)
     if as_json:
         click.echo(to_json(record))
     else:

@@ -129,7 +129,7 @@ def recover(
     if out is not None:
         save_recovery(recovery, out, public=public)
     record = recovery_record(recovery)
-    run.export(record)
+    run.export(record, public=public)
     if as_json:
         click.echo(recovery_json(recovery))
     else:

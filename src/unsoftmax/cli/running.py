@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from unsoftmax.cli.options import Positive
+from unsoftmax.safe_files import write_text
 
 if TYPE_CHECKING:
     from unsoftmax.live import LiveView
@@ -48,14 +49,14 @@ class Running:
 
         return oracle if until is None else Timed(oracle, until)
 
-    def export(self, record: dict[str, Any]) -> None:
+    def export(self, record: dict[str, Any], *, public: bool = False) -> None:
         """Write a record to the files that were named, by the names of their formats."""
         from unsoftmax.report import exports
 
         for name, path in self.files.items():
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(getattr(exports, f"to_{name}")(record), encoding="utf-8")
+                write_text(path, getattr(exports, f"to_{name}")(record), public=public)
 
     def end(self, verdict: str, sentence: str, *, mood: str, out: Path | None, following: str = "") -> None:
         """Tell the live page how it ended; ``mood`` as of a report."""

@@ -16,6 +16,7 @@ from unsoftmax.cli.recover import make_folder
 from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP
 from unsoftmax.cli.verify import endpoint_of, heads_option, pickle_option, precision_option, tell, weights_of
+from unsoftmax.safe_files import write_text
 
 
 class Span(click.ParamType[float]):
@@ -106,7 +107,7 @@ def watch(
             else:
                 click.echo(f"{checks[-1].at}  {record['verdict'].replace('_', ' ')}  ({record['excess']:.2g} of what is explained)")
             if changed(checks) and on_change is not None:
-                on_change.write_text(to_json(record) + "\n", encoding="utf-8")
+                write_text(on_change, to_json(record) + "\n")
             done += 1
             if done == times or (times is None and not result.matches):
                 run.export(record)

@@ -177,10 +177,6 @@ class PreNormStack(Family):
         desk.known(law_of(desk))
         return StackLearner(floor=desk.precision, max_norm=desk.max_norm, checks=LAWS.checks, seen=SEEN.get(desk), left=desk.left)
 
-    def asked(self, desk: Desk) -> Oracle:
-        """The last position alone."""
-        return LastPosition(desk)
-
     def bill(self, size: Size) -> Bill:
         """For exact answers, where nothing has to be asked twice."""
         from unsoftmax.learners.stack import StackLearner

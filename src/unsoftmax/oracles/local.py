@@ -109,7 +109,10 @@ class Layout:
                 f"{n} number{'s' * (n != 1)} {'at every position' if everywhere else 'a sequence'}"
                 for everywhere, n in (self._first, now)
             )
-            raise TargetError(f"The target answered with {first} at first, and now with {then}. Its answers must keep their shape.")
+            raise TargetError(
+                f"The target answered with {first} at first, and now with {then}. Its answers must keep their shape. If one "
+                "may have been the reply to somebody else, run the same command with --repair: it asks again what a journal holds."
+            )
 
 
 def checked_answers(raw: Any, asked: tuple[int, ...], layout: Layout | None = None) -> Floats:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from unsoftmax.linalg import normal, on_host
 from unsoftmax.models import Floats, Model
-from unsoftmax.proof.compare import Compared, predicted_as
+from unsoftmax.proof.compare import Compared, predicted_as, predictor
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.proof.noisy import doubt
 from unsoftmax.results import Bounds, Learned
@@ -38,21 +39,31 @@ def scores_in_doubt(learned: Learned, bounds: Bounds | None) -> bool:
 
 
 def beside_ties(
-    learned: Learned, bounds: Bounds | None, rng: np.random.Generator, natural: Floats | None, max_norm: float | None
+    learned: Learned,
+    bounds: Bounds | None,
+    rng: np.random.Generator,
+    natural: Floats | None,
+    max_norm: float | None,
+    like: Floats | None = None,
 ) -> float:
     """How far models within the error bars differ on many natural sequences, relative to the spread of their answers.
 
-    Sequences on which two tokens nearly tie are rare, and show every error of the scores; a check may meet none.
+    Sequences on which two tokens nearly tie are rare, and show every error of the scores; a check may meet none. ``like``: an
+    array of the kind that the target takes on its device, where they are counted there.
     """
     model, shape = learned.model, (LIMITS.ties, LIMITS.tied)
-    X = rng.normal(size=(*shape, model.width)) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
+    X = normal((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
     if max_norm is not None:
-        X *= min(1.0, max_norm / float(np.linalg.norm(X, axis=-1).max()))
-    centre = model.answer(X)
+        X = X * min(1.0, max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
+
+    def answers(of: Model) -> Floats:
+        return on_host(predictor(of, like)([X]))
+
+    centre = answers(model)
     others = [model.within(bounds, rng) for _ in range(4)]
     if learned.known_to > 0:
         others.append(model.shaken(learned.known_to, rng))
-    apart = max((float(np.abs(other.answer(X) - centre).max()) for other in others if other is not None), default=0.0)
+    apart = max((float(np.abs(answers(other) - centre).max()) for other in others if other is not None), default=0.0)
     return apart / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
 
 

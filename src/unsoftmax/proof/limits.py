@@ -27,6 +27,14 @@ class Limits:
         asked_again: fresh questions, the worst, that are repeated before a target is blamed.
         puzzling: early answers, at most, that a right model does not explain and that are asked again.
         fewest: fresh sequences, or nothing is announced.
+        slack: units of precision by which two honest evaluations of one model differ at most, of the answers' spread
+            (``tests/test_verification.py``: 80 in float32).
+        slack_half: the same in half precision (25).
+        double: precision of float64 answers in such units.
+        steady: share of the largest answer: where answers vary by less, their own size tells the size of rounding.
+        repeated: batches of fresh sequences that are asked again where repetitions differ.
+        largest: deviation of some thousand answers in standard deviations of their noise, beyond the doubt about its size.
+        repetition_doubts: standard errors by which deviations may exceed the noise of repetitions.
     """
 
     exact: float = 1e-8
@@ -46,6 +54,13 @@ class Limits:
     asked_again: int = 4
     puzzling: int = 32
     fewest: int = 11
+    slack: float = 1024.0
+    slack_half: float = 64.0
+    double: float = 2.0**-50
+    steady: float = 2.0**-8
+    repeated: int = 4
+    largest: float = 6.0
+    repetition_doubts: float = 5.0
 
 
 LIMITS = Limits()

@@ -8,7 +8,7 @@ from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyErr
 from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
-from unsoftmax.oracles.base import LastPosition, Oracle
+from unsoftmax.oracles.base import Oracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.judge import relative_errors
@@ -70,11 +70,17 @@ def open_beside_ties(seen: Compared, expected: float, learned: Learned) -> Refus
 def answered_otherwise(oracle: Oracle, seen: Compared, floor: Floor, learned: Learned) -> RefusalError | None:
     """The worst fresh questions asked again: another answer means a random target, or a reply that was not its own."""
     worst = np.argsort(seen.deviations.max(axis=1))[::-1][: LIMITS.asked_again]
-    starts = np.cumsum([0, *(len(batch.sequences) for batch in seen.batches)])
+    places = np.array(seen.positions or (1,) * len(seen.batches))
+    starts = np.cumsum([0, *(places * [len(batch.sequences) for batch in seen.batches])])
     for row in worst:
         batch = int(np.searchsorted(starts, row, side="right")) - 1
-        question = on_host(seen.batches[batch].sequences)[row - starts[batch]][None]
-        again = LastPosition(oracle)(question).reshape(-1)
+        number, position = divmod(int(row - starts[batch]), int(places[batch]))
+        question = on_host(seen.batches[batch].sequences)[number][None]
+        told = oracle(question)
+        if told.ndim == 3:
+            looked = learned.model.answer_at(question, causal=bool(seen.causal))[0]
+            told = told[:, -1 if seen.causal is None else looked[position]]
+        again = told.reshape(-1)
         off = float(np.abs(again - seen.answers[row]).max())
         if off > max(LIMITS.half * float(seen.deviations[row].max()), 2 * floor.of(float(np.abs(again).max()))):
             return DriftingError(

@@ -153,7 +153,7 @@ class _Proof:
         desk, learned, floor, heads = self.desk, self.learned, self.floor, self._heads()
         left = desk.left()
         reason = None
-        if seen.causal is None and not self.family.network and (left is None or left >= LIMITS.asked_again):
+        if not self.family.network and (left is None or left >= LIMITS.asked_again):
             reason = refusals.answered_otherwise(desk.checked, seen, floor, learned)
         if reason is None and floor.exact and heads == 1:
             reason = refusals.hidden_by_constant(seen, check, learned, self.tolerance)
@@ -184,7 +184,7 @@ class _Proof:
         learned, wishes, bounds = self.learned, self.desk.wishes, self.bounds or self.learned.bounds
         if self.family.network or not self.floor.exact or not scores_in_doubt(learned, bounds):
             return None
-        expected = beside_ties(learned, bounds, self.desk.fresh, wishes.natural, self.desk.max_norm)
+        expected = beside_ties(learned, bounds, self.desk.fresh, wishes.natural, self.desk.max_norm, self.family.like(self.desk))
         if expected > LIMITS.loosest and not (bounds is not None and bounds.certified):
             return refusals.open_beside_ties(seen, expected, learned)
         if expected > self.stated_tolerance:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from unsoftmax.report.chapter import Report
 from unsoftmax.report.page import stylesheet
+from unsoftmax.safe_files import write_text
 
 
 def svg_files(report: Report, folder: Path) -> list[Path]:
@@ -26,7 +27,7 @@ def svg_files(report: Report, folder: Path) -> list[Path]:
         head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[1]}" height="{size[2]}"'
         path = folder / f"figure-{number}-{chapter.anchor}.svg"
         body = text.replace("<svg", head, 1)
-        path.write_text(body.replace(">", f">{style}", 1), encoding="utf-8")
+        write_text(path, body.replace(">", f">{style}", 1), public=True)  # made to be shown
         written.append(path)
     return written
 

@@ -198,8 +198,9 @@ def _queries(tell: Teller) -> list[tuple[str, Text]]:
     if record["theory"] is not None:
         facts.append(("free parameters", tell("{/theory/parameters:,}")))
         facts.append(("numbers in the answers", tell("{/theory/numbers:,}; no exact scheme needs fewer than the parameters")))
+        noun = "query" if record["theory"]["queries"] == 1 else "queries"
         facts.append(
-            ("counting bound", tell("at least {/theory/queries:,} such queries; {/theory/ratio:.3f} times that were asked"))
+            ("counting bound", tell(f"at least {{/theory/queries:,}} such {noun}; {{/theory/ratio:.3f}} times that were asked"))
         )
     facts.append(("queries to check", tell("{/queries/check:,}")))
     if (record.get("journal") or {}).get("replayed"):

@@ -75,8 +75,7 @@ def score_groups(W: Floats, c: Floats, *, tolerance: float = ROUNDING, mirrored:
 
 def _sizes(blocks: Floats) -> Floats:
     """The Frobenius norm of each block; one pass."""
-    flat = blocks.reshape(len(blocks), -1)
-    return np.asarray(np.sqrt(np.einsum("hi,hi->h", flat, flat)))
+    return np.sqrt([np.dot(flat, flat) for flat in blocks.reshape(len(blocks), -1)])
 
 
 def _pick(model: Attention, W: Floats, V: Floats | None, c: Floats) -> Attention:

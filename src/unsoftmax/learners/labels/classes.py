@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.labels.asking import Asker, flat_labels
 from unsoftmax.learners.labels.paths import Group, Lines, Rows, rounds
-from unsoftmax.learners.labels.search import Flags, Halving, Prior
+from unsoftmax.learners.labels.search import BITS, FINEST, Flags, Halving, Prior
 from unsoftmax.learners.labels.start import Start
 from unsoftmax.learners.labels.values import Plane
 from unsoftmax.models import Floats
@@ -18,16 +18,11 @@ from unsoftmax.oracles.base import phase
 
 SAMPLE = 96  # one-token questions per class among which starts of lines are chosen
 OCTAVES = (-1.0, 4.0)  # lengths of those tokens, around that at which two labels were first seen
-FEWEST = 2  # tokens of a class, or it is too rare
 EXTRA = 1.3  # lines per unknown
-LAST_BITS = 2.0**-50
-MOST_ROUNDS = 70
 BENT = 1e-9  # misfit of the planes between classes, relative to the length of tokens, that rounding does not explain
 FLAT = 1e-7  # singular value of what must be determined, relative to the largest, below which it is not
 LONGER = (0.25, 1.0, 4.0)  # places of the boundary tried as the middle of a design: nearer, as found, and further out
-OCTAVE = 2.0  # doublings of the distance from the origin, of which one place each is looked at
-ENOUGH = 0.5  # of the widest room, relative to the distance from the origin
-ROOM = 0.5  # of the distance to the next class, that a design may take
+ROOM = 0.5  # of the distance to the next class, that a design may take; and of the widest room, that a place must have
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +83,7 @@ def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[
     starts, ends = [], []
     for k in range(classes):
         inside, outside = np.flatnonzero(told == k), np.flatnonzero(told != k)
-        if len(inside) < FEWEST or not len(outside):
+        if len(inside) < 2 or not len(outside):
             raise NotIdentifiableError(
                 f"Label {asker.values[k]:g} is so rare that {len(inside)} of {len(tokens)} random tokens got it; its values cannot "
                 "be read. Allow longer tokens (`max_norm`).",
@@ -99,7 +94,7 @@ def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[
     start, end = np.concatenate(starts), np.concatenate(ends)
     lines = ClassLines(tokens[start], tokens[end] - tokens[start], told[start], told[end])
     search = Halving(Prior(len(start), None, np.zeros(len(start)), np.ones(len(start))))
-    rounds(by_class, [Group.of(lines, search, LAST_BITS, late=asker.hurried, hurry=LAST_BITS)], MOST_ROUNDS)
+    rounds(by_class, [Group.of(lines, search, FINEST, late=asker.hurried, hurry=FINEST)], 2 * BITS)
     asker.rounds += by_class.rounds
     points = lines.points(slice(None), search.centre)
     pairs = np.stack([lines.first, lines.other], axis=1)
@@ -175,7 +170,7 @@ def middles(values: ClassValues, points: Floats, pairs: NDArray[np.int_], max_no
         raise NotIdentifiableError("No two classes touch where no third one is near. Ask for yes or no.")
     by_octave: dict[int, tuple[float, Middle]] = {}
     for share, far, middle in found:
-        octave = int(np.floor(np.log2(far) / OCTAVE))
-        if share >= ENOUGH * widest and share > by_octave.get(octave, (0.0, middle))[0]:
+        octave = int(np.floor(np.log2(far) / 2))
+        if share >= ROOM * widest and share > by_octave.get(octave, (0.0, middle))[0]:
             by_octave[octave] = share, middle
     return [middle for _, middle in by_octave.values()]

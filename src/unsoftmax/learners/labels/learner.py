@@ -17,9 +17,10 @@ from unsoftmax.learners.labels.low_rank import scores
 from unsoftmax.learners.labels.majority import Majority, lead_wanted
 from unsoftmax.learners.labels.paths import rounds
 from unsoftmax.learners.labels.scores import LostError, Reading, SizeError, block_sizes
-from unsoftmax.learners.labels.sizes import Sizes, sizes
-from unsoftmax.learners.labels.start import MORE_FLIPS, MOST, SOME_FLIPS, Start, flip_rate, start
-from unsoftmax.learners.labels.values import FINEST, Fine, Plane, PlaneSearch, Settled, rough_plane
+from unsoftmax.learners.labels.search import BITS, FINEST
+from unsoftmax.learners.labels.sizes import Sizes, SizeSearch
+from unsoftmax.learners.labels.start import FLIPS, MOST, Start, flip_rate, start
+from unsoftmax.learners.labels.values import Fine, Plane, PlaneSearch, Settled, rough_plane
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 from unsoftmax.results import Bounds, Learned
@@ -30,15 +31,11 @@ NOISY_ACCURACY = 1e-3
 PATIENT = 50  # calls beyond one for each bit, where nothing hurries
 VALUES = 2.0**-8  # accuracy of the plane, relative to that of W: distances from it enter as logarithms
 CLEAR = 0.03  # of the distance of tokens from the plane, to which it must be known before scores are asked
-CLEARING = 40  # rounds for that
 NEAR = 4.0  # over the length of tokens, the usual one: those nearer to the plane need it better known
 SHALLOWER = 0.25  # of the depth: where scores along v are so large that paths have no boundary
-DESIGNS = 6  # choices of tokens before a target is given up
-CHECKS = 16  # pairs of fresh questions of each length, one on either side of the boundary
 LOOSEST, LOOSE = 30.0, 1e-5  # times the accuracy wanted, and the error of W, beyond which a result is none
 TINY = 1e-9  # scores of a W so small show nowhere
 EARLY = 24  # calls of which questions are kept
-AGAIN = 32  # earlier labels that are asked again where the model fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +55,8 @@ class LabelsLearner:
         max_norm: no token longer than this is asked.
         rank: rank of W; None finds it.
         rounds: calls that should do; fewer take more labels, for late paths are then halved several times a call.
+        designs: choices of tokens before a target is given up.
+        checks: pairs of fresh questions of each length, one on either side of the boundary.
     """
 
     accuracy: float | None = None
@@ -65,6 +64,8 @@ class LabelsLearner:
     max_norm: float | None = None
     rank: int | None = None
     rounds: int = 76
+    designs: int = 6
+    checks: int = 16
 
     def __post_init__(self) -> None:
         check_positive(accuracy=self.accuracy, max_norm=self.max_norm)
@@ -122,7 +123,8 @@ class LabelsLearner:
         rough = rough_plane(asker, begin, rng)
         fine = Fine(asker, begin, rough, rng, until=max(FINEST, VALUES * wanted), max_norm=self.max_norm)
         phase(asker.oracle, "scale")
-        size = sizes(asker, fine, begin.length, max_norm=self.max_norm, rng=rng)
+        room = np.inf if self.max_norm is None else 0.9 * (self.max_norm**2 - fine.plane.offset**2) ** 0.5
+        size = SizeSearch(asker, fine, begin.length, rng, room=room).run()
         read = self._scores(asker, fine, size, wanted, rng)
         plane = fine.plane
         scale = abs(plane.offset) or 1.0
@@ -146,7 +148,7 @@ class LabelsLearner:
             pair, place = Asker(asker.oracle, asker.values, asker.values[middle.yes]), middle.centre
             pair.hurried = asker.hurried
             plane = Settled(middle.plane)
-            size = sizes(pair, plane, begin.length, max_norm=None, rng=rng, centre=place, room=middle.room)
+            size = SizeSearch(pair, plane, begin.length, rng, place, middle.room).run()
             asker.rounds += pair.rounds
             pair.rounds = 0
             # rounding of long tokens, over their distance from the plane, blurs what W shows
@@ -176,9 +178,9 @@ class LabelsLearner:
         """W and c around ``centre``; with shallower designs where scores along v leave paths without a boundary."""
         phase(asker.oracle, "scores")
         width, lost = asker.width, 0
-        for _ in range(DESIGNS):
+        for _ in range(self.designs):
             fine.sharpen(min(1.0, NEAR * size.depth / float(np.hypot(size.reach, size.key))))
-            for _ in range(CLEARING):
+            for _ in range(BITS):
                 plane: Plane = fine.plane
                 blur = np.hypot(plane.normal_spread * np.hypot(size.reach, size.key), plane.offset_spread)
                 if blur <= CLEAR * size.depth / np.sqrt(width + 1) or not rounds(asker, [fine.group], 1):
@@ -217,12 +219,12 @@ class LabelsLearner:
                 found.model,
                 found.bounds,
                 length,
-                CHECKS // 2,
+                self.checks // 2,
                 rng,
                 scale=found.size.reach / np.sqrt(asker.width),
                 middle=found.centre,
             )
-            natural = boundary_pairs(found.model, found.bounds, length, CHECKS // 2, rng)
+            natural = boundary_pairs(found.model, found.bounds, length, self.checks // 2, rng)
             parts = [part for part in (near, natural) if self._short(part)]
             if not parts:
                 continue
@@ -252,11 +254,11 @@ class LabelsLearner:
         phase(asker.oracle, "second look")
         if begin.flip:
             return error
-        questions, before = memory.sample(AGAIN, rng)
+        questions, before = memory.sample(EARLY, rng)
         after = [asker.classes(question[None])[0] for question in questions]
         changed = int((np.array(after) != before).sum())
         late = changed or "check_wrong" in error.evidence or "wrong" in error.evidence
-        rate = flip_rate(asker, begin.far, rng, MORE_FLIPS if late else SOME_FLIPS)
+        rate = flip_rate(asker, begin.far, rng, (10 if late else 3) * FLIPS)
         if rate:
             return TooNoisyError(
                 f"About {rate:.1%} of the labels are wrong, which the first ones did not show. Give `flip={rate:.2g}`.",
@@ -359,13 +361,4 @@ def _packed(found: Found, begin: Start, asker: Asker, checked: dict[str, float],
         "bits_bound": bound(width, found.rank, max(error / size, 1e-16) if size else accuracy, begin.flip),
         **checked,
     }
-    return Learned(
-        model=model,
-        ambiguity=ambiguity,
-        bounds=found.bounds,
-        notes=(note,),
-        evidence=evidence,
-        ranks=(found.rank,),
-        labels=tuple(asker.values),
-        flip_rate=begin.flip,
-    )
+    return Learned(model=model, ambiguity=ambiguity, bounds=found.bounds, notes=(note,), evidence=evidence, ranks=(found.rank,))

@@ -10,17 +10,15 @@ from numpy.typing import NDArray
 from unsoftmax.learners.labels.equations import Scores, images, solved
 from unsoftmax.learners.labels.foresight import foretold
 from unsoftmax.learners.labels.full_rank import read_finely, read_roughly
-from unsoftmax.learners.labels.scores import BLOCK, NOISE, Reading, grown, pivots, span, wanted_width
+from unsoftmax.learners.labels.paths import HURRY
+from unsoftmax.learners.labels.scores import NOISE, Reading, grown, pivots, span, wanted_width
 from unsoftmax.learners.labels.sizes import SIGMA
 from unsoftmax.models import Floats
 
 CLEAR = 5.0  # times the largest rounding: singular values between are asked about once more
-FINER = 2.0**-4
-LOOKS = 3
 WORTH = 0.8  # of the entries of W: a rank with more parameters is read as if it were full
 SPARE = 2  # singular values of a block that must be rounding before a rank is low
 HURRIED = 16  # widths from which a block is a small part of the bill, and rounds are saved on it
-SHORTEST = 2.0**-8
 AIMED = 0.1  # of a direction, what must be left of it beside v
 
 
@@ -103,7 +101,7 @@ def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
         aimed /= np.maximum(np.linalg.norm(aimed, axis=1, keepdims=True), AIMED)
         # along them images are longer than along others: keys as much shorter keep the scores as they were
         usual = reading.design.sizes.key * np.sqrt(np.mean((basis @ aimed.T) ** 2, axis=0))
-        aimed *= np.clip(SIGMA / np.maximum(usual, 1e-300), SHORTEST, 1.0)[:, None]
+        aimed *= np.minimum(SIGMA / np.maximum(usual, 1e-300), 1.0)[:, None]
         reading.add(np.repeat(others, rank), np.tile(aimed, (len(others), 1)), late=reading.asker.hurried)
         reading.go_on(reading.coarse())
 
@@ -138,8 +136,8 @@ def scores(reading: Reading, blocks: list[int]) -> Scores:
         grown(reading, before, size, late=reading.asker.hurried and reading.width >= HURRIED)
         before = size
         reading.look()
-        for look in range(LOOKS):
-            reading.go_on(reading.coarse(BLOCK * FINER**look))
+        for share in (HURRY, HURRY / 16, HURRY / 256):
+            reading.go_on(reading.coarse(share))
             reading.settle()
             shown = block_rank(reading, size)
             if shown is None:

@@ -16,7 +16,7 @@ from unsoftmax.models import Floats
 Rows = NDArray[np.int_]
 FEW = (16, 64)  # paths to one late one from which on that one gets a third and a fourth bit a round, for 7 and 15 labels
 BEHIND = 8.0  # times as wide as the usual bracket: three labels behind
-HURRY = 2.0**-8
+HURRY = 2.0**-8  # width of brackets of scores at which a block shows its rank: late ones hurry until then
 
 
 class Paths(Protocol):

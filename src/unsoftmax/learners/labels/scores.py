@@ -10,25 +10,21 @@ from numpy.typing import NDArray
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.design import CORNERS, SHORT, Design
 from unsoftmax.learners.labels.equations import Equations, Scores, equations
-from unsoftmax.learners.labels.paths import Group, Keys, Rows, rounds
-from unsoftmax.learners.labels.search import Halving, Prior
+from unsoftmax.learners.labels.paths import HURRY, Group, Keys, Rows, rounds
+from unsoftmax.learners.labels.search import BITS, FINEST, Halving, Prior
 from unsoftmax.learners.labels.sizes import SIGMA
 from unsoftmax.learners.labels.values import PlaneSearch
 from unsoftmax.models import Floats
 
-COARSE = 2.0**-7  # width of brackets when ranks and final widths are settled
-BLOCK = 2.0**-8  # and when a block shows whether its rank is low
 FIRST_BITS = 3  # of each of the first scores, from which their usual size is told
 OCTAVES = 1.5  # doublings by which it may be off before tokens are chosen anew
 NOISE = 3.0  # largest singular value of rounding alone, in units of it and of the root of the size of a block; 2 is usual
 SLACK = 1.2  # finer than wanted
 NEARLY = 3.0  # times the accuracy wanted of W
-MOST_ROUNDS = 128  # twice the bits of a number
 # a key that never wins has a score too low for the lean of its token: the opposite one, further out, has a higher one. Twice as
 # far, not as far: keys of a simplex and their opposites alone do not tell the score along v.
 OPPOSITE = -2.0
 REPAIRS = 6  # times that a path is moved
-FINEST = 2.0**-49
 
 
 class LostError(Exception):
@@ -97,10 +93,10 @@ class Reading:
         Unless this is final, narrow paths go on while others catch up: all will have to become far narrower.
         """
         groups = [group for group, _ in self.blocks]
-        narrow = max(until, FINEST)
+        narrow = max(until, 2 * FINEST)
         for group in groups:
-            group.until = narrow if final else max(min(until, self.accuracy), FINEST)
-        for _ in range(MOST_ROUNDS):
+            group.until = narrow if final else max(min(until, self.accuracy), 2 * FINEST)
+        for _ in range(2 * BITS):
             self._repair()
             if all((group.search.width <= narrow).all() for group in groups):
                 return
@@ -111,7 +107,7 @@ class Reading:
             rounds(self.asker, groups, 1, also=[self.fine.group])
         raise LostError(sum(int((group.search.width > narrow).sum()) for group in groups))
 
-    def coarse(self, share: float = COARSE) -> float:
+    def coarse(self, share: float = 2 * HURRY) -> float:
         """A width of brackets at which W shows: ``share``, or less where its part of the scores is small."""
         return share * min(1.0, 2 * self.design.sizes.shown / SIGMA)
 

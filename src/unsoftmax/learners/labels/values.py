@@ -14,7 +14,7 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.paths import Group, Lines, rounds
-from unsoftmax.learners.labels.search import Halving, Prior
+from unsoftmax.learners.labels.search import BITS, FINEST, Halving, Prior
 from unsoftmax.learners.labels.start import Start
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
@@ -23,11 +23,8 @@ ROUGH = 9  # bits of the rough search: then the plane is known to about a percen
 BENT = 40.0  # misfit of a plane to the rough points, in units of their own rounding, that a plane does not show
 REACH = 5.0  # standard deviations of the rough plane that fine brackets reach to either side
 WIDEST = 6  # times that a bracket without a boundary is made eight times as wide
-FINEST = 2.0**-50  # width of fine brackets, relative to the tokens: the last bits
-MOST_ROUNDS = 60
 ALONE = 5  # rounds of the fine search before others ride along
 HURRIED = 2.0**-20  # width of brackets, relative to the tokens, down to which it gets two bits a round
-KNOWN = 10.0  # standard deviations from 0 of a rough offset that is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +158,7 @@ class Fine:
     def _target(self) -> Floats:
         """Widths of brackets that are narrow enough."""
         target = np.full(self.asker.width, self.until * self.arm)
-        if abs(self.rough.offset) > KNOWN * self.rough.offset_spread:
+        if abs(self.rough.offset) > 2 * REACH * self.rough.offset_spread:
             target[0] = self.until * abs(self.rough.offset)
         return target
 
@@ -185,12 +182,12 @@ class Fine:
 
     def finish(self) -> None:
         """Finish, and go on with the offset alone until it is known relative to itself: it may be far smaller than the tokens."""
-        rounds(self.asker, [self.group], MOST_ROUNDS)
+        rounds(self.asker, [self.group], 2 * BITS)
         search = self.group.search
         if not self._through_origin():
             last = Lines(self.arms[:1], self.lines.direction[:1])
             alone = Halving(Prior(1, None, search.low[:1], search.high[:1]))
-            rounds(self.asker, [Group.of(last, alone, self.until * abs(float(search.centre[0])))], MOST_ROUNDS)
+            rounds(self.asker, [Group.of(last, alone, self.until * abs(float(search.centre[0])))], 2 * BITS)
             search.low[:1], search.high[:1] = alone.low, alone.high
 
     def _through_origin(self) -> bool:

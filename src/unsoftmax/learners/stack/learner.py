@@ -74,6 +74,8 @@ class StackLearner:
             raise NotInFamilyError(f"This is no pre-norm stack. {seen.words}", evidence={"recognised": seen.number})
         sphere = Sphere(oracle.width, seen.norm)
         limit = Limit(oracle, settings.scale, seen.positions)
+        if self.floor.exact:
+            limit.look(sphere, rng)
         found, reader, fine = self._draft(limit, sphere, settings, rng), limit, settings
         if found is None and self.floor.exact:  # too many heads for outputs at which last tokens are zero: read all outputs
             settings = NODES

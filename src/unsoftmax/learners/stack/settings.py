@@ -13,7 +13,7 @@ from unsoftmax.results import Floor
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How many answers each step asks for beyond what it needs, and what counts as zero.
+    """How many answers each step asks for beyond what it needs, and what counts as zero; measured by ``benchmarks/stacks.py``.
 
     Attributes:
         scale: length of tokens over that of normalised ones.
@@ -72,7 +72,7 @@ class Settings:
     theta: float = 1e-3
     quiet: float = 1e-4
     same: float = 1e4 * 2.0**-52
-    certain: float = 1e-7
+    certain: float = 1e-6
     keys: float = 1.0
 
     @property
@@ -89,7 +89,7 @@ class Settings:
 
         Errors grow with the number of heads, and so does what is asked beyond the need.
         """
-        return max(rank + 3, int((1.2 + 0.3 * min(1.0, heads / 16)) * rank) + 1)
+        return max(rank + 3, int((1.2 + 0.1 * min(1.0, heads / 16)) * rank) + 1)
 
     def partners(self, ranks: int, free: int) -> int:
         """Last tokens per new direction, for values of ``ranks`` in all and ``free`` outputs beyond one per head.
@@ -100,7 +100,7 @@ class Settings:
 
     def rows(self, rank: int, heads: int) -> int:
         """Keys per last token once the range of every head's scores is known."""
-        return int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
+        return int(self.keys * max(rank + 2, int((1.25 + 0.25 * min(1.0, heads / 16)) * rank)))
 
 
 EXACT = Settings()

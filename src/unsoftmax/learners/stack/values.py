@@ -18,8 +18,8 @@ from unsoftmax.models import Floats
 WIDEST = 0.4  # angle between the first step and each of the others
 TURNS = (1.0, -1.0, 0.33, -0.33, 0.1, -0.1)  # angles that are tried, over that
 CALM = 1.5  # scores, root mean square, up to which a fit finds its way from one step to the next
-TILTS = (0.5, 0.75, 0.9, 1.25, 1.1, 0.96)  # part of the step along the frame's ``a``, over that of the first step
-SHORTER = 4  # times that the step is made shorter where scores are larger
+TILTS = (0.8, 0.95, 0.98, 0.99, 0.9)  # part of the step along the frame's ``a``, over that of the first step
+CALMER = 20  # times that the step is made shorter where scores are larger
 SURE = 1.5  # cost of the best other assignment of heads over that of the best
 
 
@@ -55,13 +55,10 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
     """Fit the values of more and more directions until their ranks are exceeded."""
     frame = base.frame
     sphere, T = frame.sphere, frame.C
-    steps, tables, sure = [base.step], [base.fit.A], np.inf
-    for _ in range(SHORTER):
-        [(tilted, fit, far)] = _along(limit, base, [[frame.step(frame.v, part * base.beta) for part in TILTS]], settings)
-        base, sure = replace(base, fit=fit, beta=float(-tilted @ frame.a) / sphere.radius), min(sure, far)
-        if base.loudest <= CALM:
-            break
-    steps, tables = [*steps, tilted], [*tables, fit.A]
+    tilts = TILTS if base.loudest <= CALM else TILTS[2:] + TILTS[:2]  # scores near enough to start from
+    [(tilted, fit, sure)] = _along(limit, base, [[frame.step(frame.v, part * base.beta) for part in tilts]], settings)
+    steps, tables = [base.step, tilted], [base.fit.A, fit.A]
+    base = _calmed(base, tilted, fit)
     angle = WIDEST * min(1.0, CALM / base.loudest)
     rows = sphere.on(T)
     directions = np.linalg.qr(np.concatenate([frame.v[None], rows]).T)[0].T[1 : len(T)]  # with v they span all that is outside S
@@ -83,6 +80,23 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
             used = T[: count + (sphere.norm == "layer")]
             return Known(basis, values, used, ranks, len(steps) >= max(ranks) + 3, sure)
         batch = max(1, min(count // 4, wanted - len(steps)))
+
+
+def _calmed(base: Base, tilted: Floats, fit: Fit) -> Base:
+    """The base at a step short enough for fits to find their way from it to others, for no question.
+
+    Scores and values are linear in the step, and two of them span all that point along ``a`` and ``v``.
+    """
+    frame, two = base.frame, np.stack([base.step, tilted])
+    for part in 0.8 ** np.arange(CALMER):
+        found = base
+        if part < 1:
+            share = np.linalg.lstsq(two.T, frame.step(frame.v, part * base.beta), rcond=None)[0]
+            z, A = (np.tensordot(share, np.stack(pair), axes=1) for pair in ((base.fit.z, fit.z), (base.fit.A, fit.A)))
+            found = replace(base, fit=replace(fit, z=z, A=A), beta=float(part * base.beta))
+        if found.loudest <= CALM:
+            break
+    return found
 
 
 def _solved(steps: Floats, tables: Floats) -> tuple[Floats, Floats]:

@@ -19,14 +19,14 @@ from unsoftmax.learners.vector_heads.addressing import Steering, checked_steerin
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, binary_patterns, sums_rank, too_many
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
-from unsoftmax.learners.vector_heads.values import ILL, Slices, Split, Values, range_of, stacked
+from unsoftmax.learners.vector_heads.values import Slices, Split, Values, ill, range_of, stacked
 from unsoftmax.linalg import on_host, orthonormal
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 LONG = 2.0**80  # a long token: ordinary ones of 2**20 are below its rounding
 ORDINARY = 2.0**20  # an ordinary token: long enough that c does not matter beside W
-KEYS_AT_ONCE = 96
+KEYS_AT_ONCE = 128
 DIRECTIONS = 64  # of the last token, in which heads are switched; more heads than that are switched at the last position
 TAG = 2.0**-16  # a token's factor names it: 1 + TAG * (number + 1)
 
@@ -131,8 +131,8 @@ class SideBySide:
 def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) -> Values:
     """Values of heads with independent ranges: many long tokens at once; each position shows, for each head, the one it chose.
 
-    A second query with every long token scaled by its own factor names the chosen ones. About ``2 * width / 96`` queries; tokens
-    that no position chose (heads of rank 1 choose extremes only) are asked again in smaller groups, at last one by one.
+    A second query with every long token scaled by its own factor names the chosen ones. About ``2 * width / 128`` queries; tokens
+    that no position chose (heads of rank 1 choose extremes only) are asked again in groups half as large, at last one by one.
     """
     phase(answers.oracle, "values")
     width = answers.width
@@ -142,11 +142,10 @@ def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) ->
     sums = [np.zeros((width, len(basis))) for basis in bases]
     hits = np.zeros((len(bases), width))
     slack = 256 * answers.floor.relative * split.conditioning
-    for size in (KEYS_AT_ONCE, KEYS_AT_ONCE // 12, 1):
-        missing = np.flatnonzero((hits == 0).any(axis=0))
-        if size > 1 and len(missing) > 0.3 * width and hits.any():
-            continue  # these heads choose too few
-        for group in np.array_split(missing, -(-len(missing) // size)) if len(missing) else []:
+    size = min(KEYS_AT_ONCE, 3 * min(map(len, bases)))  # a head looks at extremes: more than that a low rank has not
+    while len(missing := np.flatnonzero((hits == 0).any(axis=0))):
+        size = size if len(missing) > 4 else 1
+        for group in np.array_split(missing, -(-len(missing) // size)):
             told = ask_spread(answers, T[group], rng)
             parts = split.parts(told.reshape(-1, told.shape[2]))
             for head, local in enumerate(on_host(part).reshape(*told.shape[:2], -1) for part in parts):
@@ -157,9 +156,10 @@ def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) ->
                     number, valid = chosen(local, len(group), slack)
                     np.add.at(sums[head], group[number[valid]], local[0, valid])
                     np.add.at(hits[head], group[number[valid]], 1)
+        size = max(1, size // 2)
     left = [T.T @ answers.there(total / count[:, None]) for total, count in zip(sums, hits, strict=True)]
     ranks = tuple(map(len, bases))
-    if answers.floor.relative * split.conditioning < ILL:
+    if answers.floor.relative * split.conditioning < ill(answers):
         right = stacked(bases)
         return Values(stacked(left), right, split.padded(right.shape[1]), ranks, split.conditioning)
     V = xp.stack([part @ basis for part, basis in zip(left, bases, strict=True)])
@@ -171,7 +171,7 @@ def ask_spread(answers: Answers, directions: Floats, rng: np.random.Generator) -
 
     A single long token needs no tag: one query.
     """
-    x = answers.there(unit(rng, 10 * len(directions) + 10, answers.width) * ORDINARY)
+    x = answers.there(unit(rng, min(960, 16 * len(directions) + 64), answers.width) * ORDINARY)
     xp, count = array_namespace(x), len(directions)
     factors = np.ones((1, count)) if count == 1 else np.stack([np.ones(count), tags(count)])
     sequences = xp.stack([xp.concat([directions * answers.there(LONG * factor)[:, None], x, -x]) for factor in factors])

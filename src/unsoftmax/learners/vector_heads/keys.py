@@ -34,7 +34,7 @@ class Keys:
     def of(cls, values: Values, U: Floats) -> Keys:
         """For these steps ``(groups, size, width)``."""
         seen = seen_by(values.left, U, 1 if values.dual is None else values.heads)
-        return cls(values, U, seen, right_inverse(seen))
+        return cls(values, U, seen, right_inverse(seen, careful=values.dual is None))
 
     @property
     def flat(self) -> Floats:

@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within
 from unsoftmax.learners.scalar_heads import unseen_gap
-from unsoftmax.learners.vector_heads.addressing import Pairs, read_offsets, steer
+from unsoftmax.learners.vector_heads.addressing import Pairs, has_biases, steer, steps_for
 from unsoftmax.learners.vector_heads.all_positions import SideBySide, demix_everywhere, looks_back_only, spread_values
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Totals, demix, one_token
@@ -37,7 +37,7 @@ class VectorHeadsLearner:
 
     Price for last-position answers, with ``g`` keys per question (``group_size``) and ``k`` a few more than the rank:
     ``width + 2`` one-token answers, about ``8 + 2 * heads`` saturated pairs (ten a head beyond 20 heads),
-    ``9 + min(width, 2 * heads + 6)`` for scales, about ``(heads - 1) * (k + 1)`` switched answers (``(heads - 1) * width`` and a
+    ``9 + 2 * heads + width / 32`` for scales, about ``(heads - 1) * (k + 1)`` switched answers (``(heads - 1) * width`` and a
     few at full rank), ``k * ceil(width / g) + (width - k) * ceil(rank / g)`` for scores (``width * ceil(width / g)`` at full
     rank), and ``8 + ceil(width / g)`` more where there are biases c. On a device probes are built and answers read there.
 
@@ -127,9 +127,8 @@ class VectorHeadsLearner:
         slices = collect(answers, totals, mixture, steering.step, SideBySide.of(answers, steering), rng, widen=True)
         values = spread_values(answers, slices, rng) if len(slices.U) < answers.width else direct_values(answers, slices)
         values = values.ordered()
-        offsets = read_offsets(Pairs(answers, totals, mixture))
-        offset = float(np.abs(offsets).max()) if offsets.any() else None
-        scores = read_matrices_everywhere(answers, totals, values, offset, rng, causal=causal)
+        biased = has_biases(Pairs(answers, totals, mixture))
+        scores = read_matrices_everywhere(answers, totals, values, rng, biased=biased, causal=causal)
         return self._packed(answers, b, values, scores, rng)
 
     def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
@@ -289,7 +288,7 @@ def price(
         step = max(4, slices)
         step = equal - slices if slices < equal < slices + step else step
         slices = min(width, slices + step)
-    scales = 9 + (8 if biases else 0) + min(width, 2 * heads + 6)
+    scales = 9 + (8 if biases else 0) + steps_for(width, heads)
     groups = -(-width // size)
     low = width if rank is None else rank
     columns = width if -(-low // size) >= groups else min(width, slices_for(low))

@@ -11,7 +11,7 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.keys import Keys, copies_for, grouped, spread_keys
-from unsoftmax.learners.vector_heads.values import ILL, Values, slices_for
+from unsoftmax.learners.vector_heads.values import Values, ill, slices_for
 from unsoftmax.learners.vector_heads.weighted import Sheet, weighted_columns
 from unsoftmax.linalg import left_inverse, on_host, spectrum
 from unsoftmax.models import Floats
@@ -143,14 +143,14 @@ def group_size(outputs: int, heads: int, rank: int, part: float = 1.0) -> int:
 def keys_for(answers: Answers, values: Values, U: Floats, across: Floats | None = None) -> tuple[Keys, int]:
     """Keys near the steps ``U (n, width)``, and how many a question takes at most.
 
-    Half as many where ranges nearly depend on each other or a head is faint, so that its weights would be lost, a third where
+    Fewer where ranges nearly depend on each other or a head is faint, so that its weights would be lost, a third where
     answers are coarse.
     """
-    for part in (0.3,) if answers.coarse else (1.0, 0.5):
+    for part in (0.3,) if answers.coarse else (1.0, 0.75, 0.5):
         size = group_size(values.outputs, values.heads, min(values.ranks), part)
         keys = spread_keys(values, grouped(U, size), across=across)
         lost = answers.floor.relative * float(keys.alone.max()) * float(values.sizes.max()) / np.sqrt(answers.width)
-        if lost < ILL:
+        if 4 * lost < ill(answers):
             break
     return keys, size
 
@@ -211,7 +211,7 @@ def read_matrices(
     if columns.shape[2] < width:
         phase(answers.oracle, "rows")
         few = rows_for(rank, size, answers)
-        row_keys = spread_keys(values, grouped(answers.rotation(rng)[:few], size), ranges, turns=12)
+        row_keys = spread_keys(values, grouped(answers.rotation(rng)[:few], size), ranges, turns=8)
         told = demand(read_scores(answers, totals, row_keys, length, x[columns.shape[2] :]))
         residual = max(residual, told.residual)
         part = sheet(row_keys, c, [told])
@@ -303,10 +303,19 @@ def grain(answers: Answers, length: float, x_length: float) -> float:
 
 
 def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> Biases:
-    """The step length at which ``c·u`` is moderate for all keys, and ``c``, from last tokens 0."""
-    xp, longest = array_namespace(keys.U), longest_step(answers, None)
+    """The step length at which ``c·u`` is moderate for all keys, and ``c``, from last tokens 0.
+
+    The first group of keys, a question a time, tells about how long steps may be.
+    """
+    xp, longest, zero = array_namespace(keys.U), longest_step(answers, None), 0 * keys.flat[:1]
+    for _ in range(0 if answers.coarse else 24):
+        first = read_scores(answers, totals, keys.one(0), length, zero)
+        if first is not None:  # of other keys some have a larger c·u
+            length = min(longest, MOST_BIAS / 2 / (float(xp.max(xp.abs(first.z))) + 1e-300))
+            break
+        length /= 16
     for _ in range(8):
-        told = read_scores(answers, totals, keys, length, 0 * keys.flat[:1])
+        told = read_scores(answers, totals, keys, length, zero)
         if told is None:
             length /= 4
             continue
@@ -314,7 +323,7 @@ def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> 
             factor = COARSE_BIAS / (length * float(xp.max(xp.sqrt(xp.mean(told.z**2, axis=(1, 2))))) + 1e-300)
             fine = factor > 0.8 and min(length * factor, longest) < 1.2 * length
         else:
-            factor, fine = 0.25, float(xp.max(xp.abs(told.z))) * length < MOST_BIAS
+            factor, fine = 0.5, float(xp.max(xp.abs(told.z))) * length < MOST_BIAS
         if fine:
             c = (keys.inverse @ told.z)[:, :, 0]
             return Biases(length, c, on_host(xp.linalg.vector_norm(told.errors[:, :, 0], axis=1)))

@@ -52,7 +52,7 @@ class Layer:
 
 
 def read_matrices_everywhere(
-    answers: Answers, totals: Totals, values: Values, offset: float | None, rng: np.random.Generator, *, causal: bool
+    answers: Answers, totals: Totals, values: Values, rng: np.random.Generator, *, biased: bool, causal: bool
 ) -> ScoreMatrices:
     """W and c: about ``8 + ceil(width / g)`` queries; with c ``ceil(width / g)`` more, and ``ceil(heads / g)`` for its span.
 
@@ -60,8 +60,8 @@ def read_matrices_everywhere(
     long as c allows; beside those the other tokens are not quite short, and what they do is taken into account in a few passes.
     """
     width = answers.width
-    biases = Biases.none(answers, longest_step(answers, offset), values.heads)
-    if offset is not None:
+    biases = Biases.none(answers, longest_step(answers, None), values.heads)
+    if biased:
         phase(answers.oracle, "biases")
         biases = read_biases(answers, totals, keys_for(answers, values, answers.rotation(rng))[0], biases.length)
     step, c = biases.length, biases.c
@@ -195,15 +195,15 @@ def sheet_weights(layer: Layer, sheet: Sheet, W: Floats) -> tuple[Floats | None,
 
 
 def moderate_product(answers: Answers, layer: Layer, keys: Keys, length: float, rng: np.random.Generator) -> float:
-    """The product of key length and token length at which scores are moderate: a few queries, 8 at the most."""
+    """The product of key length and token length at which scores are moderate: a few queries, 6 at the most."""
     directions = unit(rng, 6, answers.width)
     x = answers.there(np.concatenate([np.zeros((1, answers.width)), directions, -directions]))
-    for product in 2.0 ** -np.arange(-24.0, 40.0, 8.0):
+    for product in 2.0 ** -np.arange(-24.0, 40.0, 12.0):
         asked = ask_short(answers, layer, keys.one(0), length, x * float(product / length))
         z = sheet_weights(layer, asked, layer.unknown)[0]
         size = np.inf if z is None else float(abs(z[:, :, 1:] - z[:, :, :1]).max())
         if size < 6:
-            return float(product / max(size / 2, 2.0**-8))  # two at the most: typical scores are a third of that
+            return float(product / max(size / 2, 2.0**-12))  # two at the most: typical scores are a third of that
     demand(None)
     raise AssertionError
 

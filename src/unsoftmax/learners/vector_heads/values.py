@@ -18,7 +18,6 @@ from unsoftmax.linalg import on_host, spectrum
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
-ILL = 1e-11  # relative error of values through projectors beyond which more questions are worth their price
 WITHIN = 64.0  # units of the expected error by which a switched answer may be off; a switch that fails is off by a value
 PROJECTOR_LOSS = 1e-7  # values through projectors lose the conditioning of the ranges; beyond this they are asked directly
 WIDENED_LOSS = 1e-9  # the same where more slices are all that can be asked of the ranges
@@ -205,7 +204,7 @@ def split_values(switches: Switches, slices: Slices, reach: float) -> Values:
     answers, total = switches.answers, switches.totals.total
     bases = [range_of(block, answers) for block in slices.Y]
     split, ranks = Split.of(bases), tuple(map(len, bases))
-    if answers.floor.relative * split.conditioning < ILL:
+    if answers.floor.relative * split.conditioning < ill(answers):
         left, right = (stacked(part) for part in (split.parts(total), bases))
         return Values(left, right, split.padded(right.shape[1]), ranks, split.conditioning)
     xp, left_over = array_namespace(total), list(range(len(bases)))
@@ -213,7 +212,7 @@ def split_values(switches: Switches, slices: Slices, reach: float) -> Values:
     while True:
         for head, part in zip(left_over, split.parts(total), strict=True):
             V[head] = part @ bases[head]
-        if answers.floor.relative * split.conditioning < ILL or len(left_over) == 1:
+        if answers.floor.relative * split.conditioning < ill(answers) or len(left_over) == 1:
             return Values(xp.stack(V), None, None, ranks, split.conditioning)
         head = left_over.pop(split.most_dependent)
         V[head] = whole_head(switches, slices, head, V[head], bases[head], split.conditioning, reach)
@@ -360,14 +359,16 @@ def collect(
     new = none = Batch(base[None][:0], told[:0], [])
     waiting = [(row, reach) for row in range(len(mixture.around) - 1, -1, -1)]
     goal = slices_for(mixture.parts.shape[1] // mixture.heads)  # enough if the ranks share the outputs equally
-    goals = (goal, wider(goal))
+    goals, doubtful = (goal, wider(goal)), False
     while worst < slack and min((abs(step) for _, step in waiting), default=reach) > reach / 2**12:
         both = sure.with_(new)
         found = Slices(U=both.U, Y=xp.permute_dims(both.Y, (1, 0, 2)))
-        bases = [range_of(block, answers) for block in found.Y]
-        done = not waiting or enough(answers, bases, len(both.U), widen=widen)
-        # a head of lower rank than there are slices beside one of too high a rank: a slice that failed may be behind it
-        doubtful = len(both.U) >= goal and min(map(len, bases)) < len(both.U)
+        done = not waiting
+        if waiting and answers.floor.relative < PROJECTOR_LOSS:
+            bases = [range_of(block, answers) for block in found.Y]
+            done = enough(answers, bases, len(both.U), widen=widen)
+            # a head of lower rank than there are slices beside one of too high a rank: a slice that failed may be behind it
+            doubtful = len(both.U) >= goal and min(map(len, bases)) < len(both.U)
         if done and not new.steps:
             return found
         failed: list[tuple[int, float]] = []
@@ -419,7 +420,7 @@ def enough(answers: Answers, bases: list[Floats], slices: int, *, widen: bool) -
     if goal > slices or sum(map(len, bases)) > bases[0].shape[1]:
         return False
     loss = answers.floor.relative * Split.of(bases).conditioning
-    return loss < PROJECTOR_LOSS if not widen else loss < ILL or (loss < WIDENED_LOSS and slices >= wider(goal))
+    return loss < PROJECTOR_LOSS if not widen else loss < ill(answers) or (loss < WIDENED_LOSS and slices >= wider(goal))
 
 
 def wider(goal: int) -> int:
@@ -428,8 +429,16 @@ def wider(goal: int) -> int:
 
 
 def slices_for(rank: int) -> int:
-    """Slices that show a rank and give its range."""
-    return rank + 2 + rank // 16
+    """Slices that show a rank and give its range; barely more than a high rank would be badly conditioned."""
+    return rank + 2 + max(0, rank - 16) // 8
+
+
+def ill(answers: Answers) -> float:
+    """Relative error of values through projectors beyond which more questions are worth their price.
+
+    Random ranges that fill all outputs have a condition number of a few times the width.
+    """
+    return max(1e-11, 64 * answers.floor.relative * answers.width)
 
 
 def range_of(block: Floats, answers: Answers, units: float = 64.0) -> Floats:

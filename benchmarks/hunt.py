@@ -72,9 +72,18 @@ def ladder(seed: int, table: int, kinds: tuple[str, ...], draw: Callable[..., tr
 
 def coverage(seed: int) -> Row:
     """Shares of parameters within their bars."""
-    rng = np.random.default_rng([6, seed])
-    name = truth.CLASSES[seed % len(truth.CLASSES)]
-    width, layer, target, limits = truth.covered(name, rng)
+    return within_bars(seed, 6, truth.CLASSES, truth.covered)
+
+
+def half(seed: int) -> Row:
+    """The same in half precision, cast and computed."""
+    return within_bars(seed, 11, truth.HALF_CLASSES, truth.short)
+
+
+def within_bars(seed: int, table: int, classes: tuple[str, ...], draw: Callable[..., Any]) -> Row:
+    rng = np.random.default_rng([table, seed])
+    name = classes[seed % len(classes)]
+    width, layer, target, limits = draw(name, rng)
     found = us.recover(target, width=width, seed=seed, on_failure="return", **limits)  # type: ignore[arg-type]
     row: Row = {"what": name, **told(found)}
     if found.status.success and found.bounds is not None:
@@ -82,6 +91,8 @@ def coverage(seed: int) -> Row:
             bars, true = getattr(found.bounds, block), getattr(layer, block)
             if bars is not None and np.any(true):
                 row[block] = float(np.mean(np.abs(getattr(found.model, block) - true) <= np.asarray(bars)))
+        reason = truth.false_success(found, layer, target, rng)
+        row |= {"false": reason is not None, "why": reason}
     return row
 
 
@@ -139,7 +150,7 @@ def strange_labels(seed: int) -> Row:
 
 
 KINDS: dict[str, Callable[[int], Row]] = {
-    f.__name__: f for f in (heads, outside, strangers, coverage, honest, labels, strange_labels)
+    f.__name__: f for f in (heads, outside, strangers, coverage, half, honest, labels, strange_labels)
 }
 
 

@@ -4,6 +4,7 @@
     PYTHONPATH=src python benchmarks/truth.py strangers --runs 200  the same with nineteen other kinds
     PYTHONPATH=src python benchmarks/truth.py honest   --runs 50    float32 of PyTorch's kind, jitter, small budgets under noise
     PYTHONPATH=src python benchmarks/truth.py coverage --runs 20    share of parameters within their 95% bars, by class
+    PYTHONPATH=src python benchmarks/truth.py half --runs 20        the same for heads cast to or computed in half precision
     PYTHONPATH=src python benchmarks/truth.py certified --runs 100  intervals for answers within a tolerance, biases within it too
     PYTHONPATH=src python benchmarks/truth.py single --runs 20      float32 Transformers and networks: function, count, bars
     PYTHONPATH=src python benchmarks/truth.py mixed --runs 5        scores or tokens rounded inside a float64 target: is it named?
@@ -306,13 +307,65 @@ def covered(name: str, rng: np.random.Generator) -> tuple[int, us.Attention, Tar
     return width, layer, layer, {}
 
 
-def run_coverage(runs: int, seed: int) -> None:
+SHAPES = ("scalar", "scalar c b", "vector", "vector c b")
+HALF_CLASSES = (
+    *(f"{number} {way}: {shape}" for number in ("float16", "bfloat16") for way in ("written", "inside") for shape in SHAPES),
+    "float16 module",
+    "bfloat16 module",
+)
+
+
+def short(name: str, rng: np.random.Generator) -> tuple[int, us.Attention, Target, dict[str, float]]:
+    """One head in half precision: cast at the end, computed so from weights of that precision, or PyTorch's own module."""
+    import torch
+
+    number = getattr(torch, name.split()[0])
+    if "module" in name:
+        width = int(rng.choice([4, 8, 16]))
+        torch.manual_seed(int(rng.integers(2**31)))
+        module = torch.nn.MultiheadAttention(width, 1, bias=bool(rng.integers(2)), batch_first=True).to(number).eval()
+        weights = {key: value.double() for key, value in module.state_dict().items()}
+        twin = torch.nn.MultiheadAttention(width, 1, bias="in_proj_bias" in weights, batch_first=True).double()
+        twin.load_state_dict(weights)
+        layer = us.Attention.from_torch(twin)
+
+        def ask(X: np.ndarray) -> np.ndarray:
+            with torch.no_grad():
+                x = torch.as_tensor(X).to(number)
+                return module(x, x, x, need_weights=False)[0][:, -1].double().numpy()
+
+        return width, layer, ask, {}
+    width, layer, _, _ = covered(name.split(": ")[1], rng)
+    if "written" in name:
+        return width, layer, lambda X: torch.as_tensor(layer(X)).to(number).double().numpy(), {}
+    blocks = {block: torch.as_tensor(np.array(getattr(layer, block))).to(number) for block in "WVcb"}
+    rounded = {block: numbers.double().numpy() for block, numbers in blocks.items()}
+    layer = us.Attention(rounded["W"], rounded["V"], rounded["c"] if layer.has_c else None, rounded["b"] if layer.has_b else None)
+
+    def target(X: np.ndarray) -> np.ndarray:
+        x = torch.as_tensor(X).to(number)
+        scores = torch.einsum("bnd,bd->bn", x, x[:, -1] @ blocks["W"][0].T) + x @ blocks["c"][0]
+        values = x @ blocks["V"][0].reshape(width, -1)
+        answers = torch.einsum("bn,bnm->bm", torch.softmax(scores, dim=1), values) + blocks["b"]
+        return answers.double().numpy().reshape(len(X), *layer.V.shape[2:])
+
+    return width, layer, target, {}
+
+
+def run_half(runs: int, seed: int) -> None:
+    """The same in half precision."""
+    run_coverage(runs, seed, HALF_CLASSES, short)
+
+
+def run_coverage(
+    runs: int, seed: int, classes: tuple[str, ...] = CLASSES, draw: Callable[..., tuple[int, us.Attention, Target, dict]] = covered
+) -> None:
     """Share of parameters within their bars."""
-    for name in CLASSES:
+    for name in classes:
         hits: dict[str, list[float]] = defaultdict(list)
         for number in range(runs):
             rng = np.random.default_rng([seed, number])
-            width, layer, target, limits = covered(name, rng)
+            width, layer, target, limits = draw(name, rng)
             found = us.recover(target, width=width, on_failure="return", **limits)
             if not found.status.success or found.bounds is None:
                 hits[found.status.name].append(1.0)
@@ -322,7 +375,7 @@ def run_coverage(runs: int, seed: int) -> None:
                 if bars is not None and np.any(truth):
                     hits[block].append(float(np.mean(np.abs(getattr(found.model, block) - truth) <= np.asarray(bars))))
         print(
-            f"{name:20s} " + ", ".join(f"{block} {np.mean(shares):.3f} ({len(shares)})" for block, shares in hits.items()),
+            f"{name:28s} " + ", ".join(f"{block} {np.mean(shares):.3f} ({len(shares)})" for block, shares in hits.items()),
             flush=True,
         )
 
@@ -446,7 +499,7 @@ def run_certified(runs: int, seed: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["outside", "strangers", "honest", "coverage", "certified", "single", "mixed"])
+    parser.add_argument("part", choices=["outside", "strangers", "honest", "coverage", "half", "certified", "single", "mixed"])
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args()
@@ -457,6 +510,7 @@ if __name__ == "__main__":
         "strangers": run_strangers,
         "honest": run_honest,
         "coverage": run_coverage,
+        "half": run_half,
         "certified": run_certified,
         "single": run_single,
         "mixed": run_mixed,

@@ -152,8 +152,21 @@ class NoisyHead(AttentionFamily):
 
         learner = self.learner(desk)
         if desk.first_look().outputs == 1:
-            return attempt(learner, Scalar(desk), desk)
-        return attempt(Through(learn_vector, learner), desk, desk)
+            outcome = attempt(learner, Scalar(desk), desk)
+        else:
+            outcome = attempt(Through(learn_vector, learner), desk, desk)
+        return self._with_zero(desk, outcome) if desk.precision.half else outcome
+
+    def _with_zero(self, desk: Desk, outcome: Outcome) -> Outcome:
+        """The constant as the zero token tells it: nothing else enters that answer, which is rounded once."""
+        learned = outcome.learned
+        if learned is None or learned.bounds is None or learned.bounds.b is None:
+            return outcome
+        model, law = cast(Attention, learned.model), replace(desk.precision, cast=True)
+        b = desk.first_look().zero_answer.reshape(np.shape(model.b))
+        bars = 0.95 * 3**0.5 * law.written(b)  # 95% of an error that is spread evenly
+        exact = Attention(model.W, model.V, model.c if model.has_c else None, b)
+        return replace(outcome, learned=replace(learned, model=exact, bounds=replace(learned.bounds, b=bars)))
 
     def learner(self, desk: Desk) -> Any:
         """The statistical learner, with as many questions as the budget allows."""

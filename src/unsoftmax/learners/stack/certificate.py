@@ -42,7 +42,7 @@ def compared_limit(
     ``positions`` the last token alone is asked as often as the sequence is long, so that what is added to positions goes out.
     """
     sphere = Sphere(stack.width, stack.norm)
-    limit = Limit(oracle, settings.scale, positions)
+    limit = Limit.of(oracle, settings, positions)
     model = stack.limit()
     answers, predicted = [], []
     most = max(3, sphere.width // 8)

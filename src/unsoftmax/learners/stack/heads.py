@@ -16,7 +16,7 @@ from unsoftmax.learners.stack.varpro import Fit, fit_sigmoids
 from unsoftmax.models import Floats
 
 SHORTER = 3.0  # scores, root mean square, that steps are shortened to
-TOO_STRONG = 6.0  # and above which they are
+TOO_STRONG = 4.5  # and above which they are
 CIRCLE = 3  # further last tokens on a circle where scores must be linear
 SEEN = 10.0  # scores up to which a weight still tells them
 STARTS = 6  # of them are tried, best first

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.stack.assemble import Draft, Heads, drafted, finished
 from unsoftmax.learners.stack.certificate import misfit
 from unsoftmax.learners.stack.heads import CIRCLE, find_heads
@@ -19,7 +19,7 @@ from unsoftmax.learners.stack.polish import polished
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
 from unsoftmax.learners.stack.rehearsal import rehearsed_bounds
 from unsoftmax.learners.stack.scores import group_size
-from unsoftmax.learners.stack.settings import NODES, Settings, settings_for
+from unsoftmax.learners.stack.settings import EXACT, NODES, Settings, settings_for
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import read_values
 from unsoftmax.models import Attention
@@ -46,7 +46,8 @@ class StackLearner:
 
     Args:
         floor: how coarse the answers are.
-        max_norm: no token longer than this may be asked; the learner needs long ones and refuses it.
+        max_norm: no token longer than this is asked. Below ``2^62`` times a normalised one every answer of the limit is
+            extrapolated from two or three lengths; below ``2^18`` times it is refused.
         checks: fresh sequences that the heads must explain at the end, two questions each.
         seen: what ``recognised`` said, where it was asked already.
         mlps: ReLU MLPs are learned as well where that costs at most so many times what the heads did; 0 learns none.
@@ -62,24 +63,19 @@ class StackLearner:
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the heads; answers must be the hidden state, at the last position or at every one."""
-        settings = settings_for(self.floor)
-        if self.max_norm is not None and self.max_norm < settings.scale * np.sqrt(oracle.width):
-            raise TooNoisyError(
-                f"max_norm is {self.max_norm:g}; a stack is read from tokens of {settings.scale * np.sqrt(oracle.width):.2g}, "
-                "at which its norms see directions alone. Leave `max_norm` out.",
-            )
+        settings = settings_for(self.floor, None if self.max_norm is None else self.max_norm / np.sqrt(oracle.width))
         phase(oracle, "recognition")
         seen = self.seen or recognised(oracle, rng=rng, settings=settings)
         if not seen.holds:
             raise NotInFamilyError(f"This is no pre-norm stack. {seen.words}", evidence={"recognised": seen.number})
         sphere = Sphere(oracle.width, seen.norm)
-        limit = Limit(oracle, settings.scale, seen.positions)
+        limit = Limit.of(oracle, settings, seen.positions)
         if self.floor.exact:
             limit.look(sphere, rng)
         found, reader, fine = self._draft(limit, sphere, settings, rng), limit, settings
-        if found is None and self.floor.exact:  # too many heads for outputs at which last tokens are zero: read all outputs
+        if found is None and settings is EXACT:  # too many heads for outputs at which last tokens are zero: read all outputs
             settings = NODES
-            reader = Limit(oracle, settings.scale, seen.positions, extrapolated=True)
+            reader = replace(Limit.of(oracle, settings, seen.positions), extrapolated=True)
             found = self._draft(reader, sphere, settings, rng)
         if found is None:
             raise NotIdentifiableError(
@@ -122,7 +118,7 @@ class StackLearner:
             ordered = Attention(heads.model.W[chosen], heads.model.V[chosen], heads.model.c[chosen])  # type: ignore[index]  # a stack has values
             bounds = self._bars(limit, sphere, ordered, settings, np.random.default_rng(rng.integers(2**63)))
         reading = Reading()
-        if self.mlps and self.floor.exact and not seen.positions:
+        if self.mlps and fine is EXACT and not seen.positions:
             phase(oracle, "MLPs")
             left = None if self.left is None else self.left()
             reading = read_mlps(limit, sphere, heads.model, stack, order, fine, rng, self.mlps * reader.questions, left)
@@ -174,7 +170,7 @@ class StackLearner:
         """Error bars where answers are coarse: everything once more on heads that are known."""
 
         def learn(target: Oracle, rng: np.random.Generator) -> Attention:
-            again = Limit(target, settings.scale)
+            again = Limit.of(target, settings, False)
             found = self._draft(again, sphere, settings, rng)
             assert found is not None  # as many heads as were told apart before
             return _finished(again, found[0], settings, rng).model

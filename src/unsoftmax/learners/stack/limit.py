@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unsoftmax.learners.stack.settings import Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
@@ -53,6 +55,7 @@ class Limit:
         oracle: the target.
         scale: length of tokens over that of normalised ones.
         positions: the target adds something that depends on the position: take ``g`` off at the same length.
+        nodes: lengths, each twice the one before, from which the limit is extrapolated where tokens may not be very long.
         extrapolated: every output is read, for three questions each and fewer digits.
         sight: where every position is answered, whether tokens see earlier ones alone (``"causal"``) or all of them; else None.
         questions: how many were asked.
@@ -63,15 +66,21 @@ class Limit:
     oracle: Oracle
     scale: float = 2.0**60
     positions: bool = False
+    nodes: int = 1
     extrapolated: bool = False
     sight: Literal["causal", "all"] | None = None
     questions: int = 0
     alone: dict[tuple[bytes, int], Floats] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, oracle: Oracle, settings: Settings, positions: bool) -> Limit:
+        """With tokens as long as ``settings`` say."""
+        return cls(oracle, settings.scale, positions, settings.nodes)
+
     def look(self, sphere: Sphere, rng: np.random.Generator) -> None:
         """Find out whether every position is answered, and whether tokens see later ones: two questions."""
-        if self.positions or self.extrapolated:  # what positions add is known at the last one only
+        if self.positions or self.nodes > 1:  # what positions add is known at the last one only
             return
         reader, key = (
             sphere.sparse(rng.choice(sphere.width, size=support(sphere.width), replace=False), rng),
@@ -87,11 +96,11 @@ class Limit:
         """The last answer to sequences ``(n, length, width)`` of tokens on the sphere, sent ``scale`` times as long."""
         if len(sequences) == 0:
             return np.zeros((0, sequences.shape[2]))
-        if self.extrapolated and scale is None:
-            near, middle, far = (
-                self.raw(sequences, s) - s * sequences[:, -1] for s in (self.scale, 2 * self.scale, 4 * self.scale)
-            )
-            return np.asarray((8 * far - 6 * middle + near) / 3)  # terms in 1 / scale and its square cancel
+        if self.nodes > 1 and scale is None:
+            told = [self.raw(sequences, s) - s * sequences[:, -1] for s in self.scale * 2.0 ** np.arange(self.nodes)]
+            for i in range(1, self.nodes):  # terms in 1 / scale cancel, then those in its square
+                told = [(2**i * far - near) / (2**i - 1) for near, far in itertools.pairwise(told)]
+            return np.asarray(told[0])
         self.questions += len(sequences)
         answers = self.oracle(sequences * (self.scale if scale is None else scale))
         return np.asarray(answers[:, -1] if answers.ndim == 3 else answers)

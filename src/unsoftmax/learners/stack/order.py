@@ -83,8 +83,9 @@ def nudge(
     )
     far = np.concatenate([before, points[:, None], readers[:, None]], axis=1)
     near = far.copy()
-    near[:, CONTEXT] *= settings.finite / settings.scale
-    return Nudged(points, before, readers, settings.finite * (limit.raw(near) - limit.raw(far)))
+    scale = settings.scale * 2.0 ** (settings.nodes - 1)
+    near[:, CONTEXT] *= settings.finite / scale
+    return Nudged(points, before, readers, settings.finite * (limit.raw(near, scale) - limit.raw(far, scale)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

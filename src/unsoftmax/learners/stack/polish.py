@@ -143,7 +143,7 @@ def polished(
     size = max(float(np.sqrt(sum(np.sum(told.moved**2) for told in answers))), 1e-300)
     scores, V = np.concatenate([model.W, model.c[:, :, None]], axis=2), np.asarray(model.V)
     now = [_Predicted.of(told, scores, V) for told in answers]
-    cost, steps = _cost(now), int(np.clip(3e8 / sum(one.effect.size for one in now), 50, 400))
+    cost, steps = _cost(now), int(np.clip(4e8 / sum(one.effect.size for one in now), 80, 400))
     while cost > floor * size and steps >= 10:
         tangents = [_tangents(answers, now, h, scores[h], V[h], score_ranks[h], value_ranks[h]) for h in range(len(V))]
         changes = _step(answers, now, tangents, steps, 0.3 * floor * size / cost)

@@ -17,6 +17,7 @@ class Settings:
 
     Attributes:
         scale: length of tokens over that of normalised ones.
+        nodes: lengths, each twice the one before, from which the limit is extrapolated; one where tokens may be long enough.
         inside: share of the coordinates that the last tokens of the first steps live in.
         rho: length of steps from the last token to a key, in radii.
         tries: frames drawn before the heads are given up.
@@ -47,6 +48,7 @@ class Settings:
     """
 
     scale: float = 2.0**60
+    nodes: int = 1
     inside: float = 0.4
     rho: float = 0.85
     tries: int = 6
@@ -89,7 +91,7 @@ class Settings:
 
         Errors grow with the number of heads, and so does what is asked beyond the need.
         """
-        return max(rank + 3, int((1.2 + 0.1 * min(1.0, heads / 16)) * rank) + 1)
+        return max(rank + 3, int((1.2 + 0.3 * min(1.0, heads / 16)) * rank) + 1)
 
     def partners(self, ranks: int, free: int) -> int:
         """Last tokens per new direction, for values of ``ranks`` in all and ``free`` outputs beyond one per head.
@@ -100,9 +102,10 @@ class Settings:
 
     def rows(self, rank: int, heads: int) -> int:
         """Keys per last token once the range of every head's scores is known."""
-        return int(self.keys * max(rank + 2, int((1.25 + 0.25 * min(1.0, heads / 16)) * rank)))
+        return int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
 
 
+NEAREST = 2.0**18  # over the length of normalised tokens: a third of it cubed is the rounding of an answer
 EXACT = Settings()
 SINGLE = Settings(  # answers in float32
     ratios=((1, 4), (1, 1), (4, 1)),
@@ -135,6 +138,7 @@ SINGLE = Settings(  # answers in float32
 NODES = replace(  # limits extrapolated from three lengths of float64 tokens, good to about 1e-10
     EXACT,
     scale=2.0**13,
+    nodes=3,
     spare=2,
     difference=0.01,
     central=True,
@@ -150,17 +154,36 @@ NODES = replace(  # limits extrapolated from three lengths of float64 tokens, go
 )
 
 
-def settings_for(floor: Floor) -> Settings:
-    """What fits answers of this precision.
+def settings_for(floor: Floor, reach: float | None = None) -> Settings:
+    """What fits answers of this precision, with tokens at most ``reach`` times as long as normalised ones.
 
     Raises:
         TooNoisyError: no setting does.
     """
-    if floor.exact:
-        return EXACT
-    if floor.single:
-        return SINGLE
-    raise TooNoisyError(
-        f"The answers are {floor.kind}; a stack can be read from float64 or float32 answers only. "
-        "Ask the target without rounding, or in a wider number format.",
+    if not floor.exact and not floor.single:
+        raise TooNoisyError(
+            f"The answers are {floor.kind}; a stack can be read from float64 or float32 answers only. "
+            "Ask the target without rounding, or in a wider number format.",
+        )
+    found = EXACT if floor.exact else SINGLE
+    if reach is None or reach >= 4 * found.scale:  # recognition asks some tokens that are longer
+        return found
+    if reach < NEAREST or not floor.exact:
+        least = NEAREST if floor.exact else 4 * found.scale
+        raise TooNoisyError(
+            f"Tokens may be {reach:.2g} times as long as normalised ones (`max_norm`); a stack is read from tokens at least "
+            f"{least:.2g} times as long, at which its norms see little but directions. Raise `max_norm`, or leave it out.",
+        )
+    nodes = 2 if reach >= NEAREST**2 else 3
+    finite = min(EXACT.finite, float(np.sqrt(reach)))
+    off = 2.0**6 * max(1 / finite, finite / reach)  # what the first key's own length and that of the others leave of the order
+    return replace(
+        EXACT,
+        scale=reach / 2**nodes,
+        nodes=nodes,
+        same=max(EXACT.same, 2.0**10 / reach),
+        finite=finite,
+        theta=max(EXACT.theta, off),
+        order=max(EXACT.order, off),
+        quiet=max(EXACT.quiet, off),
     )

@@ -57,8 +57,11 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
     sphere, T = frame.sphere, frame.C
     tilts = TILTS if base.loudest <= CALM else TILTS[2:] + TILTS[:2]  # scores near enough to start from
     [(tilted, fit, sure)] = _along(limit, base, [[frame.step(frame.v, part * base.beta) for part in tilts]], settings)
-    steps, tables = [base.step, tilted], [base.fit.A, fit.A]
-    base = _calmed(base, tilted, fit)
+    loud, base = base, _calmed(base, tilted, fit)
+    if base.loudest < loud.loudest:  # two steps that are nearly one tell little about what lies between them
+        [(tilted, fit, far)] = _along(limit, base, [[base.step]], settings)
+        base, sure = replace(base, fit=fit), min(sure, far)
+    steps, tables = [loud.step, tilted], [loud.fit.A, fit.A]
     angle = WIDEST * min(1.0, CALM / base.loudest)
     rows = sphere.on(T)
     directions = np.linalg.qr(np.concatenate([frame.v[None], rows]).T)[0].T[1 : len(T)]  # with v they span all that is outside S

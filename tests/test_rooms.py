@@ -11,7 +11,7 @@ import unsoftmax as us
 SOURCE = Path(us.__file__).parent
 # each room may import from itself and from the rooms before it
 ORDER = [
-    {"errors", "__init__", "safe_files", "memory", "brevity", "version"},
+    {"errors", "__init__", "safe_files", "memory", "brevity", "version", "watching"},
     {"models"},
     {"linalg", "symmetry", "bills", "fitting"},
     {"oracles"},

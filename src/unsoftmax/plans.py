@@ -29,6 +29,7 @@ def plan(
     max_norm: float | None = None,
     accuracy: float | None = None,
     noise: float | None = None,
+    check: int | None = None,
 ) -> Bill:
     """What recovering a target will cost, by phase, in queries and tokens; it is asked nothing but its metadata.
 
@@ -44,6 +45,7 @@ def plan(
         max_norm: longest token, for noisy answers.
         accuracy: wanted rms error of W; with ``noise`` and ``max_norm`` tells the queries that takes.
         noise: standard deviation of an answer's error.
+        check: fresh sequences of the held-out check, as for ``recover``.
 
     >>> import unsoftmax as us
     >>> us.plan("demo:attention,width=16", rank=16, heads=1).queries < 16 * 16 + 16 + 400
@@ -69,6 +71,7 @@ def plan(
         if neurons is None and family in NETWORKS:
             raise ValueError("The bill of a network grows with its hidden units: say how many to count for (`neurons`, --neurons).")
         made = named(family).bill(Size(width=oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads, neurons=neurons))
+    made = made if check is None else made.with_check(check)
     return replace(made, assumptions=(*made.assumptions, GUESSED)) if guessed else made
 
 

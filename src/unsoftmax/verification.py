@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +20,11 @@ from unsoftmax.oracles.meter import Metered
 from unsoftmax.precision.first_look import first_look
 from unsoftmax.precision.formats import formats
 from unsoftmax.proof.compare import Compared, compared, predicted_as
-from unsoftmax.proof.fresh import PER_LENGTH, Fresh, fresh_batches
+from unsoftmax.proof.fresh import Fresh, fresh_batches
 from unsoftmax.proof.judge import checked, covered
 from unsoftmax.proof.length import longest_taken
-from unsoftmax.proof.run import SHAKE, SHAKEN
+from unsoftmax.proof.limits import LIMITS
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Floor
 
 # two honest evaluations of one model differ by this many units of their precision at most, in units of the answers' spread
@@ -71,6 +73,7 @@ def verify(
     max_length: int | None = None,
     check: int | None = None,
     tolerance: float = 0.0,
+    on_progress: Callable[[str, int], None] | None = None,
 ) -> Verification:
     """Compare a target with a model on fresh sequences, as far as rounding, a short number format or noise of its answers let it.
 
@@ -84,6 +87,7 @@ def verify(
         max_length: send no sequence of more tokens than this; None finds out what the target takes.
         check: fresh sequences to compare; None for about 235.
         tolerance: how well the model itself is known, as a share of the answers' spread: a recovered one matches only so far.
+        on_progress: called with a phase name and a number of sequences after every call.
 
     >>> import numpy as np, unsoftmax as us
     >>> head = us.Attention.single(W=np.eye(3), v=[1.0, 2.0, 3.0])
@@ -97,7 +101,8 @@ def verify(
             "compare with."
         )
     check_positive(max_norm=max_norm)
-    oracle = Metered(as_oracle(target, width if width is not None or hasattr(target, "width") else model.width))
+    known = as_oracle(target, width if width is not None or hasattr(target, "width") else model.width)
+    oracle = Metered(known, on_count=on_progress)
     if oracle.width != model.width:
         raise ValueError(f"The target takes tokens of width {oracle.width}, the weights are for width {model.width}.")
     rng = np.random.default_rng(secrets.randbits(256))
@@ -112,7 +117,7 @@ def verify(
     size = _sizes(seen)
     slack = tolerance * size
     if part is None:  # by the rounding of scores
-        slack = slack + SHAKEN * np.abs(predicted_as(seen, model.shaken(SHAKE * DOUBLE, rng)) - seen.predicted)
+        slack = slack + LIMITS.shaken * np.abs(predicted_as(seen, model.shaken(LIMITS.shake * DOUBLE, rng)) - seen.predicted)
     written = formats(answers)
     floors = [Floor(), *([] if look.floor.fresh else written)]
     ratios = [_excess(floor, answers, deviations, size, slack) for floor in floors]
@@ -157,7 +162,7 @@ def _noise(oracle: Metered, model: Model, seen: Compared, batches: list[Fresh]) 
 def _beyond_noise(deviations: Floats, floor: Floor, outputs: int) -> float:
     """How many times deviations exceed what noise, measured on a few repetitions, explains: the largest, and all together."""
     step = floor.step or 0.0
-    doubt = 1.0 + DOUBTS * float(np.sqrt(0.5 / deviations.size + 0.5 / (REPEATED * PER_LENGTH * outputs)))
+    doubt = 1.0 + DOUBTS * float(np.sqrt(0.5 / deviations.size + 0.5 / (REPEATED * PROOF.per_length * outputs)))
     largest, typical = float(np.abs(deviations).max()), float(np.sqrt(np.mean(deviations**2)))
     return max(largest / (LARGEST * doubt * floor.absolute + step), typical / (doubt * float(np.hypot(floor.absolute, step))))
 

@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.bills import Bill, Phases, total
 from unsoftmax.desk import Desk
 from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.smooth.limit import NEAREST, ROOM
 from unsoftmax.learners.smooth.recognition import (
     PLACES,
@@ -23,9 +24,7 @@ from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.results import Fact
 
-COPIES, ALIKE = 3, 1e-9  # copies that are sent, and how far their answer may be from that to one, of its size
 ONE_TOKEN = ("ffn", "smooth-ffn", "gated-ffn")  # names of ``family=`` under which nothing is said about longer sequences
-CURVED = 2.0**-20  # deviation of one-token answers from an affine function, relative to their size, that no float32 inside explains
 
 
 class LooksCurved:
@@ -41,8 +40,8 @@ class LooksCurved:
         """Ask nothing."""
         look = desk.first_look()
         long = desk.max_norm is None or desk.max_norm >= NEAREST * ROOM * desk.width**0.5
-        passed = look.bend > CURVED and look.steady and look.grid.exact and long
-        return Fact(self.name, look.bend, CURVED, passed, "One-token answers are not affine, steady and of full precision.")
+        passed = look.bend > LAWS.curved and look.steady and look.grid.exact and long
+        return Fact(self.name, look.bend, LAWS.curved, passed, "One-token answers are not affine, steady and of full precision.")
 
 
 class BendsSmoothly:
@@ -138,12 +137,12 @@ class Copies:
     def examine(self, desk: Desk) -> Fact:
         """Nothing is asked where one-token answers alone were wished for, or are all that the target takes."""
         look = desk.first_look()
-        if desk.wishes.family in ONE_TOKEN or desk.longest < COPIES:
-            return Fact(self.name, 0.0, ALIKE, True, "Only sequences of one token are asked.")
+        if desk.wishes.family in ONE_TOKEN or desk.longest < LAWS.copies:
+            return Fact(self.name, 0.0, LAWS.alike, True, "Only sequences of one token are asked.")
         phase(desk, "smooth?")
-        told = desk.last(np.repeat(look.pair[:1], COPIES, axis=0)[None])[0].reshape(-1)
+        told = desk.last(np.repeat(look.pair[:1], LAWS.copies, axis=0)[None])[0].reshape(-1)
         off = float(np.abs(told - look.pair_answers[0]).max()) / max(float(np.abs(look.pair_answers).max()), 1e-300)
-        return Fact(self.name, off, ALIKE, off <= ALIKE, "Copies of a token are answered as the token alone.")
+        return Fact(self.name, off, LAWS.alike, off <= LAWS.alike, "Copies of a token are answered as the token alone.")
 
 
 class SmoothTransformer(Family):
@@ -152,6 +151,7 @@ class SmoothTransformer(Family):
     name: ClassVar[str] = "smooth-transformer"
     kin: ClassVar[str] = "transformer"
     models: ClassVar[tuple[str, ...]] = ("transformer",)
+    needs: ClassVar[tuple[str, ...]] = ("neurons",)
     degree: ClassVar[int] = 1  # of its pieces, seen from afar
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())

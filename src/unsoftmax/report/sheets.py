@@ -12,10 +12,6 @@ from pathlib import Path
 from unsoftmax.report.chapter import Report
 from unsoftmax.report.page import stylesheet
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-SIZE = re.compile(r'<svg viewBox="0 0 ([\d.]+) ([\d.]+)"')
-PATIENCE = 120.0  # seconds for a browser to print a page
-
 
 def svg_files(report: Report, folder: Path) -> list[Path]:
     """Write every drawing of a report as ``figure-N-chapter.svg``, its style inside."""
@@ -23,7 +19,7 @@ def svg_files(report: Report, folder: Path) -> list[Path]:
     drawings = [(chapter, figure) for chapter in report.chapters for row in chapter.figures for figure in row]
     for number, (chapter, figure) in enumerate(drawings, start=1):
         text = str(figure.drawing)
-        size = SIZE.match(text)
+        size = re.match(r'<svg viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
         if size is None:
             continue  # bars are text
         style = f"<style>{_variables(stylesheet())}</style>"
@@ -41,7 +37,8 @@ def pdf_files(drawings: list[Path]) -> list[Path]:
     Raises:
         OSError: there is no Chromium.
     """
-    browser = os.environ.get("UNSOFTMAX_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    browser = os.environ.get("UNSOFTMAX_BROWSER") or next(filter(None, map(shutil.which, names)), None)
     if browser is None:
         raise OSError(
             "PDF is printed by Chromium, and there is none here; install one, name it in UNSOFTMAX_BROWSER, or use the SVG."
@@ -59,7 +56,7 @@ def pdf_files(drawings: list[Path]) -> list[Path]:
             source.write_text(page, encoding="utf-8")
             command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
             command += [f"--user-data-dir={room}/profile", f"--print-to-pdf={goal.absolute()}", source.as_uri()]
-            subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+            subprocess.run(command, check=True, capture_output=True, timeout=120.0)
         written.append(goal)
     return written
 

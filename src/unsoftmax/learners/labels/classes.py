@@ -32,11 +32,22 @@ ROOM = 0.5  # of the distance to the next class, that a design may take
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassValues:
-    """Values and constants of the classes, centred, of length 1 in all, and the standard deviation of their entries."""
+    """Values and constants of the classes, centred, values of length 1 in all, and standard deviations of their entries."""
 
     V: Floats  # (classes, width)
     b: Floats  # (classes,)
-    spread: float
+    V_spread: float
+    b_spread: float
+
+    def between(self, i: int, j: int) -> Plane:
+        """The plane between two classes, pointing to the first."""
+        across = self.V[i] - self.V[j]
+        length = float(np.linalg.norm(across))
+        offset = float((self.b[j] - self.b[i]) / length)
+        normal_spread = float(np.sqrt(2)) * self.V_spread / length
+        return Plane(
+            across / length, offset, normal_spread, float(np.hypot(np.sqrt(2) * self.b_spread / length, offset * normal_spread))
+        )
 
 
 class ClassAsker(Asker):
@@ -88,7 +99,7 @@ def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[
     start, end = np.concatenate(starts), np.concatenate(ends)
     lines = ClassLines(tokens[start], tokens[end] - tokens[start], told[start], told[end])
     search = Halving(Prior(len(start), None, np.zeros(len(start)), np.ones(len(start))))
-    rounds(by_class, [Group.of(lines, search, LAST_BITS)], MOST_ROUNDS)
+    rounds(by_class, [Group.of(lines, search, LAST_BITS, late=asker.hurried, hurry=LAST_BITS)], MOST_ROUNDS)
     asker.rounds += by_class.rounds
     points = lines.points(slice(None), search.centre)
     pairs = np.stack([lines.first, lines.other], axis=1)
@@ -124,8 +135,12 @@ def solved_values(
         values = -values
     values -= values.mean(axis=0)
     size = float(np.linalg.norm(values[:, :-1]))
-    spread = float(np.finfo(float).eps * 8 / max(singular[-2], 1e-300) * np.sqrt(len(points)))
-    return ClassValues(values[:, :-1] / size, values[:, -1] / size, spread / (size * length))
+    # points are known to their own rounding, or to what the fit leaves
+    rounding = np.finfo(float).eps * float(np.sqrt(np.mean(points**2, axis=0).sum())) / length * np.sqrt(2 / classes)
+    noise = max(float(singular[-1]) / np.sqrt(max(len(points) - len(singular), 1)), rounding)
+    variance = noise**2 * ((right[:-1] / singular[:-1, None]) ** 2).sum(axis=0).reshape(classes - 1, width + 1)
+    V_spread, b_spread = np.sqrt(variance[:, :-1].mean()) / length, np.sqrt(variance[:, -1].mean())
+    return ClassValues(values[:, :-1] / size, values[:, -1] / size, float(V_spread / size), float(b_spread / size))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,9 +157,8 @@ def middles(values: ClassValues, points: Floats, pairs: NDArray[np.int_], max_no
     """Of the boundary points, and places nearer and further out on their boundaries, those far from other classes, by octaves."""
     found: list[tuple[float, float, Middle]] = []
     for point, (i, j) in zip(points, pairs, strict=True):
-        across = values.V[i] - values.V[j]
-        length = float(np.linalg.norm(across))
-        normal, offset = across / length, float((values.b[j] - values.b[i]) / length)
+        plane = values.between(i, j)
+        normal, offset = plane.normal, plane.offset
         for longer in LONGER:
             centre = longer * point
             centre = centre + (offset - normal @ centre) * normal
@@ -155,7 +169,6 @@ def middles(values: ClassValues, points: Floats, pairs: NDArray[np.int_], max_no
             room = min((float(ahead[k] / apart[k]) for k in others), default=far)
             if max_norm is not None:
                 room = min(room, max_norm - far)
-            plane = Plane(normal, offset, values.spread, values.spread)
             found.append((room / far, far, Middle(int(i), plane, centre, ROOM * room)))
     widest = max(share for share, _, _ in found)
     if widest <= 0:

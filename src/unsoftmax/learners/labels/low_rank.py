@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unsoftmax.learners.labels.equations import Scores, images, solved
 from unsoftmax.learners.labels.foresight import foretold
 from unsoftmax.learners.labels.full_rank import read_finely, read_roughly
-from unsoftmax.learners.labels.scores import BLOCK, COARSE, NOISE, Reading, grown, pivots, span, wanted_width
+from unsoftmax.learners.labels.scores import BLOCK, NOISE, Reading, grown, pivots, span, wanted_width
 from unsoftmax.learners.labels.sizes import SIGMA
 from unsoftmax.models import Floats
 
@@ -63,7 +63,8 @@ def rank_shown(block: Floats, noise: Floats) -> Shown | None:
     straight, apart = (int((values > floor).sum()) for values in singular)
     if straight > block.shape[1] - SPARE:
         return None
-    clear = not any(((values > floor) & (values < CLEAR * floor)).any() for values in singular)
+    near = any(((values > floor) & (values < CLEAR * floor)).any() for values in singular)
+    clear = not near and singular[1][0] > CLEAR * floor  # where all is rounding, nothing is told
     order = pivots(block.T)
     if straight <= apart:
         return Shown(straight, False, order[: max(straight, 1)], clear)
@@ -80,8 +81,8 @@ def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
     reading.keep(first, before)
     if before < width:
         tokens = np.repeat(first, width - before)
-        reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)), late=True)
-    reading.go_on(COARSE)
+        reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)), late=reading.asker.hurried)
+    reading.go_on(reading.coarse())
 
     def spanning(unit: bool = False) -> tuple[Floats, Floats, Floats]:
         """Images of the first tokens, their variances, and what all others are combinations of."""
@@ -103,8 +104,8 @@ def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
         # along them images are longer than along others: keys as much shorter keep the scores as they were
         usual = reading.design.sizes.key * np.sqrt(np.mean((basis @ aimed.T) ** 2, axis=0))
         aimed *= np.clip(SIGMA / np.maximum(usual, 1e-300), SHORTEST, 1.0)[:, None]
-        reading.add(np.repeat(others, rank), np.tile(aimed, (len(others), 1)), late=True)
-        reading.go_on(COARSE)
+        reading.add(np.repeat(others, rank), np.tile(aimed, (len(others), 1)), late=reading.asker.hurried)
+        reading.go_on(reading.coarse())
 
     def solution(unit: bool = False) -> Scores:
         image, variance, basis = spanning(unit)
@@ -134,15 +135,16 @@ def scores(reading: Reading, blocks: list[int]) -> Scores:
     """W and c, of low rank if one of the blocks shows it."""
     before = 0
     for size in blocks:
-        grown(reading, before, size, late=reading.width >= HURRIED)
+        grown(reading, before, size, late=reading.asker.hurried and reading.width >= HURRIED)
         before = size
+        reading.look()
         for look in range(LOOKS):
-            reading.go_on(BLOCK * FINER**look)
+            reading.go_on(reading.coarse(BLOCK * FINER**look))
             reading.settle()
             shown = block_rank(reading, size)
             if shown is None:
                 break
-            if shown.clear or look == LOOKS - 1:
+            if shown.clear:
                 return low_scores(reading, shown, before)
     width, shown = reading.width, rank_shown(*read_roughly(reading, before))
     if blocks and shown is not None and shown.clear and shown.rank * (2 * width - shown.rank) < WORTH * width**2:

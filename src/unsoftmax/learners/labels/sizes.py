@@ -9,7 +9,7 @@ import numpy as np
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.paths import Group, Rows, rounds
 from unsoftmax.learners.labels.search import Flags, Halving, Prior
-from unsoftmax.learners.labels.values import Plane
+from unsoftmax.learners.labels.values import PlaneSearch
 from unsoftmax.models import Floats
 
 PAIRS = 8
@@ -77,48 +77,49 @@ def climbed(asker: Asker, ladder: Ladder, low: float, high: float, also: list[Gr
     won = asker(ladder.tokens(np.arange(count), np.full(count, high)))
     ladder.key[~won] *= -1  # of a key and its opposite one has a positive score
     search = Halving(Prior(count, None, np.full(count, low), np.full(count, high)))
-    rounds(asker, [Group.of(ladder, search, STEP, late=True)], MOST_LABELS, also)
+    rounds(asker, [Group.of(ladder, search, STEP, late=asker.hurried)], MOST_LABELS, also)
     return float(np.mean(np.exp2(-search.centre))) * ODDS * NORMAL
 
 
 def sizes(
     asker: Asker,
-    plane: Plane,
+    fine: PlaneSearch,
     length: float,
     *,
     max_norm: float | None,
     rng: np.random.Generator,
-    also: list[Group],
     centre: Floats | None = None,
     room: float = np.inf,
 ) -> Sizes:
-    """Lengths that give scores of standard deviation ``SIGMA``; the groups ``also`` ride along. Price: about ``16 PAIRS`` labels.
+    """Lengths that give scores of standard deviation ``SIGMA``; the search for the plane goes on. Price: about ``16 PAIRS`` labels.
 
     Around ``centre``, the foot of the plane if it is None, tokens may lie up to ``room`` away.
     """
-    beside, foot = plane.beside, plane.offset * plane.normal if centre is None else centre
-    width = len(plane.normal)
+    offset, width = fine.plane.offset, asker.width
     if max_norm is not None and centre is None:
-        room = 0.9 * (max_norm**2 - plane.offset**2) ** 0.5
-    middle = np.log2(max(length, abs(plane.offset)))
-    high = min(middle + DOUBLINGS, np.log2(room / 2))
+        room = 0.9 * (max_norm**2 - offset**2) ** 0.5
+    out = abs(offset) if centre is None else float(np.linalg.norm(centre))
+    high = min(np.log2(max(length, out)) + DOUBLINGS, np.log2(room / 2))
 
-    def units() -> Floats:
-        found = rng.normal(size=(PAIRS, width - 1)) @ beside if width > 1 else np.tile(plane.normal, (PAIRS, 1))
-        directions: Floats = found / np.linalg.norm(found, axis=1, keepdims=True)
-        return directions
+    def climb(far: float, low: float, high: float) -> float:
+        """The usual size of scores so far from the foot, for keys no shorter than that distances from the plane are known."""
+        while True:
+            plane = fine.plane
+            blur = np.hypot(plane.offset_spread, plane.normal_spread * np.hypot(out, far))
+            known = np.log2(KNOWN * blur / BESIDE)
+            if known < max(low, high - DOUBLINGS) or not rounds(asker, [fine.group], 1):
+                break
+        beside, foot = plane.beside, plane.offset * plane.normal if centre is None else centre
+        found = rng.normal(size=(2, PAIRS, width - 1)) @ beside if width > 1 else np.tile(plane.normal, (2, PAIRS, 1))
+        reach, keys = found / np.linalg.norm(found, axis=2, keepdims=True)
+        return climbed(asker, Ladder(foot, plane.normal, far * reach, keys), min(max(low, known), high - 2), high, [fine.group])
 
-    # no shorter than that distances from the plane are known
-    blur = np.hypot(plane.offset_spread, plane.normal_spread * max(length, abs(plane.offset)))
-    low = min(max(high - 2 * DOUBLINGS, np.log2(KNOWN * blur / BESIDE)), high - 2)
-    none = np.zeros((PAIRS, width))
-    constant = climbed(asker, Ladder(foot, plane.normal, none, units()), low, high, also)
+    constant = climb(0.0, high - 2 * DOUBLINGS, high)
     first = 1 / constant  # keys so long have scores of 1 beside the foot of the plane itself
     far, per_far = 0.0, constant
     for longer in FURTHER:
         far = min(longer * first, room / 2)
-        ends = max(np.log2(first) - DOUBLINGS, min(low, np.log2(first) - 2)), min(np.log2(first) + 2, high)
-        per_far = climbed(asker, Ladder(foot, plane.normal, far * units(), units()), *ends, also)
+        per_far = climb(far, np.log2(first) - DOUBLINGS, min(np.log2(first) + 2, high))
         if per_far > SHOWN * constant or far == room / 2:
             break
     entry = np.sqrt(max(per_far**2 - constant**2, (FAINT * constant) ** 2)) / far  # of W, root mean square

@@ -62,11 +62,11 @@ def rough_plane(asker: Asker, begin: Start, rng: np.random.Generator) -> Plane:
     lines = Lines(no_end, np.where(yes[:, None], points, begin.yes) - no_end)
     search = Halving(Prior(count, None, np.zeros(count), np.ones(count)))
     wanted = 2.0**-ROUGH
-    rounds(asker, [Group.of(lines, search, wanted, late=True)], 40 * ROUGH)
+    rounds(asker, [Group.of(lines, search, wanted, late=asker.hurried)], 40 * ROUGH)
     centre, spread = search.centre, search.spread
     found = lines.points(np.arange(count), centre)
     blur = float(np.sqrt(np.mean((spread * np.linalg.norm(lines.direction, axis=1)) ** 2)))
-    plane, misfit = fitted_plane(found, begin, blur)
+    plane, misfit = fitted_plane(found, lines.direction, begin.length, blur)
     if misfit > BENT * blur:
         raise NotInFamilyError(
             f"The boundary between the labels of one token is no plane: points of it miss the best one by {misfit / blur:.0f} "
@@ -77,19 +77,19 @@ def rough_plane(asker: Asker, begin: Start, rng: np.random.Generator) -> Plane:
     return plane
 
 
-def fitted_plane(points: Floats, begin: Start, blur: float) -> tuple[Plane, float]:
-    """The plane through points of standard deviation ``blur``, and its rms misfit."""
+def fitted_plane(points: Floats, upwards: Floats, length: float, blur: float) -> tuple[Plane, float]:
+    """The plane through points of standard deviation ``blur``, found along lines ``upwards`` to yes, and its rms misfit."""
     width = points.shape[1]
-    rows = np.concatenate([points, np.full((len(points), 1), -begin.length)], axis=1)
+    rows = np.concatenate([points, np.full((len(points), 1), -length)], axis=1)
     _, singular, right = np.linalg.svd(rows, full_matrices=False)
     null = right[-1] / np.linalg.norm(right[-1, :-1])
-    if null[:-1] @ (begin.yes - begin.no) < 0:
+    if (upwards @ null[:-1] > 0).mean() < 0.5:
         null = -null
     # few more rows than unknowns: what the fit took up is given back
     misfit = float(singular[-1] * np.linalg.norm(null) / np.sqrt(len(points) - width))
     variance = ((right[:-1] / singular[:-1, None]) ** 2).sum(axis=0) * blur**2
-    spread = float(np.sqrt(variance[:-1].mean())), float(np.sqrt(variance[-1]) * begin.length)
-    return Plane(null[:-1], float(null[-1] * begin.length), *spread), misfit
+    spread = float(np.sqrt(variance[:-1].mean())), float(np.sqrt(variance[-1]) * length)
+    return Plane(null[:-1], float(null[-1] * length), *spread), misfit
 
 
 class PlaneSearch(Protocol):
@@ -155,8 +155,8 @@ class Fine:
         self.planned = self.until = until
         target = self._target()
         search = Halving(Prior(width, None, low, high))
-        self.group = Group.of(self.lines, search, target, late=True, hurry=HURRIED * self.arm)
-        rounds(asker, [self.group], ALONE)
+        self.group = Group.of(self.lines, search, target, late=asker.hurried, hurry=HURRIED * self.arm)
+        rounds(asker, [self.group], ALONE if asker.hurried else 2 * ALONE)
 
     def _target(self) -> Floats:
         """Widths of brackets that are narrow enough."""

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import least_squares
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.offsets import Corners
@@ -120,6 +120,7 @@ def activation_of(corners: Lines, questions: Questions, order: list[int]) -> Ben
                 f"Within {np.abs(along).min():.1e} of a neuron's hyperplane its answers still form a sharp corner: "
                 f"{corners.if_sharp}",
                 evidence={"corner": float(np.abs(along).min())},
+                signs=(Sign.SHARP,),
             )
         best = best_bends(along, heights)
         if best[0].misfit <= AGREE and best[1].misfit >= APART * best[0].misfit:

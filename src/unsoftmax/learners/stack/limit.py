@@ -51,6 +51,8 @@ class Limit:
         positions: the target adds something that depends on the position: take ``g`` off at the same length.
         extrapolated: every output is read, for three questions each and fewer digits.
         questions: how many were asked.
+        alone: answers to last tokens alone.
+        batches: all other answers, for a fit to all of them.
     """
 
     oracle: Oracle
@@ -59,6 +61,7 @@ class Limit:
     extrapolated: bool = False
     questions: int = 0
     alone: dict[tuple[bytes, int], Floats] = field(default_factory=dict)
+    batches: list[Batch] = field(default_factory=list)
 
     def raw(self, sequences: Floats, scale: float | None = None) -> Floats:
         """The last answer to sequences ``(n, length, width)`` of tokens on the sphere, sent ``scale`` times as long."""
@@ -94,4 +97,6 @@ class Limit:
         tail = np.repeat(readers[:, None], copies, axis=1)
         sequences = np.concatenate([np.repeat(keys, times, axis=1), tail], axis=1)
         base = self.bases(readers, sequences.shape[1])
-        return Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, self.clean(readers))
+        batch = Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, self.clean(readers))
+        self.batches.append(batch)
+        return batch

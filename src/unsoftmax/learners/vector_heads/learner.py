@@ -24,6 +24,7 @@ from unsoftmax.models.attention import attend
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 from unsoftmax.symmetry import canonical
+from unsoftmax.watching import watchers
 
 COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
 WORST = 3e-8  # expected relative error of W beyond which a head is not known; the estimate may be a few times too small
@@ -137,6 +138,10 @@ class VectorHeadsLearner:
         slices = collect(answers, totals, mixture, steering.step, switches, rng, widen=False)
         whole = len(slices.U) >= answers.width
         values = (direct_values(answers, slices) if whole else split_values(switches, slices, steering.step)).ordered()
+        for watcher in watchers():
+            watcher.sees(
+                lambda: Attention(np.zeros((len(values.V), answers.width, answers.width)), on_host(values.V), b=on_host(totals.b))
+            )
         offset = float(np.abs(steering.offsets).max()) if steering.offsets.any() else None
         guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
         scores = read_matrices(answers, totals, values, steering.strength, offset, rng, rank=guess)

@@ -21,7 +21,6 @@ SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in s
 MOST_BIAS = 4.0  # largest c·u of a key step
 COARSE_SCORE = 0.7  # with coarse answers the signal matters more, but a strong head must not saturate
 COARSE_BIAS = 0.8  # its typical c·u: what c takes of its room is lost to W, but shorter steps lose digits in all heads
-CLIFF = 1e-6  # a drop of the spectrum counts as its end only below this part of the largest value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -347,7 +346,7 @@ def column_range(columns: Floats, noise: float) -> Floats:
     spread, basis = spectrum(columns)
     rank = int((spread > 8 * noise).sum())
     drops = spread[:-1] / np.maximum(spread[1:], 1e-300)
-    drops[spread[1:] > CLIFF * spread[0]] = 0.0  # a decaying spectrum is no cliff
+    drops[spread[1:] > 1e-6 * spread[0]] = 0.0  # a decaying spectrum is no cliff
     if len(drops) and drops[:rank].max(initial=0.0) > 1e3:  # the error estimate was too small: the cliff shows the rank
         rank = int(drops[:rank].argmax()) + 1
     return basis[:, :rank]

@@ -19,7 +19,9 @@ from unsoftmax.learners.vector_heads.addressing import Steering, checked_steerin
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, binary_patterns, sums_rank, too_many
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
-from unsoftmax.learners.vector_heads.values import Slices, Split, Values, ill, range_of, stacked
+from unsoftmax.learners.vector_heads.ranges import Split, ill, range_of, stacked
+from unsoftmax.learners.vector_heads.slices import Slices
+from unsoftmax.learners.vector_heads.values import Values
 from unsoftmax.linalg import on_host, orthonormal
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase

@@ -17,7 +17,8 @@ from unsoftmax.learners.vector_heads.keys import copies_for
 from unsoftmax.learners.vector_heads.projected import WIDEST, learn_projected
 from unsoftmax.learners.vector_heads.scores import ScoreMatrices, group_size, read_matrices
 from unsoftmax.learners.vector_heads.short_tokens import read_matrices_everywhere
-from unsoftmax.learners.vector_heads.values import Switches, Values, collect, direct_values, slices_for, split_values
+from unsoftmax.learners.vector_heads.slices import Switches, collect, slices_for
+from unsoftmax.learners.vector_heads.values import Values, direct_values, split_values
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
 from unsoftmax.models.attention import attend

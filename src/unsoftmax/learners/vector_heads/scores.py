@@ -11,7 +11,9 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.keys import Keys, copies_for, grouped, spread_keys
-from unsoftmax.learners.vector_heads.values import Values, ill, slices_for
+from unsoftmax.learners.vector_heads.ranges import ill
+from unsoftmax.learners.vector_heads.slices import slices_for
+from unsoftmax.learners.vector_heads.values import Values
 from unsoftmax.learners.vector_heads.weighted import Sheet, weighted_columns
 from unsoftmax.linalg import left_inverse, on_host, spectrum
 from unsoftmax.models import Floats

@@ -136,7 +136,8 @@ class VectorHeadsLearner:
         mixture = demix(answers, totals, rng, heads=self.heads)
         steering = steer(answers, totals, mixture, rng)
         switches = Switches.of(answers, totals, mixture, steering)
-        slices = collect(answers, totals, mixture, steering.step, switches, rng, widen=False)
+        reach = min(0.3, 2 * steering.step) if answers.coarse else steering.step  # coarse answers are all checked as they come
+        slices = collect(answers, totals, mixture, reach, switches, rng, widen=False)
         whole = len(slices.U) >= answers.width
         values = (direct_values(answers, slices) if whole else split_values(switches, slices, steering.step)).ordered()
         for watcher in watchers():

@@ -260,7 +260,7 @@ def main() -> None:
             cases[:3] if options.quick else cases, seeds if options.quick else [options.first + i for i in range(20)], 1e-9
         )
     if "many" in options.part:  # more heads than a search over subsets could tell apart
-        cases = [(48, 24, 2, 5.0), (64, 32, None, 2.0), (96, 32, 2, 5.0), (256, 96, 2, 5.0)]
+        cases = [(48, 24, 2, 6.0), (64, 32, None, 2.0), (96, 32, 2, 7.0), (256, 96, 2, 7.0)]
         missed += shapes(cases[:1] if options.quick else cases, seeds, 1e-9)
     if "fewer" in options.part:
         missed += fewer(seeds)

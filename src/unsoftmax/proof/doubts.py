@@ -48,8 +48,8 @@ def beside_ties(
 ) -> float:
     """How far models within the error bars differ on many natural sequences, relative to the spread of their answers.
 
-    Sequences on which two tokens nearly tie are rare, and show every error of the scores; a check may meet none. ``like``: an
-    array of the kind that the target takes on its device, where they are counted there.
+    Sequences on which two tokens nearly tie are rare, and show every error of the scores; a check may meet none. With ``like``
+    they are drawn and predicted on its device.
     """
     model, shape = learned.model, (LIMITS.ties, LIMITS.tied)
     X = normal((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]

@@ -184,7 +184,8 @@ class _Proof:
         learned, wishes, bounds = self.learned, self.desk.wishes, self.bounds or self.learned.bounds
         if self.family.network or not self.floor.exact or not scores_in_doubt(learned, bounds):
             return None
-        expected = beside_ties(learned, bounds, self.desk.fresh, wishes.natural, self.desk.max_norm, self.family.like(self.desk))
+        like = self.family.like(self.desk)
+        expected = beside_ties(learned, bounds, self.desk.fresh, wishes.natural, self.desk.max_norm, like)
         if expected > LIMITS.loosest and not (bounds is not None and bounds.certified):
             return refusals.open_beside_ties(seen, expected, learned)
         if expected > self.stated_tolerance:

@@ -19,15 +19,15 @@ from unsoftmax.learners.vector_heads.addressing import Steering, checked_steerin
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, binary_patterns, sums_rank, too_many
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
-from unsoftmax.learners.vector_heads.values import Slices, Split, Values, ill, range_of, stacked
+from unsoftmax.learners.vector_heads.ranges import Split, ill, range_of, stacked
+from unsoftmax.learners.vector_heads.slices import Slices
+from unsoftmax.learners.vector_heads.values import Values
 from unsoftmax.linalg import on_host, orthonormal
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 LONG = 2.0**80  # a long token: ordinary ones of 2**20 are below its rounding
 ORDINARY = 2.0**20  # an ordinary token: long enough that c does not matter beside W
-KEYS_AT_ONCE = 128
-DIRECTIONS = 64  # of the last token, in which heads are switched; more heads than that are switched at the last position
 TAG = 2.0**-16  # a token's factor names it: 1 + TAG * (number + 1)
 
 
@@ -52,7 +52,7 @@ def demix_everywhere(answers: Answers, rng: np.random.Generator, *, heads: int |
     rotation = answers.rotation(rng)
     xp = array_namespace(rotation)
     u = rotation[0]
-    D = orthonormal(width, rng, rows=min(width, DIRECTIONS))
+    D = orthonormal(width, rng, rows=min(width, 64))  # more heads than that are switched at the last position
     half = int(np.clip(40 * len(D), 300, 800))
     coordinates = rng.normal(size=(half, len(D)))
 
@@ -142,7 +142,7 @@ def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) ->
     sums = [np.zeros((width, len(basis))) for basis in bases]
     hits = np.zeros((len(bases), width))
     slack = 256 * answers.floor.relative * split.conditioning
-    size = min(KEYS_AT_ONCE, 3 * min(map(len, bases)))  # a head looks at extremes: more than that a low rank has not
+    size = min(128, 3 * min(map(len, bases)))  # a head looks at extremes: more than that a low rank has not
     while len(missing := np.flatnonzero((hits == 0).any(axis=0))):
         size = size if len(missing) > 4 else 1
         for group in np.array_split(missing, -(-len(missing) // size)):

@@ -103,7 +103,7 @@ def demix(answers: Answers, totals: Totals, rng: np.random.Generator, *, heads: 
             return on_host(answers.last(array_namespace(x).stack([x + u, x], axis=1)) - totals.of(x))
 
         sums, patterns, rank, more = on_host(u @ totals.total)[None], None, 0, 2 * MARGIN
-        while patterns is None and len(sums) <= 4 * MARGIN + 2 * rank:  # then another direction tells the heads apart sooner
+        while patterns is None and len(sums) <= 4 * MARGIN + 5 * rank:  # then another direction tells the heads apart sooner
             sums = np.concatenate([sums, ask(unit(rng, more, width))])
             size = float(np.abs(sums).max())
             rank = sums_rank(sums, answers.eps(size))

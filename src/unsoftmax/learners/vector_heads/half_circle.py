@@ -9,7 +9,6 @@ import numpy as np
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
 
-ROUNDS = 24  # each halves the arcs; two of a hundred heads rarely change sides within 2**-12 of each other
 BINARY_SLACK = 1e-3  # exact patterns are zeros and ones; anything further off is no pattern
 
 AskSums = Callable[[Floats], Floats]
@@ -32,7 +31,7 @@ def patterns_on_half_circle(
         return ask(np.cos(at)[:, None] * x + np.sin(at)[:, None] * y)
 
     told = on(angles)
-    for _ in range(ROUNDS):
+    for _ in range(24):  # each halves the arcs; two of a hundred heads rarely change sides within 2**-12 of each other
         steps = np.diff(told, axis=0)
         size = np.linalg.norm(steps, axis=1)
         arcs = np.flatnonzero(size > 64 * eps * np.sqrt(len(steps)) * size.max(initial=0.0))

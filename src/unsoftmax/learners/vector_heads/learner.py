@@ -18,7 +18,8 @@ from unsoftmax.learners.vector_heads.keys import copies_for
 from unsoftmax.learners.vector_heads.projected import WIDEST, learn_projected
 from unsoftmax.learners.vector_heads.scores import ScoreMatrices, group_size, read_matrices
 from unsoftmax.learners.vector_heads.short_tokens import read_matrices_everywhere
-from unsoftmax.learners.vector_heads.values import Switches, Values, collect, direct_values, slices_for, split_values
+from unsoftmax.learners.vector_heads.slices import Switches, collect, slices_for
+from unsoftmax.learners.vector_heads.values import Values, direct_values, split_values
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
 from unsoftmax.models.attention import attend
@@ -135,7 +136,8 @@ class VectorHeadsLearner:
         mixture = demix(answers, totals, rng, heads=self.heads)
         steering = steer(answers, totals, mixture, rng)
         switches = Switches.of(answers, totals, mixture, steering)
-        slices = collect(answers, totals, mixture, steering.step, switches, rng, widen=False)
+        reach = min(0.3, 2 * steering.step) if answers.coarse else steering.step  # coarse answers are all checked as they come
+        slices = collect(answers, totals, mixture, reach, switches, rng, widen=False)
         whole = len(slices.U) >= answers.width
         values = (direct_values(answers, slices) if whole else split_values(switches, slices, steering.step)).ordered()
         for watcher in watchers():

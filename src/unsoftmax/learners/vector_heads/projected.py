@@ -15,7 +15,6 @@ from unsoftmax.models import Attention, Floats, softmax
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 
 WIDEST = 24  # beyond this the scalar learner's heads * width**2 questions are no fallback any more
-POLISH_STEPS = 3
 WORST = 1e-7  # parameters that rounding moves further than this are not known
 
 
@@ -67,7 +66,7 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
     model = Attention(W=found.W, V=V.reshape(found.heads, width, len(b)), **optional)
     if not polish:
         return model, learned.known_to
-    model = polished(model, X, told, steps=POLISH_STEPS)
+    model = polished(model, X, told, steps=3)
     error = rounding_error(model, X, told, 2.0**-51)  # twice the rounding: it is one draw
     if error > WORST:
         raise NotIdentifiableError(

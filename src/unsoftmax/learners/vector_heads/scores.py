@@ -11,7 +11,9 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.keys import Keys, copies_for, grouped, spread_keys
-from unsoftmax.learners.vector_heads.values import Values, ill, slices_for
+from unsoftmax.learners.vector_heads.ranges import ill
+from unsoftmax.learners.vector_heads.slices import slices_for
+from unsoftmax.learners.vector_heads.values import Values
 from unsoftmax.learners.vector_heads.weighted import Sheet, weighted_columns
 from unsoftmax.linalg import left_inverse, on_host, spectrum
 from unsoftmax.models import Floats
@@ -21,7 +23,6 @@ SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in s
 MOST_BIAS = 4.0  # largest c·u of a key step
 COARSE_SCORE = 0.7  # with coarse answers the signal matters more, but a strong head must not saturate
 COARSE_BIAS = 0.8  # its typical c·u: what c takes of its room is lost to W, but shorter steps lose digits in all heads
-CLIFF = 1e-6  # a drop of the spectrum counts as its end only below this part of the largest value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -347,7 +348,7 @@ def column_range(columns: Floats, noise: float) -> Floats:
     spread, basis = spectrum(columns)
     rank = int((spread > 8 * noise).sum())
     drops = spread[:-1] / np.maximum(spread[1:], 1e-300)
-    drops[spread[1:] > CLIFF * spread[0]] = 0.0  # a decaying spectrum is no cliff
+    drops[spread[1:] > 1e-6 * spread[0]] = 0.0  # a decaying spectrum is no cliff
     if len(drops) and drops[:rank].max(initial=0.0) > 1e3:  # the error estimate was too small: the cliff shows the rank
         rank = int(drops[:rank].argmax()) + 1
     return basis[:, :rank]

@@ -11,6 +11,7 @@ from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.keys import Keys, grouped
 from unsoftmax.learners.vector_heads.scores import (
+    MOST_BIAS,
     SCORE,
     Biases,
     ScoreMatrices,
@@ -28,12 +29,8 @@ from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
-LADDER_KEY = 2.0**12  # length of keys while the size of the scores is found
-SHORT = 0.1  # tokens are at most this part of the keys; then what they do to the weights settles within PASSES
-PASSES = 24
-SOLVES = 40
+SHORT = 0.1  # tokens are at most this part of the keys; then what they do to the weights settles in a few passes
 SMALLEST = 1e-9  # weight, while the estimate of W is so bad that some come out negative
-MOST_BIAS = 3.0  # c·u of the keys in the span of c, which see all of c
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +71,7 @@ def read_matrices_everywhere(
     phase(answers.oracle, "scales")
     if len(away):
         keys = keys_for(answers, values, away, across)[0]
-        product = moderate_product(answers, layer, keys, LADDER_KEY, rng)
+        product = moderate_product(answers, layer, keys, 2.0**12, rng)
         phase(answers.oracle, "scores")
         sheets.append(ask_sheet(answers, layer, keys, key_length(answers, c, product), product, rng))
     if len(across):
@@ -98,7 +95,7 @@ def settle(answers: Answers, layer: Layer, sheets: list[Sheet]) -> tuple[Floats,
     """
     W = layer.unknown
     parts = [Part(W, np.zeros(len(W)), np.zeros(len(W)), 0.0) for _ in sheets]
-    for number in range(PASSES):
+    for number in range(24):
         for i, sheet in enumerate(sheets):
             if number <= 3 or sheet.shortness >= 1e-4:  # else settled long ago
                 parts[i] = solve_sheet(answers, layer, sheet, W)
@@ -178,7 +175,7 @@ def sheet_weights(layer: Layer, sheet: Sheet, W: Floats) -> tuple[Floats | None,
     mixed = (own / count[:, :, None]) @ (sheet.x @ values.left) / sheet.length
     value = xp.permute_dims(mixed if values.right is None else mixed @ values.right, (1, 0, 2))  # (n, heads, outputs)
     told, rest = sheet.told, None
-    for _ in range(SOLVES):  # the short tokens' value needs their weight, which the last solve gives
+    for _ in range(40):  # the short tokens' value needs their weight, which the last solve gives
         p, off = sheet.keys.weights(told)
         last, rest = rest, 1 - xp.sum(p, axis=2)  # (heads, groups, n)
         if last is not None and float(xp.max(xp.abs(rest - last))) < 1e-15:

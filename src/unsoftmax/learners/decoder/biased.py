@@ -59,7 +59,7 @@ def settings() -> Settings:
         same=1e-8,
         order=1e-2,
         theta=0.05,
-        quiet=1e-2,
+        quiet=3e-5,  # errors of the limits times ``finite`` are some 1e-6
         share=2.2,
         fill=0.35,
         over=6.0,
@@ -137,7 +137,7 @@ class Positioned:
         if not off <= fine.certain:
             raise NotInFamilyError(
                 f"The {model.heads} heads found miss fresh sequences of very long tokens by {off:.1e} of what keys change. "
-                "The target has something beside pre-norm attention and MLPs.",
+                "The target has something beside pre-norm attention and MLPs, or scores too weak to be read.",
                 evidence=evidence,
                 model=model,
             )

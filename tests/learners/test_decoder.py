@@ -16,6 +16,7 @@ from unsoftmax.learners.decoder.scores import shared_values, value_rank
 from unsoftmax.learners.decoder.start import decomposed, exponentials, on_sphere
 from unsoftmax.models import Decoder, Floats
 from unsoftmax.models.decoder import random_decoder, random_gpt, rotated
+from unsoftmax.models.llama_layout import from_llama, to_llama
 from unsoftmax.models.stack import normalised
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.precision.law import Floor
@@ -91,6 +92,36 @@ def test_a_decoder_with_learned_positions_is_saved_whole(tmp_path: object) -> No
     assert np.array_equal(again.layers[1].heads[0].scores(3), again.layers[1].heads[0].scores(0))
     with pytest.raises(ValueError, match="64 positions"):
         target(np.zeros((1, 65, 12)))
+
+
+def test_a_recovered_decoder_is_verified_and_another_is_not() -> None:
+    target = small(3)
+    found = Decoder(target.layers, target.unembedding, None)  # the attention alone, as a recovery gives it
+    assert us.verify(target, found, check=20, max_length=16).matches
+    other = Decoder(found.shaken(1e-5, np.random.default_rng(0)).layers, target.unembedding, None)
+    assert not us.verify(target, other, check=20, max_length=16).matches
+
+
+def test_the_layout_of_a_llama_is_that_of_transformers() -> None:
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    target = random_decoder(2, 4, 16, 4, np.random.default_rng(0), groups=2, vocabulary=20, hidden=24)
+    state = to_llama(target)
+    config = transformers.LlamaConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=4, intermediate_size=24,
+        vocab_size=20, rms_norm_eps=1e-5, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    missing = model.load_state_dict({name: torch.tensor(np.asarray(block)) for name, block in state.items()}, strict=False)
+    assert missing.unexpected_keys == []
+    assert missing.missing_keys == ["model.embed_tokens.weight"]
+    tokens = np.random.default_rng(1).normal(size=(2, 7, 16))
+    with torch.no_grad():
+        logits = model(inputs_embeds=torch.tensor(tokens, dtype=torch.float32)).logits.numpy()
+    assert np.abs(logits - target(tokens, "all")).max() < 1e-4
+    again = from_llama(model.state_dict(), heads=4, epsilon=1e-5)
+    assert us.distance(again, target) < 1e-6
+    with pytest.raises(ValueError, match="rotary"):
+        to_llama(random_gpt(1, 2, 12, 4, np.random.default_rng(0)))
 
 
 def test_log_probabilities_do_as_well_at_the_price_stated() -> None:

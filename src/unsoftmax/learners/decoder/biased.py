@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
-from unsoftmax.learners.decoder.limit import FINE, Nodes, Readout
+from unsoftmax.learners.decoder.limit import FINE, Nodes, Readout, best_nodes
 from unsoftmax.learners.stack.assemble import drafted, finished
 from unsoftmax.learners.stack.certificate import compared_limit, misfit
 from unsoftmax.learners.stack.heads import find_heads
@@ -84,8 +84,8 @@ class Positioned:
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the heads and the positions."""
-        fine, hidden = settings(), Hidden(oracle, self.readout)
         phase(oracle, "recognition")
+        fine, hidden = settings(), Hidden(oracle, self.readout, best_nodes(oracle, self.readout, rng))
         seen = recognised(hidden, rng=rng, settings=fine)
         if not seen.holds:
             if seen.random:

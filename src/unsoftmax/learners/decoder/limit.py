@@ -161,6 +161,19 @@ def are_log_probabilities(answers: Floats) -> bool:
     return bool(np.abs(top + np.log(np.exp(answers - top[..., None]).sum(axis=-1))).max() < 1e-6)
 
 
+def best_nodes(oracle: Oracle, readout: Readout, rng: np.random.Generator) -> Nodes:
+    """From where limits come out best: estimates from half the length are compared, 112 questions.
+
+    Rounding grows with the length, the error of the polynomial falls with it; where they meet depends on how much the layers add.
+    """
+    tokens = normalised(rng.normal(size=(4, 2, oracle.width)), readout.norm, 0.0)
+    tokens[:, :-1] *= FAR
+    lengths = FINE.length / 2.0 ** np.arange(7)
+    told = np.stack([readout.limits(oracle, tokens, Nodes(FINE.count, length)) for length in lengths])
+    off = np.mean(np.diff(told, axis=0) ** 2, axis=(1, 2))
+    return Nodes(FINE.count, float(lengths[int(np.argmin(off))]))
+
+
 def read_out(oracle: Oracle, *, log: bool) -> Readout:
     """Unembedding with the final gain, final norm and bias, from ``2 * width`` one-token answers at a huge scale.
 

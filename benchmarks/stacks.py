@@ -2,11 +2,14 @@
 
     python benchmarks/stacks.py random            random stacks of five shapes, LayerNorm and RMSNorm
     python benchmarks/stacks.py strong            the same with scores times 3 and 5
+    python benchmarks/stacks.py everywhere        every position answered, in both directions and causal
     python benchmarks/stacks.py strangers         targets that are no such stack, and what refusing them costs
     python benchmarks/stacks.py single            float32 arithmetic, in NumPy
     python benchmarks/stacks.py torch             float32 arithmetic, in torch
     python benchmarks/stacks.py whole             ReLU stacks: heads, MLPs, constants and epsilon, the function compared
-    python benchmarks/stacks.py trained FILE      two blocks of PP-OCRv4's recogniser, from the wheel rapidocr-onnxruntime 1.3.24
+    python benchmarks/stacks.py trained FILE      the blocks of a trained model: ch_PP-OCRv4_rec_infer.onnx of the wheel
+                                                  rapidocr-onnxruntime 1.3.24, PP-OCRv6_rec_small.onnx of rapidocr 3.10.0, or
+                                                  lore_process.onnx of lineless_table_rec 0.0.9
 
 Each part takes ``--seeds FIRST LAST``. Nothing is downloaded.
 """
@@ -15,7 +18,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -23,7 +28,7 @@ from scipy.optimize import linear_sum_assignment
 from unsoftmax.errors import RefusalError
 from unsoftmax.learners.stack import StackLearner
 from unsoftmax.models import Attention, Floats
-from unsoftmax.models.stack import MLP, Norm, Stack, normalised, random_stack
+from unsoftmax.models.stack import MLP, Activation, Norm, Stack, normalised, random_stack
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.precision.law import Floor
 from unsoftmax.results import Bounds
@@ -75,14 +80,16 @@ def tried(name: str, target: Stack, ranks: tuple[int, ...], seed: int, learner: 
     right = [layer.heads for layer in stack.layers] == [layer.heads for layer in target.layers] and all(
         errors(a, b)[0] < 0.1 for a, b in zip(stack.layers, target.layers, strict=True)
     )
-    over = asked / bound(target.width, target.norm, ranks)
+    least = bound(target.width, target.norm, ranks)
+    over = asked / least
+    tokens = sum(count.tokens for phase, count in meter.phases.items() if phase != "check") / least
     check = learned.evidence["check_error"]
     covered = (
         "" if learned.bounds is None else f" bars cover {share_covered(stack.limit(), target.limit(), learned.bounds):.3f} of W"
     )
     print(
         f"{name} seed {seed}: W {W:.0e} c {c:.0e} V {V:.0e} layers {'right' if right else 'WRONG'} "
-        f"queries {asked} ({over:.2f} x bound) check {check:.0e}{covered} {took:.1f} s; "
+        f"queries {asked} ({over:.2f} x bound, tokens {tokens:.1f} x) check {check:.0e}{covered} {took:.1f} s; "
         + ", ".join(f"{phase} {count.queries}" for phase, count in meter.phases.items()),
         flush=True,
     )
@@ -96,6 +103,17 @@ def random_part(seeds: range, strengths: tuple[float, ...], shapes: tuple[tuple[
                     target = random_stack(*shape, np.random.default_rng(seed), norm=norm, strength=strength)
                     ranks = (shape[3],) * (shape[0] * shape[1])
                     tried(f"{shape} {norm} scores x {strength:g}", target, ranks, seed, StackLearner())
+
+
+def everywhere_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...]) -> None:
+    for shape in shapes:
+        for norm in NORMS:
+            for causal in (False, True):
+                for seed in seeds:
+                    target = random_stack(*shape, np.random.default_rng(seed), norm=norm)
+                    ranks = (shape[3],) * (shape[0] * shape[1])
+                    oracle = partial(target, positions="all", causal=causal)
+                    tried(f"every position {shape} {norm}{' causal' * causal}", target, ranks, seed, StackLearner(mlps=0), oracle)
 
 
 def in_single(stack: Stack) -> object:
@@ -172,7 +190,12 @@ def single_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...], mak
 
 
 def trained_stack(path: Path) -> Stack:
-    """The two blocks of PP-OCRv4's recogniser as a ``Stack``, norms folded into the heads."""
+    """The blocks of a trained recogniser as a ``Stack``, norms folded into the heads, weights in float64.
+
+    PP-OCRv4's and PP-OCRv6's (two blocks), and the encoder of the table recogniser of ``lineless_table_rec`` (four), whose norms
+    divide by the standard deviation over ``n - 1`` with epsilon outside the root: for long tokens a LayerNorm that is shorter by
+    ``sqrt((n - 1) / n)``, which goes into the gains.
+    """
     import onnx
     from onnx import numpy_helper
 
@@ -181,28 +204,56 @@ def trained_stack(path: Path) -> Stack:
     for node in graph.node:
         if node.op_type == "Constant":
             held[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
-    w = {name: np.asarray(value, dtype=np.float64) for name, value in held.items() if name.startswith(("linear_", "layer_norm_"))}
-    blocks, mlps = [], []
-    for i in range(2):
-        gain, shift = w[f"layer_norm_{43 + 2 * i}.w_0"], w[f"layer_norm_{43 + 2 * i}.b_0"]
-        joint, bias = w[f"linear_{77 + 4 * i}.w_0"], w[f"linear_{77 + 4 * i}.b_0"]
-        d = len(gain)
-        query, key, value = (joint.T.reshape(3, 8, d // 8, d)[part] for part in range(3))
-        asked, _, said = (bias.reshape(3, 8, d // 8)[part] for part in range(3))
-        out = w[f"linear_{78 + 4 * i}.w_0"].reshape(8, d // 8, d)
-        scale = (d // 8) ** -0.5
-        W = scale * np.einsum("hri,hrj->hij", key, query)
-        c = scale * np.einsum("hri,hr->hi", key, asked) + W @ shift
-        V = np.einsum("hri,hro->hio", value, out)
-        b = w[f"linear_{78 + 4 * i}.b_0"] + np.einsum("hr,hro->o", said, out) + np.einsum("hio,i->o", V, shift)
-        P = np.eye(d) - 1 / d
-        W, c, V = P @ (gain[:, None] * W * gain) @ P, (gain * c) @ P, P @ (gain[:, None] * V)
-        blocks.append(Attention(W, V, c, b))
-        gain, shift = w[f"layer_norm_{44 + 2 * i}.w_0"], w[f"layer_norm_{44 + 2 * i}.b_0"]
-        first, second = w[f"linear_{79 + 4 * i}.w_0"].T, w[f"linear_{80 + 4 * i}.w_0"].T
-        first_bias = w[f"linear_{79 + 4 * i}.b_0"] + first @ shift
-        mlps.append(MLP(first * gain, first_bias, second, w[f"linear_{80 + 4 * i}.b_0"], "silu"))
-    return Stack(blocks, "layer", 1e-5, mlps)
+    w = {name: np.asarray(value, dtype=np.float64) for name, value in held.items() if value.dtype == np.float32}
+    made = {node.output[0]: node for node in graph.node}
+    for node in graph.node:  # products whose weights have no name are known by the bias that is added to them
+        if node.op_type == "Add" and node.input[1].endswith("bias") and made[node.input[0]].op_type == "MatMul":
+            w[node.input[1].replace("bias", "weight")] = w[made[node.input[0]].input[1]]
+    parts = [_paddle(w, i) for i in range(2)] if "linear_0.w_0" in w or "linear_77.w_0" in w else [_table(w, i) for i in range(4)]
+    return Stack([_folded(*part[:7]) for part in parts], "layer", 1e-5, [part[7] for part in parts])
+
+
+def _mlp(gain: Floats, shift: Floats, first: Floats, bias: Floats, second: Floats, end: Floats, activation: Activation) -> MLP:
+    return MLP(first.T * gain, bias + first.T @ shift, second.T, end, activation)
+
+
+def _paddle(w: dict[str, Floats], i: int) -> tuple[Any, ...]:
+    """Gain, shift, query, key, value ``(width, width)``, their biases, output, its bias, MLP of block ``i`` of PP-OCRv4 or v6."""
+    first = 77 if "linear_77.w_0" in w else 0
+    linear = [(w[f"linear_{first + 4 * i + j}.w_0"], w[f"linear_{first + 4 * i + j}.b_0"]) for j in range(4)]
+    if first:
+        norms = [(w[f"layer_norm_{43 + 2 * i + j}.w_0"], w[f"layer_norm_{43 + 2 * i + j}.b_0"]) for j in range(2)]
+    else:
+        norms = [(w[f"helper.reshape.{4 * i + 2 * j}"], w[f"helper.reshape.{4 * i + 2 * j + 1}"]) for j in range(2)]
+    (gain, shift), (joint, bias) = norms[0], linear[0]
+    d = len(gain)
+    return gain, shift, joint.reshape(d, 3, d), bias.reshape(3, d), *linear[1], 8, _mlp(*norms[1], *linear[2], *linear[3], "silu")
+
+
+def _table(w: dict[str, Floats], i: int) -> tuple[Any, ...]:
+    """The same of block ``i`` of the table recogniser."""
+    at = f"tsfm_axis.encoder.layers.{i}"
+    d = len(w[f"{at}.norm_1.alpha"])
+    shorter = np.sqrt((d - 1) / d)
+    names = [f"{at}.attn.{name}_linear" for name in ("q", "k", "v")]
+    joint, bias = np.stack([w[f"{name}.weight"] for name in names], axis=1), np.stack([w[f"{name}.bias"] for name in names])
+    linear = [(w[f"{at}.{name}.weight"], w[f"{at}.{name}.bias"]) for name in ("attn.out", "ff.linear_1", "ff.linear_2")]
+    mlp = _mlp(shorter * w[f"{at}.norm_2.alpha"], w[f"{at}.norm_2.bias"], *linear[1], *linear[2], "relu")
+    return shorter * w[f"{at}.norm_1.alpha"], w[f"{at}.norm_1.bias"], joint, bias, *linear[0], 8, mlp
+
+
+def _folded(gain: Floats, shift: Floats, joint: Floats, bias: Floats, end: Floats, end_bias: Floats, heads: int) -> Attention:
+    """The heads of a block on bare normalised tokens: ``joint (width, 3, width)`` makes queries, keys and values."""
+    d = len(gain)
+    query, key, value = (joint[:, part].T.reshape(heads, d // heads, d) for part in range(3))
+    asked, said = (bias[part].reshape(heads, d // heads) for part in (0, 2))
+    out, scale = end.reshape(heads, d // heads, d), (d // heads) ** -0.5
+    W = scale * np.einsum("hri,hrj->hij", key, query)
+    c = scale * np.einsum("hri,hr->hi", key, asked) + W @ shift
+    V = np.einsum("hri,hro->hio", value, out)
+    b = end_bias + np.einsum("hr,hro->o", said, out) + np.einsum("hio,i->o", V, shift)
+    P = np.eye(d) - 1 / d
+    return Attention(P @ (gain[:, None] * W * gain) @ P, P @ (gain[:, None] * V), (gain * c) @ P, b)
 
 
 def whole_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...], hidden: int) -> None:
@@ -232,7 +283,7 @@ def whole_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...], hidd
 def trained_part(path: Path, seeds: range) -> None:
     target = trained_stack(path)
     for seed in seeds:
-        tried("PP-OCRv4, 2 blocks", target, (15,) * 16, seed, StackLearner())
+        tried(path.stem, target, (target.width // 8,) * target.heads, seed, StackLearner(mlps=0))
 
 
 def strangers_part(seeds: range) -> None:
@@ -334,7 +385,7 @@ def strangers(stack: Stack, seed: int) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["random", "strong", "strangers", "single", "torch", "trained", "whole"])
+    parser.add_argument("part", choices=["random", "strong", "everywhere", "strangers", "single", "torch", "trained", "whole"])
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 10))
     parser.add_argument("--hidden", type=int, default=16)
@@ -346,6 +397,8 @@ def main() -> None:
         random_part(seeds, (1.0,), shapes)
     elif given.part == "strong":
         random_part(seeds, (3.0, 5.0), shapes)
+    elif given.part == "everywhere":
+        everywhere_part(seeds, shapes)
     elif given.part == "strangers":
         strangers_part(seeds)
     elif given.part == "single":
@@ -355,7 +408,7 @@ def main() -> None:
     elif given.part == "whole":
         whole_part(seeds, shapes if given.shape else ((1, 1, 8, 8),), given.hidden)
     elif given.file is None:
-        parser.error("give the path of ch_PP-OCRv4_rec_infer.onnx")
+        parser.error("give the path of the ONNX file")
     else:
         trained_part(given.file, seeds)
 

@@ -14,6 +14,7 @@ from unsoftmax.learners.stack.circles import Circle, find_bends
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.neurons import Neurons
 from unsoftmax.learners.stack.order import Order
+from unsoftmax.learners.stack.polish import polished
 from unsoftmax.learners.stack.recognition import behind_a_norm
 from unsoftmax.learners.stack.settings import EXACT
 from unsoftmax.learners.stack.sphere import Sphere
@@ -59,12 +60,31 @@ def test_scores_times_five() -> None:
     assert us.distance(run(target)[0], target) < 1e-7
 
 
-def test_a_causal_stack_is_told_as_one() -> None:
+def test_a_fit_to_all_answers_finds_the_heads_from_nearby() -> None:
+    rng = np.random.default_rng(5)
+    target = random_stack(1, 2, 12, 3, rng, norm="rms")
+    sphere, limit = Sphere(12, "rms"), Limit(CallableOracle(target))
+    for keys in (1, 3):
+        readers = np.stack([sphere.sparse(rng.choice(12, size=3, replace=False), rng) for _ in range(120)])
+        limit.ask(sphere.dense(120 * keys, rng).reshape(120, keys, 12), readers)
+    truth = target.limit()
+    start = Stack([truth.shaken(1e-3, rng)], "rms", None)
+    assert us.distance(start, Stack([truth], "rms", None)) > 1e-5
+    found = polished(limit.batches, start.limit(), (3, 3), (3, 3), 1e-13)
+    assert us.distance(Stack([found.model], "rms", None), Stack([truth], "rms", None)) < 1e-10
+    assert found.misfit < 1e-12
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_position_answered_saves_questions(causal: bool) -> None:
     target = small(4)
-    oracle = CallableOracle(lambda X: target(X, "all", causal=True), width=20)
-    learned = StackLearner(checks=4).run(oracle, rng=np.random.default_rng(0))
-    assert learned.evidence["causal"] is True
+    oracle = Metered(CallableOracle(lambda X: target(X, "all", causal=causal), width=20))
+    learned = StackLearner(checks=4, mlps=0).run(oracle, rng=np.random.default_rng(0))
+    last = Metered(CallableOracle(lambda X: target(X, "all", causal=causal)[:, -1], width=20))
+    StackLearner(checks=4, mlps=0).run(last, rng=np.random.default_rng(0))
+    assert learned.evidence["causal"] is causal
     assert us.distance(learned.model, target) < 1e-8
+    assert oracle.spent < (1.0 if causal else 0.85) * last.spent
 
 
 def test_learned_positions_cancel() -> None:

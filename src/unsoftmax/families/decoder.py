@@ -9,8 +9,9 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import RefusalError, TargetError, tried
 from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.decoder.limit import FAR
 from unsoftmax.models import Model
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -18,14 +19,10 @@ from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.fresh import Fresh
-from unsoftmax.proof.run import COARSE_FACTOR
+from unsoftmax.proof.limits import LIMITS
 from unsoftmax.results import Fact, Learned
 
-STRAIGHT = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
-ROUNDING = 2.0**-40  # differences of answers, relative, that rounding inside the target explains
-SPREAD = 8.0  # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
 TOKENS = {"heads": 96, "values": 25, "scores": 11, "layers": 42, "check": 16}  # of a sequence, zero tokens included, on average
-LEAST = 12  # width below which there is no room for the first design and its outputs
 
 
 class Logits:
@@ -40,10 +37,10 @@ class Logits:
     def examine(self, desk: Desk) -> Fact:
         """Compare the shapes, and the bend of one-token answers."""
         look = desk.first_look()
-        enough = look.outputs >= desk.width >= LEAST and desk.max_norm is None
-        passed = enough and look.grid.exact and look.steady and look.bend > STRAIGHT
+        enough = look.outputs >= desk.width >= LAWS.least and desk.max_norm is None
+        passed = enough and look.grid.exact and look.steady and look.bend > LAWS.straight
         words = "Answers are long enough to be logits, and not affine in one token." if passed else "Answers are no logits."
-        return Fact(self.name, float(look.bend), STRAIGHT, bool(passed), words)
+        return Fact(self.name, float(look.bend), LAWS.straight, bool(passed), words)
 
 
 class FinalNorm:
@@ -60,20 +57,20 @@ class FinalNorm:
         phase(desk, "recognition")
         rng = np.random.default_rng(desk.rng.integers(2**63))
         p, x = rng.normal(size=(2, desk.width))
-        try:
-            one = np.asarray(desk.last(FAR * np.stack([x, 2 * x])[:, None]))
-            two = np.asarray(desk.last(FAR * np.array([[p, x], [3 * p, 2 * x]])))
-        except TargetError:
-            return Fact(self.name, np.inf, ROUNDING, False, "Very long tokens get no answer.")
+        questions = np.stack([x, 2 * x])[:, None], np.array([[p, x], [3 * p, 2 * x]])
+        answers = tried(lambda: [np.asarray(desk.last(FAR * asked)) for asked in questions], TargetError)
+        if isinstance(answers, RefusalError):
+            return Fact(self.name, np.inf, LAWS.rounding, False, "Very long tokens get no answer.")
+        one, two = answers
         off = max(float(np.abs(a[0] - a[1]).max() / max(np.abs(a).max(), 1e-300)) for a in (one, two))
         alone = float(np.abs(one[0] - two[0]).max() / max(np.abs(one).max(), 1e-300))
-        passed = off <= ROUNDING and alone <= ROUNDING
+        passed = off <= LAWS.rounding and alone <= LAWS.rounding
         words = (
             "Very long tokens are answered by the direction of the last one: a final norm stands behind a residual path."
             if passed
             else "Very long tokens are not answered by the direction of the last one alone."
         )
-        return Fact(self.name, max(off, alone), ROUNDING, passed, words)
+        return Fact(self.name, max(off, alone), LAWS.rounding, passed, words)
 
 
 class DecoderFamily(Family):
@@ -145,7 +142,7 @@ class DecoderFamily(Family):
 
     def precision(self, desk: Desk, learned: Learned) -> Floor:
         """Scores are known less well than answers are; the learner's own check tells how well."""
-        return replace(desk.precision, relative=max(desk.precision.relative, SPREAD * learned.entry_error / COARSE_FACTOR))
+        return replace(desk.precision, relative=max(desk.precision.relative, LAWS.spread * learned.entry_error / LIMITS.coarse))
 
     def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
         """What contexts change in the answers of very long tokens, against the heads; two limit answers each."""

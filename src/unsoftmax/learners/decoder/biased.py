@@ -85,8 +85,8 @@ class Positioned:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the heads and the positions."""
         phase(oracle, "recognition")
-        fine, hidden = settings(), Hidden(oracle, self.readout, best_nodes(oracle, self.readout, rng))
-        seen = recognised(hidden, rng=rng, settings=fine)
+        fine = settings()
+        seen = recognised(Hidden(oracle, self.readout), rng=rng, settings=fine)
         if not seen.holds:
             if seen.random:
                 raise TooNoisyError(seen.words, evidence={"repeated": seen.number})
@@ -98,6 +98,7 @@ class Positioned:
         if seen.norm != self.readout.norm:
             raise NotInFamilyError("The final norm is not of the kind of the other norms.")
         sphere = Sphere(oracle.width, seen.norm)
+        hidden = Hidden(oracle, self.readout, best_nodes(oracle, self.readout, rng))
         limit = Limit(hidden, fine.scale, seen.positions)
         phase(oracle, "heads")
         base = find_heads(limit, sphere, fine, rng)

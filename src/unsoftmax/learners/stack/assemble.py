@@ -11,7 +11,7 @@ from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.stack.heads import Base
 from unsoftmax.learners.stack.inputs import read_inputs
 from unsoftmax.learners.stack.limit import Batch, Limit
-from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, tangent, weights_of
+from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, read_together, tangent, weights_of
 from unsoftmax.learners.stack.settings import Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import Known, cliff
@@ -93,6 +93,8 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
             ranges = [np.eye(width)] * heads
         total = sum(block.shape[1] for block in ranges)
         needed = settings.partners(total, width - support(width) - heads)
+        if limit.sight is not None:
+            needed = max(needed, len(readers))  # more readers in a sequence cost nothing, and tell their scores
         clean = limit.clean(readers).astype(int)
         if not known.exceeded and not clean.any(0).all():
             raise NotIdentifiableError(
@@ -207,10 +209,15 @@ def finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Gene
     if len(rest):
         count = settings.rows(max(ranks), heads)
         frames = [left[:, :rank] for (left, _, _), rank in zip(spectra, ranks, strict=True)]
-        towards = around(values, rest, min(-(-count // size) * size, len(values.basis) - 1) // size * size, rng)
-        more = read_columns(limit, values, rest, towards, angle, size, frames)
-        columns = np.concatenate([columns, more.columns])
-        misfits["rows"] = more.misfit
+        found = np.full((len(rest), heads, columns.shape[2]), np.nan)
+        if limit.sight == "all":  # where tokens see earlier ones alone, few meet many
+            found, misfits["together"] = read_together(limit, values, rest, readers, frames, count, size, rng)
+        left = np.flatnonzero(np.isnan(found[:, :, 0]).any(1))
+        if len(left):
+            towards = around(values, rest[left], min(-(-count // size) * size, len(values.basis) - 1) // size * size, rng)
+            more = read_columns(limit, values, rest[left], towards, angle, size, frames)
+            found[left], misfits["rows"] = more.columns, more.misfit
+        columns = np.concatenate([columns, found])
     model = _layer(values, np.concatenate([readers, others]), columns)
     assert model.V is not None
     value_ranks = tuple(cliff(np.linalg.svd(block, compute_uv=False), settings.cliff) for block in model.V)

@@ -15,18 +15,12 @@ from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.varpro import Fit, fit_sigmoids
 from unsoftmax.models import Floats
 
-RATIOS = ((1, 4), (1, 1), (4, 1))  # copies of the key and of the last token
 SHORTER = 3.0  # scores, root mean square, that steps are shortened to
-TOO_STRONG = 4.0  # and above which they are
+TOO_STRONG = 6.0  # and above which they are
 CIRCLE = 3  # further last tokens on a circle where scores must be linear
 SEEN = 10.0  # scores up to which a weight still tells them
 STARTS = 6  # of them are tried, best first
 MIXTURES = 40  # of derivative matrices, of which the pencil with the best eigenvectors is taken
-
-
-def ratios() -> Floats:
-    """How often the key stands for each time that the last token does."""
-    return np.array([key / reader for key, reader in RATIOS])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +80,7 @@ class Base:
     readers: Floats
     fit: Fit
     gap: float  # smallest singular value that counts as a head over the largest that does not
+    beta: float  # part of the step along the frame's ``-a``, in radii
 
     @property
     def heads(self) -> int:
@@ -93,14 +88,24 @@ class Base:
         return int(self.fit.z.shape[1])
 
     @property
+    def loudest(self) -> float:
+        """Score of the strongest head, root mean square over last tokens."""
+        return float(np.sqrt(np.mean(self.fit.z**2, axis=0)).max())
+
+    @property
+    def step(self) -> Floats:
+        """The step itself."""
+        return self.frame.step(self.frame.v, self.beta)
+
+    @property
     def strength(self) -> float:
         """Score of the strongest head for a step of one radius, root mean square over last tokens."""
-        return float(np.sqrt(np.mean(self.fit.z**2, axis=0)).max() / (np.sqrt(2) * self.frame.beta))
+        return self.loudest * self.frame.sphere.radius / float(np.linalg.norm(self.step))
 
 
-def at_ratios(limit: Limit, frame: Frame, readers: Floats, step: Floats) -> Floats:
+def at_ratios(limit: Limit, frame: Frame, readers: Floats, step: Floats, settings: Settings) -> Floats:
     """Answers ``(readers, ratios, outputs C)`` to one key at ``step`` from each last token."""
-    told = [limit.ask((readers + step)[:, None], readers, (key,), copies) for key, copies in RATIOS]
+    told = [limit.ask((readers + step)[:, None], readers, (key,), copies) for key, copies in settings.ratios]
     return np.stack([batch.moved[:, frame.outputs] for batch in told], axis=1)
 
 
@@ -136,14 +141,14 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
             reason = "no pencil of derivatives has real, distinct eigenvalues"
             continue
         for start in starts:
-            fit = fit_sigmoids(answers, ratios(), start, floor=settings.floor, accept=settings.accept)
+            fit = fit_sigmoids(answers, settings.odds, start, floor=settings.floor, accept=settings.accept)
             if fit.residual < settings.accept:
                 break
         strong = float(np.sqrt(np.mean(fit.z**2, axis=0)).max())
         if fit.residual < settings.accept and strong <= TOO_STRONG:
             _demand_straight(limit, frame, readers, fit, settings)
             few = settings.readers(heads)  # the first batch may have been larger
-            return Base(frame, readers[:few], replace(fit, z=fit.z[:few]), gap)
+            return Base(frame, readers[:few], replace(fit, z=fit.z[:few]), gap, frame.beta)
         reason = f"sums of {heads} sigmoids leave {fit.residual:.1e} of the answers"
         if strong > TOO_STRONG:
             rho *= max(0.5, SHORTER / strong)
@@ -157,13 +162,18 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
 def _count(limit: Limit, frame: Frame, settings: Settings, rng: np.random.Generator) -> tuple[Floats, Floats, int, float]:
     """Last tokens, answers and the number of heads: the dimension that answers with one fixed step span."""
     ways, step = frame.ways(), frame.step(frame.v)
-    readers, answers, heads, gap = np.zeros((0, frame.sphere.width)), np.zeros((0, len(RATIOS), len(frame.outputs))), 0, np.inf
+    readers, answers, heads, gap = (
+        np.zeros((0, frame.sphere.width)),
+        np.zeros((0, len(settings.ratios), len(frame.outputs))),
+        0,
+        np.inf,
+    )
     wanted = settings.first
     while len(readers) < wanted:
         y = rng.normal(size=(wanted - len(readers), len(ways)))
         fresh = frame.reader(y / np.linalg.norm(y, axis=1, keepdims=True) @ ways)
         readers = np.concatenate([readers, fresh])
-        answers = np.concatenate([answers, at_ratios(limit, frame, fresh, step)])
+        answers = np.concatenate([answers, at_ratios(limit, frame, fresh, step, settings)])
         rows = answers.reshape(-1, len(frame.outputs))
         values = np.linalg.svd(rows, compute_uv=False)
         silent = settings.silent * np.sqrt(len(rows)) * max(float(np.abs(rows).max()), 1e-300)
@@ -171,7 +181,7 @@ def _count(limit: Limit, frame: Frame, settings: Settings, rng: np.random.Genera
         gap = float(values[heads - 1] / values[heads]) if 0 < heads < len(values) else np.inf
         if heads > len(frame.outputs) - 2:
             break
-        wanted = max(-(-(heads + 6) // len(RATIOS)), settings.readers(heads))
+        wanted = max(-(-(heads + 6) // len(settings.ratios)), settings.readers(heads))
         wanted = len(readers) + min(wanted - len(readers), 4) if wanted > len(readers) else wanted
     return readers, answers, heads, gap
 
@@ -184,7 +194,7 @@ def _pencils(
     Derivatives at several ratios are ``A^T D_k M``, diagonal in the same heads.
     """
     if heads == 1:
-        return [_scores(answers, np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:1])]
+        return [_scores(answers, settings.odds, np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:1])]
     basis = np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:heads]
     ways, step, h = frame.ways(), frame.step(frame.v), settings.difference
     centre = _unit((readers[:1] - frame.sphere.radius * frame.cosine * frame.a) @ ways.T)[0]
@@ -193,10 +203,10 @@ def _pencils(
     ahead = frame.reader((np.cos(h) * centre + np.sin(h) * tangents) @ ways)
     if settings.central:
         behind = frame.reader((np.cos(h) * centre - np.sin(h) * tangents) @ ways)
-        both = at_ratios(limit, frame, np.concatenate([ahead, behind]), step)
+        both = at_ratios(limit, frame, np.concatenate([ahead, behind]), step, settings)
         moved = (both[: len(ahead)] - both[len(ahead) :]) / (2 * h)
     else:
-        moved = (at_ratios(limit, frame, ahead, step) - answers[:1]) / h
+        moved = (at_ratios(limit, frame, ahead, step, settings) - answers[:1]) / h
     J = np.einsum("tko,ho->kth", moved, basis)
     found: list[tuple[float, Floats]] = []
     for _ in range(MIXTURES):
@@ -208,17 +218,16 @@ def _pencils(
         gap = float(np.diff(real).min() / np.abs(real).max() / np.linalg.cond(vectors.real))
         found.append((gap, vectors.real))
     found.sort(key=lambda one: -one[0])
-    return [_scores(answers, vectors.T @ basis) for _, vectors in found[:STARTS]]
+    return [_scores(answers, settings.odds, vectors.T @ basis) for _, vectors in found[:STARTS]]
 
 
-def _scores(answers: Floats, directions: Floats) -> Floats:
+def _scores(answers: Floats, k: Floats, directions: Floats) -> Floats:
     """Scores ``(readers, heads)`` if the values of each head lie along one of ``directions (heads, outputs)``.
 
     A head's share is ``y = s k / (k + eta_b)`` for reader ``b`` and ratio ``k``, so ``k y = s k - eta_b y``: linear in ``s, eta``.
     """
     n, times, outputs = answers.shape
     shares = np.linalg.lstsq(directions.T, answers.reshape(-1, outputs).T, rcond=None)[0].reshape(len(directions), n, times)
-    k = ratios()
     z = np.zeros((n, len(directions)))
     for h, y in enumerate(shares):
         design = np.zeros((n, times, 1 + n))

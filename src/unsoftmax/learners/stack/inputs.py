@@ -16,6 +16,7 @@ from unsoftmax.learners.stack.settings import Settings
 from unsoftmax.models import Floats
 
 TURNS = (0.5, -0.5, 0.17, -0.17)  # angles between a known key and the direction in question
+CROWD = 8  # readers in one sequence, where every position is answered
 STEPS = 40
 LONGEST = 2.0  # change of a score in one step
 
@@ -53,22 +54,16 @@ def read_inputs(
         tangents: per reader a unit direction in the subspace, orthogonal to it.
         settings: when a fit has arrived.
     """
-    n, radius = len(readers), float(np.linalg.norm(readers[0]))
+    n = len(readers)
     table = np.zeros((values.heads, len(directions), readers.shape[1]))
     along = np.zeros((n, values.heads, len(directions)))
     todo, misfit = np.arange(len(directions)), 0.0
     for turn in TURNS:
-        keys = np.cos(turn) * tangents[None] + np.sin(turn) * directions[todo, None]
-        keys = tangent(readers[None], keys, angle, radius)
-        told = limit.ask(keys.reshape(-1, 1, keys.shape[2]), np.tile(readers, (len(todo), 1)))
-        moved = told.moved.reshape(len(todo), n, -1)
-        inside = (tangent(readers, np.cos(turn) * tangents, angle, radius) - readers) @ values.basis.T
-        start = np.einsum("hko,nk->nho", values.table, inside, optimize=True)
-        z = np.einsum("nhk,nk->nh", columns, inside)
-        step = float(np.sin(angle) * np.sin(turn) * radius)
+        asked = _apart if limit.sight is None else _together
+        told = asked(limit, values, readers, columns, directions[todo], angle, turn, tangents)
         bad = []
-        for i, answers in zip(todo, moved, strict=True):
-            beta, shift, left = _fit(answers, limit.clean(readers), start, z, ranges, step, settings)
+        for i, answers in zip(todo, told.moved, strict=True):
+            beta, shift, left = _fit(answers, limit.clean(readers), told.start, told.z, ranges, told.step, settings)
             if left > settings.explained:
                 bad.append(i)
                 continue
@@ -84,6 +79,59 @@ def read_inputs(
         "Ranks were taken too small, or the target is no stack of pre-norm attention blocks.",
         evidence={"directions": len(todo)},
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Told:
+    """Answers ``moved (directions, n, width)``; what is known of the key, ``start (n, heads, width)`` and scores ``z (n, heads)``.
+
+    ``step`` is the length of the key's part along the direction in question.
+    """
+
+    moved: Floats
+    start: Floats
+    z: Floats
+    step: float
+
+
+def _apart(
+    limit: Limit, values: Values, readers: Floats, columns: Floats, directions: Floats, angle: float, turn: float, tangents: Floats
+) -> _Told:
+    """A question for every reader and direction, its key towards a tangent of that reader."""
+    n, radius = len(readers), float(np.linalg.norm(readers[0]))
+    keys = np.cos(turn) * tangents[None] + np.sin(turn) * directions[:, None]
+    keys = tangent(readers[None], keys, angle, radius)
+    told = limit.ask(keys.reshape(-1, 1, keys.shape[2]), np.tile(readers, (len(directions), 1)))
+    inside = (tangent(readers, np.cos(turn) * tangents, angle, radius) - readers) @ values.basis.T
+    start = np.einsum("hko,nk->nho", values.table, inside, optimize=True)
+    step = float(np.sin(angle) * np.sin(turn) * radius)
+    return _Told(told.moved.reshape(len(directions), n, -1), start, np.einsum("nhk,nk->nh", columns, inside), step)
+
+
+def _together(
+    limit: Limit, values: Values, readers: Floats, columns: Floats, directions: Floats, angle: float, turn: float, tangents: Floats
+) -> _Told:
+    """A question for every direction and some readers, one key for all of them; what they make of each other is known."""
+    n, width = readers.shape
+    radius, turn = float(np.linalg.norm(readers[0])), turn * min(1.0, angle)
+    calm = tangents[np.abs(np.einsum("nhk,tk->thn", columns, tangents @ values.basis.T, optimize=True)).max((1, 2)).argmin()]
+    keys = radius * (np.cos(turn) * calm + np.sin(turn) * directions)
+    moved, start, z = np.zeros((len(directions), n, width)), np.zeros((n, values.heads, width)), np.zeros((n, values.heads))
+    for some in np.array_split(np.arange(n), -(-n // CROWD)):
+        mine = readers[some]
+        sequences = np.concatenate([keys[:, None], np.broadcast_to(mine, (len(keys), *mine.shape))], axis=1)
+        for i, batch in zip(some, limit.together(sequences)[-len(some) :], strict=True):
+            moved[:, i] = batch.moved
+        steps = (mine[None] - mine[:, None]) @ values.basis.T  # (reader, other, basis)
+        shares = np.exp(np.einsum("nhk,nmk->nhm", columns[some], steps, optimize=True)) * limit.seen(len(some))[:, None]
+        whole = 1 + shares.sum(2)
+        mean = np.einsum("nhm,nmk->nhk", shares, steps, optimize=True) / whole[:, :, None]
+        among = np.einsum("nhk,hko->nho", mean, values.table, optimize=True)
+        inside = (radius * np.cos(turn) * calm - mine) @ values.basis.T
+        start[some] = np.einsum("hko,nk->nho", values.table, inside, optimize=True) - among
+        z[some] = np.einsum("nhk,nk->nh", columns[some], inside) - np.log(whole)
+        moved[:, some] -= among.sum(1)
+    return _Told(moved, start, z, float(radius * np.sin(turn)))
 
 
 def _fit(

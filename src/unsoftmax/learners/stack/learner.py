@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from unsoftmax.learners.stack.heads import CIRCLE, find_heads
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.mlps import Reading, read_mlps
 from unsoftmax.learners.stack.order import Order, contexts, find_order
+from unsoftmax.learners.stack.polish import polished
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
 from unsoftmax.learners.stack.rehearsal import rehearsed_bounds
 from unsoftmax.learners.stack.scores import group_size
@@ -73,6 +74,8 @@ class StackLearner:
             raise NotInFamilyError(f"This is no pre-norm stack. {seen.words}", evidence={"recognised": seen.number})
         sphere = Sphere(oracle.width, seen.norm)
         limit = Limit(oracle, settings.scale, seen.positions)
+        if self.floor.exact:
+            limit.look(sphere, rng)
         found, reader, fine = self._draft(limit, sphere, settings, rng), limit, settings
         if found is None and self.floor.exact:  # too many heads for outputs at which last tokens are zero: read all outputs
             settings = NODES
@@ -87,7 +90,7 @@ class StackLearner:
         phase(oracle, "layers")
         order = find_order(limit, sphere, draft.model(), fine, rng, draft.T)
         phase(oracle, "rows")
-        heads = finished(reader, draft, settings, rng)
+        heads = _finished(reader, draft, settings, rng)
         phase(oracle, "check")
         off = misfit(limit, sphere, heads.model, self.checks, rng)
         evidence = {
@@ -153,11 +156,12 @@ class StackLearner:
         rows = (width - readers) * (1 + -(-min(settings.rows(rank, heads), width - 2) // late))
         count = 2 * contexts(heads, min(2 * rank, width - 2), width)
         sides = 2 if settings.central else 1
-        found = 4 * n + (4 * sides * (heads + settings.tangents) if heads > 1 else 0) + 2 * CIRCLE
+        times = len(settings.ratios)
+        found = (times + 1) * (n + (sides * (heads + settings.tangents) if heads > 1 else 0)) + 2 * CIRCLE
         return [
             ("recognition", PRICE),
             ("heads", found),
-            ("values", 3 * settings.readers(heads) * (directions - 1)),
+            ("values", times * settings.readers(heads) * (directions - 1)),
             ("columns", columns),
             ("inputs", inputs),
             ("rows", rows),
@@ -173,7 +177,7 @@ class StackLearner:
             again = Limit(target, settings.scale)
             found = self._draft(again, sphere, settings, rng)
             assert found is not None  # as many heads as were told apart before
-            return finished(again, found[0], settings, rng).model
+            return _finished(again, found[0], settings, rng).model
 
         told = np.stack([np.where(np.abs(answer) < GROWN, answer, 0.0) for answer in limit.alone.values()])
         beside = np.sqrt(np.mean(told**2)) * np.sign(rng.normal(size=sphere.width))
@@ -196,6 +200,13 @@ class StackLearner:
                 if attempt + 1 == ATTEMPTS:
                     raise
         raise AssertionError
+
+
+def _finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Generator) -> Heads:
+    """Read the last scores, then fit all heads to all answers."""
+    heads = finished(limit, draft, settings, rng)
+    fit = polished(limit.batches, heads.model, heads.score_ranks, heads.value_ranks, 30 * settings.floor)
+    return replace(heads, model=fit.model, misfits={**heads.misfits, "all answers": fit.misfit})
 
 
 AMBIGUITY = (

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
+
+SAME = 2.0**-40  # of an answer: what its rounding may be
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,15 +54,34 @@ class Limit:
         scale: length of tokens over that of normalised ones.
         positions: the target adds something that depends on the position: take ``g`` off at the same length.
         extrapolated: every output is read, for three questions each and fewer digits.
+        sight: where every position is answered, whether tokens see earlier ones alone (``"causal"``) or all of them; else None.
         questions: how many were asked.
+        alone: answers to last tokens alone.
+        batches: all other answers, for a fit to all of them.
     """
 
     oracle: Oracle
     scale: float = 2.0**60
     positions: bool = False
     extrapolated: bool = False
+    sight: Literal["causal", "all"] | None = None
     questions: int = 0
     alone: dict[tuple[bytes, int], Floats] = field(default_factory=dict)
+    batches: list[Batch] = field(default_factory=list)
+
+    def look(self, sphere: Sphere, rng: np.random.Generator) -> None:
+        """Find out whether every position is answered, and whether tokens see later ones: two questions."""
+        if self.positions or self.extrapolated:  # what positions add is known at the last one only
+            return
+        reader, key = (
+            sphere.sparse(rng.choice(sphere.width, size=support(sphere.width), replace=False), rng),
+            sphere.dense(1, rng)[0],
+        )
+        self.questions += 1
+        answers = self.oracle(self.scale * np.stack([reader, key])[None])
+        if answers.ndim == 3:
+            moved = np.abs(answers[0, 0] - self.bases(reader[None], 1)[0])[reader == 0]
+            self.sight = "causal" if moved.max() <= SAME * max(1.0, float(np.abs(answers[0, 0][reader == 0]).max())) else "all"
 
     def raw(self, sequences: Floats, scale: float | None = None) -> Floats:
         """The last answer to sequences ``(n, length, width)`` of tokens on the sphere, sent ``scale`` times as long."""
@@ -88,10 +111,36 @@ class Limit:
             self.alone.update(zip(fresh, told, strict=True))
         return np.stack([self.alone[name] for name in names])
 
+    def seen(self, length: int) -> NDArray[np.bool_]:
+        """Which tokens of a sequence each one attends to beside itself, ``(length, length)``."""
+        others = ~np.eye(length, dtype=bool)
+        return np.tril(others) if self.sight == "causal" else others
+
+    def together(self, sequences: Floats) -> list[Batch]:
+        """The answers of all positions of ``sequences (n, length, width)``, a batch for each that sees others.
+
+        Sparse tokens are all last tokens of sequences of their own; of dense ones no output tells anything.
+        """
+        self.questions += len(sequences)
+        answers, found = self.oracle(sequences * self.scale), []
+        for i, seen in enumerate(self.seen(sequences.shape[1])):
+            readers, keys = sequences[:, i], sequences[:, seen]
+            clean = self.clean(readers)
+            if keys.shape[1] == 0 or not clean.any():
+                continue
+            moved = np.zeros_like(readers)
+            sparse = clean.any(1)
+            moved[sparse] = answers[sparse, i] - self.bases(readers[sparse], 1)
+            found.append(Batch(keys, np.ones(keys.shape[1]), readers, 1, moved, clean))
+        self.batches += found
+        return found
+
     def ask(self, keys: Floats, readers: Floats, counts: tuple[int, ...] | None = None, copies: int = 1) -> Batch:
         """Ask ``keys (n, J, width)``, each as often as ``counts`` says, before ``copies`` of ``readers (n, width)``."""
         times = np.ones(keys.shape[1], dtype=int) if counts is None else np.asarray(counts, dtype=int)
         tail = np.repeat(readers[:, None], copies, axis=1)
         sequences = np.concatenate([np.repeat(keys, times, axis=1), tail], axis=1)
         base = self.bases(readers, sequences.shape[1])
-        return Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, self.clean(readers))
+        batch = Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, self.clean(readers))
+        self.batches.append(batch)
+        return batch

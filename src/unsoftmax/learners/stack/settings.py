@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from unsoftmax.errors import TooNoisyError
+from unsoftmax.models import Floats
 from unsoftmax.results import Floor
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How many answers each step asks for beyond what it needs, and what counts as zero.
+    """How many answers each step asks for beyond what it needs, and what counts as zero; measured by ``benchmarks/stacks.py``.
 
     Attributes:
         scale: length of tokens over that of normalised ones.
@@ -20,6 +23,7 @@ class Settings:
         first: last tokens of the first batch.
         spare: last tokens per fit, beyond its share of the heads.
         share: last tokens per head and fit.
+        ratios: copies of the key and of the last token, in turn, where weights of single keys are fitted.
         tangents: derivatives beyond the number of heads.
         difference: angle over which derivatives are taken.
         central: derivatives from both sides.
@@ -48,7 +52,8 @@ class Settings:
     tries: int = 6
     first: int = 5
     spare: int = 1
-    share: float = 1.0
+    share: float = 1.2
+    ratios: tuple[tuple[int, int], ...] = ((1, 4), (4, 1))
     tangents: int = 0
     difference: float = 1e-4
     central: bool = False
@@ -59,7 +64,7 @@ class Settings:
     explained: float = 1e-7
     straight: float = 1e-5
     cliff: float = 1e-6
-    fill: float = 0.66
+    fill: float = 0.6
     over: float = 2.0
     spread: float = 1.3
     finite: float = 2.0**26
@@ -67,8 +72,13 @@ class Settings:
     theta: float = 1e-3
     quiet: float = 1e-4
     same: float = 1e4 * 2.0**-52
-    certain: float = 1e-7
+    certain: float = 1e-6
     keys: float = 1.0
+
+    @property
+    def odds(self) -> Floats:
+        """How often the key stands for each time that the last token does, at each of the ratios."""
+        return np.array([key / reader for key, reader in self.ratios])
 
     def readers(self, heads: int) -> int:
         """Last tokens per fit of ``heads`` sigmoids at three ratios; below half the number of heads it has no solution."""
@@ -79,7 +89,7 @@ class Settings:
 
         Errors grow with the number of heads, and so does what is asked beyond the need.
         """
-        return max(rank + 3, int((1.2 + 0.3 * min(1.0, heads / 16)) * rank) + 1)
+        return max(rank + 3, int((1.2 + 0.1 * min(1.0, heads / 16)) * rank) + 1)
 
     def partners(self, ranks: int, free: int) -> int:
         """Last tokens per new direction, for values of ``ranks`` in all and ``free`` outputs beyond one per head.
@@ -90,11 +100,12 @@ class Settings:
 
     def rows(self, rank: int, heads: int) -> int:
         """Keys per last token once the range of every head's scores is known."""
-        return int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
+        return int(self.keys * max(rank + 2, int((1.25 + 0.25 * min(1.0, heads / 16)) * rank)))
 
 
 EXACT = Settings()
 SINGLE = Settings(  # answers in float32
+    ratios=((1, 4), (1, 1), (4, 1)),
     scale=2.0**40,
     spare=2,
     share=2.0,

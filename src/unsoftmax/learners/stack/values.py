@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.learners.stack.heads import Base, at_ratios, ratios
+from unsoftmax.learners.stack.heads import Base, at_ratios
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.settings import Settings
-from unsoftmax.learners.stack.varpro import fit_sigmoids
+from unsoftmax.learners.stack.varpro import Fit, fit_sigmoids
 from unsoftmax.models import Floats
 
-ANGLES = (
-    0.4,
-    -0.4,
-    0.13,
-    -0.13,
-    0.04,
-    -0.04,
-)  # between the first step and each of the others: small enough for its scores to be a start
-TILTS = (0.5, 0.75, 1.25, 0.9, 1.1, 0.96)  # part of the step along the frame's ``a``, over that of the first step
+WIDEST = 0.4  # angle between the first step and each of the others
+TURNS = (1.0, -1.0, 0.33, -0.33, 0.1, -0.1)  # angles that are tried, over that
+CALM = 1.5  # scores, root mean square, up to which a fit finds its way from one step to the next
+TILTS = (0.8, 0.95, 0.98, 0.99, 0.9)  # part of the step along the frame's ``a``, over that of the first step
+CALMER = 20  # times that the step is made shorter where scores are larger
 SURE = 1.5  # cost of the best other assignment of heads over that of the best
 
 
@@ -59,19 +55,22 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
     """Fit the values of more and more directions until their ranks are exceeded."""
     frame = base.frame
     sphere, T = frame.sphere, frame.C
-    first = frame.step(frame.v)
-    [(tilted, table, sure)] = _along(limit, base, [[frame.step(frame.v, part * frame.beta) for part in TILTS]], settings)
-    steps, tables = [first, tilted], [base.fit.A, table]
+    tilts = TILTS if base.loudest <= CALM else TILTS[2:] + TILTS[:2]  # scores near enough to start from
+    [(tilted, fit, sure)] = _along(limit, base, [[frame.step(frame.v, part * base.beta) for part in tilts]], settings)
+    steps, tables = [base.step, tilted], [base.fit.A, fit.A]
+    base = _calmed(base, tilted, fit)
+    angle = WIDEST * min(1.0, CALM / base.loudest)
     rows = sphere.on(T)
     directions = np.linalg.qr(np.concatenate([frame.v[None], rows]).T)[0].T[1 : len(T)]  # with v they span all that is outside S
     count, batch = 0, 6
     while True:
         ways = [
-            [frame.step(np.cos(angle) * frame.v + np.sin(angle) * q) for angle in ANGLES] for q in directions[count : count + batch]
+            [frame.step(np.cos(turn * angle) * frame.v + np.sin(turn * angle) * q, base.beta) for turn in TURNS]
+            for q in directions[count : count + batch]
         ]
-        for step, found, far in _along(limit, base, ways, settings):
+        for step, fit, far in _along(limit, base, ways, settings):
             steps.append(step)
-            tables.append(found)
+            tables.append(fit.A)
             sure = min(sure, far)
         count = min(count + batch, len(directions))
         basis, values = _solved(np.array(steps), np.stack(tables, axis=1))
@@ -83,16 +82,33 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
         batch = max(1, min(count // 4, wanted - len(steps)))
 
 
+def _calmed(base: Base, tilted: Floats, fit: Fit) -> Base:
+    """The base at a step short enough for fits to find their way from it to others, for no question.
+
+    Scores and values are linear in the step, and two of them span all that point along ``a`` and ``v``.
+    """
+    frame, two = base.frame, np.stack([base.step, tilted])
+    for part in 0.8 ** np.arange(CALMER):
+        found = base
+        if part < 1:
+            share = np.linalg.lstsq(two.T, frame.step(frame.v, part * base.beta), rcond=None)[0]
+            z, A = (np.tensordot(share, np.stack(pair), axes=1) for pair in ((base.fit.z, fit.z), (base.fit.A, fit.A)))
+            found = replace(base, fit=replace(fit, z=z, A=A), beta=float(part * base.beta))
+        if found.loudest <= CALM:
+            break
+    return found
+
+
 def _solved(steps: Floats, tables: Floats) -> tuple[Floats, Floats]:
     """An orthonormal basis of the steps, and the values ``(heads, n, outputs)`` of its rows."""
     basis = np.linalg.qr(steps.T)[0].T
     return basis, np.asarray(np.linalg.solve(steps @ basis.T, tables))
 
 
-def _along(limit: Limit, base: Base, ways: list[list[Floats]], settings: Settings) -> list[tuple[Floats, Floats, float]]:
-    """For each direction the step taken, the first of its ``ways`` that can be fitted, the values there, how sure labels are."""
+def _along(limit: Limit, base: Base, ways: list[list[Floats]], settings: Settings) -> list[tuple[Floats, Fit, float]]:
+    """For each direction the step taken, the first of its ``ways`` that can be fitted, the fit, and how sure labels are."""
     frame, n = base.frame, len(base.readers)
-    found: list[tuple[Floats, Floats, float] | None] = [None] * len(ways)
+    found: list[tuple[Floats, Fit, float] | None] = [None] * len(ways)
     least = 0.0
     for attempt in range(len(ways[0])):
         todo = [i for i, one in enumerate(found) if one is None]
@@ -100,26 +116,24 @@ def _along(limit: Limit, base: Base, ways: list[list[Floats]], settings: Setting
             break
         steps = np.stack([ways[i][attempt] for i in todo])
         readers = np.tile(base.readers, (len(steps), 1))
-        told = at_ratios(limit, frame, readers, np.repeat(steps, n, axis=0))
+        told = at_ratios(limit, frame, readers, np.repeat(steps, n, axis=0), settings)
         for i, step, answers in zip(todo, steps, told.reshape(len(steps), n, *told.shape[1:]), strict=True):
-            table, sure = _fitted(
-                answers, base, settings, float(np.linalg.norm(step)) / (np.sqrt(2 * frame.sphere.width) * frame.beta)
-            )
+            fit, sure = _fitted(answers, base, settings, float(np.linalg.norm(step) / np.linalg.norm(base.step)))
             least = max(least, sure)
-            if table is not None:
-                found[i] = (step, table, sure)
+            if fit is not None:
+                found[i] = (step, fit, sure)
     if any(one is None for one in found):
         raise _unlabelled(sum(one is None for one in found), least)
     return [one for one in found if one is not None]
 
 
-def _fitted(answers: Floats, base: Base, settings: Settings, length: float) -> tuple[Floats | None, float]:
-    """Values ``(heads, outputs)`` in the order of the base's heads, and how sure that order is; None if it is not, or no fit is.
+def _fitted(answers: Floats, base: Base, settings: Settings, length: float) -> tuple[Fit | None, float]:
+    """The fit in the order of the base's heads, and how sure that order is; None if it is not, or no fit is.
 
     ``length``: of this step over that of the base.
     """
     A, z = base.fit.A * length, base.fit.z * length
-    fit = fit_sigmoids(answers, ratios(), z, floor=settings.floor, accept=settings.accept, near=A)
+    fit = fit_sigmoids(answers, settings.odds, z, floor=settings.floor, accept=settings.accept, near=A)
     if fit.residual > settings.accept:
         return None, 0.0
     cost = np.sum((fit.A[:, None] - A[None]) ** 2, axis=2) / np.sum(A**2, axis=1)
@@ -131,7 +145,7 @@ def _fitted(answers: Floats, base: Base, settings: Settings, length: float) -> t
     swapped = (cost + cost.T) / (own[:, None] + own[None] + 1e-300)
     np.fill_diagonal(swapped, np.inf)
     sure = float(swapped.min()) if len(cost) > 1 else np.inf
-    return (fit.A[order] if sure >= SURE else None), sure
+    return (replace(fit, A=fit.A[order], z=fit.z[:, order]) if sure >= SURE else None), sure
 
 
 def _unlabelled(count: int, sure: float) -> NotInFamilyError:

@@ -73,7 +73,7 @@ def verify(
 
     Args:
         target: as for ``recover``.
-        model: the weights that the target should run; the heads of a stack alone are compared on very long tokens.
+        model: the weights that the target should run; the heads of a stack or decoder alone are compared on very long tokens.
         width: token length, where the target does not tell it.
         max_norm: send no token longer than this.
         max_length: send no sequence of more tokens than this; None finds out what the target takes.
@@ -89,7 +89,7 @@ def verify(
     part = None if model.can_answer else named(family_of(model))
     if part is not None and not part.compares_parts:
         raise ValueError(
-            "Parts of this model were not learned (the values of a head, the MLPs of a decoder), so it predicts no answers to "
+            "Parts of this model were not learned (the values of a head, a network behind it), so it predicts no answers to "
             "compare with."
         )
     check_positive(max_norm=max_norm)
@@ -97,6 +97,8 @@ def verify(
     oracle = Metered(known, on_count=on_progress)
     if oracle.width != model.width:
         raise ValueError(f"The target takes tokens of width {oracle.width}, the weights are for width {model.width}.")
+    if part is not None:
+        tolerance = max(tolerance, part.part_error)
     rng = np.random.default_rng(secrets.randbits(256))
     look = first_look(oracle, rng=rng, max_norm=max_norm)
     if look.outputs != (model.outputs or 1):

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import cast
 
 import click
+import numpy as np
 
 from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.verify import heads_option
-from unsoftmax.models import Attention
+from unsoftmax.models import Attention, Decoder
 
 
 @click.command()
@@ -17,7 +18,7 @@ from unsoftmax.models import Attention
 @click.argument("goal", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--layout",
-    type=click.Choice(["unsoftmax", "mha", "bert", "gpt2"]),
+    type=click.Choice(["unsoftmax", "mha", "bert", "gpt2", "llama"]),
     default="unsoftmax",
     show_default=True,
     help="Layout of GOAL.",
@@ -28,11 +29,14 @@ from unsoftmax.models import Attention
 def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int | None, run: Running) -> int:
     """Turn the attention layer in SOURCE (FILE.safetensors[#part]: ours, nn.MultiheadAttention, BERT or GPT-2) into GOAL.
 
+    A recovered decoder becomes the state dict of a Llama (``--layout llama``); MLPs that are not known are left out.
+
     Queries and keys are not unique: each W is split by its singular values. Folding GOAL again gives the same W, V, c, b.
     """
     from safetensors.numpy import save_file
 
     from unsoftmax.cli.targets import model_in
+    from unsoftmax.models.llama_layout import to_llama
     from unsoftmax.models.torch_layouts import to_arrays
 
     path, _, part = source.partition("#")
@@ -42,6 +46,10 @@ def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int |
         model = model_in(path, part, heads)
         if layout == "unsoftmax":
             model.save(goal)
+        elif layout == "llama":
+            if not hasattr(model, "unembedding"):
+                raise click.UsageError(f"{source} is no decoder; only those have the layout {layout!r}.")
+            save_file({name: np.ascontiguousarray(block) for name, block in to_llama(cast(Decoder, model)).items()}, str(goal))
         elif not hasattr(model, "to_state_dict"):
             raise click.UsageError(f"{source} is no attention layer; only those have the layout {layout!r}.")
         else:

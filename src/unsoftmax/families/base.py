@@ -69,6 +69,7 @@ class Family:
     made_of_heads: ClassVar[bool] = False  # its models are layers of heads and nothing else
     decisive: ClassVar[bool] = False  # what passes this law can be of no other family: a refusal of the learner is the last word
     compares_parts: ClassVar[bool] = False  # models that cannot answer still tell something, see ``compare_part``
+    part_error: ClassVar[float] = 0.0  # of what is compared then, over its spread, from rounding in exact targets alone
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case
     needs: ClassVar[tuple[str, ...]] = ()  # what a bill cannot do without, by its name in ``Size``
     demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them

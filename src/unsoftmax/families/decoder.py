@@ -13,6 +13,7 @@ from unsoftmax.errors import RefusalError, TargetError, tried
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.decoder.limit import FAR
+from unsoftmax.models import Model
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
@@ -83,6 +84,8 @@ class DecoderFamily(Family):
     law: ClassVar[tuple[Test, ...]] = (Logits(), FinalNorm())
     network: ClassVar[bool] = True
     decisive: ClassVar[bool] = True
+    compares_parts: ClassVar[bool] = True
+    part_error: ClassVar[float] = 1e-8
     models: ClassVar[tuple[str, ...]] = ("decoder",)
     demo: ClassVar[dict[str, int]] = {
         "layers": 2,
@@ -152,6 +155,13 @@ class DecoderFamily(Family):
             "The check compares what contexts change in the hidden state behind very long tokens, read through the unembedding and "
             "behind some zero tokens where nothing has a bias: what all heads of all layers do together. MLPs are not compared."
         )
+        return Compared(answers, predicted, tuple(batches), price=price)
+
+    def compare_part(self, oracle: Oracle, model: Model, batches: list[Fresh], law: Floor, rng: np.random.Generator) -> Compared:
+        """The attention of a decoder without its MLPs: what contexts change in the answers of very long tokens."""
+        from unsoftmax.learners.decoder.certificate import compared_limit
+
+        answers, predicted, price = compared_limit(LastPosition(oracle), model, [batch.sequences for batch in batches], rng)
         return Compared(answers, predicted, tuple(batches), price=price)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
-from unsoftmax.learners.decoder.limit import FINE, Nodes, Readout
+from unsoftmax.learners.decoder.limit import FINE, Nodes, Readout, best_nodes
 from unsoftmax.learners.stack.assemble import drafted, finished
 from unsoftmax.learners.stack.certificate import compared_limit, misfit
 from unsoftmax.learners.stack.heads import find_heads
@@ -59,7 +59,7 @@ def settings() -> Settings:
         same=1e-8,
         order=1e-2,
         theta=0.05,
-        quiet=1e-2,
+        quiet=3e-5,  # errors of the limits times ``finite`` are some 1e-6
         share=2.2,
         fill=0.35,
         over=6.0,
@@ -84,9 +84,9 @@ class Positioned:
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the heads and the positions."""
-        fine, hidden = settings(), Hidden(oracle, self.readout)
         phase(oracle, "recognition")
-        seen = recognised(hidden, rng=rng, settings=fine)
+        fine = settings()
+        seen = recognised(Hidden(oracle, self.readout), rng=rng, settings=fine)
         if not seen.holds:
             if seen.random:
                 raise TooNoisyError(seen.words, evidence={"repeated": seen.number})
@@ -98,6 +98,7 @@ class Positioned:
         if seen.norm != self.readout.norm:
             raise NotInFamilyError("The final norm is not of the kind of the other norms.")
         sphere = Sphere(oracle.width, seen.norm)
+        hidden = Hidden(oracle, self.readout, best_nodes(oracle, self.readout, rng))
         limit = Limit(hidden, fine.scale, seen.positions)
         phase(oracle, "heads")
         base = find_heads(limit, sphere, fine, rng)
@@ -137,7 +138,7 @@ class Positioned:
         if not off <= fine.certain:
             raise NotInFamilyError(
                 f"The {model.heads} heads found miss fresh sequences of very long tokens by {off:.1e} of what keys change. "
-                "The target has something beside pre-norm attention and MLPs.",
+                "The target has something beside pre-norm attention and MLPs, or scores too weak to be read.",
                 evidence=evidence,
                 model=model,
             )

@@ -95,6 +95,7 @@ def _attempt(limit: Limit, choice: int, rng: np.random.Generator) -> Closed | No
         heads, gap = number_of_heads(spectrum)
         if heads > outputs.shape[1] - 2:
             return None
+    _demand_products(G, heads, len(design.w))
     b = decomposed(G.reshape(len(design.y), len(design.w), -1), heads, design.y, design.w, rng)
     if b is None:
         return None
@@ -118,6 +119,21 @@ def _attempt(limit: Limit, choice: int, rng: np.random.Generator) -> Closed | No
     x, alone, pairs = _asked(limit, small, B, Q, heads, rng)
     beyond = np.linalg.svd(small.T)[2][q:].T
     return Closed(joint_fit(pairs, small, beyond, B, Q), pairs, x, alone, gap)
+
+
+def _demand_products(G: Floats, heads: int, columns: int) -> None:
+    """Refuse scores that are no bilinear form: else answers at one ``w`` of ``y_j + w_k`` are a linear map of those at another."""
+    core = (G @ np.linalg.svd(G, full_matrices=False)[2][:heads].T).reshape(-1, columns, heads)
+    off = []
+    for k in range(1, columns):
+        left = core[:, k] - core[:, 0] @ np.linalg.lstsq(core[:, 0], core[:, k], rcond=None)[0]
+        off.append(float(np.linalg.norm(left) / np.linalg.norm(core[:, k])))
+    if min(off) > 2e-3:  # 1e-5 to 1e-4 where scores are bilinear
+        raise NotInFamilyError(
+            f"Scores are no bilinear form of two tokens ({min(off):.1e} of what a key changes is left): queries and keys are "
+            "normalised (QK-norm, as in Qwen3 or Gemma 3), or scores are capped (a soft-cap, as in Gemma 2).",
+            evidence={"products_off": min(off)},
+        )
 
 
 def number_of_heads(spectrum: Floats) -> tuple[int, float]:

@@ -13,6 +13,7 @@ from unsoftmax.learners.decoder.heads import find_heads
 from unsoftmax.learners.decoder.limit import FINE, Limit, are_log_probabilities, centred, read_out
 from unsoftmax.learners.decoder.order import Heads, Order, find_order
 from unsoftmax.learners.decoder.polish import collected, polished
+from unsoftmax.learners.decoder.recognition import demand_plain
 from unsoftmax.learners.decoder.scores import FARTHEST, MORE, NEAR, distances, read_scores
 from unsoftmax.learners.decoder.values import read_values
 from unsoftmax.learners.decoder.world import SEVERAL
@@ -73,6 +74,8 @@ class DecoderLearner:
                 "Ask one with a longer context."
             )
         limit = Limit(oracle, readout, zeros=min(240, self.longest - 2))
+        phase(oracle, "recognition")
+        demand_plain(limit, rng)
         phase(oracle, "heads")
         closed = find_heads(limit, rng)
         phase(oracle, "values")
@@ -126,7 +129,8 @@ class DecoderLearner:
         scores += each * total * (2 * anchors * near + near + 1)
         lasts = int(np.ceil(12 * heads * rank / (width - 1))) + 20
         return (
-            ("unembedding", 2 * width + 1),
+            ("unembedding", 2 * width + 3),
+            ("recognition", 28 * each + 32),
             ("heads", design + world),
             ("values", each * (width - q) * (3 * heads + 8)),
             ("scores", scores),

@@ -102,8 +102,8 @@ class Limit:
         readout: how it answers.
         fine: nodes of answers that are to be exact.
         rough: nodes of answers for a start.
+        noise: error to expect of one output of a limit answer.
         zeros: the most zero tokens that are sent in front.
-        precision: of the target's numbers, relative.
         asked: all exact answers, for a fit of everything at the end.
     """
 
@@ -111,8 +111,8 @@ class Limit:
     readout: Readout
     fine: Nodes = FINE
     rough: Nodes = ROUGH
+    noise: float = FINE.length * 2.0 ** (FINE.count - 52)
     zeros: int = 240
-    precision: float = 2.0**-52
     asked: list[Asked] = field(default_factory=list)
 
     @property
@@ -124,11 +124,6 @@ class Limit:
     def radius(self) -> float:
         """Length of normalised tokens."""
         return float(np.sqrt(self.width))
-
-    @property
-    def noise(self) -> float:
-        """Error to expect of one output of a limit answer."""
-        return self.fine.length * 2.0**self.fine.count * self.precision
 
     @property
     def accept(self) -> float:
@@ -166,6 +161,19 @@ def are_log_probabilities(answers: Floats) -> bool:
     return bool(np.abs(top + np.log(np.exp(answers - top[..., None]).sum(axis=-1))).max() < 1e-6)
 
 
+def best_nodes(oracle: Oracle, readout: Readout, rng: np.random.Generator) -> Nodes:
+    """From where limits come out best: estimates from half the length are compared, 112 questions.
+
+    Rounding grows with the length, the error of the polynomial falls with it; where they meet depends on how much the layers add.
+    """
+    tokens = normalised(rng.normal(size=(4, 2, oracle.width)), readout.norm, 0.0)
+    tokens[:, :-1] *= FAR
+    lengths = FINE.length / 2.0 ** np.arange(7)
+    told = np.stack([readout.limits(oracle, tokens, Nodes(FINE.count, length)) for length in lengths])
+    off = np.mean(np.diff(told, axis=0) ** 2, axis=(1, 2))
+    return Nodes(FINE.count, float(lengths[int(np.argmin(off))]))
+
+
 def read_out(oracle: Oracle, *, log: bool) -> Readout:
     """Unembedding with the final gain, final norm and bias, from ``2 * width`` one-token answers at a huge scale.
 
@@ -179,18 +187,28 @@ def read_out(oracle: Oracle, *, log: bool) -> Readout:
     bias = (plus + minus).mean(axis=0) / 2
     size = float(np.abs(answers).max())
     odd = float(np.abs(plus + minus - 2 * bias).max())
-    if not odd <= 2.0**-40 * size:
+    small = 2.0**-40 * size
+    if not odd <= small:
         raise NotInFamilyError(
             f"Very long tokens and their opposites get answers whose means differ ({odd:.1e} of {size:.1e}): no norm stands in "
             "front of the unembedding, or logits are capped."
         )
-    if np.abs(bias).max() <= 2.0**-40 * size:
+    if np.abs(bias).max() <= small:
         bias = np.zeros_like(bias)
     half = (plus - minus).T / 2
-    norm: Norm = "layer" if np.linalg.norm(half.sum(axis=1)) <= 2.0**-40 * size * width else "rms"
+    norm: Norm = "layer" if np.linalg.norm(half.sum(axis=1)) <= small * width else "rms"
     table = np.asarray(half @ np.linalg.pinv(normalised(np.eye(width), norm, 0.0)))
     spectrum = np.linalg.svd(table, compute_uv=False)
-    rank, whole = int((spectrum > 1e-10 * spectrum[0]).sum()), width - (norm == "layer")
+    rank, whole = int((spectrum > small / size * spectrum[0]).sum()), width - (norm == "layer")
     if rank < whole:
         raise NotInFamilyError(f"{len(table)} answers do not show a hidden state of {whole} dimensions, only {rank} of it.")
-    return Readout(table, bias, norm, log)
+    readout = Readout(table, bias, norm, log)
+    token = np.cos(1.0 + np.arange(width))
+    seen = centred(oracle(FAR * token[None, None]), log)
+    off = float(np.abs(seen - bias - normalised(token[None], norm, 0.0) @ table.T).max())
+    if not off <= 64 * small:
+        raise NotInFamilyError(
+            f"Answers are not linear in the direction of a very long token ({off:.1e} of {size:.1e}): logits are capped (a "
+            "soft-cap, as in Gemma 2), or no unembedding stands behind the final norm."
+        )
+    return readout

@@ -42,9 +42,12 @@ def find_base(offsets: Floats, scores: Floats, errors: Floats, rank: int) -> tup
         low, high = (low, two) if left[0] < left[1] else (one, high)
     base = float(np.exp((low + high) / 2))
     best = unexplained(offsets, scores, errors, rank, base)
-    plain = float(f"{base:.3g}")  # bases are round numbers; where one does as well, it is that
-    rounded = unexplained(offsets, scores, errors, rank, plain)
-    return (plain, rounded) if rounded <= max(1.1 * best, 1.0) else (base, best)
+    for digits in (1, 2, 3):  # bases are round numbers; where one does as well, it is that
+        plain = float(f"{base:.{digits}g}")
+        rounded = unexplained(offsets, scores, errors, rank, plain)
+        if rounded <= max(1.1 * best, 1.0):
+            return plain, rounded
+    return base, best
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +80,7 @@ def fit_group(
     errors: Floats,
     base: float,
     start: tuple[Floats, Floats],
-    steps: int = 30,
+    steps: int = 60,
 ) -> Group:
     """Fit ``score = (key p).rotated(query_h x)`` to everything read about a group: ``scores, errors (n, heads)``."""
     key, query = start[0].copy(), start[1].copy()
@@ -90,27 +93,29 @@ def fit_group(
         return np.asarray((wanted - np.einsum("nr,nhr->nh", p @ key.T, turned)) * weights)
 
     rest = left(key, query)
-    cost, damping = float(np.sum(rest**2)), 1e-8
+    slow, cost, damping = 0, float(np.sum(rest**2)), 1e-3
     for _ in range(steps):
         J = _derivatives(p, x, offsets, weights, base, key, query)
         scale = np.linalg.norm(J, axis=0) + 1e-300
+        Q, R = sl.qr(J / scale, mode="economic", overwrite_a=True, check_finite=False)  # no normal equations: weights span decades
+        wanted_step = Q.T @ rest.T.ravel()
+        if float(np.sum(wanted_step**2)) <= 1e-6 * cost:  # no step takes more off
+            break
         before = cost
         for _ in range(10):
-            held = np.concatenate([J / scale, np.sqrt(damping) * np.eye(len(scale))])  # no normal equations: weights span decades
-            step = (
-                sl.lstsq(held, np.concatenate([rest.T.ravel(), np.zeros(len(scale))]), check_finite=False, lapack_driver="gelsy")[0]
-                / scale
-            )
+            held = sl.qr(np.concatenate([R, np.sqrt(damping) * np.eye(len(scale))]), mode="economic", check_finite=False)
+            step = sl.solve_triangular(held[1], held[0][: len(R)].T @ wanted_step, check_finite=False) / scale
             new_key = key + step[: key.size].reshape(key.shape)
             new_query = query + step[key.size :].reshape(query.shape)
             trial = left(new_key, new_query)
             reached = float(np.sum(trial**2))
             if reached < cost:
                 key, query, rest, cost = new_key, new_query, trial, reached
-                damping = max(damping / 100, 1e-20)
+                damping = max(damping / 10, 1e-20)
                 break
-            damping *= 100
-        if not cost < 0.999 * before:
+            damping *= 5
+        slow = slow + 1 if not cost < 0.999 * before else 0
+        if slow == 3:
             break
     free = max(1, int((weights > 0).sum()) - key.size - query.size + rank)
     return Group(
@@ -158,7 +163,8 @@ def spread_out(readings: Readings, heads: Places, anchors: tuple[Floats, Floats]
         back = rotated(known.key.T[a[at]], -readings.offsets[at], base)
         rows_h = np.einsum("nr,nj,n->nrj", back, readings.x[at], weights[at, h]).reshape(len(at), -1)
         queries.append(_solved(rows_h, scores[at, h] * weights[at, h]).reshape(rank, width))
-    return fit_group(readings.p, readings.x, readings.offsets, scores, errors, base, (key, np.array(queries)))
+    start = key, np.array(queries)
+    return fit_group(readings.p, readings.x, readings.offsets, scores, errors, base, start, steps=10)  # a fit of everything follows
 
 
 def _solved(rows: Floats, wanted: Floats) -> Floats:

@@ -1,0 +1,60 @@
+"""Rotary decoders as Llama checkpoints lay them out, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.models.base import Floats
+from unsoftmax.models.decoder import Decoder
+from unsoftmax.models.decoder_layers import DecoderLayer, GatedMLP
+from unsoftmax.models.torch_layouts import as_array
+
+PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "o_proj"}
+
+
+def to_llama(decoder: Decoder) -> dict[str, Floats]:
+    """The state dict of a ``LlamaForCausalLM``; all gains are one, because they are part of the matrices behind them.
+
+    Queries, keys, values and outputs are one valid choice of what answers leave open. MLPs are left out where they are not known.
+
+    Raises:
+        ValueError: the decoder has learned positions or biases.
+    """
+    state = {"lm_head.weight": decoder.unembedding, "model.norm.weight": np.ones(decoder.width)}
+    for i, layer in enumerate(decoder.layers):
+        if not isinstance(layer, DecoderLayer):
+            raise ValueError("Only decoders with rotary positions and no biases have the layout of a Llama.")
+        at = f"model.layers.{i}."
+        for name, projection in PROJECTIONS.items():
+            block = getattr(layer, name)
+            rows = block.transpose(1, 0, 2).reshape(layer.width, -1) if name == "out" else block.reshape(-1, layer.width)
+            state[f"{at}self_attn.{projection}.weight"] = rows
+        state[f"{at}input_layernorm.weight"] = state[f"{at}post_attention_layernorm.weight"] = np.ones(decoder.width)
+        for name, block in decoder.mlps[i].blocks.items() if decoder.mlps is not None else ():
+            state[f"{at}mlp.{name}_proj.weight"] = block
+    return state
+
+
+def from_llama(state: Mapping[str, Any], *, heads: int, base: float = 10000.0, epsilon: float = 1e-6) -> Decoder:
+    """Fold the state dict of a ``LlamaForCausalLM`` with ``heads`` query heads a layer into a decoder."""
+    arrays = {name: as_array(value) for name, value in state.items()}
+    final = arrays["model.norm.weight"]
+    table = arrays.get("lm_head.weight", arrays.get("model.embed_tokens.weight"))
+    if table is None:
+        raise ValueError("These weights have neither `lm_head.weight` nor `model.embed_tokens.weight`.")
+    layers: list[DecoderLayer] = []
+    mlps: list[GatedMLP] = []
+    while f"model.layers.{len(layers)}.self_attn.q_proj.weight" in arrays:
+        at = f"model.layers.{len(layers)}."
+        query, key, value, out = (arrays[f"{at}self_attn.{projection}.weight"] for projection in PROJECTIONS.values())
+        width, rank = query.shape[1], query.shape[0] // heads
+        gain, behind = arrays[f"{at}input_layernorm.weight"], arrays[f"{at}post_attention_layernorm.weight"]
+        query, key, value = ((block * gain).reshape(-1, rank, width) for block in (query, key, value))
+        layers.append(DecoderLayer(query, key, value, out.reshape(width, heads, rank).transpose(1, 0, 2), base))
+        if f"{at}mlp.gate_proj.weight" in arrays:
+            gate, up, down = (arrays[f"{at}mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
+            mlps.append(GatedMLP(gate * behind, up * behind, down))
+    return Decoder(layers, table * final, epsilon, mlps or None)

@@ -112,6 +112,8 @@ class Group:
         """The paths still wider than wanted and where each is asked next; late ones at 3 places, at 7 or 15 where they are few."""
         rows: Rows = np.flatnonzero((self.search.width > self.until) & ~self.search.lost)
         at = self.search.middle(rows)
+        between = (at != self.search.low[rows]) & (at != self.search.high[rows])  # no number lies between neighbours
+        rows, at = rows[between], at[between]
         if not self.late[rows].any():
             return rows, at
         late = self.late[rows]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, RefusalError
+from unsoftmax.learners.ffn.forms import Found as Limit
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.answers import Answers
@@ -95,6 +96,7 @@ class SmoothNetworkLearner:
         attempts: each from four times as far out.
         quiet: misfit, in expected errors, beyond which neurons are looked at for a second one of their direction.
         bends_on: height that a neuron may still have, in widths of its bend, where it is taken to be straight.
+        parallel: angle between rows below which a network that does not explain its answers is looked at along another line.
         most_shared: directions that several neurons share; more are not looked into.
 
     >>> from unsoftmax.models import FFN
@@ -116,6 +118,7 @@ class SmoothNetworkLearner:
     attempts: int = 3
     quiet: float = 30.0
     bends_on: float = 1e-3
+    parallel: float = 0.01
     most_shared: int = 4
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
@@ -150,10 +153,27 @@ class SmoothNetworkLearner:
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
     def find(self, oracle: Oracle, *, rng: np.random.Generator) -> Found:
-        """Learn the network as curves and a linear part, ask the checks and refuse what fails them."""
-        limit, afar, scale = relu_limit(oracle, floor=self.floor, max_norm=self.max_norm, max_neurons=self.max_neurons, rng=rng)
-        if limit.hinges.neurons == 0:
+        """Learn the network as curves and a linear part, ask the checks and refuse what fails them.
+
+        Rows that are nearly parallel may be told badly by the line on which corners were looked for: then another one is tried.
+        """
+        limit = self._limit(oracle, rng)
+        try:
+            return self._found(oracle, *limit, rng)
+        except NotInFamilyError:
+            if not _nearly_parallel(limit[0].hinges.normal, self.parallel):
+                raise
+        return self._found(oracle, *self._limit(oracle, rng), rng)
+
+    def _limit(self, oracle: Oracle, rng: np.random.Generator) -> tuple[Limit, Questions, float]:
+        """The network seen from very far, the questions asked for that, and how far."""
+        found = relu_limit(oracle, floor=self.floor, max_norm=self.max_norm, max_neurons=self.max_neurons, rng=rng)
+        if found[0].hinges.neurons == 0:
             raise NotInFamilyError("Seen from very far the target does not bend.")
+        return found
+
+    def _found(self, oracle: Oracle, limit: Limit, afar: Questions, scale: float, rng: np.random.Generator) -> Found:
+        """The network with these corners."""
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         far = Far(afar.points * scale, afar.answers * scale)
         corners = Corners.of(limit.hinges, rng)
@@ -246,6 +266,12 @@ class SmoothNetworkLearner:
             evidence={"activation": curves.phi.name, "neurons": curves.neurons, "misfit": misfit, "check_error": error},
             model=to_network(curves),
         )
+
+
+def _nearly_parallel(rows: Floats, angle: float) -> bool:
+    """Whether some two of these rows have directions, the same or opposite, no further apart than that."""
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return bool((np.abs(units @ units.T) - np.eye(len(units))).max() > 1 - angle**2 / 2)
 
 
 def scattered(lengths: Floats, count: int, width: int, rng: np.random.Generator) -> Floats:

@@ -8,16 +8,14 @@ import numpy as np
 
 from unsoftmax.deployment.checkpoint import Checkpoint
 from unsoftmax.deployment.coherence import paired
-from unsoftmax.deployment.kinds import Trial, head_trials, layer_trials, pruning_trials, rounding_trials
+from unsoftmax.deployment.kinds import SHARES, Trial, head_trials, layer_trials, pruning_trials, rounding_trials
 from unsoftmax.deployment.low_rank import fitted_rank
 from unsoftmax.deployment.results import Change
 from unsoftmax.deployment.scene import Scene
 from unsoftmax.deployment.where import Located, located
 
-FINALISTS = 3  # trials that are run on all
 MOSTLY = 0.9  # share of the deviations that a trial must explain to be named though it does not explain all
 PRUNED = 2.0  # factor within which the size of a change and its share along the weights agree for weights set to zero
-LEAST, MOST = 0.01, 0.5  # share of weights set to zero that is told as such; of other weights, all are missing
 
 
 def explained(scene: Scene, rng: np.random.Generator) -> Change:
@@ -41,11 +39,11 @@ def explained(scene: Scene, rng: np.random.Generator) -> Change:
     return _described(scene, place, matrices, rng)
 
 
-def best_trial(scene: Scene, trials: Sequence[Trial]) -> Change | None:
-    """The trial that explains most; the first that explains everything."""
+def best_trial(scene: Scene, trials: Sequence[Trial], finalists: int = 3) -> Change | None:
+    """The trial that explains most; the first that explains everything. ``finalists`` are run on all answers."""
     shares = [round(scene.explained_by(trial.make(), scene.look), 6) for trial in trials]
     found: Change | None = None
-    for share, i in sorted(((share, i) for i, share in enumerate(shares)), key=lambda pair: (-pair[0], pair[1]))[:FINALISTS]:
+    for share, i in sorted(((share, i) for i, share in enumerate(shares)), key=lambda pair: (-pair[0], pair[1]))[:finalists]:
         if share <= 0.3:
             break
         trial, changed = trials[i], trials[i].make()
@@ -78,7 +76,7 @@ def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.ra
     ):  # the mean of its answers says more about them than the checkpoint does; independent ones differ by 2 ** 0.5
         words = "answers have little in common with the checkpoint's: other weights altogether"
         return Change(kind="other weights", where=["every layer"], words=words)
-    if LEAST <= share <= MOST and place.size**2 / PRUNED < share < place.size**2 * PRUNED:
+    if SHARES[0] <= share <= SHARES[-1] and place.size**2 / PRUNED < share < place.size**2 * PRUNED:
         words = f"about {share:.0%} of the weights set to zero, in {group.name}"
         return Change(kind="pruned", where=where, layer=group.layer, size=place.size, words=words, others=place.others)
     names = [name for name in group.tensors if name in matrices]

@@ -10,22 +10,19 @@ from unsoftmax.deployment.coherence import Pairs
 from unsoftmax.deployment.results import Version
 from unsoftmax.models import Floats
 
-SUSPECTS = 3  # answers that stand apart most are asked again
-AGAIN = 4  # times each
-ROLL = 120  # times one question is asked to count the versions; a share of 1/20 is missed with probability 0.002
 APART = 4.0  # two answers to one question differ by this many times what rounding explains: measured, honest answers stay below 2
 
 Ask = Callable[[Floats], Floats]
 
 
-def suspects(pairs: Pairs, honest: Pairs) -> list[int]:
+def suspects(pairs: Pairs, honest: Pairs, most: int = 3) -> list[int]:
     """Sequences whose deviations stand apart from the others', beyond what the spread of honest ones does; the worst first."""
     usual = float(np.median(pairs.energy))
     spread = max(float(np.max(honest.energy) / np.median(honest.energy)), 1.0)
     bound = APART**2 * spread
     away = np.maximum(pairs.energy / usual, usual / np.maximum(pairs.energy, np.finfo(float).tiny))
     found = np.flatnonzero(away > bound)
-    return [int(i) for i in found[np.argsort(-away[found])][:SUSPECTS]]
+    return [int(i) for i in found[np.argsort(-away[found])][:most]]
 
 
 def contradicts(answers: Floats, noise: float) -> bool:

@@ -13,9 +13,6 @@ from unsoftmax.deployment.coherence import coherence, paired
 from unsoftmax.deployment.precision import Precision
 from unsoftmax.models import Floats
 
-LOUD = 24  # calls with the largest deviations, of which every fourth serves for a first look
-LOOK = 4
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
@@ -51,7 +48,7 @@ class Scene:
         loud = [float(np.mean((d / n[:, None]) ** 2)) for d, n in zip(self.deviations, noise, strict=True)]
         self.loudest = [int(i) for i in np.argsort(-np.asarray(loud))]
         self.whole = self.joined(range(len(batches)))
-        self.look = self.joined(self.loudest[:LOUD:LOOK])
+        self.look = self.joined(self.loudest[:24:4])  # every fourth of the loudest, for a first look
 
     def joined(self, calls: Iterable[int]) -> list[Part]:
         """These calls, those of one length side by side."""

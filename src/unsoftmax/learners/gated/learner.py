@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, RefusalError
+from unsoftmax.errors import NotInFamilyError, RefusalError, tried
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.gated.forms import AMBIGUITY, PARTS, to_gated, without_trifles
 from unsoftmax.learners.gated.gates import Gates
@@ -70,10 +71,10 @@ class GatedNetworkLearner:
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         refusal: RefusalError | None = None
         for attempt in range(self.attempts):
-            try:
-                return self._near(limit, questions, self.reach * self.further**attempt, rng)
-            except Unfinished as problem:
-                refusal = problem.refusal
+            found = tried(partial(self._near, limit, questions, self.reach * self.further**attempt, rng), Unfinished)
+            if not isinstance(found, Unfinished):
+                return found
+            refusal = found.refusal
         assert refusal is not None
         raise refusal
 

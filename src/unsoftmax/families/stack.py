@@ -13,8 +13,8 @@ from unsoftmax.desk import Desk
 from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, TargetError, TooNoisyError, tried
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.settings import LAWS
-from unsoftmax.learners.stack.recognition import PRICE, Recognised, behind_a_norm, recognised
-from unsoftmax.learners.stack.settings import EXACT, SINGLE, Settings, settings_for
+from unsoftmax.learners.stack.recognition import Recognised, behind_a_norm, recognised
+from unsoftmax.learners.stack.settings import EXACT, SINGLE, STACK, Settings, settings_for
 from unsoftmax.models import Model, Stack
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
@@ -95,7 +95,7 @@ class ActsByDirection:
 
     def price(self, width: int) -> int:
         """A dozen sequences of up to four tokens."""
-        return PRICE
+        return STACK.price
 
     def examine(self, desk: Desk) -> Fact:
         """Ask two scales, other orders, doubled sequences."""

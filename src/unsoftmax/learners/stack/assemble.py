@@ -12,13 +12,11 @@ from unsoftmax.learners.stack.heads import Base
 from unsoftmax.learners.stack.inputs import read_inputs
 from unsoftmax.learners.stack.limit import Batch, Limit
 from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, read_together, tangent, weights_of
-from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import Known, cliff
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import phase
-
-WIDEST = 1.3  # angle between last token and keys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +62,7 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
     """Read what the first values do not tell, up to the rows; see ``docs/stacks.md`` for the order of steps."""
     sphere, width = base.frame.sphere, base.frame.sphere.width
     heads = base.heads
-    angle = min(WIDEST, 2 * np.arcsin(min(1.0, 0.5 / max(base.strength, 1e-300))))
+    angle = min(STACK.apart, 2 * np.arcsin(min(1.0, 0.5 / max(base.strength, 1e-300))))
     at = np.isin(np.arange(width), base.frame.outputs)
     table = np.zeros((heads, len(known.basis), width))
     table[:, :, base.frame.outputs] = known.values

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.stack.limit import Limit
-from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.models import Attention, Floats, Stack
 from unsoftmax.oracles.base import Oracle
-
-LENGTHS = (1, 2, 4, 8)  # keys
 
 
 def misfit(limit: Limit, sphere: Sphere, model: Attention, count: int, rng: np.random.Generator) -> float:
@@ -20,7 +18,7 @@ def misfit(limit: Limit, sphere: Sphere, model: Attention, count: int, rng: np.r
     it, not a proof. Price: two questions each.
     """
     told, said = [], []
-    for keys, number in zip(LENGTHS, np.bincount(np.arange(count) % len(LENGTHS)), strict=True):
+    for keys, number in zip(STACK.check_keys, np.bincount(np.arange(count) % len(STACK.check_keys)), strict=True):
         most = max(3, sphere.width // 8)
         supports = [rng.choice(sphere.width, size=int(rng.integers(3, most + 1)), replace=False) for _ in range(number)]
         readers = np.stack([sphere.sparse(support, rng) for support in supports])

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unsoftmax.learners.stack.settings import STACK
 from unsoftmax.models import Floats
-
-GRID = 24  # points that a circle starts with
-SURE = 4  # points in a row that one piece explains: one more than it has unknowns
-ROUNDS = 14  # halvings of what is not clear yet; narrower gaps hold bends that nearly coincide, which other circles show apart
 
 Known = dict[tuple[float, float, int], Floats | None]  # pieces by first and last angle and number of samples; None where none fits
 
@@ -71,14 +68,14 @@ def find_bends(value: Callable[[Floats], Floats], circles: list[Circle], roundin
         rounding: error of a value.
         smooth: amplitude of smooth terms beyond a constant, cosine and sine that pieces may have.
     """
-    angles = [2 * np.pi * (np.arange(GRID) + 0.5 * (i % 2)) / GRID for i in range(len(circles))]
+    angles = [2 * np.pi * (np.arange(STACK.grid) + 0.5 * (i % 2)) / STACK.grid for i in range(len(circles))]
     values = _split(value(np.concatenate([c.at(a) for c, a in zip(circles, angles, strict=True)])), angles)
     known: list[Known] = [{} for _ in circles]
     found: list[tuple[list[tuple[float, Floats]], list[tuple[float, float]]]] = []
-    for step in range(ROUNDS + 1):
+    for step in range(STACK.halvings + 1):
         found = [_read(a, v, rounding, smooth, seen) for a, v, seen in zip(angles, values, known, strict=True)]
         more = [_halved(a, gaps) for a, (_, gaps) in zip(angles, found, strict=True)]
-        if step == ROUNDS or not any(len(m) for m in more):
+        if step == STACK.halvings or not any(len(m) for m in more):
             break
         told = _split(value(np.concatenate([c.at(m) for c, m in zip(circles, more, strict=True)])), more)
         for i, (a, v) in enumerate(zip(more, told, strict=True)):
@@ -139,8 +136,8 @@ def _pieces(angles: Floats, values: Floats, rounding: float, smooth: float, know
 
     found: list[_Piece] = []
     start = 0
-    while start + SURE <= len(angles):
-        weights, end = one(start, start + SURE), start + SURE
+    while start + STACK.in_a_row <= len(angles):
+        weights, end = one(start, start + STACK.in_a_row), start + STACK.in_a_row
         if weights is None:
             start += 1
             continue

@@ -10,17 +10,10 @@ from scipy.special import logit
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.stack.limit import Limit
-from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.varpro import Fit, fit_sigmoids
 from unsoftmax.models import Floats
-
-SHORTER = 3.0  # scores, root mean square, that steps are shortened to
-TOO_STRONG = 4.5  # and above which they are
-CIRCLE = 3  # further last tokens on a circle where scores must be linear
-SEEN = 10.0  # scores up to which a weight still tells them
-STARTS = 6  # of them are tried, best first
-MIXTURES = 40  # of derivative matrices, of which the pencil with the best eigenvectors is taken
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,13 +138,13 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
             if fit.residual < settings.accept:
                 break
         strong = float(np.sqrt(np.mean(fit.z**2, axis=0)).max())
-        if fit.residual < settings.accept and strong <= TOO_STRONG:
+        if fit.residual < settings.accept and strong <= STACK.too_strong:
             _demand_straight(limit, frame, readers, fit, settings)
             few = settings.readers(heads)  # the first batch may have been larger
             return Base(frame, readers[:few], replace(fit, z=fit.z[:few]), gap, frame.beta)
         reason = f"sums of {heads} sigmoids leave {fit.residual:.1e} of the answers"
-        if strong > TOO_STRONG:
-            rho *= max(0.5, SHORTER / strong)
+        if strong > STACK.too_strong:
+            rho *= max(0.5, STACK.shorter / strong)
     raise NotInFamilyError(
         f"Tokens of length 2^60 do not act as {heads} attention heads on normalised tokens: {reason}. "
         "The target may have positions that depend on distances, or heads that cannot be told apart.",
@@ -209,7 +202,7 @@ def _pencils(
         moved = (at_ratios(limit, frame, ahead, step, settings) - answers[:1]) / h
     J = np.einsum("tko,ho->kth", moved, basis)
     found: list[tuple[float, Floats]] = []
-    for _ in range(MIXTURES):
+    for _ in range(STACK.mixtures):
         first, second = (np.tensordot(rng.normal(size=len(J)), J, axes=1) for _ in range(2))
         values, vectors = np.linalg.eig(np.linalg.lstsq(first, second, rcond=None)[0].T)
         if np.abs(values.imag).max() > 1e-3 * np.abs(values).max():
@@ -218,7 +211,7 @@ def _pencils(
         gap = float(np.diff(real).min() / np.abs(real).max() / np.linalg.cond(vectors.real))
         found.append((gap, vectors.real))
     found.sort(key=lambda one: -one[0])
-    return [_scores(answers, settings.odds, vectors.T @ basis) for _, vectors in found[:STARTS]]
+    return [_scores(answers, settings.odds, vectors.T @ basis) for _, vectors in found[: STACK.starts]]
 
 
 def _scores(answers: Floats, k: Floats, directions: Floats) -> Floats:
@@ -248,15 +241,15 @@ def _demand_straight(limit: Limit, frame: Frame, readers: Floats, fit: Fit, sett
         return
     known = (readers[:2] - frame.sphere.radius * frame.cosine * frame.a) @ ways.T
     plane = np.linalg.qr(_unit(known).T)[0]
-    turns = 2 * np.pi * (0.5 + np.arange(CIRCLE)) / CIRCLE
+    turns = 2 * np.pi * (0.5 + np.arange(STACK.circle)) / STACK.circle
     round_ = np.stack([np.cos(turns), np.sin(turns)], axis=1)
     readers = frame.reader(round_ @ plane.T @ ways)
-    waves = np.concatenate([np.ones((2 + CIRCLE, 1)), np.concatenate([_unit(known) @ plane, round_])], axis=1)
+    waves = np.concatenate([np.ones((2 + STACK.circle, 1)), np.concatenate([_unit(known) @ plane, round_])], axis=1)
     batch = limit.ask((readers + frame.step(frame.v))[:, None], readers)
     shares = np.linalg.lstsq(fit.A.T, batch.moved[:, frame.outputs].T, rcond=None)[0].T
     z = np.concatenate([fit.z[:2], logit(np.clip(shares, 1e-6, 1 - 1e-6))])  # beyond, rounding decides
     off = np.abs(z - waves @ np.linalg.lstsq(waves, z, rcond=None)[0]).max(0)
-    inside = np.abs(z).max(0) < SEEN
+    inside = np.abs(z).max(0) < STACK.seen
     worst = float(off[inside].max()) if inside.any() else 0.0
     if worst > settings.straight:
         raise NotInFamilyError(

@@ -12,13 +12,8 @@ from scipy.special import expit
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.scores import Values, tangent
-from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.models import Floats
-
-TURNS = (0.5, -0.5, 0.17, -0.17)  # angles between a known key and the direction in question
-CROWD = 8  # readers in one sequence, where every position is answered
-STEPS = 40
-LONGEST = 2.0  # change of a score in one step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +53,7 @@ def read_inputs(
     table = np.zeros((values.heads, len(directions), readers.shape[1]))
     along = np.zeros((n, values.heads, len(directions)))
     todo, misfit = np.arange(len(directions)), 0.0
-    for turn in TURNS:
+    for turn in STACK.input_turns:
         asked = _apart if limit.sight is None else _together
         told = asked(limit, values, readers, columns, directions[todo], angle, turn, tangents)
         bad = []
@@ -117,7 +112,7 @@ def _together(
     calm = tangents[np.abs(np.einsum("nhk,tk->thn", columns, tangents @ values.basis.T, optimize=True)).max((1, 2)).argmin()]
     keys = radius * (np.cos(turn) * calm + np.sin(turn) * directions)
     moved, start, z = np.zeros((len(directions), n, width)), np.zeros((n, values.heads, width)), np.zeros((n, values.heads))
-    for some in np.array_split(np.arange(n), -(-n // CROWD)):
+    for some in np.array_split(np.arange(n), -(-n // STACK.crowd)):
         mine = readers[some]
         sequences = np.concatenate([keys[:, None], np.broadcast_to(mine, (len(keys), *mine.shape))], axis=1)
         for i, batch in zip(some, limit.together(sequences)[-len(some) :], strict=True):
@@ -153,7 +148,7 @@ def _fit(
         return weights, values, gap, float(np.linalg.norm(gap))
 
     weights, values, gap, cost = left(beta, shift)
-    for _ in range(STEPS):
+    for _ in range(STACK.input_steps):
         if cost <= settings.floor * size or stalled >= 4:
             break
         one = step * weights[:, None, owner] * wide[None] * clean[:, :, None]  # (n, outputs, sum of ranks)
@@ -175,7 +170,7 @@ def _fit(
             normal[np.diag_indices_from(normal)] *= 1 + damping
             change = np.linalg.solve(normal, target)
             moved = solved[:, :, -1] - solved[:, :, :-1] @ change
-            short = min(1.0, LONGEST / max(float(np.abs(step * moved).max()), 1e-300))
+            short = min(1.0, STACK.longest / max(float(np.abs(step * moved).max()), 1e-300))
             change, moved = short * change, short * moved
             trial = left(beta + change, shift + moved)
             if trial[3] < cost:

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, tried
 from unsoftmax.learners.stack.assemble import Draft, Heads, drafted, finished
 from unsoftmax.learners.stack.certificate import misfit
-from unsoftmax.learners.stack.heads import CIRCLE, find_heads
+from unsoftmax.learners.stack.heads import Base, find_heads
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.mlps import Reading, read_mlps
 from unsoftmax.learners.stack.order import Order, contexts, find_order
 from unsoftmax.learners.stack.polish import polished
-from unsoftmax.learners.stack.recognition import PRICE, Recognised, recognised
+from unsoftmax.learners.stack.recognition import Recognised, recognised
 from unsoftmax.learners.stack.rehearsal import rehearsed_bounds
 from unsoftmax.learners.stack.scores import group_size
-from unsoftmax.learners.stack.settings import EXACT, NODES, Settings, settings_for
+from unsoftmax.learners.stack.settings import EXACT, NODES, STACK, Settings, settings_for
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import read_values
 from unsoftmax.models import Attention
 from unsoftmax.models.stack import Stack
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Bounds, Floor, Learned
-
-ATTEMPTS = 2  # frames in which everything is read, where a later step fails
-GROWN = 2.0**20  # answers above that hold a very long token
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +151,9 @@ class StackLearner:
         count = 2 * contexts(heads, min(2 * rank, width - 2), width)
         sides = 2 if settings.central else 1
         times = len(settings.ratios)
-        found = (times + 1) * (n + (sides * (heads + settings.tangents) if heads > 1 else 0)) + 2 * CIRCLE
+        found = (times + 1) * (n + (sides * (heads + settings.tangents) if heads > 1 else 0)) + 2 * STACK.circle
         return [
-            ("recognition", PRICE),
+            ("recognition", STACK.price),
             ("heads", found),
             ("values", times * settings.readers(heads) * (directions - 1)),
             ("columns", columns),
@@ -175,7 +173,7 @@ class StackLearner:
             assert found is not None  # as many heads as were told apart before
             return _finished(again, found[0], settings, rng).model
 
-        told = np.stack([np.where(np.abs(answer) < GROWN, answer, 0.0) for answer in limit.alone.values()])
+        told = np.stack([np.where(np.abs(answer) < STACK.very_long, answer, 0.0) for answer in limit.alone.values()])
         beside = np.sqrt(np.mean(told**2)) * np.sign(rng.normal(size=sphere.width))
         return rehearsed_bounds(heads, sphere, beside, learn, rng)
 
@@ -183,19 +181,25 @@ class StackLearner:
         self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator
     ) -> tuple[Draft, float, float] | None:
         """All heads on some last tokens; a step that fails after heads were told apart starts again in another frame."""
-        for attempt in range(ATTEMPTS):
+        refusal: NotInFamilyError | None = None
+        for _ in range(STACK.attempts):
             phase(limit.oracle, "heads")
             base = find_heads(limit, sphere, settings, rng)
             if base is None:
                 return None
-            try:
-                phase(limit.oracle, "values")
-                known = read_values(limit, base, settings)
-                return drafted(limit, base, known, settings, rng), known.sure, base.gap
-            except NotInFamilyError:
-                if attempt + 1 == ATTEMPTS:
-                    raise
-        raise AssertionError
+            found = tried(partial(_drafted, limit, base, settings, rng), NotInFamilyError)
+            if not isinstance(found, NotInFamilyError):
+                return found
+            refusal = found
+        assert refusal is not None
+        raise refusal
+
+
+def _drafted(limit: Limit, base: Base, settings: Settings, rng: np.random.Generator) -> tuple[Draft, float, float]:
+    """The heads on these last tokens, how sure it is which is which, and how far they are apart."""
+    phase(limit.oracle, "values")
+    known = read_values(limit, base, settings)
+    return drafted(limit, base, known, settings, rng), known.sure, base.gap
 
 
 def _finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Generator) -> Heads:

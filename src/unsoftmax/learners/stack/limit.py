@@ -9,12 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
-
-SAME = 2.0**-40  # of an answer: what its rounding may be
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +88,9 @@ class Limit:
         answers = self.oracle(self.scale * np.stack([reader, key])[None])
         if answers.ndim == 3:
             moved = np.abs(answers[0, 0] - self.bases(reader[None], 1)[0])[reader == 0]
-            self.sight = "causal" if moved.max() <= SAME * max(1.0, float(np.abs(answers[0, 0][reader == 0]).max())) else "all"
+            self.sight = (
+                "causal" if moved.max() <= STACK.same * max(1.0, float(np.abs(answers[0, 0][reader == 0]).max())) else "all"
+            )
 
     def raw(self, sequences: Floats, scale: float | None = None) -> Floats:
         """The last answer to sequences ``(n, length, width)`` of tokens on the sphere, sent ``scale`` times as long."""

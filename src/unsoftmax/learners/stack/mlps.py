@@ -9,9 +9,9 @@ import numpy as np
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.neurons import find_neurons, looked, sum_of_mlps
 from unsoftmax.learners.stack.order import Order
-from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere
-from unsoftmax.learners.stack.whole import KNOWN, facing, first_guess, fitted, layers_of
+from unsoftmax.learners.stack.whole import facing, first_guess, fitted, layers_of
 from unsoftmax.models import Attention
 from unsoftmax.models.stack import Stack
 
@@ -75,7 +75,7 @@ def read_mlps(
     if placed is None:
         return Reading(notes=(f"MLPs were not learned: {count} ReLU neurons were found, but not the layer of each.",))
     whole = fitted(lambda tokens: limit.raw(tokens, 1.0), first_guess(stack, neurons, *placed, sphere), rng, bool(order.causal))
-    if whole.misfit > KNOWN:
+    if whole.misfit > STACK.known:
         return Reading(
             notes=(f"MLPs were not learned: {count} ReLU neurons leave {whole.misfit:.1e} of answers of natural size.",),
         )

@@ -10,17 +10,9 @@ from numpy.typing import NDArray
 
 from unsoftmax.learners.stack.circles import Circle, explained, find_bends, grouped
 from unsoftmax.learners.stack.limit import Limit
+from unsoftmax.learners.stack.settings import STACK
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.models import Attention, Floats
-
-FAR = 2.0**20  # length of tokens: what layers add turns them by one part in that, and rounding of answers is as small
-MOST = 3  # further rounds of circles per dimension
-ARCS, ARC = 6, 0.01  # short pieces of circles for a first look, at most, and the angle between their points
-BENT = 1e-5  # what a bend leaves of four points, of their size; smooth neurons leave about ``ARC**3 / 20``
-FRESH = 48  # points that the neurons must explain before they are all
-ALIKE = 1e-3  # angle between jumps of one neuron
-CLOSE = 1e-4  # error on fresh points, of their spread, up to which neurons explain them; a fit over all answers follows
-FLAT = 1e-4  # distance of a neuron's bends from one plane, over their spread
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +51,7 @@ def sum_of_mlps(limit: Limit, heads: Attention) -> Callable[[Floats], Floats]:
     through = heads.V.sum(0)
 
     def value(points: Floats) -> Floats:
-        return np.asarray(limit.raw(points[:, None], FAR) - FAR * points - points @ through)
+        return np.asarray(limit.raw(points[:, None], STACK.far) - STACK.far * points - points @ through)
 
     return value
 
@@ -86,14 +78,14 @@ def looked(value: Callable[[Floats], Floats], sphere: Sphere, rng: np.random.Gen
 
     Smooth neurons leave something between rounding and what a bend leaves.
     """
-    angles, rounding = ARC * np.arange(4.0), 8 * 2.0**-53 * FAR * sphere.radius
+    angles, rounding = STACK.arc * np.arange(4.0), 8 * 2.0**-53 * STACK.far * sphere.radius
     size, smooth, sharp = 0.0, 0.0, False
-    for arc in _circles(sphere, ARCS, rng):
+    for arc in _circles(sphere, STACK.arcs, rng):
         told = value(arc.at(angles))
         size = max(size, float(np.sqrt(np.mean(told**2))))
-        smooth = 8 * size / FAR * sphere.radius
+        smooth = 8 * size / STACK.far * sphere.radius
         sharp = explained(angles, told, rounding, smooth) is not None
-        if sharp or explained(angles, told, size * BENT, smooth) is not None:
+        if sharp or explained(angles, told, size * STACK.bent, smooth) is not None:
             break
     return Look(sharp, size, rounding, smooth)
 
@@ -111,18 +103,18 @@ def find_neurons(
     if not go_on(count - 1):
         return None
     seen.append(find_bends(value, _circles(sphere, count - 1, rng), look.rounding, look.smooth))
-    fresh = sphere.dense(FRESH, rng)
+    fresh = sphere.dense(STACK.fresh, rng)
     truth = value(fresh)
-    for _ in range(MOST * sphere.dimension):
+    for _ in range(STACK.most_circles * sphere.dimension):
         points, jumps = (np.concatenate([getattr(one, name) for one in seen]) for name in ("points", "jumps"))
-        rows, few = _planes(points, grouped(jumps, ALIKE), sphere)
+        rows, few = _planes(points, grouped(jumps, STACK.alike), sphere)
         if few:
             circles = [_through(sphere, point, rng) for point in few[:2]]
         else:
             sampled = np.concatenate([fresh, *(one.sampled for one in seen)])
             found = _solved(rows, sampled, np.concatenate([truth, *(one.answers for one in seen)]), sphere)
             off = np.abs(found(fresh) - truth).max(1)
-            if off.max() <= CLOSE * look.size:
+            if off.max() <= STACK.close * look.size:
                 return found
             circles = [_through(sphere, fresh[i], rng) for i in np.argsort(-off)[:2]]
         if not go_on(len(circles)):
@@ -142,7 +134,7 @@ def _planes(points: Floats, labels: NDArray[np.int_], sphere: Sphere) -> tuple[F
             few.append((len(mine), label))
             continue
         _, values, right = np.linalg.svd(design)
-        if values[-1] > FLAT * values[-2]:
+        if values[-1] > STACK.flat * values[-2]:
             few.append((len(mine), label))
             continue
         into = right[-1, :-1] @ basis

@@ -10,15 +10,11 @@ from scipy.linalg import lstsq
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
 from unsoftmax.learners.stack.limit import Limit
-from unsoftmax.learners.stack.settings import EXACT, Settings
+from unsoftmax.learners.stack.settings import EXACT, STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Attention, Floats, softmax
 from unsoftmax.models.stack import Stack, normalised
 from unsoftmax.oracles.base import Oracle
-
-CONTEXT = 2  # random keys beside the one in question
-MORE = 3  # times that contexts are doubled where errors hide whether an entry of the order is whole
-CLEAR = 30.0  # errors of an entry beyond which it is plainly not whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,14 +73,14 @@ def nudge(
 ) -> Nudged:
     """Ask a random context around each of ``points (n, width)``, two questions each; tokens are zero but for ``inside``."""
     count, pool = len(points), np.arange(sphere.width) if inside is None else inside
-    before = np.stack([sphere.sparse(pool, rng) for _ in range(count * CONTEXT)]).reshape(count, CONTEXT, sphere.width)
+    before = np.stack([sphere.sparse(pool, rng) for _ in range(count * STACK.context)]).reshape(count, STACK.context, sphere.width)
     readers = np.stack(
         [sphere.sparse(rng.choice(pool, size=min(support(sphere.width), len(pool) - 1), replace=False), rng) for _ in range(count)]
     )
     far = np.concatenate([before, points[:, None], readers[:, None]], axis=1)
     near = far.copy()
     scale = settings.scale * 2.0 ** (settings.nodes - 1)
-    near[:, CONTEXT] *= settings.finite / scale
+    near[:, STACK.context] *= settings.finite / scale
     return Nudged(points, before, readers, settings.finite * (limit.raw(near, scale) - limit.raw(far, scale)))
 
 
@@ -129,10 +125,13 @@ def find_order(
     told = nudge(limit, sphere, np.tile(p, (count, 1)), settings, rng, inside)
     if np.abs(told.moved[told.readers == 0]).max() <= settings.quiet:  # no head sees what another one made of the key
         return Order(np.zeros(heads, dtype=int), None, 0.0, 0.0)
-    for again in range(MORE + 1):
+    for again in range(STACK.more + 1):
         found = min((_solved(sphere, model, told, visible, causal) for causal in (False, True)), key=lambda one: one.residual)
         off = np.abs(found.theta - np.round(found.theta))
-        if again == MORE or (off <= np.maximum(settings.theta, CLEAR * found.error)).all() == (off <= settings.theta).all():
+        if (
+            again == STACK.more
+            or (off <= np.maximum(settings.theta, STACK.clear * found.error)).all() == (off <= settings.theta).all()
+        ):
             break  # all entries are whole, or one is plainly not
         told = told.and_also(nudge(limit, sphere, np.tile(p, (len(told.points), 1)), settings, rng, inside))
     residual, causal, rounded, worst = found.residual, found.causal, np.round(found.theta), float(off.max())
@@ -219,7 +218,7 @@ def equations(sphere: Sphere, model: Attention, told: Nudged, visible: list[Floa
     outputs = np.einsum("nhi,hio->nho", seen, model.V, optimize=True) @ tangential.T @ tangential
     asked = np.einsum("hij,nj->nhi", model.W, told.readers, optimize=True) + model.c
     weights = softmax(np.einsum("nti,nhi->nht", tokens, asked, optimize=True))
-    share = weights[:, :, CONTEXT]
+    share = weights[:, :, STACK.context]
     away = p - np.einsum("nht,nti->nhi", weights, tokens, optimize=True)
     mixed = np.einsum("nhi,hio->nho", away, model.V, optimize=True)
     clean = told.readers == 0

@@ -6,16 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.learners.stack.settings import EXACT, Settings
+from unsoftmax.learners.stack.settings import EXACT, STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Floats
 from unsoftmax.models.stack import Norm
 from unsoftmax.oracles.base import Oracle
-
-PRICE = 12  # questions
-SPARE = 8  # answers beyond what an ellipsoid has unknowns
-LONG = 2.0**10  # at which epsilon does not show
-GROWN = 1e-3  # relative difference from the scale that outputs at nonzero coordinates of the last token may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +40,7 @@ class Recognised:
 
 def price() -> int:
     """Questions that ``recognised`` asks."""
-    return PRICE
+    return STACK.price
 
 
 def recognised(oracle: Oracle, *, rng: np.random.Generator, settings: Settings = EXACT) -> Recognised:
@@ -75,12 +70,15 @@ def recognised(oracle: Oracle, *, rng: np.random.Generator, settings: Settings =
     assert doubled is not None
     assert turned is not None
     grown = float(np.abs(first[0][~clean] / (scale * x[~clean]) - 1).max())
-    if not grown <= GROWN:
+    if not grown <= STACK.grown:
         kind = (
             "a norm stands behind the last block (post-norm, or a final norm)" if np.abs(first).max() < 2.0**20 else "it is bounded"
         )
         return _no(
-            False, grown, GROWN, f"Its answers do not contain the last token {scale:g} times as long: {kind}, or no residual path."
+            False,
+            grown,
+            STACK.grown,
+            f"Its answers do not contain the last token {scale:g} times as long: {kind}, or no residual path.",
         )
     y = first[:, clean]
     size = max(float(np.abs(y).max()), 1e-300)
@@ -123,15 +121,15 @@ def behind_a_norm(oracle: Oracle, *, rng: np.random.Generator) -> float:
     """How far answers to long single tokens are from an ellipsoid with axes along the outputs, as a last norm puts them on.
 
     Such a norm makes the mean square of ``(y - shift) / gain`` one: linear in ``y`` and its squares. Others miss that
-    by far. ``2 * width + SPARE`` questions.
+    by far. ``2 * width + spare`` questions.
     """
-    tokens = LONG * rng.normal(size=(2 * oracle.width + SPARE, 1, oracle.width))
+    tokens = STACK.long * rng.normal(size=(2 * oracle.width + STACK.spare, 1, oracle.width))
     answers = _last(oracle, tokens)
     assert answers is not None
     scaled = answers / np.maximum(np.abs(answers).max(0), 1e-300)
     design = np.concatenate([scaled**2, scaled], axis=1)
     weights = np.linalg.lstsq(design, np.ones(len(design)), rcond=1e-10)[0]
-    return float(np.linalg.norm(design @ weights - 1) / np.sqrt(SPARE))
+    return float(np.linalg.norm(design @ weights - 1) / np.sqrt(STACK.spare))
 
 
 def _last(oracle: Oracle, sequences: Floats) -> Floats | None:

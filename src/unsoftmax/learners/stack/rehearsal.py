@@ -9,14 +9,11 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import RefusalError, tried
+from unsoftmax.learners.stack.settings import STACK
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Bounds
-
-TIMES = 3  # rehearsals
-WIDTH = 2.0  # 95% of errors lie within so many root mean squares
-SPREAD = 1.3  # root mean squares from so few rehearsals may be that much too small
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +54,7 @@ def rehearsed_bounds(
     """Bars for W, V and c, one width per head and block, from the errors of ``learn`` on these heads; None where it fails."""
     target = Rehearsed(heads, sphere, beside)
     squares: list[list[Floats]] = []
-    for _ in range(TIMES):
+    for _ in range(STACK.rehearsals):
         found = tried(lambda: learn(target, rng), RefusalError)
         if isinstance(found, RefusalError) or found.W.shape != heads.W.shape:  # refused, it tells nothing about errors
             continue
@@ -67,7 +64,7 @@ def rehearsed_bounds(
         squares.append([np.mean(block**2, axis=1) for block in blocks])
     if not squares:
         return None
-    widths = WIDTH * SPREAD * np.sqrt(np.mean(squares, axis=0))
+    widths = STACK.bar * STACK.few * np.sqrt(np.mean(squares, axis=0))
     W, V, c = (
         np.broadcast_to(width.reshape(-1, *(1,) * (block.ndim - 1)), block.shape)
         for width, block in zip(widths, (heads.W, heads.V, heads.c), strict=True)

@@ -9,11 +9,8 @@ from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.stack.limit import Batch, Limit
-from unsoftmax.learners.stack.sphere import DRAWS
+from unsoftmax.learners.stack.settings import STACK
 from unsoftmax.models import Floats
-
-SHRINK = 3.0  # by how much steps are shortened where scores are larger
-ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +112,7 @@ def read_columns(
     radius = float(np.linalg.norm(readers[0]))
     columns = np.full((n, values.heads, len(values.basis)), np.nan)
     todo, misfit, told = np.arange(n), 0.0, []
-    for _ in range(ROUNDS):
+    for _ in range(STACK.shortenings):
         keys = tangent(readers[todo, None], directions[todo], angle, radius)
         groups = keys.reshape(len(todo) * (count // size), size, -1)
         copies = max(1, round(np.sqrt(size)))
@@ -135,7 +132,7 @@ def read_columns(
         todo = np.flatnonzero(np.isnan(columns[:, :, 0]).any(1))
         if len(todo) == 0:
             return Columns(columns, misfit, tuple(told))
-        angle /= SHRINK
+        angle /= STACK.shrink
     raise NotInFamilyError(
         f"At {len(todo)} of {n} last tokens the answers are no mixture of the {values.heads} heads found: a weight stays negative "
         "however near the keys are. A head was missed, or the target is no stack of pre-norm attention blocks.",
@@ -186,7 +183,7 @@ def read_together(
 
 def _mixed(pool: Floats, met: list[set[bytes]], size: int, rng: np.random.Generator) -> Floats:
     """The tokens in sequences of ``size``; of some random ones those in which most tokens meet new ones."""
-    drawn = [pool[rng.permutation(len(pool))].reshape(-1, size, pool.shape[1]) for _ in range(DRAWS)]
+    drawn = [pool[rng.permutation(len(pool))].reshape(-1, size, pool.shape[1]) for _ in range(STACK.draws)]
     known = {token.tobytes(): one for token, one in zip(pool, met, strict=False)}
 
     def fresh(sequences: Floats) -> int:

@@ -105,6 +105,110 @@ class Settings:
         return int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
 
 
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What the steps go by whatever the precision of the answers.
+
+    What no comment derives was measured by ``benchmarks/stacks.py``.
+    """
+
+    # assemble
+    apart: float = 1.3  # angle between last token and keys
+
+    # certificate
+    check_keys: tuple[int, ...] = (1, 2, 4, 8)  # of the fresh sequences that the heads must explain
+
+    # circles
+    grid: int = 24  # points that a circle starts with
+    in_a_row: int = 4  # points in a row that one piece explains: one more than it has unknowns
+    # halvings of what is not clear yet; narrower gaps hold bends that nearly coincide, which other circles show apart
+    halvings: int = 14
+
+    # heads
+    shorter: float = 3.0  # scores, root mean square, that steps are shortened to
+    too_strong: float = 4.5  # and above which they are
+    circle: int = 3  # further last tokens on a circle where scores must be linear
+    seen: float = 10.0  # scores up to which a weight still tells them
+    starts: int = 6  # of them are tried, best first
+    mixtures: int = 40  # of derivative matrices, of which the pencil with the best eigenvectors is taken
+
+    # inputs
+    input_turns: tuple[float, ...] = (0.5, -0.5, 0.17, -0.17)  # angles between a known key and the direction in question
+    crowd: int = 8  # readers in one sequence, where every position is answered
+    input_steps: int = 40  # of a fit of scores, at most
+    longest: float = 2.0  # change of a score in one step
+
+    # learner
+    attempts: int = 2  # frames in which everything is read, where a later step fails
+    very_long: float = 2.0**20  # answers above that hold a very long token
+
+    # limit
+    same: float = 2.0**-40  # of an answer: what its rounding may be
+
+    # neurons
+    far: float = 2.0**20  # length of tokens: what layers add turns them by one part in that, and rounding of answers is as small
+    most_circles: int = 3  # further rounds of circles per dimension
+    arcs: int = 6  # short pieces of circles for a first look, at most
+    arc: float = 0.01  # angle between their points
+    bent: float = 1e-5  # what a bend leaves of four points, of their size; smooth neurons leave about ``arc**3 / 20``
+    fresh: int = 48  # points that the neurons must explain before they are all
+    alike: float = 1e-3  # angle between jumps of one neuron
+    close: float = 1e-4  # error on fresh points, of their spread, up to which neurons explain them; a fit over all answers follows
+    flat: float = 1e-4  # distance of a neuron's bends from one plane, over their spread
+
+    # order
+    context: int = 2  # random keys beside the one in question
+    more: int = 3  # times that contexts are doubled where errors hide whether an entry of the order is whole
+    clear: float = 30.0  # errors of an entry beyond which it is plainly not whole
+
+    # recognition
+    price: int = 12  # questions of the recognition
+    spare: int = 8  # answers beyond what an ellipsoid has unknowns
+    long: float = 2.0**10  # at which epsilon does not show
+    grown: float = 1e-3  # relative difference from the scale that outputs at nonzero coordinates of the last token may have
+
+    # rehearsal
+    rehearsals: int = 3
+    bar: float = 2.0  # 95% of errors lie within so many root mean squares
+    few: float = 1.3  # root mean squares from so few rehearsals may be that much too small
+
+    # scores
+    shrink: float = 3.0  # by how much steps are shortened where scores are larger
+    shortenings: int = 5  # times
+
+    # sphere
+    draws: int = 60  # sets of sparse tokens, of which the best conditioned is taken
+
+    # values
+    turned: float = 0.4  # angle between the first step and each of the others
+    turns: tuple[float, ...] = (1.0, -1.0, 0.33, -0.33, 0.1, -0.1)  # angles that are tried, over that
+    calm: float = 1.5  # scores, root mean square, up to which a fit finds its way from one step to the next
+    tilts: tuple[float, ...] = (0.8, 0.95, 0.98, 0.99, 0.9)  # part of the step along the frame's ``a``, over that of the first step
+    calmer: int = 20  # times that the step is made shorter where scores are larger
+    sure: float = 1.5  # cost of the best other assignment of heads over that of the best
+
+    # varpro
+    varpro_steps: int = 60  # of a fit of sigmoids, at most
+    anchors: tuple[float, ...] = (1.0, 0.2, 0.04)  # weight of values to start near, over that of an answer; then none
+    rounded: float = 1e-10  # relative misfit from which on it need not fall fast any more
+    warm: int = 6  # steps with each of them
+
+    # whole
+    round: float = 0.05  # distance from a whole number at which it is one
+    epsilon: float = 1e-5  # where the fit starts; what nearly everybody uses
+    # of tokens, largest first: constants turn long tokens little, so that the fit starts near
+    sizes: tuple[float, ...] = (64.0, 8.0, 1.0, 0.3)
+    share: float = 0.5  # answers per parameter at each size
+    keys: tuple[int, ...] = (1, 2, 4)  # of the answers to which the whole stack is fitted
+    rare: float = 0.25  # share of the sphere on which a neuron is rarely on or off
+    sphere_points: int = 512  # that tell it
+    whole_steps: int = 12  # of the fit of everything
+    together: int = 32  # derivatives counted at once
+    rise: float = 1e-6  # relative step of derivatives
+    known: float = 1e-7  # misfit of fresh answers, over their spread about the last token, up to which the whole stack is known
+
+
+STACK = Fixed()
 NEAREST = 2.0**18  # over the length of normalised tokens: a third of it cubed is the rounding of an answer
 EXACT = Settings()
 SINGLE = Settings(  # answers in float32

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unsoftmax.learners.stack.settings import STACK
 from unsoftmax.models import Floats
 from unsoftmax.models.stack import Norm
-
-DRAWS = 60  # sets of sparse tokens, of which the best conditioned is taken
 
 
 def support(width: int) -> int:
@@ -76,7 +75,7 @@ class Sphere:
         """
         best, well = None, (False, -1.0)
         others = max(int(self.norm == "layer"), min(support(self.width) - 1, len(pool) - 2))
-        for _ in range(DRAWS):
+        for _ in range(STACK.draws):
             tokens = np.zeros((len(first), self.width))
             for token, coordinate in zip(tokens, first, strict=True):
                 beside = rng.choice(pool[pool != coordinate], size=others, replace=False)

@@ -11,16 +11,9 @@ from scipy.optimize import linear_sum_assignment
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.stack.heads import Base, at_ratios
 from unsoftmax.learners.stack.limit import Limit
-from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.varpro import Fit, fit_sigmoids
 from unsoftmax.models import Floats
-
-WIDEST = 0.4  # angle between the first step and each of the others
-TURNS = (1.0, -1.0, 0.33, -0.33, 0.1, -0.1)  # angles that are tried, over that
-CALM = 1.5  # scores, root mean square, up to which a fit finds its way from one step to the next
-TILTS = (0.8, 0.95, 0.98, 0.99, 0.9)  # part of the step along the frame's ``a``, over that of the first step
-CALMER = 20  # times that the step is made shorter where scores are larger
-SURE = 1.5  # cost of the best other assignment of heads over that of the best
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,20 +48,20 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
     """Fit the values of more and more directions until their ranks are exceeded."""
     frame = base.frame
     sphere, T = frame.sphere, frame.C
-    tilts = TILTS if base.loudest <= CALM else TILTS[2:] + TILTS[:2]  # scores near enough to start from
+    tilts = STACK.tilts if base.loudest <= STACK.calm else STACK.tilts[2:] + STACK.tilts[:2]  # scores near enough to start from
     [(tilted, fit, sure)] = _along(limit, base, [[frame.step(frame.v, part * base.beta) for part in tilts]], settings)
     loud, base = base, _calmed(base, tilted, fit)
     if base.loudest < loud.loudest:  # two steps that are nearly one tell little about what lies between them
         [(tilted, fit, far)] = _along(limit, base, [[base.step]], settings)
         base, sure = replace(base, fit=fit), min(sure, far)
     steps, tables = [loud.step, tilted], [loud.fit.A, fit.A]
-    angle = WIDEST * min(1.0, CALM / base.loudest)
+    angle = STACK.turned * min(1.0, STACK.calm / base.loudest)
     rows = sphere.on(T)
     directions = np.linalg.qr(np.concatenate([frame.v[None], rows]).T)[0].T[1 : len(T)]  # with v they span all that is outside S
     count, batch = 0, 6
     while True:
         ways = [
-            [frame.step(np.cos(turn * angle) * frame.v + np.sin(turn * angle) * q, base.beta) for turn in TURNS]
+            [frame.step(np.cos(turn * angle) * frame.v + np.sin(turn * angle) * q, base.beta) for turn in STACK.turns]
             for q in directions[count : count + batch]
         ]
         for step, fit, far in _along(limit, base, ways, settings):
@@ -91,13 +84,13 @@ def _calmed(base: Base, tilted: Floats, fit: Fit) -> Base:
     Scores and values are linear in the step, and two of them span all that point along ``a`` and ``v``.
     """
     frame, two = base.frame, np.stack([base.step, tilted])
-    for part in 0.8 ** np.arange(CALMER):
+    for part in 0.8 ** np.arange(STACK.calmer):
         found = base
         if part < 1:
             share = np.linalg.lstsq(two.T, frame.step(frame.v, part * base.beta), rcond=None)[0]
             z, A = (np.tensordot(share, np.stack(pair), axes=1) for pair in ((base.fit.z, fit.z), (base.fit.A, fit.A)))
             found = replace(base, fit=replace(fit, z=z, A=A), beta=float(part * base.beta))
-        if found.loudest <= CALM:
+        if found.loudest <= STACK.calm:
             break
     return found
 
@@ -148,7 +141,7 @@ def _fitted(answers: Floats, base: Base, settings: Settings, length: float) -> t
     swapped = (cost + cost.T) / (own[:, None] + own[None] + 1e-300)
     np.fill_diagonal(swapped, np.inf)
     sure = float(swapped.min()) if len(cost) > 1 else np.inf
-    return (replace(fit, A=fit.A[order], z=fit.z[:, order]) if sure >= SURE else None), sure
+    return (replace(fit, A=fit.A[order], z=fit.z[:, order]) if sure >= STACK.sure else None), sure
 
 
 def _unlabelled(count: int, sure: float) -> NotInFamilyError:

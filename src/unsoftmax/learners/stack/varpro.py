@@ -7,13 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
+from unsoftmax.learners.stack.settings import STACK
 from unsoftmax.models import Floats
-
-STEPS = 60
-LONGEST = 2.0  # change of a score in one step
-ANCHORS = (1.0, 0.2, 0.04)  # weight of values to start near, over that of an answer; then none
-ROUNDED = 1e-10  # relative misfit from which on it need not fall fast any more
-WARM = 6  # steps with each of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +38,7 @@ def sigmoids(z: Floats, ratios: Floats) -> Floats:
 
 
 def fit_sigmoids(
-    answers: Floats, ratios: Floats, z: Floats, *, floor: float, accept: float = ROUNDED, near: Floats | None = None
+    answers: Floats, ratios: Floats, z: Floats, *, floor: float, accept: float = STACK.rounded, near: Floats | None = None
 ) -> Fit:
     """Gauss-Newton over the scores ``z (readers, heads)`` with the values ``A (heads, outputs)`` eliminated (Kaufman, Levenberg).
 
@@ -53,9 +48,9 @@ def fit_sigmoids(
     flat = answers.reshape(-1, answers.shape[2])
     size = max(float(np.linalg.norm(flat)), 1e-300)
     if near is not None:
-        for anchor in ANCHORS:
-            z = _descend(flat, ratios, z, near, anchor, WARM, floor * size, accept).z
-    state = _descend(flat, ratios, z, np.zeros((0, answers.shape[2])), 0.0, STEPS, floor * size, accept)
+        for anchor in STACK.anchors:
+            z = _descend(flat, ratios, z, near, anchor, STACK.warm, floor * size, accept).z
+    state = _descend(flat, ratios, z, np.zeros((0, answers.shape[2])), 0.0, STACK.varpro_steps, floor * size, accept)
     return Fit(z=state.z, A=state.A, residual=state.cost / size)
 
 
@@ -65,7 +60,7 @@ def _descend(
     n, heads = z.shape
     times = len(ratios)
     damping, stalled = 1e-3, 0
-    rounded = max(ROUNDED, accept / 30) * float(np.linalg.norm(flat))
+    rounded = max(STACK.rounded, accept / 30) * float(np.linalg.norm(flat))
     state = _eliminated(flat, ratios, z, near, anchor)
     for _ in range(steps):
         if state.cost <= floor or stalled >= 4:
@@ -83,7 +78,7 @@ def _descend(
             except np.linalg.LinAlgError:
                 damping = max(10 * damping, 1e-12)
                 continue
-            step *= min(1.0, LONGEST / max(float(np.abs(step).max()), 1e-300))
+            step *= min(1.0, STACK.longest / max(float(np.abs(step).max()), 1e-300))
             trial = _eliminated(flat, ratios, state.z + step, near, anchor)
             if trial.cost < state.cost:
                 slow = 0.3 if trial.cost < rounded else 0.95  # at rounding, or nowhere

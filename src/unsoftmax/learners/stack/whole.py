@@ -11,22 +11,11 @@ from numpy.typing import NDArray
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.neurons import Neurons
 from unsoftmax.learners.stack.order import Order, equations, nudge
-from unsoftmax.learners.stack.settings import EXACT, Settings
+from unsoftmax.learners.stack.settings import EXACT, STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import cliff
 from unsoftmax.models import Attention, Floats, softmax
 from unsoftmax.models.stack import MLP, Stack, activated
-
-ROUND = 0.05  # distance from a whole number at which it is one
-EPSILON = 1e-5  # where the fit starts; what nearly everybody uses
-SIZES = (64.0, 8.0, 1.0, 0.3)  # of tokens, largest first: constants turn long tokens little, so that the fit starts near
-SHARE = 0.5  # answers per parameter at each size
-LENGTHS = (1, 2, 4)
-RARE, DRAWS = 0.25, 512  # share of the sphere on which a neuron is rarely on or off, and points that tell it
-STEPS = 12
-TOGETHER = 32  # derivatives counted at once
-RISE = 1e-6  # relative step of derivatives
-KNOWN = 1e-7  # misfit of fresh answers, over their spread about the last token, up to which the whole stack is known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,12 +38,12 @@ def facing(neurons: Neurons, sphere: Sphere) -> Neurons:
     effects = np.einsum("jo,ji->joi", neurons.out, neurons.into @ basis.T).reshape(len(neurons.into), -1)
     turned, *_ = np.linalg.lstsq(effects.T, -(neurons.linear @ basis.T).ravel(), rcond=None)
     flip = np.round(turned)
-    if np.abs(turned - flip).max(initial=0.0) > ROUND or not np.isin(flip, (0.0, 1.0)).all():
+    if np.abs(turned - flip).max(initial=0.0) > STACK.round or not np.isin(flip, (0.0, 1.0)).all():
         return neurons
     sign = np.where(flip == 1.0, -1.0, 1.0)
     linear = neurons.linear + np.einsum("j,jo,ji->oi", flip, neurons.out, neurons.into)
     constant = neurons.constant + np.einsum("j,jo,j->o", flip, neurons.out, neurons.bias)
-    if np.abs(linear).max() > ROUND * max(float(np.abs(neurons.out).max()), 1e-300):
+    if np.abs(linear).max() > STACK.round * max(float(np.abs(neurons.out).max()), 1e-300):
         return neurons
     return replace(
         neurons, into=sign[:, None] * neurons.into, bias=sign * neurons.bias, linear=np.zeros_like(linear), constant=constant
@@ -86,7 +75,7 @@ def layers_of(
         right.append(moved - rows[:, : heads.heads**2] @ theta)
     solved = np.linalg.lstsq(np.concatenate(design), np.concatenate(right), rcond=1e-9)[0].reshape(last, m + width)
     before = np.round(solved[:, :m])
-    if np.abs(solved[:, :m] - before).max(initial=0.0) > ROUND or not np.isin(before, (0.0, 1.0)).all():
+    if np.abs(solved[:, :m] - before).max(initial=0.0) > STACK.round or not np.isin(before, (0.0, 1.0)).all():
         return None
     constants = np.diff(np.concatenate([np.zeros((1, width)), solved[:, m:], neurons.constant[None]]), axis=0)
     return (before == 0.0).sum(0), constants
@@ -106,28 +95,28 @@ def first_guess(stack: Stack, neurons: Neurons, layers: NDArray[np.int_], consta
             constant = constant - always @ more
             first, bias, out = np.concatenate([first, right[kept]]), np.concatenate([bias, always]), np.concatenate([out, more])
         mlps.append(MLP(first, bias, out.T, constant, "relu"))
-    return Stack([Attention(a.W, a.V, a.c, np.zeros(stack.width)) for a in stack.layers], stack.norm, EPSILON, mlps)
+    return Stack([Attention(a.W, a.V, a.c, np.zeros(stack.width)) for a in stack.layers], stack.norm, STACK.epsilon, mlps)
 
 
 def fitted(ask: Callable[[Floats], Floats], stack: Stack, rng: np.random.Generator, causal: bool) -> Whole:
     """Gauss-Newton over constants and epsilon, from long tokens to short ones, then over everything; then fresh answers.
 
-    Price: ``SHARE`` answers per parameter and output at each of four sizes, some ``width`` for each neuron that is rarely on or
+    Price: ``share`` answers per parameter and output at each of four sizes, some ``width`` for each neuron that is rarely on or
     rarely off, and a tenth of that for the check.
     """
     vector = _Vector.of(stack)
     free = vector.constants()
-    each = max(6, int(SHARE * len(free) / stack.width))
+    each = max(6, int(STACK.share * len(free) / stack.width))
     asked: list[tuple[Floats, Floats]] = []
-    for size in SIZES:
-        drawn = [size * rng.normal(size=(-(-each // len(LENGTHS)), length, stack.width)) for length in LENGTHS]
-        if size == SIZES[1]:
+    for size in STACK.sizes:
+        drawn = [size * rng.normal(size=(-(-each // len(STACK.keys)), length, stack.width)) for length in STACK.keys]
+        if size == STACK.sizes[1]:
             drawn.append(size * _aimed(stack, rng)[:, None])
         asked += [(tokens, ask(tokens)) for tokens in drawn if len(tokens)]
         free[0] = size <= 1  # longer tokens do not show epsilon
         vector = _descended(vector, free, asked, causal)
     found, misfit = _bare(_descended(vector, np.ones_like(free), asked, causal).stack()), 0.0
-    for size in SIZES[1:]:
+    for size in STACK.sizes[1:]:
         tokens = size * rng.normal(size=(max(4, each // 10), 3, stack.width))
         told = ask(tokens)
         off = found(tokens, causal=causal) - told
@@ -139,13 +128,13 @@ def _aimed(stack: Stack, rng: np.random.Generator) -> Floats:
     """Normalised tokens ``(n, width)`` where neurons are on that seldom are, or off: random ones would not show all of them."""
     assert stack.mlps is not None
     sphere = Sphere(stack.width, stack.norm)
-    points = sphere.dense(DRAWS, rng)
+    points = sphere.dense(STACK.sphere_points, rng)
     found = [np.zeros((0, stack.width))]
     for mlp in stack.mlps:
         on = points @ mlp.first.T + mlp.first_bias > 0
         for w, bias, share in zip(mlp.first, mlp.first_bias, on.mean(0), strict=True):
             edge = abs(bias) / max(float(np.linalg.norm(w)) * sphere.radius, 1e-300)
-            if edge >= 1 or RARE <= share <= 1 - RARE:
+            if edge >= 1 or STACK.rare <= share <= 1 - STACK.rare:
                 continue
             count = 2 * stack.width
             centre = -np.sign(bias) * w / np.linalg.norm(w)
@@ -272,10 +261,10 @@ def _descended(start: _Vector, free: NDArray[np.bool_], asked: list[tuple[Floats
 
     vector = start.numbers
     gap, units = left(vector)[0], np.eye(len(vector))[free]
-    for _ in range(STEPS):
-        steps = RISE * np.maximum(np.abs(vector), 0.1)
-        steps[0] = 1e-3 * max(abs(vector[0]), EPSILON)
-        parts = np.array_split(steps[free][:, None] * units, -(-len(units) // TOGETHER))
+    for _ in range(STACK.whole_steps):
+        steps = STACK.rise * np.maximum(np.abs(vector), 0.1)
+        steps[0] = 1e-3 * max(abs(vector[0]), STACK.epsilon)
+        parts = np.array_split(steps[free][:, None] * units, -(-len(units) // STACK.together))
         slope = (np.concatenate([left(vector + part) - gap for part in parts]) / steps[free][:, None]).T
         sizes = np.linalg.norm(slope, axis=0)
         sizes = np.maximum(sizes, 1e-9 * float(sizes.max()) + 1e-300)  # below, differences are rounding

@@ -2,6 +2,7 @@
 
     python benchmarks/decoders.py random          random Llama-like decoders of two shapes, float64
     python benchmarks/decoders.py log             the same answered with log-probabilities
+    python benchmarks/decoders.py gpt             decoders with learned positions, biases and LayerNorm, float64
     python benchmarks/decoders.py trained FILE    a decoder that ``benchmarks/train_decoder.py`` wrote, evaluated in float64
     python benchmarks/decoders.py strangers       other decoders: each must be refused, or recovered rightly
 
@@ -22,7 +23,7 @@ import unsoftmax as us
 from unsoftmax.errors import RefusalError
 from unsoftmax.learners.decoder import DecoderLearner
 from unsoftmax.models import Decoder, Floats
-from unsoftmax.models.decoder import random_decoder, rotated
+from unsoftmax.models.decoder import random_decoder, random_gpt, rotated
 from unsoftmax.models.stack import Norm, normalised
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.symmetry.distance import AT, block_error
@@ -32,7 +33,7 @@ SHAPES = {"2 layers of 2 heads": (2, 2, 32, 8, 2), "3 layers of 4 heads, 2 keys"
 
 def errors(found: Decoder, truth: Decoder) -> tuple[bool, float, float]:
     """Whether layers and groups are right; worst relative errors of V and of scores, heads matched by their values."""
-    shapes = [[(layer.heads, len(layer.key)) for layer in model.layers] for model in (found, truth)]
+    shapes = [[(len(layer.heads), layer.groups) for layer in model.layers] for model in (found, truth)]
     if shapes[0] != shapes[1]:
         return False, np.inf, np.inf
     values = scores = 0.0
@@ -41,7 +42,7 @@ def errors(found: Decoder, truth: Decoder) -> tuple[bool, float, float]:
         match = apart.argmin(axis=1)
         values = max(values, float(apart.min(axis=1).max()))
         for n in AT:
-            pairs = zip(a.scores(n, found.base), b.scores(n, truth.base)[match], strict=True)
+            pairs = zip(a.scores(n), b.scores(n)[match], strict=True)
             scores = max(scores, *(block_error(x, y) for x, y in pairs))
     return values < 0.1, values, scores
 
@@ -73,13 +74,35 @@ def tried(name: str, target: Decoder, seed: int, bars: tuple[float, float, float
     return good
 
 
+def learned_positions(layers: int, heads: int, width: int, rank: int, seed: int) -> bool:
+    """One decoder with learned positions: heads to 1e-7, the table to 1e-10."""
+    target = random_gpt(layers, heads, width, rank, np.random.default_rng(seed), log=bool(seed % 2))
+    meter = Metered(CallableOracle(target))
+    start = time.perf_counter()
+    learned = DecoderLearner().run(meter, rng=np.random.default_rng([seed, 1]))
+    found = learned.model
+    assert isinstance(found, Decoder)
+    assert found.positions is not None
+    assert target.positions is not None
+    off = us.distance(found, target)
+    places = target.positions - target.positions[0]
+    table = float(np.abs(found.positions - (places - places.mean(axis=1, keepdims=True))).max())
+    asked = meter.spent - meter.phases["check"].queries
+    print(
+        f"learned positions, rank {rank} seed {seed}: V, W, c, U within {off:.0e} table {table:.0e} queries {asked} "
+        f"({asked / target.sizes(None)['parameters']:.2f} per parameter) {time.perf_counter() - start:.0f} s",
+        flush=True,
+    )
+    return off <= 1e-7 and table <= 1e-10
+
+
 def variant(target: Decoder, rng: np.random.Generator, kind: str) -> Callable[[Floats], Floats]:
     """The target with one thing changed, as a function of embeddings."""
     width, rank = target.width, target.layers[0].rank
     bias = 0.3 * rng.normal(size=(3, width))
     experts = [rng.permutation(len(target.mlps or ())) for _ in range(2)]
     router = rng.normal(size=(2, width))
-    shift = 0.3 * rng.normal(size=(len(target.layers), target.layers[0].heads, rank))
+    shift = 0.3 * rng.normal(size=(len(target.layers), len(target.layers[0].heads), rank))
 
     def answer(sequences: Floats) -> Floats:
         assert target.mlps is not None
@@ -91,7 +114,10 @@ def variant(target: Decoder, rng: np.random.Generator, kind: str) -> Callable[[F
             seen = normalised(hidden, norm, 1e-5)
             queries, keys, values = (np.einsum("bni,hri->bhnr", seen, m) for m in (layer.query, layer.key, layer.value))
             if kind == "q and k biases":
-                queries, keys = queries + shift[i][:, None], keys + shift[i][layer.group[:: layer.heads // len(layer.key)], None]
+                queries, keys = (
+                    queries + shift[i][:, None],
+                    keys + shift[i][layer.group[:: len(layer.heads) // len(layer.key)], None],
+                )
             if kind == "QK-norm":
                 queries, keys = (normalised(a, "rms", 1e-6) for a in (queries, keys))
             part = rank // 2 if kind == "partial rotary" else rank
@@ -188,7 +214,7 @@ def strangers(seeds: range, kinds: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["random", "log", "trained", "strangers"])
+    parser.add_argument("part", choices=["random", "log", "gpt", "trained", "strangers"])
     parser.add_argument("file", nargs="?", help="of a trained decoder")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=10)
@@ -203,6 +229,10 @@ def main() -> None:
         return
     if given.part == "strangers":
         strangers(seeds, given.kinds)
+        return
+    if given.part == "gpt":
+        good = sum(learned_positions(*shape, seed) for seed in seeds for shape in ((2, 2, 32, 16), (2, 2, 32, 8)))
+        print(f"learned positions: {good} of {2 * len(seeds)}")
         return
     for name, (layers, heads, width, rank, groups) in SHAPES.items():
         if given.shape in (None, name):

@@ -53,9 +53,18 @@ def heads(seed: int) -> Row:
 
 def outside(seed: int) -> Row:
     """A head with a foreign body, effects from 1e-9 to 1."""
-    rng = np.random.default_rng([5, seed])
-    kind, effect = truth.KINDS[seed % len(truth.KINDS)], float(10.0 ** rng.uniform(-9, 0))
-    width, model, target = truth.outside(kind, effect, rng)
+    return ladder(seed, 5, truth.KINDS, truth.outside)
+
+
+def strangers(seed: int) -> Row:
+    """The same with foreign bodies of other kinds."""
+    return ladder(seed, 10, truth.STRANGERS, truth.stranger)
+
+
+def ladder(seed: int, table: int, kinds: tuple[str, ...], draw: Callable[..., truth.Drawn]) -> Row:
+    rng = np.random.default_rng([table, seed])
+    kind, effect = kinds[seed % len(kinds)], float(10.0 ** rng.uniform(-9, 0))
+    width, model, target = draw(kind, effect, rng)
     found = us.recover(target, width=width, seed=seed, on_failure="return", budget=20_000)
     reason = truth.false_success(found, model, target, rng)
     return {"what": kind, "effect": effect, "false": reason is not None, "why": reason, **told(found)}
@@ -129,7 +138,9 @@ def strange_labels(seed: int) -> Row:
     return {"what": kind, "false": found.status.success, **told(found)}
 
 
-KINDS: dict[str, Callable[[int], Row]] = {f.__name__: f for f in (heads, outside, coverage, honest, labels, strange_labels)}
+KINDS: dict[str, Callable[[int], Row]] = {
+    f.__name__: f for f in (heads, outside, strangers, coverage, honest, labels, strange_labels)
+}
 
 
 def told(found: us.Recovery) -> Row:

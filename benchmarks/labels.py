@@ -2,7 +2,7 @@
 
     python benchmarks/labels.py [--seeds N] [--first SEED] [--part NAME ...]
 
-Parts: heads, accuracy, rank, flipped, strangers, figure. Heads have W, c and v drawn at random; the threshold is 0 or not.
+Parts: heads, accuracy, rank, flipped, classes, strangers, figure. Heads have W, c and v drawn at random; the threshold is 0 or not.
 """
 
 from __future__ import annotations
@@ -25,6 +25,17 @@ from unsoftmax.results import Learned
 FIGURE = Path(__file__).parent.parent / "docs" / "labels.svg"
 
 
+def drawn_classes(width: int, classes: int, seed: int) -> Attention:
+    """A head with values of several classes, none of which gets less than 2% of normal tokens."""
+    rng = np.random.default_rng(seed)
+    while True:
+        W, V = rng.normal(size=(1, width, width)) / np.sqrt(width), rng.normal(size=(1, width, classes))
+        head = Attention(W, V, 0.3 * rng.normal(size=(1, width)), 0.3 * rng.normal(size=classes))
+        told = np.argmax(head(rng.normal(size=(2000, 1, width))), axis=1)
+        if np.bincount(told, minlength=classes).min() >= 40:
+            return head
+
+
 def drawn_head(width: int, seed: int, *, threshold: float, rank: int | None = None, bias: float = 0.3) -> Attention:
     rng = np.random.default_rng(seed)
     W = rng.normal(size=(width, width)) / np.sqrt(width)
@@ -38,7 +49,10 @@ def learned(head: Attention, learner: LabelsLearner, seed: int, flip: float = 0.
     noise = np.random.default_rng([seed, 1])
 
     def target(X: Floats) -> Any:
-        yes = head(X) > 0
+        told = head(X)
+        if told.ndim == 2:
+            return np.argmax(told, axis=1)
+        yes = told > 0
         return yes ^ (noise.random(len(yes)) < flip) if flip else yes
 
     meter = Metered(CallableOracle(target, width=head.width))
@@ -52,8 +66,8 @@ def errors(found: Learned, head: Attention) -> tuple[float, float, float]:
     assert isinstance(model, Attention)
     assert model.V is not None
     assert head.V is not None
-    scale = abs(float(head.b)) or float(np.linalg.norm(head.V))
-    v = head.V[0] / scale
+    v = head.V[0] - head.V[0].mean(axis=1, keepdims=True) if head.V.ndim == 3 else head.V[0]
+    v = v / (np.linalg.norm(v) if head.V.ndim == 3 or not head.b else abs(float(head.b)))
 
     def apart(a: Floats, b: Floats) -> float:
         return float(np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0))
@@ -105,6 +119,14 @@ def rank_part(seeds: list[int]) -> None:
     for bias, parameters in ((0.0, 2 * 62 + 32), (0.3, 2 * 62 + 64)):
         some = [(seed, drawn_head(32, seed, threshold=0.5, rank=2, bias=bias)) for seed in seeds]
         row(f"rank 2 of 32, c {'present' if bias else 'absent'}", some, LabelsLearner(), per=parameters, bar=65)
+
+
+def classes_part(seeds: list[int]) -> None:
+    for width in (4, 8, 16):
+        for classes in (3, 4, 6):
+            some = [(seed, drawn_classes(width, classes, seed)) for seed in seeds]
+            parameters = width**2 + width + (classes - 1) * (width + 1)
+            row(f"{classes} classes, d = {width}", some, LabelsLearner(), per=parameters, bar=np.inf)
 
 
 def flipped_part(seeds: list[int]) -> None:
@@ -231,6 +253,7 @@ PARTS = {
     "accuracy": accuracy_part,
     "rank": rank_part,
     "flipped": flipped_part,
+    "classes": classes_part,
     "strangers": strangers_part,
     "figure": figure_part,
 }

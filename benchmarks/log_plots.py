@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import statistics
 
 COLOURS = ("#1f5fa8", "#c4572b", "#3b8f4e")
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 330, 300, 62, 46, 44
@@ -15,6 +16,12 @@ class Panel:
     def __init__(self, x_name, y_name):
         self.names = (x_name, y_name)
         self.series = []
+        self.bands = []
+
+    def runs(self, name, measured):
+        """Several runs for each x, ``[(x, [y, …]), …]``: the median as points, a band from the least to the largest."""
+        self.bands.append((len(self.series), [(x, min(ys), max(ys)) for x, ys in measured]))
+        return self.points(name, [(x, statistics.median(ys)) for x, ys in measured])
 
     def points(self, name, values):
         self.series.append((name, list(values), True))
@@ -27,6 +34,7 @@ class Panel:
     def draw(self, offset):
         xs = [math.log10(x) for _, values, _ in self.series for x, _ in values]
         ys = [math.log10(y) for _, values, _ in self.series for _, y in values]
+        ys += [math.log10(y) for _, band in self.bands for _, *ends in band for y in ends]
         (x0, x1), (y0, y1) = _padded(xs), _padded(ys)
         right, low, high = WIDTH - 12, HEIGHT - BOTTOM, TOP + 16 * len(self.series)
 
@@ -42,6 +50,10 @@ class Panel:
             _, y = at(10.0**x0, 10.0**exponent)
             parts.append(f'<path d="M{offset + LEFT} {y:.1f}H{offset + right}" stroke="#ddd"/>')
             parts.append(_text(offset + LEFT - 5, y + 4, _power(exponent), "end"))
+        for index, band in self.bands:
+            corners = [at(x, high) for x, _, high in band] + [at(x, low) for x, low, _ in reversed(band)]
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+            parts.append(f'<polygon points="{path}" fill="{COLOURS[index % len(COLOURS)]}" opacity="0.18"/>')
         for index, (name, values, dots) in enumerate(self.series):
             colour = COLOURS[index % len(COLOURS)]
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*value) for value in values))

@@ -3,8 +3,9 @@
     python benchmarks/over_http.py [--quick]
 
 Starts MLServer on loopback. Rows: answers per second at batch 4096 (width 64, two tokens) over JSON and gRPC, and a whole `recover`
-over JSON (rank 8 and full rank), each beside an httpx client that posts the recorded request bodies in turn. Times are the
-best of several interleaved rounds, since the machine is shared.
+over JSON (rank 8 and full rank), each beside an httpx client that posts the recorded request bodies in turn; and a `recover`
+through one, two and four servers that each let 500 queries a second pass. Times are the best of several interleaved rounds,
+since the machine is shared.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import unsoftmax as us
 from servers import mlserver
+from unsoftmax.oracles import Several
 from unsoftmax.oracles import http as http_oracle
 from unsoftmax.oracles.grpc_v2 import GrpcOracle
 from unsoftmax.oracles.http import HttpOracle
@@ -86,6 +89,7 @@ def main() -> None:
                 if rank == 8:
                     throughput(hosted, rounds)
                 whole_run(hosted, rank, rounds)
+    together()
 
 
 def throughput(hosted: Any, rounds: int) -> None:
@@ -108,6 +112,24 @@ def whole_run(hosted: Any, rank: int, rounds: int) -> None:
     ours, theirs = best(rounds, recover, lambda: bare(hosted.http, bodies))
     asked = found[-1].facts["queries"]["total"]
     print(f"| recover, width {WIDTH}, rank {rank} | {asked} | {ours:.2f} s | {theirs:.2f} s | {ours / theirs:.2f} times |")
+
+
+def together(rate: float = 500.0) -> None:
+    """A whole run through one, two and four endpoints of the same model, each with a limit on its rate."""
+    print("\n| endpoints | queries | seconds | times as fast |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        path = Path(folder) / "head.safetensors"
+        head(WIDTH, 23).save(path)
+        hosted = [stack.enter_context(mlserver(path, rate=rate)) for _ in range(4)]
+        alone = 0.0
+        for count in (1, 2, 4):
+            with ExitStack() as opened:
+                members = [opened.enter_context(HttpOracle(server.http)) for server in hosted[:count]]
+                began = time.perf_counter()
+                found = us.recover(Several(members) if count > 1 else members[0], seed=0)
+                took = time.perf_counter() - began
+            alone = alone or took
+            print(f"| {count} | {found.facts['queries']['total']} | {took:.1f} | {alone / took:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def recover(target, width: int, seed: int) -> tuple[Attention | None, int, float
 
 
 def trained(bert: Bert, part: str, layers: list[int], seeds: list[int]) -> int:
-    bars = {"last": (1e-8, 1e-8, 4000), "all": (1e-8, 1e-8, 400), "float32": (np.inf, 1e-3, 12000)}[part]
+    bars = {"last": (1e-8, 1e-8, 2600), "all": (1e-8, 1e-8, 150), "float32": (np.inf, 1e-3, 12000)}[part]
     missed, states = 0, bert.hidden_states()
     print(f"\n### Trained layers, {part} ({len(seeds)} seeds from {seeds[0]}, worst)\n")
     print("| layer | heads, ranks | queries | W | V | c | random | hidden | seconds |\n|---|---|---|---|---|---|---|---|---|")
@@ -244,23 +244,23 @@ def main() -> None:
             if part in options.part:
                 missed += trained(bert, part, layers, seeds)
     if "gpt2" in options.part and not options.quick:
-        missed += shapes([(768, 12, 64, 8000 / 2944)], seeds[:1], 1e-8)
+        missed += shapes([(768, 12, 64, 1.5)], seeds[:1], 1e-8)
     if "shapes" in options.part:
         cases = [
-            (16, 4, None, 3.5),
-            (16, 4, 4, 6.0),
+            (16, 4, None, 2.5),
+            (16, 4, 4, 3.5),
             (8, 8, None, 3.5),
-            (32, 8, None, 3.5),
-            (32, 8, 4, 6.0),
-            (64, 8, None, 3.5),
-            (64, 8, 8, 6.0),
+            (32, 8, None, 1.5),
+            (32, 8, 4, 3.0),
+            (64, 8, None, 1.25),
+            (64, 8, 8, 2.5),
         ]
         cases = cases if options.cases is None else [cases[i] for i in options.cases]
         missed += shapes(
             cases[:3] if options.quick else cases, seeds if options.quick else [options.first + i for i in range(20)], 1e-9
         )
     if "many" in options.part:  # more heads than a search over subsets could tell apart
-        cases = [(48, 24, 2, 10.0), (64, 32, None, 3.5), (96, 32, 2, 10.0), (256, 96, 2, 10.0)]
+        cases = [(48, 24, 2, 5.0), (64, 32, None, 2.0), (96, 32, 2, 5.0), (256, 96, 2, 5.0)]
         missed += shapes(cases[:1] if options.quick else cases, seeds, 1e-9)
     if "fewer" in options.part:
         missed += fewer(seeds)

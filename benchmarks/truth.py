@@ -1,6 +1,7 @@
 """Are verdicts true? Targets outside every family, honest targets in every precision, and the coverage of error bars.
 
     PYTHONPATH=src python benchmarks/truth.py outside  --runs 200   ladders of strangers, effects from 1e-9 to 1
+    PYTHONPATH=src python benchmarks/truth.py strangers --runs 200  the same with nineteen other kinds
     PYTHONPATH=src python benchmarks/truth.py honest   --runs 50    float32 of PyTorch's kind, jitter, small budgets under noise
     PYTHONPATH=src python benchmarks/truth.py coverage --runs 20    share of parameters within their 95% bars, by class
     PYTHONPATH=src python benchmarks/truth.py certified --runs 100  intervals for answers within a tolerance, biases within it too
@@ -97,12 +98,84 @@ def outside(kind: str, effect: float, rng: np.random.Generator) -> Drawn:
 KINDS = ("window", "kernel", "sink", "cap", "norm", "quantiser", "dropout", "replica", "length", "position", "gate")
 
 
+def sparse(scores: np.ndarray, power: float) -> np.ndarray:
+    """Weights that vanish beyond a threshold and add up to one: sparsemax (power 1) or entmax 1.5 (power 2)."""
+    scaled = (scores - scores.max(axis=-1, keepdims=True)) / power
+    low, high = np.full_like(scaled[:, :1], -1.0), np.zeros_like(scaled[:, :1])
+    for _ in range(60):
+        middle = (low + high) / 2
+        over = (np.maximum(scaled - middle, 0) ** power).sum(axis=-1, keepdims=True) > 1
+        low, high = np.where(over, middle, low), np.where(over, high, middle)
+    weights = np.maximum(scaled - low, 0) ** power
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def stranger(kind: str, effect: float, rng: np.random.Generator) -> Drawn:
+    """A head with a foreign body of another sort and of this strength; 0 is the head itself."""
+    head = Head(rng)
+    width, W = head.width, head.W
+    second, u = us.Attention.single(rng.normal(size=W.shape) / np.sqrt(width), rng.normal(size=width)), rng.normal(size=width)
+    cut, noise = int(rng.integers(2, 40)), np.random.default_rng(int(rng.integers(2**32)))
+    calls = iter(range(10**9))
+
+    def with_weights(X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return np.einsum("bn,bnd,d->b", weights, X, head.v)
+
+    def target(X: np.ndarray) -> np.ndarray:
+        scores, n = head.scores(X), X.shape[1]
+        plain, values, back = head.answer(X, scores), X @ head.v, np.arange(n)[::-1]
+        lengths, images = np.linalg.norm(X, axis=2) + 1e-300, np.linalg.norm(X[:, -1] @ W.T, axis=1, keepdims=True) + 1e-300
+        if kind in ("top-k", "sparsemax", "entmax"):
+            if kind == "top-k":
+                least = np.sort(scores, axis=1)[:, -min(cut, n)][:, None]
+                strange = head.answer(X, np.where(scores >= least, scores, -1e30))
+            else:
+                strange = with_weights(X, sparse(scores, 1.0 if kind == "sparsemax" else 2.0))
+            return plain + effect * (strange - plain)
+        moved = {
+            "slopes": scores - effect * back,
+            "far slopes": scores - effect * np.maximum(back - cut, 0),
+            "temperature by length": scores * (1 + effect * np.log(n)),
+            "cosine scores": scores + effect * (scores / lengths / images - scores),
+            "key norms": scores + effect * lengths,
+            "score clipping": np.clip(scores, -1 / effect, 1 / effect),
+            "self": scores + effect * (back == 0),
+        }
+        if kind in moved:
+            return head.answer(X, moved[kind])
+        added = {
+            "value clipping": np.einsum("bn,bn->b", softmax(scores), np.clip(values, -1 / effect, 1 / effect)),
+            "residual leak": plain + effect * X[:, -1] @ u,
+            "second head": plain + effect * second(X),
+            "position gain": np.einsum("bn,bn->b", softmax(scores), values * (1 + effect * np.cos(1 + np.arange(n)))),
+            "first token": plain + effect * (X[:, 0] @ u),
+            "answer bend": plain + effect * np.tanh(plain),
+        }
+        if kind in added:
+            return added[kind]
+        if kind == "quantised tokens":
+            return head.answer(effect * np.round(X / effect))
+        if kind == "stochastic rounding":
+            return effect * np.floor(plain / effect + noise.random(len(X)))
+        assert kind == "replicas in turn"
+        return plain + (next(calls) % 3 == 0) * effect * (second(X) - plain)
+
+    return width, head.model, target
+
+
+STRANGERS = (
+    "slopes", "far slopes", "temperature by length", "top-k", "sparsemax", "entmax", "cosine scores", "key norms",
+    "score clipping", "self", "value clipping", "residual leak", "second head", "position gain", "first token",
+    "answer bend", "quantised tokens", "stochastic rounding", "replicas in turn",
+)  # fmt: skip
+
+
 def false_success(found: us.Recovery, model: us.Attention | None, target: Target, rng: np.random.Generator) -> str | None:
     """Why a success is none, or None."""
     if not found.status.success:
         return None
     worst = 0.0
-    for length in (2, 7, 24, 96):
+    for length in (2, 7, 24, 96) if found.model.V is not None else ():
         X = rng.normal(size=(64, length, found.model.width))
         answers, predicted = target(X), found.model(X)
         worst = max(worst, float(np.abs(answers - predicted).max() / max(answers.std(), 1e-300)))
@@ -117,11 +190,20 @@ def false_success(found: us.Recovery, model: us.Attention | None, target: Target
 
 def run_outside(runs: int, seed: int) -> None:
     """Counts of false successes by kind."""
+    ladder(runs, seed, KINDS, outside)
+
+
+def run_strangers(runs: int, seed: int) -> None:
+    """The same for other kinds."""
+    ladder(runs, seed, STRANGERS, stranger)
+
+
+def ladder(runs: int, seed: int, kinds: tuple[str, ...], draw: Callable[[str, float, np.random.Generator], Drawn]) -> None:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for number in range(runs):
         rng = np.random.default_rng([seed, number])
-        kind, effect = KINDS[number % len(KINDS)], float(10.0 ** rng.uniform(-9, 0))
-        width, model, target = outside(kind, effect, rng)
+        kind, effect = kinds[number % len(kinds)], float(10.0 ** rng.uniform(-9, 0))
+        width, model, target = draw(kind, effect, rng)
         found = us.recover(target, width=width, on_failure="return", budget=20_000)
         reason = false_success(found, model, target, rng)
         counts[kind][found.status.name] += 1
@@ -129,7 +211,7 @@ def run_outside(runs: int, seed: int) -> None:
             counts[kind]["FALSE"] += 1
             print(f"  false: {kind}, effect {effect:.1e}, run {number}: {reason}", flush=True)
     for kind, told in counts.items():
-        print(f"{kind:10s} {dict(told)}")
+        print(f"{kind:22s} {dict(told)}")
     print(f"false successes: {sum(told['FALSE'] for told in counts.values())} of {runs}")
 
 
@@ -364,7 +446,7 @@ def run_certified(runs: int, seed: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["outside", "honest", "coverage", "certified", "single", "mixed"])
+    parser.add_argument("part", choices=["outside", "strangers", "honest", "coverage", "certified", "single", "mixed"])
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args()
@@ -372,6 +454,7 @@ if __name__ == "__main__":
     print(f"seed {drawn}")
     {
         "outside": run_outside,
+        "strangers": run_strangers,
         "honest": run_honest,
         "coverage": run_coverage,
         "certified": run_certified,

@@ -28,6 +28,7 @@ SECTIONS = {  # a page that is not there is left out, and one that is not named 
         "verify-a-deployment.md",
         "how-to/output-for-other-tools.md",
         "how-to/read-a-report.md",
+        "how-to/watch-live.md",
         "how-to/shell-completion.md",
         "on-a-gpu.md",
         "special-access.md",

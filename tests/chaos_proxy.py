@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import socket
 import struct
@@ -30,8 +31,9 @@ FAULTS = {
     "garbage": 1,
     "gone": 1,  # everything fails for a while
 }
-# "stall" may be asked for, too: silence until the client hangs up
-DELIVERED = ("none", "slow")  # the answer reached the client
+# these may be asked for, too: silence until the client hangs up; the question asked twice; an answer that later ones overtake
+OTHERS = ("stall", "duplicated", "overtaken")
+DELIVERED = ("none", "slow", "duplicated", "overtaken")  # the answer reached the client
 UNASKED = ("reset before", "429 seconds", "503 date", "500", "502", "gone", "refused")  # the server did not answer it
 
 
@@ -41,6 +43,7 @@ class History:
 
     requests: Counter[str] = field(default_factory=Counter)
     sequences: Counter[str] = field(default_factory=Counter)
+    delivered: Counter[str] = field(default_factory=Counter)  # by identity of the sequence: how often its answer reached the client
 
     @property
     def answered(self) -> int:
@@ -123,10 +126,11 @@ class ChaosProxy:
     async def _answer(self, head: bytes, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; False when the connection is to end."""
         question = head.startswith(b"POST")
-        count = _sequences(head, body) if question else 0
+        asked = _sequences(head, body) if question else []
+        count = len(asked)
         fault = self._draw() if question else "none"
         if fault in UNASKED:
-            self._book(fault, count)
+            self._book(fault, asked)
         if fault in ("reset before", "gone"):
             return _reset(writer)
         if fault in ("429 seconds", "503 date", "500", "502"):
@@ -134,8 +138,12 @@ class ChaosProxy:
             extra = {"seconds": "Retry-After: 0\r\n", "date": "Retry-After: Wed, 21 Oct 2015 07:28:00 GMT\r\n"}.get(kind, "")
             return await _write(writer, f"HTTP/1.1 {status} No\r\n{extra}Content-Length: 2\r\n\r\nno".encode())
         reply = await self._ask(head, body)
+        if fault == "duplicated":
+            await self._ask(head, body)
+        if fault == "overtaken":
+            await asyncio.sleep(0.05)
         if question:
-            self._book(fault if reply.startswith(b"HTTP/1.1 200") else "refused", count)
+            self._book(fault if reply.startswith(b"HTTP/1.1 200") else "refused", asked)
         if fault == "reset after":
             return _reset(writer)
         if fault == "truncated":
@@ -153,9 +161,11 @@ class ChaosProxy:
             return await _write(writer, _lie(fault, count))
         return await _write(writer, reply)
 
-    def _book(self, fault: str, count: int) -> None:
+    def _book(self, fault: str, asked: list[str]) -> None:
         self.history.requests[fault] += 1
-        self.history.sequences[fault] += count
+        self.history.sequences[fault] += len(asked)
+        if fault in DELIVERED:
+            self.history.delivered.update(asked)
 
     async def _ask(self, head: bytes, body: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.upstream)
@@ -191,10 +201,13 @@ def _reset(writer: asyncio.StreamWriter) -> bool:
     return False
 
 
-def _sequences(head: bytes, body: bytes) -> int:
+def _sequences(head: bytes, body: bytes) -> list[str]:
+    """The identity of each sequence in a question: a digest of its numbers."""
     marker = b"inference-header-content-length:"
-    split = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(marker)), len(body))
-    return int(json.loads(body[:split])["inputs"][0]["shape"][0])
+    split = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(marker)), None)
+    tensor = json.loads(body[:split])["inputs"][0]
+    numbers = np.array(tensor["data"], dtype=np.float64) if split is None else np.frombuffer(body[split:])
+    return [hashlib.blake2b(sequence.tobytes(), digest_size=8).hexdigest() for sequence in numbers.reshape(tensor["shape"])]
 
 
 def _lie(fault: str, count: int) -> bytes:

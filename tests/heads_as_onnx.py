@@ -21,8 +21,12 @@ def save_head(
     batch: str | int = "batch",
     length: str | int = "length",
     second: bool = False,
+    threshold: float | None = None,
 ) -> Path:
-    """A softmax head as ONNX nodes: ``sequences (batch, length, width) -> answers (batch,)``; ``second``: two outputs."""
+    """A softmax head as ONNX nodes, ``sequences (batch, length, width) -> answers (batch,)``.
+
+    ``second``: two outputs; ``threshold``: yes or no.
+    """
     kind, width = KINDS[dtype], head.width
     tensors = {"W": head.W[0], "v": head.V[0][:, None], "last": np.array([-1]), "axis": np.array([1]), "axes": np.array([1, 2])}
     casts = {"W": dtype, "v": dtype}
@@ -42,6 +46,10 @@ def save_head(
     if second:
         nodes.append(node("Neg", ["answers"], ["opposite"]))
         outputs.append(helper.make_tensor_value_info("opposite", kind, [batch]))
+    if threshold is not None:
+        nodes.append(node("Greater", ["answers", "threshold"], ["label"]))
+        tensors["threshold"], casts["threshold"] = np.array(threshold), dtype
+        outputs = [helper.make_tensor_value_info("label", onnx.TensorProto.BOOL, [batch])]
     initial = [numpy_helper.from_array(value.astype(casts.get(name, value.dtype)), name) for name, value in tensors.items()]
     graph = helper.make_graph(nodes, "head", inputs, outputs, initial)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)

@@ -164,12 +164,13 @@ class OpenInference:
         width: int,
         *,
         datatype: str = "FP64",
+        labels: str | None = None,
         binary: bool = True,
         advertise: bool = True,
         limit: int | None = None,
         fault: Callable[[int], Reply | None] = lambda _: None,
     ) -> None:
-        self.model, self.width, self.datatype = model, width, datatype
+        self.model, self.width, self.datatype, self.labels = model, width, datatype, labels or datatype
         self.binary, self.advertise, self.limit, self.fault = binary, advertise, limit, fault
         self.asked = 0
         self.log: list[tuple[str, str]] = []
@@ -184,7 +185,8 @@ class OpenInference:
         if method == "GET":
             tensor = {"datatype": self.datatype}
             inputs = [tensor | {"name": "sequences", "shape": [-1, -1, self.width]}]
-            return self._json({"name": MODEL, "inputs": inputs, "outputs": [tensor | {"name": "answers", "shape": [-1]}]})
+            told = {"name": "answers", "datatype": self.labels, "shape": [-1]}
+            return self._json({"name": MODEL, "inputs": inputs, "outputs": [told]})
         self.posts += 1
         wrong = self.fault(self.posts)
         return self._infer(body, headers) if wrong is None else wrong
@@ -203,12 +205,15 @@ class OpenInference:
         if self.limit is not None and shape[0] > self.limit:
             return 413, {}, b""
         X = np.frombuffer(body[int(split) :], kind) if split else np.array(tensor["data"], kind)
-        Y = np.asarray(self.model(X.reshape(shape).astype(np.float64))).astype(kind)
+        Y = np.asarray(self.model(X.reshape(shape).astype(np.float64)))
+        Y = Y if self.labels in ("BOOL", "BYTES") else Y.astype(DATATYPES[self.labels])
         self.asked += len(Y)
-        output = {"name": "answers", "datatype": self.datatype, "shape": list(Y.shape)}
+        output = {"name": "answers", "datatype": self.labels, "shape": list(Y.shape)}
         if not split:
             return self._json({"model_name": MODEL, "outputs": [output | {"data": Y.ravel().tolist()}]})
         raw = Y.tobytes()
+        if self.labels == "BYTES":
+            raw = b"".join(len(name).to_bytes(4, "little") + name.encode() for name in Y.ravel().tolist())
         header = json.dumps({"outputs": [output | {"parameters": {"binary_data_size": len(raw)}}]}).encode()
         return 200, {"Inference-Header-Content-Length": str(len(header))}, header + raw
 

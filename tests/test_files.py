@@ -141,3 +141,14 @@ def test_memory_has_a_measure():
     assert left is None or left > 2**20
     with pytest.raises(MemoryError, match="GiB are left"):
         memory.check_memory(10**8)
+
+
+def test_exports_follow_no_link_and_are_for_their_owner(tmp_path):
+    victim, goal = tmp_path / "victim", tmp_path / "goal.csv"
+    victim.write_text("precious")
+    goal.symlink_to(victim)
+    assert run(["recover", "demo:attention,width=3,seed=1", "--csv", str(goal), "--json"]) == 0
+    assert victim.read_text() == "precious"
+    assert goal.stat().st_mode & 0o777 == 0o600
+    assert run(["recover", "demo:attention,width=3,seed=1", "--csv", "/dev/null", "--json"]) == 0
+    assert not os.path.isfile("/dev/null")

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from unsoftmax.audits import Audit, Cell, Defence
     from unsoftmax.oracles.base import Oracle
 
-SERVERS = ("http://", "https://", "grpc://", "grpcs://", "vllm+", "sglang+", "rest+")
-
 
 def audit(
     target: Any,
@@ -29,6 +27,8 @@ def audit(
     price: float | None = None,
     currency: str | None = None,
     max_norm: float | None = None,
+    max_length: int | None = None,
+    check: int | None = None,
     seed: int | None = None,
     folder: str | Path | None = None,
     workers: int = 1,
@@ -51,6 +51,8 @@ def audit(
         price: price of 1000 sequences, for bills, in ``currency``.
         currency: its name, such as "EUR".
         max_norm: the target takes no longer tokens; none is sent.
+        max_length: the target takes no longer sequences; none is sent.
+        check: fresh sequences of the held-out check of each row.
         seed: same seed, same table.
         folder: keeps a journal for each row; the same call goes on from there.
         workers: processes; more than one only for a target that is named, since each opens it anew.
@@ -81,6 +83,8 @@ def audit(
         rate=rate,
         price=price,
         max_norm=max_norm,
+        max_length=max_length,
+        check=check,
         seed=seed,
         folder=None if folder is None else Path(folder),
         workers=workers,
@@ -89,11 +93,16 @@ def audit(
     named = isinstance(target, str)
     result.facts.update(
         target=target if named else type(target).__name__,
-        remote=named and target.startswith(SERVERS),
+        remote=named and is_remote(target),
         currency=currency,
         authorised_by=authorised_by,
     )
     return result
+
+
+def is_remote(target: str) -> bool:
+    """Whether a named target is a server."""
+    return target.startswith(("http://", "https://", "grpc://", "grpcs://", "vllm+", "sglang+", "rest+"))
 
 
 def opener(target: Any, width: int | None) -> Callable[[], Oracle]:

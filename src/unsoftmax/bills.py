@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Phases = list[tuple[str, int, int]]  # name, queries, tokens
@@ -35,6 +35,18 @@ class Bill:
     def queries_max(self) -> int:
         """The most expensive case, of a bill that counts."""
         return self.high or 0
+
+    def with_check(self, sequences: int) -> Bill:
+        """The same with so many fresh sequences in the held-out check, and the one that tells how long they may be."""
+        phases, more = [], 0
+        for name, queries, tokens in self.phases:
+            if name == "held-out check":
+                more = sequences + 1 - queries
+                tokens = round(tokens * (sequences + 1) / queries)
+                queries = sequences + 1
+            phases.append((name, queries, tokens))
+        low, high = (None if end is None else end + more for end in (self.low, self.high))
+        return replace(self, low=low, high=high, phases=tuple(phases))
 
     def record(self) -> dict[str, Any]:
         """As plain data for JSON."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from enum import Enum
 
 from unsoftmax.desk import Desk
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
@@ -19,17 +20,15 @@ from unsoftmax.families.attention import (
 )
 from unsoftmax.families.base import Family
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
+from unsoftmax.families.settings import LAWS
 from unsoftmax.precision.law import Floor
-from unsoftmax.recognition.diagnosis import RESIDUAL, Diagnosis, diagnose_oracle
+from unsoftmax.recognition.diagnosis import Diagnosis, diagnose_oracle
 from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
 from unsoftmax.recognition.quick_relu import quick_look
 from unsoftmax.results import Outcome
+from unsoftmax.wishes import Wishes
 
-NEARLY = 2.0**24  # what a fit of heads may miss by, in units of what rounding explains; other targets miss by 1e10 or so
-BENT = 0.01  # of the answers' size: no rounding or noise of steady float64 answers bends them so far
-BENT_SINGLE = 0.05  # the same for float32 numbers, among which those of half precision are: four of them miss by 0.016 at most
-COMPUTED = 4.0  # numbers inside a float32 target may be that much larger than its answers
-VOUCHED = 4 * (1 + 2.0**-30)  # answers in the first look's test of straightness, each within the tolerance vouched for
+SETTLED = {Sign.POORLY_KNOWN, Sign.TOO_MANY, Sign.ALMOST_ALIKE}  # signs of heads, with which no other family need be looked for
 
 
 def candidates(desk: Desk) -> Iterator[Family]:
@@ -70,17 +69,17 @@ def _straight(desk: Desk) -> bool:
     if wishes.family not in ("auto", "attention"):
         return False
     # four answers, each within the tolerance that the caller vouches for
-    vouched = wishes.tolerance is not None and look.bend * look.size <= VOUCHED * wishes.tolerance
+    vouched = wishes.tolerance is not None and look.bend * look.size <= LAWS.vouched * wishes.tolerance
     if not look.floor.unclear or vouched:
         return True
     rounded = look.grid.step is not None and look.bend * look.size <= 2 * look.grid.step and look.repeats
     if rounded and wishes.max_norm is None:  # plainly rounded: long tokens beat that without further questions
         desk.known(look.grid)
         return True
-    if wishes.family == "auto" and look.bend > BENT and look.steady and look.grid.exact:
+    if wishes.auto and look.bend > LAWS.bent and look.steady and look.grid.exact:
         return False
-    if wishes.family == "auto" and look.bend > BENT_SINGLE and look.calm and look.grid.single:
-        desk.known(replace(look.grid, relative=COMPUTED * look.grid.relative))
+    if wishes.auto and look.bend > LAWS.bent_single and look.calm and look.grid.single:
+        desk.known(replace(look.grid, relative=LAWS.computed * look.grid.relative))
         return False
     calibration = desk.look_closer()
     desk.known(calibration.floor)
@@ -117,53 +116,82 @@ def _heads(desk: Desk) -> Iterator[Family]:
     yield from _after_several(desk, several)
 
 
-def _after_one_head(desk: Desk) -> Generator[Family, None, bool]:
-    """What one head's failure says; returns whether all is said, so that several heads need not be tried."""
-    one = desk.outcomes[-1]
-    if (
-        Sign.ONE_HEAD in one.signs and desk.wishes.family == "auto"
-    ):  # copies of keys counted as copies: one softmax, of other scores
-        told = _told(desk)
-        if _stranger(told):
-            yield from _as_told(desk, told)
-            return True
-        return False
+class Step(Enum):
+    """What to do about a layer of heads after a learner came back with nothing that explains its answers."""
+
+    STOP = "the refusal stands"
+    SEVERAL = "try several heads"
+    NOISY = "try one head by statistics"
+    CLOSER = "see whether answers are coarser, or tokens cut, before anything else"
+    DIAGNOSE = "ask the family tests, and try several heads unless these name a stranger"
+
+
+def after_one_head(one: Outcome, wishes: Wishes, precision: Floor) -> Step:
+    """What one head's failure says; nothing is asked."""
+    found = Sign.ONE_HEAD in one.signs
+    if found and wishes.auto:  # copies of keys counted as copies: one softmax, of other scores
+        return Step.DIAGNOSE
     if one.learned is not None or not isinstance(one.refusal, NotInFamilyError):
-        return Sign.ONE_HEAD not in one.signs
-    if desk.precision.random:  # long tokens beat the noise only without a query bias
+        return Step.SEVERAL if found else Step.STOP
+    return Step.NOISY if precision.random else Step.CLOSER  # long tokens beat noise only without a query bias
+
+
+def after_closer(one: Outcome, wishes: Wishes) -> Step:
+    """The same after answers turned out as precise as they had seemed."""
+    if wishes.heads == 1:
+        return Step.STOP
+    stranger = wishes.auto and not {Sign.OFF_COPIES, Sign.NO_MEAN} & set(one.signs)  # than several heads are
+    return Step.DIAGNOSE if stranger else Step.SEVERAL
+
+
+def after_several(last: Outcome, wishes: Wishes) -> Step:
+    """What the failure of several heads says before anything else is asked: the refusal stands, or another look is worth it."""
+    plain = isinstance(last.refusal, NotInFamilyError | NotIdentifiableError)
+    if plain and not SETTLED & set(last.signs) and wishes.auto:
+        return Step.DIAGNOSE
+    return Step.STOP
+
+
+def _after_one_head(desk: Desk) -> Generator[Family, None, bool]:
+    """Do what one head's failure says; returns whether all is said, so that several heads need not be tried."""
+    one = desk.outcomes[-1]
+    step = after_one_head(one, desk.wishes, desk.precision)
+    if step is Step.NOISY:
         yield NOISY_HEAD
         return True
-    long = desk.max_norm is None and desk.record(clipped(desk)) is not False  # answers to long tokens are as short ones foretell
-    if Sign.NO_MEAN not in one.signs and not (long and desk.precision.exact) and _coarser(desk):
-        yield from _heads(desk)
-        return True
-    if desk.wishes.heads == 1:
-        return True
-    if desk.wishes.family == "auto" and not {Sign.OFF_COPIES, Sign.NO_MEAN} & set(one.signs):  # stranger than several heads
+    if step is Step.CLOSER:
+        long = desk.max_norm is None and desk.record(clipped(desk)) is not False  # long tokens are answered as short ones foretell
+        if Sign.NO_MEAN not in one.signs and not (long and desk.precision.exact) and _coarser(desk):
+            yield from _heads(desk)
+            return True
+        step = after_closer(one, desk.wishes)
+    if step is Step.DIAGNOSE:
         told = _told(desk)
         if _stranger(told) and Sign.SATURATED in one.signs:  # several heads with biases do that too
             told = _told(desk)
         if _stranger(told):
             yield from _as_told(desk, told)
             return True
-    return False
+    return step is Step.STOP
 
 
 def _after_several(desk: Desk, several: bool) -> Iterator[Family]:
-    """What the failure of several heads says: another family, coarser answers, or the refusal as it stands."""
-    refusal = desk.outcomes[-1].refusal
-    plain = isinstance(refusal, NotInFamilyError | NotIdentifiableError)
-    settled = {Sign.POORLY_KNOWN, Sign.TOO_MANY, Sign.ALMOST_ALIKE} & set(desk.outcomes[-1].signs)
-    told = None if not plain or settled or desk.wishes.family != "auto" else _told(desk)
-    if told is not None and told.family != "attention" and not _nearly_heads(told):
+    """Do what the failure of several heads says: another family, coarser answers, or the refusal as it stands."""
+    last = desk.outcomes[-1]
+    step = after_several(last, desk.wishes)
+    told = _told(desk) if step is Step.DIAGNOSE else None
+    if told is not None and _family(told) is not ONE_HEAD and Sign.ALMOST_ALIKE not in told.signs:
         yield from _as_told(desk, told)
         return
-    untried = several and desk.wishes.heads is None and isinstance(refusal, NotInFamilyError)
+    untried = several and desk.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)
     if untried and _coarser(desk):
         yield from _heads(desk)
-    elif not settled and isinstance(refusal, NotIdentifiableError) and any(Sign.ONE_HEAD in o.signs for o in desk.outcomes):
-        words = f"One head does not explain fresh sequences, and several could not be told apart: {refusal}"
-        desk.outcomes.append(Outcome(refusal=NotInFamilyError(words, model=refusal.model, evidence=refusal.evidence)))
+        return
+    merged = isinstance(last.refusal, NotIdentifiableError) and not SETTLED & set(last.signs)
+    if merged and last.refusal is not None and any(Sign.ONE_HEAD in outcome.signs for outcome in desk.outcomes):
+        words = f"One head does not explain fresh sequences, and several could not be told apart: {last.refusal}"
+        reason = NotInFamilyError(words, model=last.refusal.model, evidence=last.refusal.evidence)
+        desk.outcomes.append(Outcome(refusal=reason))
 
 
 def _coarser(desk: Desk) -> bool:
@@ -183,66 +211,67 @@ def _told(desk: Desk) -> Diagnosis:
     return diagnose_oracle(desk, rng=desk.rng, max_norm=desk.max_norm, look=desk.look)
 
 
+def _family(told: Diagnosis) -> Family | None:
+    """The family that the tests tell, of attention the one for one head; None outside."""
+    return named(told.family) if told.inside else None
+
+
 def _stranger(told: Diagnosis) -> bool:
-    """Whether a target is told to be other than a layer of heads."""
-    return told.family != "attention" and "inconclusive" not in told.family and not _nearly_heads(told)
-
-
-def _nearly_heads(told: Diagnosis) -> bool:
-    """Whether a few heads explain the answers almost, but not quite, to rounding: the fit of heads almost alike ends there."""
-    return any(fact.test == "heads fit" and not fact.passed and fact.number <= NEARLY for fact in told.evidence)
+    """Whether a target is told, for certain, to be other than a layer of heads, or of heads almost alike."""
+    return _family(told) is not ONE_HEAD and not {Sign.UNDECIDED, Sign.ALMOST_ALIKE} & set(told.signs)
 
 
 def _as_told(desk: Desk, told: Diagnosis) -> Iterator[Family]:
     """The target is neither one head nor a layer of heads: go by what the family tests say it is."""
     desk.notes.append(told.reason)
     last = desk.outcomes[-1].refusal
-    if not told.inside:
+    family = _family(told)
+    if family is None:
         evidence = {**(last.evidence if last else {}), "diagnosis": told.family}
-        reason = NotInFamilyError(f"{told.reason} ({last})", evidence=evidence, signs=(Sign.DIAGNOSED,))
+        reason = NotInFamilyError(f"{told.reason} ({last})", evidence=evidence, signs=(Sign.DIAGNOSED, *told.signs))
         desk.outcomes.append(Outcome(refusal=reason))
         return
-    if told.family != "attention":
+    if family is not ONE_HEAD:
         desk.known(told.floor)
-    yield from _network(desk, named(told.family))
+    yield from _network(desk, family)
 
 
 def _bent(desk: Desk) -> Iterator[Family]:
     """Targets whose one-token answers are not affine."""
     wished = desk.wishes.family
-    if wished != "auto":
-        refusals = [outcome.refusal for outcome in desk.outcomes if outcome.refusal is not None]
-        if any("corner" not in refusal.evidence for refusal in refusals):  # its kin looked closely, and saw no ReLU network
-            return
+    if not desk.wishes.auto:
+        if any(Sign.SHARP not in outcome.signs for outcome in desk.outcomes if outcome.refusal is not None):
+            return  # its kin looked closely, and saw no ReLU network
         desk.known(desk.first_look().grid)
         yield from _network(desk, named(wished))
         return
     quick = quick_look(desk)
     desk.facts.extend(quick.facts)
-    if quick.facts[0].passed and desk.look is not None:  # the diagnosis need not measure that again
-        desk.look = replace(desk.look, floor=Floor(relative=max(Floor().relative, quick.facts[0].number)))
+    if quick.noise is not None and desk.look is not None:  # the diagnosis need not measure that again
+        desk.look = replace(desk.look, floor=Floor(relative=max(Floor().relative, quick.noise)))
     if quick.holds and quick.precision is not None:
         desk.known(quick.precision)
         yield RELU_TRANSFORMER if quick.listens else RELU_NETWORK
     told = _told(desk)
     desk.notes.append(told.reason)
     desk.known(told.floor)
-    if "inconclusive" in told.family and desk.precision.single:  # the learner knows the network before it judges the head
+    if Sign.UNDECIDED in told.signs and desk.precision.single:  # the learner knows the network before it judges the head
         yield RELU_TRANSFORMER
         desk.notes.append(str(desk.outcomes[-1].refusal))
-    if told.family == RESIDUAL:
-        refusal = NotInFamilyError(told.reason, evidence={"diagnosis": told.family})
+    family = _family(told)
+    if Sign.RESIDUAL_OPEN in told.signs:
+        refusal = NotInFamilyError(told.reason, evidence={"diagnosis": told.family}, signs=told.signs)
         desk.outcomes.append(Outcome(refusal=refusal))
         yield from _unknown_network(desk, refusal)
-    elif not told.inside:
-        said = [str(outcome.refusal) for outcome in desk.outcomes if outcome.refusal is not None]
-        words = f"{told.reason} ({said[-1]})" if said else told.reason
-        reason = NotInFamilyError(words, evidence={"diagnosis": told.family}, signs=(Sign.DIAGNOSED,))
+    elif family is None:
+        before = [str(outcome.refusal) for outcome in desk.outcomes if outcome.refusal is not None]
+        words = f"{told.reason} ({before[-1]})" if before else told.reason
+        reason = NotInFamilyError(words, evidence={"diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
         desk.outcomes.append(Outcome(refusal=reason))
-    elif told.family == "attention":
+    elif family is ONE_HEAD:
         yield from _heads(desk)
     else:
-        yield from _network(desk, named(told.family))
+        yield from _network(desk, family)
 
 
 def _network(desk: Desk, family: Family) -> Iterator[Family]:
@@ -250,7 +279,7 @@ def _network(desk: Desk, family: Family) -> Iterator[Family]:
     yield family
     refusal = desk.outcomes[-1].refusal
     settled = Sign.NETWORK_KNOWN in desk.outcomes[-1].signs and desk.precision.exact
-    if family is not RELU_TRANSFORMER or desk.wishes.family != "auto" or settled:
+    if family is not RELU_TRANSFORMER or not desk.wishes.auto or settled:
         return
     if isinstance(refusal, NotInFamilyError | TooNoisyError):
         desk.notes.append(str(refusal))
@@ -265,5 +294,6 @@ def _unknown_network(desk: Desk, refusal: RefusalError) -> Iterator[Family]:
         both = type(refusal)(
             f"{refusal} Nor could the attention be read without knowing the network: {other}",
             evidence={**other.evidence, **refusal.evidence},
+            signs=refusal.signs,
         )
         desk.outcomes.append(Outcome(refusal=both))

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from unsoftmax.errors import DriftingError, RefusalError
+from unsoftmax.errors import DriftingError, RefusalError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.adapt import identity_of
-from unsoftmax.oracles.base import LastPosition, Oracle, Wrapper
+from unsoftmax.oracles.base import LastPosition, Oracle, Wrapper, phase
+from unsoftmax.oracles.contradiction import tolerance
 from unsoftmax.oracles.drift import Watched
 from unsoftmax.oracles.guard import NormGuard
 from unsoftmax.oracles.journal import Journal, Journaled
@@ -20,8 +21,8 @@ from unsoftmax.oracles.meter import Metered
 from unsoftmax.precision.calibration import Calibration, examine
 from unsoftmax.precision.first_look import FirstLook, first_look
 from unsoftmax.proof.compare import Predict
-from unsoftmax.proof.fresh import LONGEST
 from unsoftmax.proof.length import longest_taken
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Fact, Floor, Outcome
 from unsoftmax.version import __version__
 from unsoftmax.wishes import Wishes
@@ -84,7 +85,7 @@ class Desk(Wrapper):
         self.look: FirstLook | None = None
         self.calibration: Calibration | None = None
         self.clip: float | None = None
-        self.longest = LONGEST if wishes.max_length is None else wishes.max_length
+        self.longest = PROOF.longest if wishes.max_length is None else wishes.max_length
         self.facts: list[Fact] = []
         self.outcomes: list[Outcome] = []
         self.notes: list[str] = []
@@ -130,11 +131,36 @@ class Desk(Wrapper):
         if self.look is None:
             self.look = first_look(self, rng=self.rng, max_norm=self.wishes.max_norm)
             self.known(self.look.floor)
-            if self.wishes.max_length is None and (self.wishes.budget is None or self.wishes.budget >= LONGEST):
+            self._agreed(self.look)
+            if self.wishes.max_length is None and (self.wishes.budget is None or self.wishes.budget >= PROOF.longest):
                 self.longest = longest_taken(self.checked, self.fresh, max_norm=self.max_norm, vocabulary=self.embeddings)
                 if self.wishes.budget is not None:
                     self.meter.budget = self.wishes.budget - self.checked.spent
         return self.look
+
+    def _agreed(self, look: FirstLook) -> None:
+        """Where several endpoints share the questions: each gets the same two sequences, twice; 4 queries an endpoint.
+
+        Raises:
+            DriftingError: one of them answers otherwise than the others, by more than its answers vary.
+        """
+        count = len(getattr(self.inner, "members", ()))
+        if count < 2:
+            return
+        phase(self, "endpoints alike?")
+        tokens = self.rng.normal(size=(3, self.width))
+        tokens *= np.linalg.norm(look.pair, axis=1).min() / np.linalg.norm(tokens, axis=1, keepdims=True)
+        for length in (1, 3):
+            told = self.last(np.repeat(tokens[None, :length], 2 * count, axis=0)).reshape(count, 2, -1)
+            off = np.abs(told[:, 0] - np.median(told[:, 0], axis=0)).max(axis=1)
+            varies = 4 * float(np.abs(told[:, 0] - told[:, 1]).max())
+            if off.max() > varies + tolerance(look.grid, float(np.abs(told).max())):
+                served = self.served or tuple(range(count))  # nobody was asked where a journal answers
+                raise DriftingError(
+                    f"Of {count} targets, number {1 + served[int(off.argmax())]} answers the same question otherwise than the "
+                    f"others, by {off.max():.2g}: they do not run the same model.",
+                    evidence={"endpoints_apart": float(off.max())},
+                )
 
     def look_closer(self) -> Calibration:
         """Noise, rounding, a short format, tokens that are clipped: 30 queries; asked once."""
@@ -163,22 +189,31 @@ class Desk(Wrapper):
         """Queries that the budget leaves, learning and check taken off; None without a budget."""
         return None if self.wishes.budget is None else self.wishes.budget - self.meter.spent - self.checked.spent
 
-    def contradiction(self, briefly: bool = False) -> DriftingError | None:
+    def contradiction(self, *, replicas: bool = True, briefly: bool = False) -> DriftingError | None:
         """The proof that the target contradicts its earlier answers, if it does; asked after a failure, if the budget allows.
 
-        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own.
+        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own; before, with a journal of answers that
+        came over a network, one of each reply.
+
+        Args:
+            replicas: whether to look for several versions, and answers that changed; else only for replies of others in a journal.
+            briefly: fewer questions.
         """
         if not self.watched.asked:
             return None
         if self.wishes.budget is not None:  # the check has had its share
             self.meter.budget = self.wishes.budget - self.checked.spent
-        try:
-            self.watched.look_for_replicas(*(BRIEFLY if briefly else ()))
-        except DriftingError as reason:
+
+        def look() -> DriftingError | None:
+            reason = None
+            if self.journal is not None:
+                reason = self.journal.find_misdelivered(self.guarded, self.watched.floor, self.left())
+            if reason is None and replicas:
+                self.watched.look_for_replicas(*(BRIEFLY if briefly else ()))
             return reason
-        except RefusalError:
-            pass  # no budget left for a look, or no target: the first reason stands
-        return None
+
+        reason = tried(look, RefusalError)
+        return reason if isinstance(reason, DriftingError) else None  # no budget left for a look, or no target: no proof
 
 
 def drawn_seed(source: int) -> int:

@@ -12,13 +12,21 @@ UnsoftmaxError
 ├── FileFormatError            a file that is not what it should be
 └── MissingExtraError          an optional package is not installed
 
-Misuse of a function is a plain ``ValueError``.
+Misuse of a function is a plain ``ValueError``; ``UnknownWidthError`` is one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
+
+
+class UnknownWidthError(ValueError):
+    """A target that does not tell the length of its tokens, where nobody else did."""
 
 
 class UnsoftmaxError(Exception):
@@ -37,6 +45,16 @@ class Sign(Enum):
     NETWORK_KNOWN = "the network was learned, and no head before it fits"
     DIAGNOSED = "the family tests decided, and asked early questions again"
     ONE_HEAD = "one head was found that does not explain other answers"
+    SHARP = "neurons are as sharp from near by as from afar"
+    UNDECIDED = "the family tests could not decide"
+    RESIDUAL_OPEN = "one head with the last token added, before an unknown network, is not excluded"
+    OTHER_SCORES = "scores follow another law than that of heads"
+    RANDOM = "the same question gets other answers"
+    CHANGED = "an early question got another answer at the end"
+    MERGED = "two heads are known only merged"
+    UNREADABLE = "nothing at all could be read there"
+    WRONG_LABELS = "some labels lie on the wrong side of a boundary that fits the others"
+    QUERY_BIAS = "a query bias c was found where none was looked for"
 
 
 class RefusalError(UnsoftmaxError):
@@ -47,18 +65,26 @@ class RefusalError(UnsoftmaxError):
         evidence: numbers that led to the refusal, for reports.
         signs: what it tells whoever chooses what to try next.
         model: what was found so far, if anything.
+        within: relative error to which that model is known.
         recovery: filled in by the driver: the partial ``Recovery``.
     """
 
     status_name: ClassVar[str]
 
     def __init__(
-        self, message: str, *, evidence: dict[str, Any] | None = None, model: Any = None, signs: tuple[Sign, ...] = ()
+        self,
+        message: str,
+        *,
+        evidence: dict[str, Any] | None = None,
+        model: Any = None,
+        signs: tuple[Sign, ...] = (),
+        within: float = float("inf"),
     ) -> None:
         super().__init__(message)
         self.evidence = evidence or {}
         self.signs = signs
         self.model = model
+        self.within = within
         self.recovery: Any = None
 
 
@@ -96,6 +122,20 @@ class TargetError(RefusalError):
     """The target raised, could not be reached, or answered with NaN, infinity or a wrong shape."""
 
     status_name = "TARGET_FAILED"
+
+
+def tried(step: Callable[[], T], *kinds: type[E]) -> T | E:
+    """What a step hands back, or its refusal if it is one of these ``kinds``: what comes next is then decided on a value.
+
+    >>> def refuse() -> int:
+    ...     raise TooNoisyError("too coarse")
+    >>> tried(lambda: 3, TooNoisyError), tried(refuse, TooNoisyError)
+    (3, TooNoisyError('too coarse'))
+    """
+    try:
+        return step()
+    except kinds as refusal:
+        return refusal
 
 
 class JournalError(UnsoftmaxError):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unsoftmax.models import Floats
 
-LARGE = 2**18  # numbers from which on the way of an array from a device matters
+LARGE = (2**18, 2**27)  # numbers for which the way of an array from a device matters; beyond, memory that stays in place costs more
 INSIDE = 1 - 2.0**-30  # of the longest token allowed: no longer than that, however a norm is rounded
 
 
@@ -62,7 +62,9 @@ def on_host(array: Any) -> Floats:
     """An array of any kind as one of NumPy's."""
     if isinstance(array, np.ndarray):
         return array
-    if getattr(array, "is_cuda", False) and array.numel() >= LARGE:  # memory that stays in place is copied to many times faster
+    if (
+        getattr(array, "is_cuda", False) and LARGE[0] <= array.numel() < LARGE[1]
+    ):  # memory that stays in place is copied to many times faster
         return np.asarray(array.new_empty(array.shape, device="cpu", pin_memory=True).copy_(array))
     return np.asarray(to_device(array, "cpu"))
 
@@ -80,3 +82,47 @@ def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
         beyond = (xp.abs(up) - xp.abs(down)) * np.inf
     inside: Floats = xp.where(xp.isnan(odds), beyond, odds)
     return inside
+
+
+def right_inverse(systems: Floats, *, careful: bool = False) -> Floats:
+    """``(…, k, n)``: the least S with ``systems @ S = 1``, of systems ``(…, n, k)`` of full rank ``n <= k``.
+
+    Through squares, which lose half of the digits, and one step that brings them back: a stack of them is a few products.
+    ``careful`` takes the longer way for systems so badly conditioned that nothing could be brought back.
+    """
+    xp = array_namespace(systems)
+    sizes = xp.clip(xp.linalg.vector_norm(systems, axis=-1, keepdims=True), min=1e-300)
+    systems = systems / sizes  # a faint row counts as much as the others
+    turned = systems.swapaxes(-1, -2)
+    if careful:
+        basis, triangle = xp.linalg.qr(turned)
+        inverse = basis @ xp.linalg.inv(triangle).swapaxes(-1, -2)
+    else:
+        squares, one = systems @ turned, xp.eye(systems.shape[-2], dtype=systems.dtype, device=device(systems))
+        least = 2.0**-52 * xp.linalg.trace(squares)[..., None, None]  # so that nothing is singular
+        inverse = turned @ xp.linalg.inv(squares + least * one)
+        inverse = inverse + inverse @ (one - systems @ inverse)
+    scaled: Floats = inverse / sizes.swapaxes(-1, -2)
+    return scaled
+
+
+def left_inverse(systems: Floats) -> Floats:
+    """``(…, k, n)``: the least S with ``S @ systems = 1``, of systems ``(…, n, k)`` of full rank ``k <= n``."""
+    inverse: Floats = right_inverse(systems.swapaxes(-1, -2)).swapaxes(-1, -2)
+    return inverse
+
+
+def spectrum(columns: Floats) -> tuple[NDArray[np.float64], Floats]:
+    """Singular values of ``columns (n, k)``, on the host, and the left singular vectors ``(n, min(n, k))``, where they are.
+
+    Of the many numbers only a triangle of ``min(n, k)`` rows is decomposed, on the host: devices are slow at that.
+    """
+    xp = array_namespace(columns)
+    n, k = columns.shape
+    if n >= k:
+        basis, triangle = xp.linalg.qr(columns)
+        left, sizes, _ = np.linalg.svd(on_host(triangle))
+        return sizes, basis @ alike(left, columns)
+    triangle = on_host(xp.linalg.qr(columns.T)[1]).T
+    left, sizes, _ = np.linalg.svd(triangle)
+    return sizes, alike(left, columns)

@@ -14,6 +14,7 @@ from unsoftmax.errors import FileFormatError
 
 LARGE = 2**28  # bytes up to which any archive is taken
 PACKED = 200  # times smaller than its numbers: zeros alone pack so well
+DAMAGED = (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError, SyntaxError, TypeError, KeyError, OSError)
 SQUARES = 4  # arrays of width x width float64 that any learner holds: W, its readings, probes and answers
 
 
@@ -75,24 +76,46 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def check_archive(path: str | Path) -> None:
-    """Refuse an ``.npz`` file whose arrays, unpacked, would fill the memory: a few megabytes may hold gigabytes of zeros.
+def read_archive(path: str | Path, names: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """The arrays of an ``.npz`` file, or those of ``names`` that it holds; nothing is unpickled.
 
     Raises:
-        FileFormatError: it is such a bomb, or an array is larger than what is packed for it.
+        FileNotFoundError: there is no such file.
+        FileFormatError: it is no archive, or damaged, or its arrays, unpacked, would fill the memory: a few megabytes
+            may hold gigabytes of zeros.
     """
-    if not zipfile.is_zipfile(path):
-        return  # whoever reads it says what it is
-    left = memory_left()
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        with path.open("rb") as handle, zipfile.ZipFile(handle) as archive:  # our own handle: NumPy leaves its own open
+            _check_sizes(archive, path)
+            handle.seek(0)
+            with np.load(handle, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files if names is None or name in names}
+    except FileFormatError:
+        raise
+    except DAMAGED as error:
+        raise FileFormatError(f"{path} is damaged, or not a .npz file of plain arrays ({error}).") from error
+
+
+def archive_holds(path: Path, name: str) -> bool:
+    """Whether a file is an ``.npz`` archive with an array of this name."""
     try:
         with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            unpacked, packed = sum(m.file_size for m in members), max(1, sum(m.compress_size for m in members))
-            for member in members:
-                with archive.open(member) as file:
-                    _check_header(file, member, path)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-        raise FileFormatError(f"{path} is a damaged archive ({error}).") from error
+            return f"{name}.npy" in archive.namelist()
+    except DAMAGED:
+        return False
+
+
+def _check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
+    left, members = memory_left(), archive.infolist()
+    unpacked, packed = sum(m.file_size for m in members), max(1, sum(m.compress_size for m in members))
+    for member in members:
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FileFormatError(f"{member.filename} in {path} is packed as NumPy does not pack. Save it by numpy.savez.")
+        with archive.open(member) as file:
+            _check_header(file, member, path)
     if (left is not None and unpacked > left / 2) or (unpacked > LARGE and unpacked > PACKED * packed):
         raise FileFormatError(
             f"{path} has {packed / 2**20:.3g} MiB and would unpack to {unpacked / 2**30:.3g} GiB, which is not taken. "

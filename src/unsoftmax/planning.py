@@ -6,18 +6,23 @@ from unsoftmax.bills import Bill, Phases, total
 from unsoftmax.errors import check_positive
 from unsoftmax.learners import scalar_heads, vector_heads
 from unsoftmax.learners.noisy import queries_for
-from unsoftmax.learners.non_adaptive import CHECK_LENGTH
+from unsoftmax.learners.non_adaptive import FIXED
 from unsoftmax.learners.non_adaptive import price as fixed_price
 from unsoftmax.learners.one_head import price as one_head_price
-from unsoftmax.proof.fresh import COUNT, LONGEST, NATURAL, PER_LENGTH, PER_NATURAL, SIZED, TOKENS
+from unsoftmax.proof.fresh import COUNT
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.recorded import CHECKS
 
 SLICES_AGAIN = 2.5  # the most seen in 60 layers was twice the price
 ORDER: Phases = [("order", 2, 8)]
 FIRST_LOOK: Phases = [("first look", 6, 6)]
 SENTINELS: Phases = [("sentinels", 4, 8)]
-ONE_TOKEN = SIZED * PER_LENGTH + NATURAL * PER_NATURAL + 1  # fresh sequences where one token is all that was wished for
-CHECK: Phases = [("held-out check", COUNT + 1, TOKENS + LONGEST)]  # one sequence tells at first how many tokens are taken
+ONE_TOKEN = (
+    PROOF.sized * PROOF.per_length + PROOF.natural * PROOF.per_natural + 1
+)  # fresh sequences where one token is all that was wished for
+CHECK: Phases = [
+    ("held-out check", COUNT + 1, PROOF.tokens + PROOF.longest)
+]  # one sequence tells at first how many tokens are taken
 
 
 def plan_attention(width: int, *, outputs: int = 1, rank: int | None = None, heads: int | None = None) -> Bill:
@@ -138,7 +143,7 @@ def plan_noisy(width: int, *, accuracy: float, noise: float, max_norm: float) ->
 
 def plan_fixed(width: int, *, rank: int | None = None) -> Bill:
     """The bill where all probes are drawn before the first answer; the check is exported with them."""
-    phases = [*fixed_price(width, rank), ("held-out check", CHECKS, CHECKS * CHECK_LENGTH)]
+    phases = [*fixed_price(width, rank), ("held-out check", CHECKS, CHECKS * FIXED.check_length)]
     asked = total(phases)
     assumptions = ["One round of scalar or vector answers, no query bias."]
     if rank is None:

@@ -11,7 +11,14 @@ from unsoftmax.models.base import is_model
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.planning import plan_fixed, plan_noisy
 
-NETWORKS = ("transformer", "ffn", "smooth-transformer", "smooth-ffn", "gated-ffn")  # families whose bill grows with the neurons
+NETWORKS = (
+    "transformer",
+    "ffn",
+    "smooth-transformer",
+    "smooth-ffn",
+    "gated-ffn",
+    "near-ffn",
+)  # families whose bill grows with the neurons
 LAYERED = ("stack", "decoder")  # families whose heads are counted over all layers
 GUESSED = "Counted for attention; `unsoftmax diagnose` tells the family of a target, and --family counts for another."
 
@@ -29,6 +36,7 @@ def plan(
     max_norm: float | None = None,
     accuracy: float | None = None,
     noise: float | None = None,
+    check: int | None = None,
 ) -> Bill:
     """What recovering a target will cost, by phase, in queries and tokens; it is asked nothing but its metadata.
 
@@ -44,6 +52,7 @@ def plan(
         max_norm: longest token, for noisy answers.
         accuracy: wanted rms error of W; with ``noise`` and ``max_norm`` tells the queries that takes.
         noise: standard deviation of an answer's error.
+        check: fresh sequences of the held-out check, as for ``recover``.
 
     >>> import unsoftmax as us
     >>> us.plan("demo:attention,width=16", rank=16, heads=1).queries < 16 * 16 + 16 + 400
@@ -69,6 +78,7 @@ def plan(
         if neurons is None and family in NETWORKS:
             raise ValueError("The bill of a network grows with its hidden units: say how many to count for (`neurons`, --neurons).")
         made = named(family).bill(Size(width=oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads, neurons=neurons))
+    made = made if check is None else made.with_check(check)
     return replace(made, assumptions=(*made.assumptions, GUESSED)) if guessed else made
 
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from unsoftmax.errors import FileFormatError, NotInFamilyError, RefusalError, check_positive
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner, recorded_check
+from unsoftmax.memory import archive_holds
 from unsoftmax.probes.fixed import FixedProbes, load_answers
-from unsoftmax.proof.run import EXACT_TOLERANCE
+from unsoftmax.proof.limits import LIMITS
 from unsoftmax.results import Check, Learned, Recovery, Status
 from unsoftmax.version import __version__
 
@@ -32,9 +33,9 @@ def export_probes(
 
 def _questions_beside(path: Path) -> Path:
     """The file with the questions: the same one, or the only other in its folder that holds a plan."""
-    if not path.is_file() or not zipfile.is_zipfile(path) or "X0.npy" in zipfile.ZipFile(path).namelist():
+    if not path.is_file() or not zipfile.is_zipfile(path) or archive_holds(path, "X0"):
         return path
-    others = [p for p in sorted(path.parent.glob("*.npz")) if zipfile.is_zipfile(p) and "plan.npy" in zipfile.ZipFile(p).namelist()]
+    others = [p for p in sorted(path.parent.glob("*.npz")) if archive_holds(p, "plan")]
     if len(others) != 1:
         raise FileFormatError(
             f"{path} holds answers but no questions, and {len(others)} files beside it hold a plan. "
@@ -66,14 +67,14 @@ def recover_recorded(path: str | Path, *, probes_path: str | Path | None = None,
                 "Export the probes again with `unsoftmax plan TARGET --non-adaptive --export FILE.npz`.",
                 model=learned.model,
             )
-        if not check.relative_error <= EXACT_TOLERANCE:
+        if not check.relative_error <= LIMITS.exact:
             raise NotInFamilyError(
                 f"The model that fits the recorded answers misses the held-out ones by {check.relative_error:.2g} (relative), "
-                f"where {EXACT_TOLERANCE:.0e} is allowed: too few probes, too low a rank, or a target outside the family.",
+                f"where {LIMITS.exact:.0e} is allowed: too few probes, too low a rank, or a target outside the family.",
                 model=learned.model,
             )
         status, message = Status.EXACT, Status.EXACT.value
-    except RefusalError as error:
+    except RefusalError as error:  # the door of this way to a recovery
         refusal = error
         status, message = Status[error.status_name], str(error)
     model = learned.model if learned is not None else getattr(refusal, "model", None)
@@ -85,7 +86,7 @@ def recover_recorded(path: str | Path, *, probes_path: str | Path | None = None,
         "layout": {1: "scalar", 2: "vector", 3: "all positions"}[answers[0].ndim],
         "outputs": int(np.prod(answers[0].shape[1:], dtype=int)),
         "floor": {"kind": "exact"},
-        "tolerance": EXACT_TOLERANCE,
+        "tolerance": LIMITS.exact,
         "queries": {"learn": asked, "check": probes.queries - asked, "total": probes.queries},
         "notes": ["All probes were fixed beforehand.", *(() if learned is None else learned.notes)],
         "recorded": True,

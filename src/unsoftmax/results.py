@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,11 @@ class Bounds:
     c: Floats | None = None
     b: Floats | None = None
 
+    @property
+    def certified(self) -> bool:
+        """Whether the truth lies inside for certain, where answers are as precise as the caller said."""
+        return self.kind == "certified"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
@@ -88,6 +93,9 @@ class Learned:
         known_to: expected relative error of the scores, as conditioning and the learner's own check tell; 0 where it is rounding.
         mixing: ``(I + V)^-1 V (width, width)`` of a residual path around attention whose network is not known.
         rehearsals: what the learner found when the model itself was asked in the target's place, where that gave the error bars.
+        causal: where every position is answered, whether later tokens are hidden from it.
+        labels: what a target says that tells classes and nothing else; empty for numbers.
+        flip_rate: share of these labels that are wrong.
         answers_off: relative standard deviation of the answers that these rehearsals assume.
     """
 
@@ -103,6 +111,9 @@ class Learned:
     mixing: Floats | None = None
     rehearsals: tuple[Model, ...] = ()
     answers_off: float = 0.0
+    causal: bool = False
+    labels: tuple[float, ...] = ()
+    flip_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -170,6 +181,13 @@ class Recovery(Brief):
     ambiguity: str
     message: str
     facts: dict[str, Any] = field(default_factory=dict)
+
+    def noted(self, *notes: str, **facts: Any) -> Recovery:
+        """The same with more sentences for the report, and more facts beside; a recovery itself is never written to."""
+        told = {**self.facts, **facts}
+        if notes:
+            told["notes"] = [*told.get("notes", ()), *notes]
+        return replace(self, facts=told)
 
     def save(self, folder: str | Path) -> None:
         """Write ``weights.safetensors``, ``recovery.json`` and ``report.html`` into ``folder``."""

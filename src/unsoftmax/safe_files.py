@@ -37,6 +37,10 @@ def replacing(path: str | Path, *, public: bool = False) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str, *, public: bool = False) -> None:
-    """Write a file of text in one go."""
+    """Write a file of text in one go; a device or a pipe (``/dev/stdout``) is written to as it is."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     with replacing(path, public=public) as half:
         half.write_text(text, encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,19 +20,12 @@ from unsoftmax.oracles.meter import Metered
 from unsoftmax.precision.first_look import first_look
 from unsoftmax.precision.formats import formats
 from unsoftmax.proof.compare import Compared, compared, predicted_as
-from unsoftmax.proof.fresh import PER_LENGTH, Fresh, fresh_batches
+from unsoftmax.proof.fresh import Fresh, fresh_batches
 from unsoftmax.proof.judge import checked, covered
 from unsoftmax.proof.length import longest_taken
-from unsoftmax.proof.run import SHAKE, SHAKEN
+from unsoftmax.proof.limits import LIMITS
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Floor
-
-# two honest evaluations of one model differ by this many units of their precision at most, in units of the answers' spread
-SLACK, SLACK_HALF = 1024.0, 64.0  # measured (tests/test_verification.py): 80 in float32, 25 in half precision
-DOUBLE = 2.0**-50
-STEADY = 2.0**-8  # of the largest answer: where answers vary by less, their own size tells the size of rounding
-REPEATED = 4  # batches of fresh sequences that are asked again where repetitions differ
-LARGEST = 6.0  # deviation of some thousand answers in standard deviations of their noise, beyond the doubt about its size
-DOUBTS = 5.0  # standard errors by which deviations may exceed the noise of repetitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -71,6 +65,7 @@ def verify(
     max_length: int | None = None,
     check: int | None = None,
     tolerance: float = 0.0,
+    on_progress: Callable[[str, int], None] | None = None,
 ) -> Verification:
     """Compare a target with a model on fresh sequences, as far as rounding, a short number format or noise of its answers let it.
 
@@ -84,6 +79,7 @@ def verify(
         max_length: send no sequence of more tokens than this; None finds out what the target takes.
         check: fresh sequences to compare; None for about 235.
         tolerance: how well the model itself is known, as a share of the answers' spread: a recovered one matches only so far.
+        on_progress: called with a phase name and a number of sequences after every call.
 
     >>> import numpy as np, unsoftmax as us
     >>> head = us.Attention.single(W=np.eye(3), v=[1.0, 2.0, 3.0])
@@ -97,7 +93,8 @@ def verify(
             "compare with."
         )
     check_positive(max_norm=max_norm)
-    oracle = Metered(as_oracle(target, width if width is not None or hasattr(target, "width") else model.width))
+    known = as_oracle(target, width if width is not None or hasattr(target, "width") else model.width)
+    oracle = Metered(known, on_count=on_progress)
     if oracle.width != model.width:
         raise ValueError(f"The target takes tokens of width {oracle.width}, the weights are for width {model.width}.")
     rng = np.random.default_rng(secrets.randbits(256))
@@ -108,11 +105,11 @@ def verify(
     batches = fresh_batches(model, rng, max_norm=max_norm, longest=longest, count=check)
     seen = compared(oracle, model, batches) if part is None else part.compare_part(oracle, model, batches, look.grid, rng)
     answers, deviations = seen.answers, seen.answers - seen.predicted
-    found = checked(seen, covered(seen, tolerance=max(tolerance, SLACK * DOUBLE), max_norm=max_norm))
+    found = checked(seen, covered(seen, tolerance=max(tolerance, LIMITS.slack * LIMITS.double), max_norm=max_norm))
     size = _sizes(seen)
     slack = tolerance * size
     if part is None:  # by the rounding of scores
-        slack = slack + SHAKEN * np.abs(predicted_as(seen, model.shaken(SHAKE * DOUBLE, rng)) - seen.predicted)
+        slack = slack + LIMITS.shaken * np.abs(predicted_as(seen, model.shaken(LIMITS.shake * LIMITS.double, rng)) - seen.predicted)
     written = formats(answers)
     floors = [Floor(), *([] if look.floor.fresh else written)]
     ratios = [_excess(floor, answers, deviations, size, slack) for floor in floors]
@@ -120,7 +117,7 @@ def verify(
     floor, excess = floors[best], ratios[best]
     if excess > 1.0 and part is None:
         noise = _noise(oracle, model, seen, batches)
-        if noise > DOUBLE * float(size.max()) and replicas(LastPosition(oracle), batches[0].sequences[0])[0] == 1:
+        if noise > LIMITS.double * float(size.max()) and replicas(LastPosition(oracle), batches[0].sequences[0])[0] == 1:
             # several models are no noise
             floor = Floor("noisy", absolute=noise, step=written[0].step if written else None, fresh=True)
             excess = _beyond_noise(np.maximum(np.abs(deviations) - slack, 0.0), floor, answers.shape[1])
@@ -129,7 +126,7 @@ def verify(
         matches=excess <= 1.0,
         max_abs_deviation=found.max_abs_error,
         relative_deviation=relative,
-        threshold=relative / excess if excess > 0 else max(tolerance, SLACK * DOUBLE),
+        threshold=relative / excess if excess > 0 else max(tolerance, LIMITS.slack * LIMITS.double),
         sequences=found.sequences,
         queries=oracle.spent,
         floor=floor,
@@ -144,27 +141,31 @@ def _sizes(seen: Compared) -> Floats:
     for kind in (False, True):
         rows = seen.natural == kind
         if rows.any():
-            size[rows] = np.maximum(size[rows], STEADY * float(np.abs(seen.answers[rows]).max()))
+            size[rows] = np.maximum(size[rows], LIMITS.steady * float(np.abs(seen.answers[rows]).max()))
     return np.maximum(size, np.finfo(float).tiny)[:, None]
 
 
 def _noise(oracle: Metered, model: Model, seen: Compared, batches: list[Fresh]) -> float:
     """Standard deviation of one answer's noise, from a few batches asked again."""
-    again = compared(oracle, model, batches[:REPEATED]).answers
+    again = compared(oracle, model, batches[: LIMITS.repeated]).answers
     return float(np.sqrt(np.mean((again - seen.answers[: len(again)]) ** 2) / 2))
 
 
 def _beyond_noise(deviations: Floats, floor: Floor, outputs: int) -> float:
     """How many times deviations exceed what noise, measured on a few repetitions, explains: the largest, and all together."""
     step = floor.step or 0.0
-    doubt = 1.0 + DOUBTS * float(np.sqrt(0.5 / deviations.size + 0.5 / (REPEATED * PER_LENGTH * outputs)))
+    doubt = 1.0 + LIMITS.repetition_doubts * float(
+        np.sqrt(0.5 / deviations.size + 0.5 / (LIMITS.repeated * PROOF.per_length * outputs))
+    )
     largest, typical = float(np.abs(deviations).max()), float(np.sqrt(np.mean(deviations**2)))
-    return max(largest / (LARGEST * doubt * floor.absolute + step), typical / (doubt * float(np.hypot(floor.absolute, step))))
+    return max(
+        largest / (LIMITS.largest * doubt * floor.absolute + step), typical / (doubt * float(np.hypot(floor.absolute, step)))
+    )
 
 
 def _excess(floor: Floor, answers: Floats, deviations: Floats, size: Floats, slack: Floats) -> float:
     """How many times deviations exceed what this precision explains."""
-    units = 0.0 if floor.decimals or floor.digits else SLACK_HALF if floor.half else SLACK
+    units = 0.0 if floor.decimals or floor.digits else LIMITS.slack_half if floor.half else LIMITS.slack
     coarse = floor.relative * (np.abs(answers) + units * size) + floor.absolute
-    explained = coarse * (1.0 + 2.0**-20) + SLACK * DOUBLE * size + slack
+    explained = coarse * (1.0 + 2.0**-20) + LIMITS.slack * LIMITS.double * size + slack
     return float((np.abs(deviations) / explained).max())

@@ -31,6 +31,11 @@ class Wishes:
     labels: bool | None = None
     check: int | None = None
 
+    @property
+    def auto(self) -> bool:
+        """Whether the family is to be found out."""
+        return self.family == "auto"
+
     def __post_init__(self) -> None:
         lowest = (("rank", 0), ("heads", 1), ("budget", 1), ("seed", 0), ("max_length", 1), ("check", 1))
         for name, least in lowest:
@@ -42,11 +47,9 @@ class Wishes:
         if self.method is not None and self.adaptive:
             raise ValueError("method chooses how fixed probes are solved: it goes with adaptive=False.")
         check_positive(tolerance=self.tolerance, max_norm=self.max_norm, accuracy=self.accuracy)
-        if (
-            self.grid is not None
-            and self.grid != "auto"
-            and not (np.all(np.isfinite(self.grid)) and np.all(np.asarray(self.grid) > 0))
-        ):
+        words = isinstance(self.grid, str)
+        steps = np.ones(1) if self.grid is None or words else np.asarray(self.grid, dtype=np.float64)
+        if (words and self.grid != "auto") or not (np.isfinite(steps).all() and (steps > 0).all()):
             raise ValueError(f"grid is {self.grid!r}; it must be a positive step, one per row, or 'auto'.")
 
     def checked_for(self, width: int) -> None:

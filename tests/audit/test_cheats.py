@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from unsoftmax.audits import Cell, Defence, Verdict, conclude, outcome, parse_gate, run_audit
-from unsoftmax.audits.cells import LENGTHS, PER_LENGTH
+from unsoftmax.audits.cells import PER_LENGTH
 from unsoftmax.audits.sweep import gate_values
 from unsoftmax.demo import demo_oracle
 from unsoftmax.errors import DriftingError
@@ -30,7 +30,7 @@ class Liar:
     def __init__(self):
         self.head = demo_oracle("attention", width=WIDTH, seed=3)
         rng = np.random.default_rng([0, 0xA0D17])
-        questions = [rng.normal(size=(PER_LENGTH, length, WIDTH)) for length in LENGTHS]
+        questions = [rng.normal(size=(PER_LENGTH, length, WIDTH)) for length in (1, 2, 4, 8, 16, 32)]
         self.known = {q.tobytes() for batch in questions for q in batch}
 
     def __call__(self, X):

@@ -112,7 +112,7 @@ def call(capsys, *words):
         ("audit head.safetensors --price nan", "no positive number and not 0"),
         ("audit head.safetensors --max-norm 1e300", "between"),
         ("identify head.safetensors --max-length 1 --witness-out absent/w.safetensors", "cannot be written"),
-        ("learn empty.npz", "not a .npz file"),
+        ("learn empty.npz", "not a .npz file of plain arrays"),
         ("serve head.safetensors --rate nan", "no positive number"),
     ],
 )

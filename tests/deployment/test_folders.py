@@ -2,8 +2,10 @@
 
 import json
 import sys
+from importlib import resources
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -18,6 +20,7 @@ from unsoftmax.deployment.exam import exam_on
 from unsoftmax.deployment.folders import folder_checkpoint
 from unsoftmax.deployment.verify import judged
 from unsoftmax.errors import FileFormatError
+from unsoftmax.report.exports import kind
 
 PEERS = Path(__file__).parent.parent / "peers"
 sys.path.insert(0, str(PEERS))
@@ -145,8 +148,16 @@ def test_verify_and_watch_on_the_command_line(folder, tmp_path, capsys):
     watched = ["--every", "1s", "--queries", "16", "--out", str(tmp_path / "watch"), "--on-change", str(tmp_path / "alarm.json")]
     assert run(["watch", str(folder), str(folder), "--times", "2", *watched]) == 0
     assert not (tmp_path / "alarm.json").exists()
-    assert run(["watch", str(folder), str(changed), *watched]) == 1
+    gate = ["--check", "16", "--max-time", "600", "--authorised-by", "me", "--junit", str(tmp_path / "gate.xml")]
+    assert run(["watch", str(folder), str(changed), *watched, *gate]) == 1
+    assert 'failures="1"' in (tmp_path / "gate.xml").read_text()
     assert json.loads((tmp_path / "alarm.json").read_text())["verdict"] == "DIFFERS"
     timeline = json.loads((tmp_path / "watch" / "watch.json").read_text())
     assert (timeline["count"], timeline["checks"][0]["verdict"]) == (1, "DIFFERS")
+    assert timeline["authorised_by"] == "me"
+    for document in (record, timeline):
+        schema = resources.files("unsoftmax.report").joinpath(f"schemas/{kind(document)}.json").read_text()
+        jsonschema.validate(document, json.loads(schema), jsonschema.Draft202012Validator)
+    assert run(["figure", str(tmp_path / "watch")]) == 1  # its pictures are bars
+    assert run(["figure", str(tmp_path / "out")]) == 1
     assert run(["watch", str(folder), str(folder), "--every", "soon"]) == 2

@@ -5,13 +5,12 @@ import resource
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import unsoftmax as us
+from system_calls import disturbed, faulty_calls
 from unsoftmax.cli import run
 from unsoftmax.errors import JournalError
 from unsoftmax.oracles import CallableOracle, Journal, Journaled, Metered
@@ -185,68 +184,21 @@ def test_a_journal_in_use_is_called_so_and_never_to_be_removed(tmp_path):
         Journal(link, IDENTITY)
 
 
-MAKE = f"""
-import sys; sys.path[:0] = {sys.path!r}
-import numpy as np
-from unsoftmax.oracles import CallableOracle, Journal, Journaled
-from unsoftmax.errors import JournalError
-np.random.default_rng(0)
-open(sys.argv[1] + "/ready", "w").close()
-try:
-    journal = Journal(sys.argv[1] + "/journal.sqlite", {IDENTITY!r})
-    oracle = Journaled(CallableOracle(lambda X: X.sum(axis=(1, 2)) * np.pi, width=3), journal)
-    for seed in range(2):
-        oracle(np.random.default_rng(seed).normal(size=(1 + seed % 3, 2, 3)))
-    journal.close()
-except JournalError as error:
-    sys.exit(f"refused: {{error}}")
-"""
-WRITES = "openat,write,pwrite64,fsync,fdatasync,rename,link,unlink,ftruncate,close"
+STRIDE = int(os.environ.get("UNSOFTMAX_KILL_STRIDE", "16"))
 
 
-@pytest.fixture(scope="module")
-def system_calls(tmp_path_factory):
-    """How many calls of each kind the making of a journal takes, after the folder is marked as ready."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace kills at system calls")
-    folder = tmp_path_factory.mktemp("strace")
-    log = folder / "log"
-    subprocess.run(
-        ["strace", "-f", "-e", f"trace={WRITES}", "-o", str(log), sys.executable, "-c", MAKE, str(folder)], check=True, timeout=300
-    )
-    lines = [line.split(None, 1)[1] for line in log.read_text().splitlines()]
-    start = next(i for i, line in enumerate(lines) if f"{folder}/ready" in line)
-    counts = {}
-    made = []
-    for i, line in enumerate(lines):
-        name = line.partition("(")[0]
-        counts[name] = counts.get(name, 0) + 1
-        if i > start and name in WRITES.split(","):
-            made.append((name, counts[name]))
-    return made
-
-
-STRIDE = int(os.environ.get("UNSOFTMAX_KILL_STRIDE", "12"))
-
-
-@pytest.mark.parametrize("fault", ["signal=KILL", "error=ENOSPC", "error=EIO"])
-def test_a_kill_or_an_error_at_any_system_call_leaves_a_journal_that_goes_on(fault, system_calls, tmp_path):
-    chosen = [call for call in system_calls if fault == "signal=KILL" or call[0] not in ("close", "unlink")]
-    assert len(chosen) > 15
-    for name, when in chosen[::STRIDE]:
-        folder = tmp_path / f"{name}{when}"
-        folder.mkdir()
-        inject = ["-e", f"trace={name}", "-e", f"inject={name}:{fault}:when={when}"]
-        done = subprocess.run(
-            ["strace", "-f", "-qq", "-o", os.devnull, *inject, sys.executable, "-c", MAKE, str(folder)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, (name, when, done.stderr)
-        answers, _ = play(folder / "journal.sqlite")
-        assert right(answers), (name, when)
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace disturbs system calls")
+def test_a_kill_or_an_error_at_any_system_call_leaves_a_journal_that_goes_on(tmp_path):
+    ends = set()
+    for fault, places in faulty_calls(play).items():
+        assert len(places) > 100
+        for number, place in enumerate(places[::STRIDE]):
+            path = tmp_path / f"{fault}{number}"
+            ends.add(code := disturbed(play, path, place, fault))
+            assert code in (0, 1, -signal.SIGKILL), (place, fault)
+            answers, _ = play(path)
+            assert right(answers), (place, fault)
+    assert ends >= {1, -signal.SIGKILL}
 
 
 def test_a_full_disk_of_any_size_leaves_a_journal_that_goes_on(tmp_path):

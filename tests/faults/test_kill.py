@@ -34,8 +34,8 @@ class Holding(OpenInference):
 
     goal: float = math.inf
 
-    def __init__(self, *settings):
-        super().__init__(*settings)
+    def __init__(self, *settings, **options):
+        super().__init__(*settings, **options)
         self.holds, self.released = threading.Event(), threading.Event()
 
     def __call__(self, method, path, body, headers):

@@ -156,3 +156,17 @@ def test_the_seed_of_a_journal_can_be_read_back(tmp_path):
     assert recorded_seed(path) == 77
     path.write_bytes(b"damaged" * 100)
     assert recorded_seed(path) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_tiny_change_of_one_weight_is_called_out_beside_touchy_questions(seed, tmp_path):
+    width = 4 + seed % 3
+    rng = np.random.default_rng(seed)
+    W, v = rng.normal(size=(width, width)), rng.normal(size=width)
+    target = Switchable(us.Attention.single(W=W.copy(), v=v))
+    target.width = width
+    us.recover(target, journal=tmp_path / "j.sqlite", seed=seed)
+    W[seed % width, 0] += 1e-8
+    target.model = us.Attention.single(W=W, v=v)
+    again = us.recover(target, journal=tmp_path / "j.sqlite", seed=seed, on_failure="return")
+    assert again.status is us.Status.DRIFTING

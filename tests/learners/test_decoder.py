@@ -10,12 +10,12 @@ from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.decoder import DecoderLearner
 from unsoftmax.learners.decoder.fitting import Features, varpro
 from unsoftmax.learners.decoder.heads import number_of_heads
-from unsoftmax.learners.decoder.limit import Limit, are_log_probabilities, read_table
+from unsoftmax.learners.decoder.limit import Limit, are_log_probabilities, read_out
 from unsoftmax.learners.decoder.rotary import find_base, waves
 from unsoftmax.learners.decoder.scores import shared_values, value_rank
 from unsoftmax.learners.decoder.start import decomposed, exponentials, on_sphere
 from unsoftmax.models import Decoder, Floats
-from unsoftmax.models.decoder import random_decoder, rotated
+from unsoftmax.models.decoder import random_decoder, random_gpt, rotated
 from unsoftmax.models.stack import normalised
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.precision.law import Floor
@@ -41,8 +41,8 @@ def test_leading_zeros_are_skipped_without_a_difference() -> None:
 def test_limit_answers_come_through_the_final_norm() -> None:
     target, rng = small(2, layers=2), np.random.default_rng(2)
     oracle = CallableOracle(target)
-    limit = Limit(oracle, read_table(oracle, log=False), log=False)
-    assert np.abs(limit.table - target.unembedding).max() < 1e-15
+    limit = Limit(oracle, read_out(oracle, log=False))
+    assert np.abs(limit.readout.table - target.unembedding).max() < 1e-15
     tokens = on_sphere(rng.normal(size=(3, 4, 12)), limit.radius)
     x = tokens[:, -1]
     told = limit.ask(tokens, 2) - limit.ask(x[:, None], 0)
@@ -66,6 +66,31 @@ def test_a_decoder_is_recovered_whole_through_the_front_door(tmp_path: object) -
     assert us.distance(us.load(f"{tmp_path}/out/weights.safetensors"), found.model) == 0.0
     with pytest.raises(ValueError, match="attention only"):
         found.model(np.zeros((1, 2, 16)))
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_learned_positions_and_biases_are_read_as_a_stack(log: bool) -> None:
+    target = random_gpt(2, 2, 24, 6, np.random.default_rng(9), log=log)
+    meter = Metered(CallableOracle(target))
+    learned = DecoderLearner(places=12).run(meter, rng=np.random.default_rng(0))
+    assert us.distance(learned.model, target) < 1e-7  # heads, c among them, unembedding, and twelve positions less the first
+    assert isinstance(learned.model, Decoder)
+    assert learned.model.positions is not None
+    assert len(learned.model.positions) == 12
+    assert [len(layer.heads) for layer in learned.model.layers] == [2, 2]
+    assert meter.spent < 5_000
+
+
+def test_a_decoder_with_learned_positions_is_saved_whole(tmp_path: object) -> None:
+    target, tokens = random_gpt(2, 2, 12, 4, np.random.default_rng(3)), np.random.default_rng(4).normal(size=(2, 5, 12))
+    target.save(f"{tmp_path}/gpt.safetensors")
+    again = us.load(f"{tmp_path}/gpt.safetensors")
+    assert isinstance(again, Decoder)
+    assert np.array_equal(again(tokens), target(tokens))
+    assert np.abs(target(tokens, "all")[:, 2] - target(tokens[:, :3])).max() < 1e-14  # causal
+    assert np.array_equal(again.layers[1].heads[0].scores(3), again.layers[1].heads[0].scores(0))
+    with pytest.raises(ValueError, match="64 positions"):
+        target(np.zeros((1, 65, 12)))
 
 
 def test_log_probabilities_do_as_well_at_the_price_stated() -> None:
@@ -98,7 +123,7 @@ def stranger(target: Decoder, kind: str) -> Callable[[Floats], Floats]:
 
 @pytest.mark.parametrize(
     ("kind", "words", "most"),
-    [("QK-norm", "QK-norm", 12_000), ("MLP bias", "bias", 100), ("no positions", "otary", 8_000)],
+    [("QK-norm", "QK-norm", 12_000), ("MLP bias", "biases", 200), ("no positions", "otary", 8_000)],
 )
 def test_other_decoders_are_refused_by_name(kind: str, words: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unsoftmax.learners.decoder.heads.ATTEMPTS", 1)
@@ -114,15 +139,16 @@ def test_coarse_answers_and_short_tokens_are_refused_at_once() -> None:
         DecoderLearner(floor=Floor(kind="rounded", absolute=1e-3, step=2e-3)).run(oracle, rng=rng)
     with pytest.raises(TooNoisyError, match="max_norm"):
         DecoderLearner(max_norm=10.0).run(oracle, rng=rng)
+    assert oracle.spent == 0
     with pytest.raises(NotInFamilyError, match="sequences of 40 tokens"):
         DecoderLearner(longest=40).run(oracle, rng=rng)
-    assert oracle.spent == 0
+    assert oracle.spent <= 2 * 12 + 2
 
 
 def test_an_unembedding_that_hides_the_state_is_refused() -> None:
     target = random_decoder(1, 1, 12, 4, np.random.default_rng(0), vocabulary=8)
     with pytest.raises(NotInFamilyError, match="only 8"):
-        read_table(CallableOracle(target), log=False)
+        read_out(CallableOracle(target), log=False)
 
 
 def test_the_start_of_a_product_design_is_exact_for_exponentials() -> None:

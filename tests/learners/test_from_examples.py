@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from unsoftmax.learners.from_examples.errors import normal_matrix
 from unsoftmax.learners.from_examples.fit import Effort, fit_from, fit_together, random_theta
 from unsoftmax.learners.from_examples.layer import Linearised, evaluate
 from unsoftmax.learners.from_examples.search import Candidate
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.models import Attention, Floats
 from unsoftmax.results import Recovery, Status
 from unsoftmax.symmetry import distance
@@ -152,7 +155,7 @@ def test_error_bars_from_draws_agree_with_those_of_the_normal_matrix(monkeypatch
     truth = Attention(truth.W, truth.V, rng.normal(size=(1, 4)), rng.normal(size=4))
     Y = truth(X, "all") + 1e-3 * rng.normal(size=X.shape)
     inverted = learn_from_examples(X, Y, heads=1).bounds
-    monkeypatch.setattr(errors, "LARGEST", 0)
+    monkeypatch.setattr(errors, "EXAMPLES", replace(EXAMPLES, largest=0))
     drawn = learn_from_examples(X, Y, heads=1).bounds
     assert inverted is not None
     assert drawn is not None
@@ -178,7 +181,7 @@ def test_a_fit_with_too_many_heads_is_brought_down_to_the_right_number(noise: fl
     truth, X = layer(rng, 2, 4), rng.normal(size=(80, 6, 4))
     examples = read_examples(X, truth(X, "all") + noise * rng.normal(size=X.shape))
     looking = search.Search(
-        examples, frame_of(examples), examples.counts, rng, search.EXACT, exact=noise == 0.0, tell=lambda line: None
+        examples, frame_of(examples), examples.counts, rng, EXAMPLES.exact, exact=noise == 0.0, tell=lambda line: None
     )
     crowded = looking.start(5, search.PLAIN, 2)
     assert crowded.fit.error < 0.03
@@ -206,7 +209,7 @@ def test_a_missing_head_is_refused_when_the_count_is_given() -> None:
 def test_large_noise_on_few_examples_is_not_told_from_a_missing_head_unless_the_count_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(search, "LEAST_WORK", 1e7)  # the refusal stands from the first round on
+    monkeypatch.setattr(search, "EXAMPLES", replace(EXAMPLES, least_work=1e7))  # the refusal stands from the first round on
     rng = np.random.default_rng(13)
     truth, X = layer(rng, 1, 4), rng.normal(size=(9, 5, 4))
     Y = truth(X, "all")
@@ -229,7 +232,8 @@ def test_repeats_of_a_sequence_tell_nothing_new_and_are_held_out_together() -> N
 
 
 def test_width_one_leaves_no_head_count_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdict, "ROUNDS", (1, 1, 1, 1, 1, 1))  # the last rounds leave counts out that the first did not reach
+    # the last rounds leave counts out that the first did not reach
+    monkeypatch.setattr(verdict, "EXAMPLES", replace(EXAMPLES, rounds=(1, 1, 1, 1, 1, 1)))
     rng = np.random.default_rng(15)
     X = rng.normal(size=(40, 5, 1))
     assert not quietly(X, rng.normal(size=(40, 5, 1))).status.success

@@ -6,9 +6,10 @@ import pytest
 import unsoftmax as us
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.gated import GatedNetworkLearner
-from unsoftmax.learners.gated.arcs import STEP, Arc, ArcSearch, crossings
+from unsoftmax.learners.gated.arcs import Arc, ArcSearch, crossings
 from unsoftmax.learners.gated.gates import Gates
 from unsoftmax.learners.gated.plane import circle, read_plane
+from unsoftmax.learners.gated.settings import GATES
 from unsoftmax.learners.smooth.naming import named_activation
 from unsoftmax.learners.smooth.recognition import quadratic_from_afar, straight_from_afar
 from unsoftmax.models import FFN, GatedFFN
@@ -114,7 +115,7 @@ def test_bends_on_a_half_circle():
         return (np.maximum(x @ normal.T, 0) * (x @ up.T)) @ out
 
     search = ArcSearch(ask, 1e-15)
-    arcs = search.run(search.begun([0.0, 1.0, 2.0, np.pi - 2 * STEP]))
+    arcs = search.run(search.begun([0.0, 1.0, 2.0, np.pi - 2 * GATES.step]))
     found = [crossings(left, right)[0][0] for left, right in pairwise(arcs)]
     assert np.allclose(found, np.sort(np.arctan2(-normal[:, 0], normal[:, 1]) % np.pi), atol=1e-9)
 

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unsoftmax import distance, recover
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.grid import GridLearner, price
+from unsoftmax.learners.grid.reader import PackedReader
 from unsoftmax.models import Attention
 from unsoftmax.models.attention import Floats
 from unsoftmax.oracles import CallableOracle, Metered
@@ -86,6 +88,24 @@ def test_a_grid_is_noticed(largest: int) -> None:
     assert np.array_equal(learned.model.W, head.W)  # type: ignore[union-attr]
     assert learned.evidence["grid"] == 0.0125
     assert oracle.spent < 16 * 17
+
+
+@pytest.mark.parametrize("factor", [2, 3, 6])
+def test_entries_that_share_a_factor_by_chance_do_not_hide_the_step(factor: int) -> None:
+    head = gridded(16, 128, seed=5)
+    reader = PackedReader(CallableOracle(head), np.random.default_rng(1))
+    assert reader.read_values(None)
+    found = reader._divided(np.array([3]), np.array([factor * 0.037]), np.array([[1.0, -4.0]]))
+    assert found is not None
+    assert np.allclose(found, 0.037, rtol=1e-12)
+
+
+def test_steps_of_rows_may_be_told() -> None:
+    steps = np.linspace(0.01, 0.02, 6)
+    head = gridded(6, 8, seed=2, step=steps)
+    found = recover(head, grid=steps, seed=0)
+    assert found.status.name == "EXACT"
+    assert distance(found.model, head) < 1e-15
 
 
 def test_no_grid_is_said_so() -> None:

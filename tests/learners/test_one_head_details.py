@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.learners.one_head.learner import price
@@ -259,3 +260,14 @@ def test_a_rank_of_one_is_read_through_its_strongest_column():
         found = OneHeadLearner().run(CallableOracle(head), rng=rng)
         errors.append(np.linalg.norm(found.model.W - head.W) / np.linalg.norm(head.W))
     assert max(errors) < 3e-14
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_scores_of_zero_at_every_position(causal, bias):
+    rng = np.random.default_rng(4)
+    layer = us.Attention(np.zeros((1, 6, 6)), rng.normal(size=(1, 6, 4)), rng.normal(size=(1, 6)) if bias else None)
+    found = us.recover(lambda X: layer(X, "all", causal=causal), width=6, seed=0)
+    assert found.status is us.Status.EXACT
+    assert found.queries <= 32
+    assert us.distance(found.model, layer) < 1e-12

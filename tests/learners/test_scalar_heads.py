@@ -12,7 +12,8 @@ from unsoftmax.learners.scalar_heads.design import patterns
 from unsoftmax.learners.scalar_heads.measure import Heads
 from unsoftmax.learners.scalar_heads.pairs import Pairs
 from unsoftmax.learners.scalar_heads.polish import rounding_error, sequences_for
-from unsoftmax.learners.scalar_heads.walk import ZOOM, Line, walk
+from unsoftmax.learners.scalar_heads.settings import SCALAR
+from unsoftmax.learners.scalar_heads.walk import Line, walk
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.results import Floor
@@ -117,7 +118,7 @@ def test_jumps_of_single_heads_need_no_magnifying(heads):
         model = layer(rng, heads, 8)
         line = Line(direction, start, along, step=2.0**8, reach=1.0)
         pairs = Pairs(CallableOracle(model), 0.0, model.V.sum(axis=0), float(np.abs(model.V).max()))
-        assert [(crossing.single, crossing.zoom) for crossing in walk(pairs, line, 48)[0]] == [(True, ZOOM)] * heads
+        assert [(crossing.single, crossing.zoom) for crossing in walk(pairs, line, 48)[0]] == [(True, SCALAR.zoom)] * heads
 
 
 @pytest.mark.parametrize("c", [False, True])
@@ -133,6 +134,7 @@ def test_one_head_much_stronger_than_the_others_is_read_to_rounding_all_the_same
 @pytest.mark.parametrize("factor", [1e5, 1e-5])
 @pytest.mark.parametrize("c", [False, True])
 def test_heads_of_very_different_strength_are_measured_from_the_faintest_to_the_strongest(c, factor):
+    spent = []
     for seed in range(3):
         model = layer(np.random.default_rng([129, seed]), 3, 5, c=c)
         W = model.W.copy()
@@ -140,7 +142,8 @@ def test_heads_of_very_different_strength_are_measured_from_the_faintest_to_the_
         model = Attention(W, model.V, model.c if c else None)
         found, oracle = recovered(model, seed)
         assert distance(found.model, model) < 1e-7
-        assert oracle.spent < 12 * 3 * (25 + 5 + 5 * c)  # a station that silences the faint heads takes thousands, if there is one
+        spent.append(oracle.spent)
+    assert np.mean(spent) < 8 * 3 * (25 + 5 + 5 * c)  # a station that silences the faint heads takes thousands, if there is one
 
 
 @pytest.mark.parametrize("c", [False, True])
@@ -373,3 +376,15 @@ def test_a_target_that_is_no_layer_is_refused():
 
     with pytest.raises(RefusalError):
         ScalarHeadsLearner().run(CallableOracle(capped, 4), rng=rng)
+
+
+@pytest.mark.parametrize("outputs", [(), (4,)])
+def test_heads_with_proportional_scores_are_told_apart(outputs):
+    """Scores near zero are sums of large terms: what these lose is no sign of a third head."""
+    for seed in range(2):
+        rng = np.random.default_rng([52, seed])
+        W = rng.normal(size=(8, 8)) / 8**0.5
+        layer = us.Attention(np.stack([W, 1.7 * W]), rng.normal(size=(2, 8, *outputs)))
+        found = us.recover(layer, seed=seed)
+        assert found.status is us.Status.EXACT
+        assert us.distance(found.model, layer) < 1e-8

@@ -5,7 +5,9 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.errors import RefusalError
-from unsoftmax.learners.ffn import FFNLearner
+from unsoftmax.learners.ffn import FFNLearner, rough
+from unsoftmax.learners.ffn.places import Places
+from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.transformer import TransformerLearner
 from unsoftmax.oracles import CallableOracle
 from unsoftmax.results import Floor
@@ -82,3 +84,14 @@ def test_recover_knows_bent_float32_answers():
     assert found.facts["family"] == "transformer"
     assert found.facts["neurons"] == 6
     assert np.abs(found.model.attention.W[0] - W).max() < 1e-4
+
+
+def test_bends_do_not_pass_for_noise():
+    """The noise is the ruler by which a network fits: with bends in it, one of the wrong neuron count would fit as well."""
+    rng = np.random.default_rng(0)
+    net, places, measured = network(16, 48, 1, rng), Places(None, 1.0, 64), []
+    for _ in range(60):
+        questions = Questions(CallableOracle(net, width=16), floor=SINGLE, max_norm=None)
+        questions.offset, questions.slope = 4.0, 1.0
+        measured.append(rough._noise(questions, rough._stretches(questions, places, 4.0, rng)))
+    assert max(measured) < 10 * np.median(measured)

@@ -17,7 +17,7 @@ from unsoftmax.learners.smooth.paths import place_of, quality
 from unsoftmax.learners.smooth.places import clear_place
 from unsoftmax.learners.smooth.recognition import bends_smoothly, hears_earlier_tokens, straight_from_afar
 from unsoftmax.models import FFN, Attention, Transformer
-from unsoftmax.models.activations import NAMES, activation_named
+from unsoftmax.models.activations import BOUNDED, NAMES, activation_named
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.symmetry import distance
 
@@ -297,7 +297,7 @@ def test_places_on_a_path_are_found_to_the_last_digits():
         assert min(steps) > 0 or max(steps) < 0
 
 
-@pytest.mark.parametrize("kind", SMOOTH)
+@pytest.mark.parametrize("kind", [*SMOOTH, *BOUNDED])
 def test_torch_modules_keep_the_activation(kind):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
@@ -319,12 +319,12 @@ def test_recover_takes_smooth_targets_under_every_name(name, family):
     assert found.facts["family"] == f"smooth-{name}"
 
 
-@pytest.mark.parametrize("bend", [np.sign, np.tanh])
-def test_a_step_network_is_not_blamed(bend):
+@pytest.mark.parametrize(("bend", "status"), [(np.sign, "NOT_IN_FAMILY"), (np.tanh, "NOT_IDENTIFIABLE")])
+def test_a_step_network_is_not_blamed(bend, status):
     rng = np.random.default_rng(0)
     B, A, b = rng.normal(size=(8, 4)), rng.normal(size=8), rng.normal(size=8)
     found = us.recover(lambda X: bend(X[:, -1] @ B.T + b) @ A, width=4, family="ffn", seed=0, on_failure="return")
-    assert found.status.name == "NOT_IN_FAMILY"
+    assert found.status.name == status  # 8 neurons of tanh are too many to be told apart from near by in width 4
 
 
 def test_diagnose_names_the_activation():

@@ -28,7 +28,7 @@ def raised(error):
         (lambda X: np.zeros(len(X) + 1), r"shape \(5,\)"),
         (lambda X: np.zeros((len(X), X.shape[1] + 1, 2)), r"shape \(4, 3, 2\)"),
         (lambda X: 0.0, r"shape \(\)"),
-        (lambda X: ["a"] * len(X), "no array of real numbers"),
+        (lambda X: [None] * len(X), "no array of real numbers"),
         (lambda X: np.zeros(len(X), dtype=complex), "no array of real numbers"),
         (lambda X: 1 / 0, "raised ZeroDivisionError"),
         (lambda X: sys.exit(3), "raised SystemExit"),

@@ -12,7 +12,7 @@ from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.recognition.case import Case
 from unsoftmax.recognition.depth import several_layers
-from unsoftmax.recognition.diagnosis import RESIDUAL, diagnose_oracle
+from unsoftmax.recognition.diagnosis import diagnose_oracle
 from unsoftmax.recognition.floor import measure_floor
 
 
@@ -72,7 +72,11 @@ def test_a_deep_network_is_outside_and_a_shallow_one_inside(seed):
 
 @pytest.mark.parametrize(
     ("outputs", "residual", "family"),
-    [(1, False, "attention-behind-network"), (2, True, "outside: deep network behind a residual"), (12, True, RESIDUAL)],
+    [
+        (1, False, "attention-behind-network"),
+        (2, True, "outside: deep network behind a residual"),
+        (12, True, "outside: inconclusive (residual)"),
+    ],
 )
 def test_attention_before_a_deep_network_is_what_can_be_recovered_of_it(outputs, residual, family):
     target = transformer([12, 20, 15, outputs], 4, residual)

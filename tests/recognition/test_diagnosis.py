@@ -17,7 +17,8 @@ from unsoftmax.learners.behind_network.learner import price
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered, Wrapper
 from unsoftmax.recognition.diagnosis import bill, diagnose_oracle
-from unsoftmax.recognition.piecewise import COPIES, _law
+from unsoftmax.recognition.piecewise import _law
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Floor
 
 
@@ -291,7 +292,7 @@ def test_a_target_of_at_most_three_tokens_is_named_so():
 def test_a_score_is_not_read_across_a_kink_that_the_law_cannot_see(score, kink, bend):
     """A network that bends on the way from x to x + u: where all weights lie beyond the kink, only the score looks different."""
     case = SimpleNamespace(noise=lambda answers: 4e-15 * float(np.abs(answers).max()), floor=Floor(), coarse=False)
-    weights = np.array([many / (many + few * np.exp(-score)) for many, few in COPIES])
+    weights = np.array([many / (many + few * np.exp(-score)) for many, few in TESTS.copies])
     straight = np.concatenate([[0.0], weights])[:, None]
     read, _, good, _, _ = _law(case, straight, np.ones(1))
     assert not good[0] or abs(read[0] - score) < 1e-5

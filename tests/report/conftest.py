@@ -45,6 +45,7 @@ def folders(tmp_path_factory):
         "verify": ["verify", TARGET, weights],
         "learn": ["learn", root / "examples.npz"],
         "audit": ["audit", TARGET, "--price", "2", "--rate", "10", "--fail-if", "queries<100000 and error<1e-3"],
+        "compare": ["compare", root / "audit", root / "audit"],
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "standard_defences", lambda *_: TABLE)

@@ -19,6 +19,7 @@ FILES = {
     "diagnose": "diagnosis.json",
     "verify": "verification.json",
     "learn": "recovery.json",
+    "compare": "comparison.json",
 }
 HOSTILE = "</title><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>\"'{{7*7}}{/seed}<b>\x1b[31m" + "w" * 300
 NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?\b")

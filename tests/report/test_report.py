@@ -3,6 +3,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 import unsoftmax as us
 from unsoftmax.demo import demo_model
@@ -10,7 +11,7 @@ from unsoftmax.oracles import CallableOracle, Noisy, Rounded
 from unsoftmax.report import figures, recovery_json, recovery_record
 from unsoftmax.report.map_figure import heat_map
 from unsoftmax.report.page import page
-from unsoftmax.report.story import chapters, recovery_report, verdict
+from unsoftmax.report.story import by_length, chapters, recovery_report, verdict
 from unsoftmax.report.told import Teller, step
 
 HEAD = us.Attention.single(np.diag([1.0, 2.0, 3.0]), [1.0, 1.0, 2.0])
@@ -110,8 +111,34 @@ def test_many_heads_are_not_all_drawn():
     found = us.Recovery(
         model=model, status=us.Status.EXACT, queries=9, check=None, bounds=None, ambiguity="", message="", facts=facts
     )
-    assert Page(recovery_page(found)).tags.count("image") == 2 * 16
-    assert "first 16 heads" in recovery_page(found)
+    text = recovery_page(found)
+    open_part = text[: text.index("<details>")]
+    assert Page(text).tags.count("image") == 2 * 16
+    assert Page(open_part).tags.count("image") == 2 * 2  # the others are folded
+    assert "16 of 20 heads are drawn" in text
+
+
+def test_errors_by_length_are_a_bar_for_each_doubling():
+    tell = Teller({"check": {"by_length": {"1": 1e-9, "2": 1e-8, "3": 3e-8, "4": 2e-8, "200": 5e-9, "256": 0.0}}})
+    ((figure,),) = by_length(tell)
+    assert [name in figure.drawing for name in (">1 token<", ">2 tokens<", "3 to 4 tokens", "200 to 256 tokens")] == [True] * 4
+    assert figure.drawing.count("<li>") == 4
+    assert 'data-json="/check/by_length/3"' in figure.drawing
+    assert 'data-json="/check/by_length/200"' in figure.drawing
+
+
+def test_a_refusal_tells_its_reason_once_and_what_to_do(tmp_path):
+    refused = us.recover(lambda X: np.tanh(X[:, 0, 0] ** 3), width=3, on_failure="return")
+    text = recovery_page(refused)
+    assert text.count(str(escape(refused.message))) == 1
+    assert "<h2>What now</h2>" in text
+    assert "<h2>What was tested on the way</h2>" in text
+
+
+def test_the_check_says_what_it_covers(recovered):
+    record = recovery_record(recovered)
+    assert record["check"]["covers"] == recovered.check.covers
+    assert str(escape(recovered.check.covers[1:-1])) in recovery_page(recovered)
 
 
 def test_pointers_name_any_key():

@@ -20,12 +20,7 @@ from unsoftmax.oracles.adapt import identity_of
 from unsoftmax.results import Recovery
 from unsoftmax.version import __version__
 
-LENGTHS = (1, 2, 4, 8, 16, 32)
-PER_LENGTH = 24
-AGAIN = 2  # the batch that is asked twice
-REPEATED_TO = 1e-6  # answers that come again within this are not noisy; float32 on another thread is
-HIDDEN = 6.0  # standard deviations of noise that the largest of some hundred answers may carry
-DRAWS = 8
+PER_LENGTH = 24  # honest questions of each length
 Opener = Callable[[], Oracle]  # opens the target anew: a cell may run in another process
 
 
@@ -98,13 +93,14 @@ class Cell:
         return known
 
 
-def honest_sample(oracle: Oracle, seed: int, folder: Path | None) -> Sample:
-    """Ask the undefended target ``len(LENGTHS) * PER_LENGTH`` honest questions, a few of them twice; with a folder, only once."""
+def honest_sample(oracle: Oracle, seed: int, folder: Path | None, max_length: int | None = None) -> Sample:
+    """Ask the undefended target 24 honest questions of each of six lengths, a few of them twice; with a folder, only once."""
     rng = np.random.default_rng([seed, 0xA0D17])  # apart from the learners' own streams
-    questions = [rng.normal(size=(PER_LENGTH, length, oracle.width)) for length in LENGTHS]
-    *answers, again = _told(oracle, [*questions, questions[AGAIN]], seed, folder, "honest")
-    twice = again - answers[AGAIN]
-    exact = np.abs(twice).max() <= REPEATED_TO * np.abs(again).max()
+    lengths = [min(length, max_length or length) for length in (1, 2, 4, 8, 16, 32)]
+    questions = [rng.normal(size=(PER_LENGTH, length, oracle.width)) for length in lengths]
+    *answers, again = _told(oracle, [*questions, questions[2]], seed, folder, "honest")
+    twice = again - answers[2]
+    exact = np.abs(twice).max() <= 1e-6 * np.abs(again).max()  # float32 on another thread is no noise
     return Sample(questions, answers, 0.0 if exact else float(np.sqrt(np.mean(twice**2) / 2)))
 
 
@@ -132,10 +128,12 @@ def run_cell(
     seed: int,
     folder: Path | None,
     max_norm: float | None = None,
+    max_length: int | None = None,
+    check: int | None = None,
 ) -> Cell:
     """Extract through ``defence`` with at most ``budget`` queries; an unforeseen error spoils this cell alone.
 
-    No token longer than ``max_norm``, or than the defence's own limit, is sent.
+    No token longer than ``max_norm``, or than the defence's own limit, is sent; ``max_length`` and ``check`` as for ``recover``.
 
     Raises:
         JournalError: the folder belongs to another run.
@@ -151,6 +149,8 @@ def run_cell(
             found = recover(
                 defence.wrap(oracle, seed),
                 max_norm=min((limit for limit in (max_norm, defence.max_norm) if limit is not None), default=None),
+                max_length=max_length,
+                check=check,
                 budget=min(budget, defence.quota or budget),
                 journal=None if folder is None else folder / f"{defence.slug}.sqlite",
                 seed=seed,
@@ -172,7 +172,9 @@ def run_cell(
         if callable(close):
             close()
     seen = model_error(found.model, sample, defence.threshold is not None)
-    hidden = found.status.success and seen is not None and 0 < seen * sample.spread <= HIDDEN * sample.noise
+    hidden = (
+        found.status.success and seen is not None and 0 < seen * sample.spread <= 6.0 * sample.noise
+    )  # as the largest of some hundred
     expected = expected_error(found, sample) if hidden else None
     return Cell(
         defence=defence,
@@ -258,7 +260,7 @@ def expected_error(found: Recovery, sample: Sample) -> float | None:
         return None
     rng = np.random.default_rng(0)
     worst = []
-    for _ in range(DRAWS):
+    for _ in range(8):
         other = model.within(bounds, rng)
         if other is None:
             return None

@@ -19,6 +19,8 @@ KNOWN = {
     "currency": str,
     "rate": float,
     "max_norm": float,
+    "max_length": int,
+    "check": int,
     "seed": int,
     "fail_if": str,
     "authorised_by": str,

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-NAMES = ("queries", "error", "seconds", "price", "time")
-OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-}
-CLAUSE = re.compile(r"\s*([A-Za-z_]+)\s*(<=|>=|==|!=|<|>)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
-LONGEST = 1000  # characters; a condition is written by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +19,8 @@ class Clause:
 
     def holds(self, values: Mapping[str, float]) -> bool:
         """Whether it is true of these numbers."""
-        return OPERATORS[self.sign](values[self.name], self.number)
+        words = {"<=": "le", ">=": "ge", "==": "eq", "!=": "ne", "<": "lt", ">": "gt"}
+        return bool(getattr(operator, words[self.sign])(values[self.name], self.number))
 
     def told(self, values: Mapping[str, float]) -> str:
         """The clause with the number that it was held against."""
@@ -69,17 +58,18 @@ def parse_gate(text: str) -> Gate:
     >>> [clause.text for clause in gate.tripped({"queries": 284, "error": 1e-14})]
     ['queries<100000', 'error<1e-3']
     """
-    if len(text) > LONGEST:
-        raise ValueError(f"The condition has {len(text)} characters; {LONGEST} are allowed.")
+    if len(text) > 1000:  # it is written by hand
+        raise ValueError(f"The condition has {len(text)} characters; 1000 are allowed.")
     alternatives = re.split(r"\bor\b", text)
     return Gate(text, tuple(tuple(_clause(part, text) for part in re.split(r"\band\b", clauses)) for clauses in alternatives))
 
 
 def _clause(part: str, text: str) -> Clause:
-    match = CLAUSE.fullmatch(part)
-    if match is None or match[1] not in NAMES:
+    names = ("queries", "error", "seconds", "price", "time")
+    match = re.fullmatch(r"\s*([A-Za-z_]+)\s*(<=|>=|==|!=|<|>)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*", part)
+    if match is None or match[1] not in names:
         raise ValueError(
-            f"In the condition {text!r}, {part.strip()!r} is not a comparison of {', '.join(NAMES)} with a number. "
+            f"In the condition {text!r}, {part.strip()!r} is not a comparison of {', '.join(names)} with a number. "
             'Write for example "queries<100000 and error<1e-3".'
         )
     return Clause(match[1], match[2], float(match[3]), part.strip())

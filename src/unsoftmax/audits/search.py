@@ -9,18 +9,16 @@ from unsoftmax.audits.cells import Cell
 from unsoftmax.audits.defences import Defence
 from unsoftmax.audits.verdict import Verdict, outcome
 
-LEAST, MOST = 1e-4, 10.0  # of the spread of honest answers: below, nobody is disturbed; above, nobody is served
-STEPS = 7  # halvings of five decades: the noise is found within a factor of 1.1
 
-
-def weakest_noise(run: Callable[[Defence], Cell], base: Defence, spread: float, *, steps: int = STEPS) -> list[Cell]:
+def weakest_noise(run: Callable[[Defence], Cell], base: Defence, spread: float, *, steps: int = 7) -> list[Cell]:
     """Search the noise that, added to ``base``, keeps a close copy from coming out.
 
     Returns:
         The rows that bracket it: the strongest noise tried that does not stop the extraction (unless the least does) and the
-        weakest that does (unless the most does not). Between them lies the least noise that helps, within a factor of 1.1.
+        weakest that does (unless the most does not). Between them lies the least noise that helps, within a factor of 1.1 after
+        seven halvings of five decades.
     """
-    low, high = LEAST * spread, MOST * spread
+    low, high = 1e-4 * spread, 10.0 * spread  # below, nobody is disturbed; above, nobody is served
     weak, strong = run(_noisy(base, low)), run(_noisy(base, high))
     if stops(weak):
         return [weak]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import multiprocessing
 import os
 import signal
@@ -29,13 +30,7 @@ from unsoftmax.errors import MissingExtraError, check_positive
 from unsoftmax.oracles.journal_file import settled_seed
 from unsoftmax.version import __version__
 
-INFINITE = float("inf")
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt in malloc.h
 PATIENCE = "10s"  # for a scheduler to answer
-PR_SET_PDEATHSIG = 1  # of prctl
-LOOK = 1.0  # seconds between looks at the parent
-DEATHS = 2  # pools that may break before rows run one by one
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 Work = Callable[[Defence], Cell]
 
 
@@ -81,6 +76,8 @@ def run_audit(
     rate: float | None = None,
     price: float | None = None,
     max_norm: float | None = None,
+    max_length: int | None = None,
+    check: int | None = None,
     seed: int | None = None,
     folder: Path | None = None,
     scheduler: str | None = None,
@@ -101,6 +98,8 @@ def run_audit(
         rate: sequences a second that the attacker may ask, for times.
         price: price of 1000 sequences, for bills.
         max_norm: the target takes no longer tokens; none is sent.
+        max_length: the target takes no longer sequences; none is sent.
+        check: fresh sequences of the held-out check of each row.
         seed: same seed, same table; drawn by the operating system if left out, or as the folder's earlier run drew it.
         folder: keeps a journal for each cell; the same call goes on from there. A cluster must share it.
         scheduler: address of a Dask scheduler.
@@ -119,14 +118,15 @@ def run_audit(
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     seed = settled_seed(seed, None if folder is None else folder / "honest.sqlite")
     oracle = opener()
-    sample = honest_sample(oracle, seed, folder)
+    sample = honest_sample(oracle, seed, folder, max_length)
     rows = standard_defences(oracle.width, sample.spread, sample.middle) if defences is None else defences
     rows = (*rows, *(row for row in extra if row.slug not in {other.slug for other in rows}))
     if not rows or not rows[0].base:
         raise ValueError("The first defence must be none: the target as it stands.")
     if len({row.slug for row in rows}) < len(rows):
         raise ValueError("Two defences have the same name; each needs its own.")
-    work = partial(run_cell, opener, sample=sample, budget=budget, max_norm=max_norm, seed=seed, folder=folder)
+    limits: dict[str, Any] = {"max_norm": max_norm, "max_length": max_length, "check": check}
+    work = partial(run_cell, opener, sample=sample, budget=budget, seed=seed, folder=folder, **limits)
     measured = [row for row in rows if row.rate is None]
     done: dict[str, Cell] = {}
     for cell in _run(work, measured, scheduler, workers):
@@ -142,7 +142,7 @@ def run_audit(
         place = None if folder is None else folder / "curves" / f"{most}-{number}"
         if place is not None:
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return run_cell(opener, row, sample, budget=most, max_norm=max_norm, seed=number, folder=place)
+        return run_cell(opener, row, sample, budget=most, seed=number, folder=place, **limits)
 
     drawn = tuple(curves(again, rows, budgets, range(seed, seed + runs))) if budgets else ()
     facts = {
@@ -163,13 +163,13 @@ def run_audit(
 def gate_values(cell: Cell, rate: float | None, price: float | None) -> dict[str, float]:
     """The numbers that a gate may name; where nothing was extracted, each of them is infinite."""
     if cell.error is None and cell.values_known:
-        return dict.fromkeys(("queries", "error", "seconds", "price", "time"), INFINITE)
+        return dict.fromkeys(("queries", "error", "seconds", "price", "time"), math.inf)
     return {
         "queries": float(cell.queries),
-        "error": INFINITE if cell.error is None else cell.error,
+        "error": math.inf if cell.error is None else cell.error,
         "seconds": cell.seconds,
-        "price": INFINITE if price is None else bill(cell, price),
-        "time": INFINITE if rate is None else duration(cell, rate) or 0.0,
+        "price": math.inf if price is None else bill(cell, price),
+        "time": math.inf if rate is None else duration(cell, rate) or 0.0,
     }
 
 
@@ -202,7 +202,7 @@ def _run(work: Work, rows: list[Defence], scheduler: str | None, workers: int | 
             else:
                 yield cell
         deaths += bool(died)
-        if deaths > DEATHS:  # each alone, so that the one that kills its process is known
+        if deaths > 2:  # each alone, so that the one that kills its process is known
             died, alone = [], died
             for row in alone:
                 for _, cell in _in_pool(work, [row], 1):
@@ -242,7 +242,7 @@ def _killed(row: Defence) -> Cell:
     return Cell(
         defence=row,
         status="ERROR",
-        message=f"The process of this row was killed {DEATHS + 2} times, perhaps for want of memory. Run the same command again.",
+        message="The process of this row was killed four times, perhaps for want of memory. Run the same command again.",
     )
 
 
@@ -250,11 +250,11 @@ def _follow_parent(parent: int) -> None:
     """Ctrl-C is the parent's to handle, and this process ends with it, also when it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError, AttributeError, TypeError):  # Linux alone; elsewhere the thread below looks
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(LOOK)
+            time.sleep(1.0)
         os._exit(1)
 
     threading.Thread(target=watch, name="unsoftmax-parent", daemon=True).start()
@@ -263,8 +263,9 @@ def _follow_parent(parent: int) -> None:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Processes started in here get one thread of arithmetic each: more would fight over the same cores."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
     try:
         yield
     finally:
@@ -287,7 +288,7 @@ def _on_worker(work: Work, row: Defence) -> Cell:
     """
     with suppress(OSError, AttributeError, TypeError):  # another C library has no such settings
         keep = ctypes.CDLL(None).mallopt
-        for setting, size in ((M_MMAP_THRESHOLD, 1 << 25), (M_TRIM_THRESHOLD, 1 << 27)):
+        for setting, size in ((-3, 1 << 25), (-1, 1 << 27)):  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
             keep(setting, size)
     return work(row)
 

@@ -11,12 +11,6 @@ from unsoftmax.audits.gate import Gate
 
 CLOSE = 1e-2  # an error within this share of the answers' spread: a copy that users could not tell apart
 ROUGH = 0.5  # up to here a model explains most of the answers
-FAR = 100.0  # times the error of a copy's own check: honest questions are no harder than that
-CONTRADICTION = (
-    "The extraction's own check agrees, and yet its copy misses honest answers by {:.2g} of their spread: the target answers the "
-    "two kinds of questions differently, so that neither tells what it is."
-)
-CODES = {"TARGET_FAILED": 3, "DRIFTING": 5}  # inconclusive for the target's own fault, as every command reports it
 
 
 class Verdict(Enum):
@@ -58,7 +52,7 @@ def contradicts(cell: Cell) -> bool:
     if cell.status == "EXACT":
         return cell.error > CLOSE
     own = cell.status == "WITHIN_TOLERANCE" and cell.defence.base and cell.check_error is not None
-    return own and cell.error > max(ROUGH, FAR * (cell.check_error or 0.0))
+    return own and cell.error > max(ROUGH, 100.0 * (cell.check_error or 0.0))  # honest questions are no harder than that
 
 
 def outcome(cell: Cell) -> Verdict:
@@ -86,7 +80,12 @@ def conclude(cells: list[Cell], values: Mapping[str, float], gate: Gate | None) 
     present = cells[0]
     verdict = outcome(present)
     compared = cells[1:] if verdict is Verdict.EXTRACTABLE else []
-    reason = CONTRADICTION.format(present.error) if contradicts(present) else present.message
+    reason = present.message
+    if contradicts(present):
+        reason = (
+            f"The extraction's own check agrees, and yet its copy misses honest answers by {present.error:.2g} of their spread: "
+            "the target answers the two kinds of questions differently, so that neither tells what it is."
+        )
     sentence = verdict.value if verdict is not Verdict.INCONCLUSIVE else f"{verdict.value} {reason}"
     failed = False
     if gate is not None:
@@ -99,7 +98,8 @@ def conclude(cells: list[Cell], values: Mapping[str, float], gate: Gate | None) 
             sentence += f" Gate failed: {gate.text!r} cannot be decided."
         else:
             sentence += f" Gate passed: {gate.text!r} does not hold."
-    code = CODES.get(present.status, int(failed))
+    # inconclusive for the target's own fault, as every command reports it
+    code = {"TARGET_FAILED": 3, "DRIFTING": 5}.get(present.status, int(failed))
     return Conclusion(
         verdict=verdict,
         gate=None if gate is None else gate.text,

@@ -7,18 +7,6 @@ from typing import Any
 
 from unsoftmax.audits.defences import Defence
 
-NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
-FORMS: tuple[tuple[str, str, type], ...] = (
-    (rf"{NUMBER}\s*decimals?", "decimals", int),
-    (rf"{NUMBER}\s*(?:significant\s+)?digits?", "digits", int),
-    (rf"noise\s*{NUMBER}", "noise", float),
-    (rf"norm(?:\s+limit)?\s*{NUMBER}", "max_norm", float),
-    (rf"quota\s*{NUMBER}", "quota", int),
-    (rf"rate(?:\s+limit)?\s*{NUMBER}(?:\s*/\s*s)?", "rate", float),
-    (r"(float32|float16|bfloat16)", "dtype", str),
-)
-EXAMPLES = '"3 decimals", "4 digits", "noise 0.01", "norm 6", "quota 500", "rate 2", "float16", "labels only"'
-
 
 def read_defence(text: str, name: str | None = None) -> Defence:
     """A defence from its parts, joined by commas; the words are its name unless another is given.
@@ -46,16 +34,27 @@ def _setting(part: str, text: str) -> tuple[str, Any]:
         return "", None
     if part in ("labels", "labels only"):
         return "threshold", 0.0
-    for form, key, kind in FORMS:
+    number = r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
+    forms: tuple[tuple[str, str, type], ...] = (
+        (rf"{number}\s*decimals?", "decimals", int),
+        (rf"{number}\s*(?:significant\s+)?digits?", "digits", int),
+        (rf"noise\s*{number}", "noise", float),
+        (rf"norm(?:\s+limit)?\s*{number}", "max_norm", float),
+        (rf"quota\s*{number}", "quota", int),
+        (rf"rate(?:\s+limit)?\s*{number}(?:\s*/\s*s)?", "rate", float),
+        (r"(float32|float16|bfloat16)", "dtype", str),
+    )
+    for form, key, kind in forms:
         match = re.fullmatch(form, part)
         if match is None:
             continue
-        number: Any = kind(float(match[1])) if kind is not str else match[1]
-        if kind is int and float(match[1]) != number:
+        value: Any = kind(float(match[1])) if kind is not str else match[1]
+        if kind is int and float(match[1]) != value:
             raise ValueError(f"In the defence {text!r}, {part!r} must be a whole number.")
-        if key not in ("decimals", "dtype") and not number > 0:
+        if key not in ("decimals", "dtype") and not value > 0:
             raise ValueError(f"In the defence {text!r}, {part!r} must be above 0.")
-        return key, number
+        return key, value
+    examples = '"3 decimals", "4 digits", "noise 0.01", "norm 6", "quota 500", "rate 2", "float16", "labels only"'
     raise ValueError(
-        f"In the defence {text!r}, {part!r} is nothing that can be tried. Write for example {EXAMPLES}, joined by commas."
+        f"In the defence {text!r}, {part!r} is nothing that can be tried. Write for example {examples}, joined by commas."
     )

@@ -11,37 +11,36 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unsoftmax.cli.exporting import export, export_options
 from unsoftmax.cli.options import (
     Positive,
+    check_option,
     fresh_seed_option,
     json_option,
-    max_time_option,
+    length_option,
     out_option,
-    permission_option,
     public_option,
     width_option,
 )
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
+from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, open_target
 
 if TYPE_CHECKING:
     from unsoftmax.audits import AuditFile, Cell
+    from unsoftmax.live import LiveView
     from unsoftmax.oracles.base import Oracle
 
-BUDGET = 100_000
-EPILOG = (
-    f"{HELP} Or FILE.toml, an audit as a file: target, budget, price, gate and defences of your own; see docs/how-to/audit-file.md."
+
+@click.command(
+    epilog=f"{HELP} Or FILE.toml, an audit as a file: target, budget, price, gate and defences of your own; "
+    "see docs/how-to/audit-file.md."
 )
-
-
-@click.command(epilog=EPILOG)
 @click.argument("target")
 @click.option("--fail-if", help='Exit 1 if this holds, for example "queries<100000 and error<1e-3".')
 @out_option("audit.json, report and journals; resumes from it")
 @json_option
-@click.option("--budget", type=click.IntRange(min=1), help=f"Sequences that each extraction may ask.  [default: {BUDGET}]")
+@click.option("--budget", type=click.IntRange(min=1), help="Sequences that each extraction may ask.  [default: 100000]")
 @click.option("--rate", type=Positive(), help="Queries a second that an attacker may ask, for times.")
 @click.option("--price", type=Positive(zero=True), help="Price of 1000 queries, for bills.")
 @click.option("--currency", metavar="NAME", help="Currency of --price, such as EUR.")
@@ -61,9 +60,9 @@ EPILOG = (
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler; it must share --out.")
 @width_option
 @fresh_seed_option("Same seed, same questions")
-@max_time_option
-@permission_option
-@export_options(gate=True)
+@check_option
+@length_option
+@running(asks=True, gate=True)
 @public_option
 def audit(
     target: str,
@@ -74,11 +73,7 @@ def audit(
     curve: bool,
     runs: int,
     scheduler: str | None,
-    max_time: float | None,
-    csv: Path | None,
-    markdown: Path | None,
-    junit: Path | None,
-    sarif: Path | None,
+    run: Running,
     public: bool,
     **options: Any,
 ) -> int:
@@ -89,12 +84,12 @@ def audit(
 
     Exit code 0 if the audit ran, 1 if the condition holds or cannot be decided, 3 if the target failed, 5 if it drifts.
     """
+    from unsoftmax.auditing import is_remote
     from unsoftmax.audits import Defence, budgets_up_to, parse_gate, read_audit, read_defence, run_audit
-    from unsoftmax.oracles.timed import time_limit
     from unsoftmax.report import save
     from unsoftmax.report.audit_record import audit_record
     from unsoftmax.report.audit_screen import print_audit
-    from unsoftmax.report.audit_story import audit_report
+    from unsoftmax.report.audit_story import audit_report, mood
     from unsoftmax.report.common import command_line, to_json
 
     file = read_audit(target) if target.endswith(".toml") else None
@@ -105,7 +100,7 @@ def audit(
     gate = None if wishes["fail_if"] is None else parse_gate(wishes["fail_if"])
     if out is not None:
         make_folder(out)
-    with time_limit(max_time) as until, stdout_kept(as_json), _progress(enabled=not as_json) as tell:
+    with run.limited() as until, stdout_kept(as_json), _progress(not as_json, run.view) as tell:
         result = run_audit(
             partial(_opened, target, wishes["width"], until),
             defences=None if standard else (Defence(name="none"),),
@@ -114,22 +109,24 @@ def audit(
             budgets=budgets,
             runs=file.seeds if file and file.points else runs,
             gate=gate,
-            **{name: wishes[name] for name in ("budget", "rate", "price", "max_norm", "seed")},
+            **{name: wishes[name] for name in ("budget", "rate", "price", "max_norm", "seed", "check", "max_length")},
             folder=None if out is None else out.absolute() / "cells",
             scheduler=scheduler,
             on_cell=tell,
         )
-    remote = target.startswith(("http://", "https://", "grpc://", "grpcs://"))
-    known = {name: wishes[name] for name in ("authorised_by", "currency")}
-    record = audit_record(result, target=target, command=command_line(), remote=remote, **known)
+    said = run.authorised_by or (file.settings.get("authorised_by") if file else None)
+    record = audit_record(
+        result, target=target, command=command_line(), remote=is_remote(target), authorised_by=said, currency=wishes["currency"]
+    )
     if out is not None:
         found = result.cells[0].recovery
         save(out, "audit.json", record, audit_report(record, None if found is None else found.model), public=public)
-    export(record, {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
+    run.export(record, public=public)
     if as_json:
         click.echo(to_json(record))
     else:
         print_audit(record, out)
+    run.end(record["verdict"], record["sentence"], mood=mood(record), out=out)
     return int(record["exit_code"])
 
 
@@ -137,7 +134,7 @@ def _merged(target: str, options: dict[str, Any], file: AuditFile | None) -> tup
     """The target and the settings: what the command line says, else what the file says, else the default."""
     said = {} if file is None else file.settings
     wishes = {name: said.get(name) if value is None else value for name, value in options.items()}
-    wishes["budget"] = wishes["budget"] or BUDGET
+    wishes["budget"] = wishes["budget"] or 100_000
     if file is None:
         return target, wishes
     if file.target is None:
@@ -154,10 +151,11 @@ def _opened(target: str, width: int | None, until: float | None) -> Oracle:
 
 
 @contextmanager
-def _progress(enabled: bool) -> Iterator[Callable[[Cell, int], None] | None]:
-    """Finished rows with their numbers and a bar with the time left, on a terminal's stderr; silence elsewhere."""
+def _progress(enabled: bool, view: LiveView | None) -> Iterator[Callable[[Cell, int], None] | None]:
+    """What follows finished rows: lines with their numbers and a bar with the time left on a terminal, and the live page."""
+    on_page = None if view is None else view.row
     if not enabled or not sys.stderr.isatty():
-        yield None
+        yield on_page
         return
     from rich.console import Console
     from rich.markup import escape
@@ -172,5 +170,7 @@ def _progress(enabled: bool) -> Iterator[Callable[[Cell, int], None] | None]:
             words = cell.status.replace("_", " ").lower()
             progress.console.print(f"  {escape(cell.defence.name):<26} {words:<18} {cell.queries:>9,} queries  {error}")
             progress.update(task, advance=1, total=total)
+            if on_page is not None:
+                on_page(cell, total)
 
         yield tell

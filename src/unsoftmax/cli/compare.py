@@ -10,6 +10,7 @@ import click
 
 from unsoftmax.cli.options import json_option, out_option
 from unsoftmax.cli.recover import make_folder
+from unsoftmax.cli.running import Running, running
 from unsoftmax.errors import FileFormatError
 
 
@@ -17,18 +18,21 @@ from unsoftmax.errors import FileFormatError
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @out_option("comparison.json and the report")
+@running(gate=True)
 @json_option
-def compare(before: Path, after: Path, out: Path | None, as_json: bool) -> int:
+def compare(before: Path, after: Path, out: Path | None, run: Running, as_json: bool) -> int:
     """Tell what changed from the audit in BEFORE to that in AFTER (folders of --out, or their audit.json). Exit code 1 if worse."""
     from unsoftmax.report import save
     from unsoftmax.report.common import command_line, to_json
     from unsoftmax.report.comparison import WORDS, comparison_record, comparison_report
 
-    records = [read_record(path, "audit.json") for path in (before, after)]
-    record = comparison_record(*records, names=(str(before), str(after)), command=command_line())
+    with run.limited():
+        records = [read_record(path, "audit.json") for path in (before, after)]
+        record = comparison_record(*records, names=(str(before), str(after)), command=command_line())
     if out is not None:
         make_folder(out)
         save(out, "comparison.json", record, comparison_report(record))
+    run.export(record)
     if as_json:
         click.echo(to_json(record))
     else:

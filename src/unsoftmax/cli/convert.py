@@ -7,6 +7,7 @@ from typing import cast
 
 import click
 
+from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.verify import heads_option
 from unsoftmax.models import Attention
 
@@ -23,7 +24,8 @@ from unsoftmax.models import Attention
 )
 @click.option("--rank", type=click.IntRange(min=1), help="Coordinates of each head; as few as hold the weights if left out.")
 @heads_option
-def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int | None) -> int:
+@running()
+def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int | None, run: Running) -> int:
     """Turn the attention layer in SOURCE (FILE.safetensors[#part]: ours, nn.MultiheadAttention, BERT or GPT-2) into GOAL.
 
     Queries and keys are not unique: each W is split by its singular values. Folding GOAL again gives the same W, V, c, b.
@@ -36,14 +38,15 @@ def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int |
     path, _, part = source.partition("#")
     if goal.suffix != ".safetensors":
         raise click.UsageError(f"{goal} must end in .safetensors; nothing else is written.")
-    model = model_in(path, part, heads)
-    if layout == "unsoftmax":
-        model.save(goal)
-    else:
-        if not hasattr(model, "to_state_dict"):
+    with run.limited():
+        model = model_in(path, part, heads)
+        if layout == "unsoftmax":
+            model.save(goal)
+        elif not hasattr(model, "to_state_dict"):
             raise click.UsageError(f"{source} is no attention layer; only those have the layout {layout!r}.")
-        layer = cast(Attention, model)
-        arrays = to_arrays(layer, layout, rank=rank)
-        save_file(arrays, str(goal), metadata={"format": "pt", "layout": layout, "heads": str(layer.heads)})
+        else:
+            layer = cast(Attention, model)
+            arrays = to_arrays(layer, layout, rank=rank)
+            save_file(arrays, str(goal), metadata={"format": "pt", "layout": layout, "heads": str(layer.heads)})
     click.echo(f"Wrote {goal} ({layout} layout).")
     return 0

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unsoftmax.cli.exporting import export, export_options
-from unsoftmax.cli.options import json_option, norm_option, out_option, permission_option, seed_option, width_option
+from unsoftmax.cli.options import json_option, length_option, norm_option, out_option, seed_option, width_option
 from unsoftmax.cli.outcome import DRIFTING, NOT_RECOVERED, SUCCESS
-from unsoftmax.cli.progress import stdout_kept
+from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.recover import make_folder
+from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, open_target
+from unsoftmax.cli.wording import hanging
 
 if TYPE_CHECKING:
     from unsoftmax.recognition.diagnosis import Diagnosis
@@ -22,22 +23,19 @@ if TYPE_CHECKING:
 @click.argument("target")
 @width_option
 @norm_option
+@length_option
 @seed_option("Seed of the random probes")
 @out_option("diagnosis.json and the report")
-@permission_option
-@export_options(gate=True)
+@running(asks=True, gate=True)
 @json_option
 def diagnose(
     target: str,
     width: int | None,
     max_norm: float | None,
+    max_length: int | None,
     seed: int,
     out: Path | None,
-    authorised_by: str | None,
-    csv: Path | None,
-    markdown: Path | None,
-    junit: Path | None,
-    sarif: Path | None,
+    run: Running,
     as_json: bool,
 ) -> int:
     """Tell which family TARGET belongs to, with the evidence; at most 200 + 4 width queries.
@@ -51,21 +49,22 @@ def diagnose(
 
     if out is not None:
         make_folder(out)
-    with stdout_kept(as_json):
+    with run.limited() as until, stdout_kept(as_json), progress_bar(not as_json, run.view) as tell:
         oracle = open_target(target, width)
-        result = diagnosed(oracle, max_norm=max_norm, seed=seed)
+        result = diagnosed(run.timed(oracle, until), max_norm=max_norm, max_length=max_length, seed=seed, on_progress=tell)
     record = diagnosis_record(
-        result, target=target, width=oracle.width, seed=seed, command=command_line(), authorised_by=authorised_by
+        result, target=target, width=oracle.width, seed=seed, command=command_line(), authorised_by=run.authorised_by
     )
     if out is not None:
         save(out, "diagnosis.json", record, diagnosis_report(record))
-    export(record, {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
+    run.export(record)
     if as_json:
         click.echo(to_json(record))
     else:
         click.echo("\n".join(story(result, record)))
         if out is not None:
             click.echo(f"Files in {out}: diagnosis.json, report.html")
+    run.end(record["verdict"], result.reason, mood="good" if result.inside else "bad", out=out)
     if "changed" in result.family:
         return DRIFTING
     return SUCCESS if result.inside else NOT_RECOVERED
@@ -85,7 +84,7 @@ def story(result: Diagnosis, record: dict[str, Any]) -> list[str]:
             facts.append(f"{name} {'yes' if value else 'no'}")
     lines = [
         f"Target     {target}",
-        f"Facts      {', '.join(facts)}",
+        hanging("Facts      ", ", ".join(facts)),
         f"Asked      {result.queries} queries",
         "",
         f"Evidence   {'':<24} {'measured':>8}   passes if",
@@ -94,9 +93,12 @@ def story(result: Diagnosis, record: dict[str, Any]) -> list[str]:
         sign = "≤" if item["bound"] == "at most" else "≥"
         number, threshold = ("–" if value is None else f"{value:.2g}" for value in (item["number"], item["threshold"]))
         judged = "pass" if item["passed"] else "FAIL"
-        lines.append(f"  {judged}  {item['test']:<24} {number:>9}  {sign} {threshold:<9} {item['sentence']}")
-    lines += ["", f"{'INSIDE' if result.inside else 'OUTSIDE'}: {result.family.removeprefix('outside: ')}. {result.reason}"]
+        lines.append(hanging(f"  {judged}  {item['test']:<24} {number:>9}  {sign} {threshold:<9} ", item["sentence"]))
+    verdict = f"{'INSIDE' if result.inside else 'OUTSIDE'}: {result.family.removeprefix('outside: ')}. {result.reason}"
+    lines += ["", hanging("", verdict)]
     if result.bill is not None:
         price = f"{result.bill.low} to {result.bill.high} queries: " if result.bill.low is not None else ""
-        lines += [f"Recovery would cost {price}{result.bill.formula}.", f"Next: unsoftmax recover {target}"]
+        lines += [hanging("", f"Recovery would cost {price}{result.bill.formula}."), f"Next: unsoftmax recover {target}"]
+    else:
+        lines += [hanging("Next: ", sentence.replace("`", "")) for sentence in record["next"][:1]]
     return lines

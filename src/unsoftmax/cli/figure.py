@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from unsoftmax.cli.compare import read_record
+from unsoftmax.cli.running import Running, running
 
-FILES = ("audit.json", "recovery.json", "verification.json", "diagnosis.json", "comparison.json")
+if TYPE_CHECKING:
+    from unsoftmax.report.chapter import Report
 
 
 @click.command()
@@ -18,38 +21,47 @@ FILES = ("audit.json", "recovery.json", "verification.json", "diagnosis.json", "
 @click.option(
     "--to", "goal", type=click.Path(file_okay=False, path_type=Path), help="Where to write them; FOLDER/figures if left out."
 )
-def figure(folder: Path, pdf: bool, goal: Path | None) -> int:
+@running()
+def figure(folder: Path, pdf: bool, goal: Path | None, run: Running) -> int:
     """Write the pictures of the finished run in FOLDER (its --out) as SVG files, one each, for papers and slides."""
     from unsoftmax.report.exports import kind
     from unsoftmax.report.sheets import pdf_files, svg_files
 
-    record = read_record(folder, *FILES)
+    record = read_record(
+        folder, *(f"{name}.json" for name in ("audit", "recovery", "verification", "diagnosis", "comparison", "watch"))
+    )
     goal = goal or folder / "figures"
     goal.mkdir(parents=True, exist_ok=True)
-    written = svg_files(_report(kind(record), record, folder), goal)
-    if pdf:
-        written += pdf_files(written)
+    with run.limited():
+        written = svg_files(_report(kind(record), record, folder), goal)
+        if pdf:
+            written += pdf_files(written)
     for path in written:
         click.echo(path)
+    if not written:
+        click.echo("This run has no drawings: its numbers stand as bars and tables in its report.", err=True)
     return 0 if written else 1
 
 
-def _report(kind: str, record: dict[str, Any], folder: Path) -> Any:
+def _report(kind: str, record: dict[str, Any], folder: Path) -> Report:
     """The report that a record was made for, drawn again."""
     from unsoftmax.models import load
     from unsoftmax.report.audit_story import audit_report
     from unsoftmax.report.comparison import comparison_report
+    from unsoftmax.report.deployment import deployment_report, timeline_report
     from unsoftmax.report.diagnosis import diagnosis_report
     from unsoftmax.report.story import recovery_report
     from unsoftmax.report.verification import verification_report
 
     weights = folder / "weights.safetensors"
     model = load(weights) if weights.is_file() else None
-    if kind == "audit":
-        record["present"] = None  # an audit keeps no weights to draw
-        return audit_report(record)
-    if kind == "recovery":
-        return recovery_report(record, model)
-    if kind == "comparison":
-        return comparison_report(record)
-    return diagnosis_report(record) if kind == "diagnosis" else verification_report({**record, "model": None}, model)  # type: ignore[arg-type]
+    reports: dict[str, Callable[[], Report]] = {
+        "audit": lambda: audit_report({**record, "present": None}),  # an audit keeps no weights to draw
+        "recovery": lambda: recovery_report(record, model),
+        "comparison": lambda: comparison_report(record),
+        "diagnosis": lambda: diagnosis_report(record),
+        "deployment": lambda: deployment_report(record),
+        "watch": lambda: timeline_report(record),
+        "verification": lambda: verification_report({**record, "model": None}, None),
+    }
+    return reports[kind]()

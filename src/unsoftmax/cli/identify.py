@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from unsoftmax.cli.options import json_option
+from unsoftmax.cli.options import check_option, json_option
+from unsoftmax.cli.running import Running, running
+from unsoftmax.cli.wording import hanging
 from unsoftmax.models import Floats, Model, load
 from unsoftmax.symmetry import canonical, identifiability, witness
-
-SEQUENCES = 64
-LONGEST = 8
 
 
 @click.command()
 @click.argument("weights", type=click.Path(path_type=Path))
 @click.option("--max-length", type=click.IntRange(min=1), help="Consider only sequences of up to this many tokens.")
 @click.option("--witness-out", type=click.Path(path_type=Path), help="Write the witness to this safetensors file.")
+@check_option
+@running(record=True)
 @json_option
-def identify(weights: Path, max_length: int | None, witness_out: Path | None, as_json: bool) -> None:
+def identify(
+    weights: Path, max_length: int | None, witness_out: Path | None, check: int | None, run: Running, as_json: bool
+) -> None:
     """Tell what the answers of the model in WEIGHTS can and cannot show: symmetries, dimensions, a witness."""
+    from unsoftmax.report.common import command_line, shared, to_json
+
+    with run.limited():
+        facts, model, other = _identified(weights, max_length, check)
+    if other is not None and witness_out is not None:
+        other.save(witness_out)
+        facts["witness"]["file"] = str(witness_out)
+    record = {**facts, **shared("identification"), "command": command_line()}
+    run.export(record)
+    if as_json:
+        click.echo(to_json(record))
+        return
+    for line in _story(facts, model, other):
+        click.echo(line)
+
+
+def _identified(weights: Path, max_length: int | None, check: int | None) -> tuple[dict[str, Any], Model, Model | None]:
+    """What can be known, as plain data; the model, and a witness where there is one."""
     model = load(weights)
     found = identifiability(model, max_length=max_length)
     other = witness(model, max_length=max_length)
@@ -36,16 +56,9 @@ def identify(weights: Path, max_length: int | None, witness_out: Path | None, as
         "nullity": found.nullity,
         "symmetries": list(found.symmetries),
         "canonical": _shape(canonical(model)),
-        "witness": None if other is None else _compare(model, other, max_length),
+        "witness": None if other is None else _compare(model, other, max_length, check or 512),
     }
-    if other is not None and witness_out is not None:
-        other.save(witness_out)
-        facts["witness"]["file"] = str(witness_out)
-    if as_json:
-        click.echo(json.dumps(facts, indent=2))
-        return
-    for line in _story(facts, model, other):
-        click.echo(line)
+    return facts, model, other
 
 
 def _shape(model: Model) -> dict[str, Any]:
@@ -54,21 +67,22 @@ def _shape(model: Model) -> dict[str, Any]:
     return shape | {name: sizes[name] for name in ("heads", "neurons", "layers") if name in sizes}
 
 
-def _compare(model: Model, other: Model, max_length: int | None) -> dict[str, Any]:
+def _compare(model: Model, other: Model, max_length: int | None, sequences: int) -> dict[str, Any]:
     """How differently the two are written, and how alike they answer, on fresh sequences of many lengths."""
     rng = np.random.default_rng()
     size = float(np.median(model.token_sizes))
     gap = spread = 0.0
-    lengths = range(1, min(LONGEST, max_length or LONGEST) + 1)
+    lengths = range(1, min(8, max_length or 8) + 1)
+    each = -(-sequences // len(lengths))
     for length in lengths:
-        X = size * rng.normal(size=(SEQUENCES, length, model.width))
+        X = size * rng.normal(size=(each, length, model.width))
         a, b = model.answer(X), other.answer(X)
         gap, spread = max(gap, float(np.abs(a - b).max())), max(spread, float(np.abs(a).max()))
     mine, theirs = model.blocks, other.blocks
     alike = mine.keys() == theirs.keys() and all(mine[name].shape == theirs[name].shape for name in mine)
     moved = max(float(np.abs(mine[name] - theirs[name]).max()) for name in mine) if alike else np.inf
     return {
-        "sequences": SEQUENCES * len(lengths),
+        "sequences": each * len(lengths),
         "max_abs_difference": gap,
         "relative_difference": gap / spread if spread else 0.0,
         "same_answers": gap <= 1e-12 * max(spread, 1e-300) or gap == 0.0,
@@ -87,7 +101,7 @@ def _story(facts: dict[str, Any], model: Model, other: Model | None) -> list[str
         + (f", {facts['nullity']} cannot (nullity of the Jacobian)." if facts["nullity"] else "; the nullity is 0."),
         "",
         "Symmetries:",
-        *(f"  - {sentence}" for sentence in facts["symmetries"]),
+        *(hanging("  - ", sentence) for sentence in facts["symmetries"]),
         "",
     ]
     if other is None:

@@ -6,17 +6,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
-import numpy as np
 
-from unsoftmax.cli.exporting import export, export_options
-from unsoftmax.cli.options import json_option, out_option, permission_option, seed_option
+from unsoftmax.cli.options import json_option, out_option, seed_option
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.recover import make_folder
+from unsoftmax.cli.running import Running, running
 from unsoftmax.errors import FileFormatError
-from unsoftmax.memory import check_archive
+from unsoftmax.memory import read_archive
+
+if TYPE_CHECKING:
+    from unsoftmax.live import LiveView
 
 
 @click.command()
@@ -32,8 +34,7 @@ from unsoftmax.memory import check_archive
 )
 @out_option("weights and report")
 @seed_option("Same seed, same result")
-@permission_option
-@export_options(gate=False)
+@running(asks=True, gate=True)
 @json_option
 def learn(
     examples: Path,
@@ -42,9 +43,7 @@ def learn(
     method: Literal["fit", "sculpt"],
     out: Path | None,
     seed: int,
-    authorised_by: str | None,
-    csv: Path | None,
-    markdown: Path | None,
+    run: Running,
     as_json: bool,
 ) -> int:
     """Learn an attention layer from recorded examples; nothing is asked.
@@ -56,12 +55,14 @@ def learn(
     from unsoftmax.learners.from_examples import learn_from_examples
     from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
+    from unsoftmax.report.provenance import now
+    from unsoftmax.report.story import verdict
 
     arrays = read_arrays(examples)
     if out is not None:
         make_folder(out)
     try:
-        with _progress(enabled=not as_json) as tell:
+        with run.limited(), _progress(not as_json, run.view) as tell:
             recovery = learn_from_examples(
                 arrays["X"],
                 arrays["Y"],
@@ -75,19 +76,16 @@ def learn(
             )
     except ValueError as error:
         raise click.UsageError(f"{examples}: {error}") from error
-    recovery.facts["target"] = str(examples)
-    recovery.facts["command"] = command_line()
-    recovery.facts["authorised_by"] = authorised_by
+    recovery = recovery.noted(target=str(examples), command=command_line(), authorised_by=run.authorised_by, date=now())
     if out is not None:
         save_recovery(recovery, out)
-    export(recovery_record(recovery), {"csv": csv, "markdown": markdown})
+    record = recovery_record(recovery)
+    run.export(record)
     if as_json:
         click.echo(recovery_json(recovery))
-        return CODES[recovery.status]
-    print_recovery(recovery)
-    if out is not None:
-        weights = "weights.safetensors, " if recovery.status.success else ""
-        click.echo(f"  Files in {out}: {weights}recovery.json, report.html")
+    else:
+        print_recovery(recovery, out)
+    run.end(verdict(record), recovery.message, mood="good" if recovery.status.success else "bad", out=out)
     return CODES[recovery.status]
 
 
@@ -99,35 +97,27 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise FileFormatError(f"There is no file {path}. Give a .npz file with the arrays X and Y (numpy.savez(path, X=X, Y=Y)).")
-    check_archive(path)
-    try:
-        with path.open("rb") as handle:  # our own handle: numpy leaves its own open when an archive is damaged
-            if handle.read(2) not in (b"PK", b"\x93N"):  # zip and npy; numpy takes all else for a pickle and says so
-                raise FileFormatError(f"{path} is not a .npz file; make one by numpy.savez(path, X=X, Y=Y).")
-            handle.seek(0)
-            file = np.load(handle, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise FileFormatError(f"{path} holds one array; a .npz file with X and Y is needed (numpy.savez(path, X=X, Y=Y)).")
-            names = list(file.files)
-            missing = [name for name in ("X", "Y") if name not in names]
-            if missing:
-                raise FileFormatError(
-                    f"{path} holds {names or 'no arrays'} but no {' and no '.join(missing)}; both X and Y are needed."
-                )
-            return {name: file[name] for name in ("X", "Y", "mask") if name in names}
-    except FileFormatError:
-        raise
-    except Exception as error:  # a damaged archive fails in many ways: zip, zlib, header and size errors
-        raise FileFormatError(f"{path} cannot be read as a .npz file ({type(error).__name__}: {error}).") from error
+    held = read_archive(path, ("X", "Y", "mask"))
+    missing = [name for name in ("X", "Y") if name not in held]
+    if missing:
+        raise FileFormatError(f"{path} lacks the array {' and '.join(missing)}; both X and Y are needed.")
+    return held
 
 
 @contextmanager
-def _progress(enabled: bool) -> Iterator[Callable[[str], None] | None]:
-    """A line on stderr that follows the fit, on a terminal only."""
+def _progress(enabled: bool, view: LiveView | None) -> Iterator[Callable[[str], None] | None]:
+    """What follows the fit: a line on stderr on a terminal, and the live page."""
+    on_page = None if view is None else view.say
     if not enabled or not sys.stderr.isatty():
-        yield None
+        yield on_page
         return
     from rich.console import Console
 
     with Console(stderr=True).status("fitting") as status:
-        yield lambda line: status.update(f"fitting · {line}")
+
+        def tell(line: str) -> None:
+            status.update(f"fitting · {line}")
+            if on_page is not None:
+                on_page(line)
+
+        yield tell

@@ -80,11 +80,6 @@ check_option = click.option(
 )
 norm_option = click.option("--max-norm", type=Positive(), help="Send no token longer than this.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
-permission_option = click.option(
-    "--authorised-by",
-    metavar="TEXT",
-    help="Who allowed this run, for the record; without it the report says that nobody stated it.",
-)
 
 
 def out_option(content: str) -> Callable[[Command], Command]:
@@ -109,7 +104,4 @@ repair_option = click.option(
     "--repair",
     is_flag=True,
     help="Ask the damaged answers of the journal in --out again; all of them, where none is damaged.",
-)
-max_time_option = click.option(
-    "--max-time", type=Positive(), help="End after this many seconds; what was answered stays in the journal."
 )

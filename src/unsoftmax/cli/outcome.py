@@ -16,7 +16,6 @@ from unsoftmax.version import __version__
 
 SUCCESS, NOT_RECOVERED, BAD_INPUT, TARGET_FAILED, BUDGET_SPENT, DRIFTING = 0, 1, 2, 3, 4, 5
 FAULT = 70  # a fault of ours (EX_SOFTWARE)
-LONGEST = 2000  # characters of a message
 
 CODES = {
     Status.EXACT: SUCCESS,
@@ -37,7 +36,7 @@ def words_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{plain(error.filename)} cannot be read or written: {plain(error.strerror)}."
     known = isinstance(error, UnsoftmaxError | ValueError | OSError)
-    return plain(error, LONGEST) if known else f"{type(error).__name__}: {plain(error, LONGEST)}."
+    return plain(error, 2000) if known else f"{type(error).__name__}: {plain(error, 2000)}."
 
 
 def keep_traceback(error: BaseException, words: list[str]) -> str:

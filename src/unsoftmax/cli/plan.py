@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from unsoftmax.cli.options import Positive, json_option, norm_option, seed_option, width_option
+from unsoftmax.cli.options import Positive, check_option, json_option, norm_option, seed_option, width_option
 from unsoftmax.cli.progress import stdout_kept
+from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, open_target
+from unsoftmax.cli.wording import say
 from unsoftmax.plans import NETWORKS
-
-PLANNED = ("attention", *NETWORKS, "attention-behind-network", "stack", "decoder")
 
 
 @click.command(epilog=HELP)
@@ -20,7 +19,7 @@ PLANNED = ("attention", *NETWORKS, "attention-behind-network", "stack", "decoder
 @width_option
 @click.option(
     "--family",
-    type=click.Choice(["auto", *PLANNED]),
+    type=click.Choice(["auto", "attention", *NETWORKS, "attention-behind-network", "stack", "decoder"]),
     default="auto",
     show_default=True,
     help="What kind of model to count for; auto is that of a demo or of a file of weights, else attention.",
@@ -40,7 +39,9 @@ PLANNED = ("attention", *NETWORKS, "attention-behind-network", "stack", "decoder
     "--accuracy", type=Positive(), help="Wanted rms error of W; with --noise and --max-norm tells the queries that takes."
 )
 @click.option("--noise", type=Positive(), help="Standard deviation of an answer's error (0.29 steps for rounding).")
+@check_option
 @seed_option("Seed of the exported probes")
+@running(record=True)
 @json_option
 def plan(
     target: str,
@@ -55,15 +56,18 @@ def plan(
     max_norm: float | None,
     accuracy: float | None,
     noise: float | None,
+    check: int | None,
     seed: int,
+    run: Running,
     as_json: bool,
 ) -> int:
     """Tell what recovering TARGET will cost, by phase, in queries and tokens. Asks the target nothing but its metadata."""
     from unsoftmax.plans import plan as bill
+    from unsoftmax.report.common import command_line, shared, to_json
 
     if export is not None and not non_adaptive:
         raise click.UsageError("--export writes probes that are fixed beforehand; add --non-adaptive.")
-    with stdout_kept(as_json):
+    with run.limited(), stdout_kept(as_json):
         oracle = open_target(target, width)
         try:
             made = bill(
@@ -78,6 +82,7 @@ def plan(
                 max_norm=max_norm,
                 accuracy=accuracy,
                 noise=noise,
+                check=check,
             )
         except ValueError as error:
             raise click.UsageError(str(error)) from error
@@ -85,8 +90,10 @@ def plan(
         from unsoftmax.recorded import export_probes
 
         export_probes(export, oracle.width, rank=rank, seed=seed, max_norm=max_norm)
+    record = {**made.record(), "target": target, **shared("plan"), "command": command_line()}
+    run.export(record)
     if as_json:
-        click.echo(json.dumps(made.record(), indent=2))
+        click.echo(to_json(record))
         return 0
     click.echo(f"{'phase':<16} {'queries':>12} {'tokens':>14}")
     for name, queries, tokens in made.phases:
@@ -94,7 +101,7 @@ def plan(
     total = f"{made.queries:,}" if made.queries == made.queries_max else f"{made.queries:,} to {made.queries_max:,}"
     click.echo(f"\nTotal: {total} queries.")
     for sentence in made.assumptions:
-        click.echo(f"  {sentence}")
+        say(sentence)
     if export is not None:
         click.echo(f"Wrote {export}. Add the answers Y0, Y1, … to it, then: unsoftmax recover --answers {export} --out FOLDER")
     else:

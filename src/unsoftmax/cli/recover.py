@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from unsoftmax.cli.exporting import export, export_options
 from unsoftmax.cli.options import (
     FamilyName,
     Grid,
@@ -18,22 +17,29 @@ from unsoftmax.cli.options import (
     fresh_seed_option,
     json_option,
     length_option,
-    max_time_option,
     norm_option,
     out_option,
-    permission_option,
     public_option,
     repair_option,
     width_option,
 )
 from unsoftmax.cli.outcome import CODES
 from unsoftmax.cli.progress import progress_bar, stdout_kept
+from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, open_target, open_token_target
+from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Recovery
 
 
 @click.command(epilog=HELP)
 @click.argument("target", default="demo")
+@click.option(
+    "--target",
+    "others",
+    multiple=True,
+    metavar="TARGET",
+    help="Another endpoint of the same model, to share the questions; repeatable.",
+)
 @out_option("weights, report and journal; resumes from it")
 @width_option
 @click.option("--family", type=FamilyName(), default="auto", show_default=True, help="What kind of model to look for.")
@@ -60,14 +66,13 @@ from unsoftmax.results import Recovery
 )
 @click.option("--answers", type=click.Path(path_type=Path), help="Answers to exported probes (npz); no live target is asked.")
 @fresh_seed_option("Same seed, same questions, same result")
-@max_time_option
 @repair_option
-@permission_option
-@export_options(gate=True)
+@running(asks=True, gate=True)
 @public_option
 @json_option
 def recover(
     target: str,
+    others: tuple[str, ...],
     out: Path | None,
     width: int | None,
     embeddings: Path | None,
@@ -75,13 +80,8 @@ def recover(
     natural: Path | None,
     digits: int | None,
     seed: int | None,
-    max_time: float | None,
     repair: bool,
-    authorised_by: str | None,
-    csv: Path | None,
-    markdown: Path | None,
-    junit: Path | None,
-    sarif: Path | None,
+    run: Running,
     public: bool,
     as_json: bool,
     **options: Any,
@@ -92,6 +92,8 @@ def recover(
     """
     from unsoftmax.report import print_recovery, recovery_json, recovery_record, save_recovery
     from unsoftmax.report.common import command_line
+    from unsoftmax.report.provenance import now
+    from unsoftmax.report.story import verdict
 
     if digits is not None and options["accuracy"] is None:
         options["accuracy"] = 10.0**-digits
@@ -102,20 +104,18 @@ def recover(
     if answers is not None:
         from unsoftmax.recorded import recover_recorded
 
-        recovery = recover_recorded(answers, seed=seed or 0)
-        recovery.facts["target"] = str(answers)
+        recovery = recover_recorded(answers, seed=seed or 0).noted(target=str(answers))
     else:
-        from unsoftmax.driver import recover as run
-        from unsoftmax.oracles.timed import Timed, time_limit
+        from unsoftmax.driver import recover as learn
 
         journal = None if out is None else out / "journal.sqlite"
         if repair:
             _repaired(journal)
-        with time_limit(max_time) as until, stdout_kept(as_json), progress_bar(enabled=not as_json) as tell:
-            oracle = open_target(target, width) if embeddings is None else open_token_target(target, embeddings)
+        with run.limited() as until, stdout_kept(as_json), progress_bar(not as_json, run.view) as tell:
+            oracle = opened(target, others, width) if embeddings is None else open_token_target(target, embeddings)
             try:
-                recovery = run(
-                    oracle if until is None else Timed(oracle, until),
+                recovery = learn(
+                    run.timed(oracle, until),
                     journal=journal,
                     seed=seed,
                     on_failure="return",
@@ -124,18 +124,31 @@ def recover(
                 )
             finally:
                 closed(oracle)
-        recovery.facts["target"] = target
-        _tell_fewer_heads(recovery, options["heads"])
-    recovery.facts["command"] = command_line()
-    recovery.facts["authorised_by"] = authorised_by
+        recovery = recovery.noted(*_fewer_heads(recovery, options["heads"]), target=target)
+    recovery = recovery.noted(command=command_line(), authorised_by=run.authorised_by, date=now())
     if out is not None:
         save_recovery(recovery, out, public=public)
-    export(recovery_record(recovery), {"csv": csv, "markdown": markdown, "junit": junit, "sarif": sarif})
+    record = recovery_record(recovery)
+    run.export(record, public=public)
     if as_json:
         click.echo(recovery_json(recovery))
     else:
         print_recovery(recovery, out)
+    mood = "good" if recovery.status.success else "bad"
+    run.end(verdict(record), recovery.message, mood=mood, out=out, following=" ".join(record["next"]))
     return CODES[recovery.status]
+
+
+def opened(target: str, others: tuple[str, ...], width: int | None) -> Oracle:
+    """The target, or all endpoints of it together."""
+    if not others:
+        return open_target(target, width)
+    from unsoftmax.oracles.several import Several
+
+    try:
+        return Several([open_target(text, width) for text in (target, *others)])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def closed(oracle: Any) -> None:
@@ -154,13 +167,12 @@ def _repaired(journal: Path | None) -> None:
     click.echo(repair(journal), err=True)
 
 
-def _tell_fewer_heads(recovery: Recovery, heads: int | None) -> None:
-    """Say so where fewer heads explain everything than were named: --heads is the most, not the number."""
+def _fewer_heads(recovery: Recovery, heads: int | None) -> list[str]:
+    """Says so where fewer heads explain everything than were named: --heads is the most, not the number."""
     found = recovery.facts.get("heads")
-    if recovery.status.success and heads is not None and found is not None and found < heads:
-        recovery.facts["notes"].append(
-            f"--heads {heads} is the most: {found} explain{'s' * (found == 1)} every answer, so that no more are there."
-        )
+    if not recovery.status.success or heads is None or found is None or found >= heads:
+        return []
+    return [f"--heads {heads} is the most: {found} explain{'s' * (found == 1)} every answer, so that no more are there."]
 
 
 def make_folder(out: Path) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+
 import click
 
 from unsoftmax.cli.options import Positive, width_option
+from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, open_target
 
 
@@ -29,6 +34,7 @@ from unsoftmax.cli.targets import HELP, open_target
     type=click.Path(exists=True, dir_okay=False),
     help="Only requests with the bearer token in this file are answered (mode 600).",
 )
+@running()
 def serve(
     target: str,
     width: int | None,
@@ -44,11 +50,12 @@ def serve(
     grpc_port: int,
     name: str,
     token_file: str | None,
+    run: Running,
 ) -> int:
     """Host TARGET on this machine over the Open Inference Protocol, for trying an audit in a second terminal.
 
-    It listens on 127.0.0.1 alone, until Ctrl-C. The defences are those of an audit: tokens are shortened first, then noise is added
-    to the answers, then they are rounded, then cast.
+    It listens on 127.0.0.1 alone, until Ctrl-C or for --max-time. The defences are those of an audit: tokens are shortened first,
+    then noise is added to the answers, then they are rounded, then cast.
     """
     from unsoftmax.oracles.base import Oracle
     from unsoftmax.oracles.noise import Cast, Clipped, Noisy, Rounded, Thresholded
@@ -93,5 +100,9 @@ def serve(
         click.echo(f"In another terminal:  unsoftmax recover {address} --out audit")
 
     token = None if token_file is None else find_token(file=token_file)
+    if run.max_time is not None:  # as if told to stop: the server ends what it is at
+        clock = threading.Timer(run.max_time, os.kill, (os.getpid(), signal.SIGTERM))
+        clock.daemon = True
+        clock.start()
     host(oracle, name=name, port=http, grpc_port=grpc, rate=rate, quota=quota, token=token, announce=announce)
     return 0

@@ -23,13 +23,13 @@ from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle, Wrapper
 from unsoftmax.oracles.loaded import files_read, identity_of_code
 from unsoftmax.oracles.text import find_token, plain
+from unsoftmax.oracles.torch_module import refuse_pickle
 
 HELP = (
     "TARGET: demo, demo:FAMILY,key=value,…, FILE.safetensors[#part], FILE.py:NAME, FILE.onnx[#FROM..TO], ./FOLDER[#part] in "
     "Hugging Face layout, http(s)://HOST/v2/models/NAME, grpc://HOST:PORT/NAME, vllm+http://HOST/MODEL, "
     "sglang+http://HOST/MODEL, or rest+FILE.toml."
 )
-ENTRY_POINTS = "unsoftmax.targets"
 SCHEMES = {
     "http": "unsoftmax.oracles.http:HttpOracle",
     "https": "unsoftmax.oracles.http:HttpOracle",
@@ -41,7 +41,6 @@ SCHEMES = {
     "sglang+https": "unsoftmax.oracles.sglang:SglangOracle",
 }
 """Servers by the scheme of their address; each class takes ``(text, width=, token=)``. Others come by entry point."""
-PICKLED = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 
 
 class Named(Wrapper):
@@ -83,7 +82,7 @@ def _server(scheme: str, text: str, width: int | None) -> Named:
     if scheme in SCHEMES:
         oracle = _class(SCHEMES[scheme])(text, width=width, token=find_token())
         return Named(oracle, text, oracle.identity)
-    others = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    others = {point.name: point for point in importlib.metadata.entry_points(group="unsoftmax.targets")}
     if scheme not in others:
         known = ", ".join([*SCHEMES, *sorted(set(others) - set(SCHEMES))])
         raise click.UsageError(
@@ -103,10 +102,7 @@ def _file(text: str, width: int | None, heads: int | None, trust_pickle: bool) -
     suffix = Path(path).suffix.lower()
     if suffix == ".py":
         return _python(Path(path), name, text, width)
-    if suffix in PICKLED:
-        from unsoftmax.oracles.torch_module import refuse_pickle
-
-        refuse_pickle(text)
+    refuse_pickle(path)
     if suffix == ".onnx":
         from unsoftmax.oracles.onnx_file import OnnxOracle, cut_out
 

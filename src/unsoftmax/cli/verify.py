@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unsoftmax.cli.options import json_option, norm_option, out_option, width_option
+from unsoftmax.cli.options import check_option, json_option, length_option, norm_option, out_option, width_option
 from unsoftmax.cli.outcome import NOT_RECOVERED, SUCCESS
-from unsoftmax.cli.progress import stdout_kept
+from unsoftmax.cli.progress import progress_bar, stdout_kept
 from unsoftmax.cli.recover import make_folder
+from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, model_in, open_target
+from unsoftmax.cli.wording import hanging, say
+from unsoftmax.errors import UnknownWidthError
 
 if TYPE_CHECKING:
     from unsoftmax.deployment import Checkpoint
     from unsoftmax.models import Model
+    from unsoftmax.oracles.base import Oracle
 
 heads_option = click.option("--heads", type=click.IntRange(min=1), help="Heads of a state dict, which does not tell them.")
 pickle_option = click.option(
@@ -27,7 +31,6 @@ precision_option = click.option(
     type=click.Choice(["float32", "float16", "bfloat16"]),
     help="The arithmetic that the endpoint must have; found by its rounding if left out.",
 )
-length_option = click.option("--max-length", type=click.IntRange(min=1), help="Send no longer sequences.")
 queries_option = click.option("--queries", type=click.IntRange(min=8), default=960, show_default=True, help="Sequences to ask.")
 
 
@@ -41,10 +44,12 @@ queries_option = click.option("--queries", type=click.IntRange(min=8), default=9
 @precision_option
 @length_option
 @queries_option
+@check_option
 @click.option("--seed", type=click.IntRange(min=0), help="Of the questions; drawn from the operating system if left out.")
 @out_option("verification.json and the report")
+@running(asks=True, gate=True)
 @json_option
-def verify(target: str, weights: str, width: int | None, out: Path | None, as_json: bool, **options: Any) -> int:
+def verify(target: str, weights: str, width: int | None, out: Path | None, run: Running, as_json: bool, **options: Any) -> int:
     """Tell whether TARGET answers as WEIGHTS do, and if not, what changed and where.
 
     WEIGHTS is a model saved by this package or a state dict in safetensors (242 to 314 queries), or whatever can be run here: a
@@ -57,8 +62,8 @@ def verify(target: str, weights: str, width: int | None, out: Path | None, as_js
         make_folder(out)
     known = weights_of(weights, heads=options["heads"], trust_pickle=options["trust_pickle"])
     if not hasattr(known, "tensors"):
-        return _model(target, known, weights, width, options["max_norm"], out, as_json)
-    return _deployment(target, known, width, out, as_json, options)
+        return _model(target, known, weights, width, out, run, as_json, options)
+    return _deployment(target, known, width, out, run, as_json, options)
 
 
 def weights_of(text: str, *, heads: int | None = None, trust_pickle: bool = False) -> Any:
@@ -78,28 +83,51 @@ def weights_of(text: str, *, heads: int | None = None, trust_pickle: bool = Fals
 
 
 def _model(
-    target: str, model: Model, weights: str, width: int | None, max_norm: float | None, out: Path | None, as_json: bool
+    target: str,
+    model: Model,
+    weights: str,
+    width: int | None,
+    out: Path | None,
+    run: Running,
+    as_json: bool,
+    options: dict[str, Any],
 ) -> int:
     """Weights of a family of ours."""
     from unsoftmax.report import save
     from unsoftmax.report.common import command_line, to_json
     from unsoftmax.report.verification import sentence, verification_record, verification_report
-    from unsoftmax.verification import verify as run
+    from unsoftmax.verification import verify as compare
 
-    with stdout_kept(as_json):
-        result = run(open_target(target, width or model.width), model, max_norm=max_norm, tolerance=known_to(weights))
-    record = verification_record(result, model, target=target, weights=weights, command=command_line())
+    settings = {name: options[name] for name in ("max_norm", "max_length", "check")}
+    with run.limited() as until, stdout_kept(as_json), progress_bar(not as_json, run.view) as tell:
+        oracle = run.timed(_opened(target, width, model), until)
+        result = compare(oracle, model, tolerance=known_to(weights), on_progress=tell, **settings)
+    record = verification_record(
+        result, model, target=target, weights=weights, command=command_line(), authorised_by=run.authorised_by
+    )
     if out is not None:
         save(out, "verification.json", record, verification_report(record, model))
+    run.export(record)
     if as_json:
         click.echo(to_json(record))
     else:
         click.echo(f"{result.sequences} fresh sequences; largest deviation {result.max_abs_deviation:.2g}", nl=False)
         click.echo(f" (relative {result.relative_deviation:.2g}; the target's precision explains {result.threshold:.2g}).")
         click.echo(f"{record['verdict']}: {sentence(record)[0].lower()}{sentence(record)[1:]}")
+        if not result.matches:
+            click.echo(hanging("Next: ", record["next"][0].replace("`", "")))
         if out is not None:
             click.echo(f"Files in {out}: verification.json, report.html")
+    run.end(record["verdict"], sentence(record), mood="good" if result.matches else "bad", out=out)
     return SUCCESS if result.matches else NOT_RECOVERED
+
+
+def _opened(target: str, width: int | None, model: Model) -> Oracle:
+    """The target; one that does not tell its width is taken at that of the weights."""
+    try:
+        return open_target(target, width)
+    except UnknownWidthError:
+        return open_target(target, model.width)
 
 
 def known_to(weights: str) -> float:
@@ -113,7 +141,13 @@ def known_to(weights: str) -> float:
 
 
 def _deployment(
-    target: str, checkpoint: Checkpoint, width: int | None, out: Path | None, as_json: bool, options: dict[str, Any]
+    target: str,
+    checkpoint: Checkpoint,
+    width: int | None,
+    out: Path | None,
+    run: Running,
+    as_json: bool,
+    options: dict[str, Any],
 ) -> int:
     """A checkpoint of any kind, run here."""
     from unsoftmax.deployment import verify_deployment
@@ -121,19 +155,21 @@ def _deployment(
     from unsoftmax.report.common import command_line, to_json
     from unsoftmax.report.deployment import deployment_record, deployment_report
 
-    settings = {key: options[key] for key in ("queries", "precision", "max_length", "max_norm", "seed")}
-    with stdout_kept(as_json):
-        endpoint = endpoint_of(target, width, checkpoint, options)
-        result = verify_deployment(endpoint, checkpoint, **settings)
-    record = deployment_record(result, command=command_line())
+    settings = {key: options[key] for key in ("precision", "max_length", "max_norm", "seed")}
+    with run.limited() as until, stdout_kept(as_json):
+        endpoint = run.timed(endpoint_of(target, width, checkpoint, options), until)
+        result = verify_deployment(endpoint, checkpoint, queries=options["check"] or options["queries"], **settings)
+    record = deployment_record(result, command=command_line(), authorised_by=run.authorised_by)
     if out is not None:
         save(out, "verification.json", record, deployment_report(record))
+    run.export(record)
     if as_json:
         click.echo(to_json(record))
     else:
         tell(record)
         if out is not None:
             click.echo(f"Files in {out}: verification.json, report.html")
+    run.end(record["verdict"].replace("_", " "), record["sentence"], mood="good" if result.matches else "bad", out=out)
     return result.verdict.code
 
 
@@ -154,9 +190,9 @@ def tell(record: dict[str, Any]) -> None:
     for layer, size in record["smallest"].items():
         if record["matches"]:
             what = "no change" if size is None else f"a change of {size:.1e}"
-            click.echo(f"  {layer}: {what} of {record['weakest'][layer]} would have shown.")
+            say(f"{layer}: {what} of {record['weakest'][layer]} would have shown.")
     for note in record["notes"]:
-        click.echo(f"  {note}")
+        say(note)
     if record["unseen"]:
-        click.echo(f"  Not seen: {', '.join(record['unseen'][:6])}.")
-    click.echo(f"{record['verdict'].replace('_', ' ')}: {record['sentence']}")
+        say(f"Not seen: {', '.join(record['unseen'][:6])}.")
+    say(f"{record['verdict'].replace('_', ' ')}: {record['sentence']}", indent=0)

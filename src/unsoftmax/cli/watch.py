@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from unsoftmax.cli.options import json_option, norm_option, width_option
+from unsoftmax.cli.options import check_option, json_option, length_option, norm_option, width_option
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.recover import make_folder
+from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP
-from unsoftmax.cli.verify import endpoint_of, heads_option, length_option, pickle_option, precision_option, tell, weights_of
-
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+from unsoftmax.cli.verify import endpoint_of, heads_option, pickle_option, precision_option, tell, weights_of
+from unsoftmax.safe_files import write_text
 
 
 class Span(click.ParamType[float]):
@@ -31,7 +31,7 @@ class Span(click.ParamType[float]):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", str(value))
         if found is None or float(found[1]) == 0:
             self.fail(f"{value!r} is no time; write 30s, 10m, 1h or 1d.", param, ctx)
-        return float(found[1]) * UNITS[found[2]]
+        return float(found[1]) * {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}[found[2]]
 
 
 @click.command(epilog=HELP)
@@ -56,6 +56,8 @@ class Span(click.ParamType[float]):
 @pickle_option
 @precision_option
 @length_option
+@check_option
+@running(asks=True, gate=True)
 @json_option
 def watch(
     endpoint: str,
@@ -65,6 +67,7 @@ def watch(
     out: Path,
     on_change: Path | None,
     width: int | None,
+    run: Running,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -84,29 +87,35 @@ def watch(
     if not hasattr(known, "tensors"):
         raise click.UsageError(f"{checkpoint} is a model of one family; watch takes a folder or a torch module (FILE.py:NAME).")
     history = History(out / "history.sqlite", endpoint, checkpoint)
-    settings = {key: options[key] for key in ("queries", "precision", "max_length", "max_norm")}
+    settings = {key: options[key] for key in ("precision", "max_length", "max_norm")}
     done = 0
-    while True:
-        begun = time.monotonic()
-        with stdout_kept(as_json):
-            result = verify_deployment(endpoint_of(endpoint, width, known, options), known, **settings)
-        record = deployment_record(result, command=command_line())
-        history.add(record)
-        checks = history.checks()
-        timeline = timeline_record(checks, record)
-        save(out, "watch.json", timeline, timeline_report(timeline))
-        if as_json:
-            click.echo(to_json(record))
-        else:
-            click.echo(f"{checks[-1].at}  {record['verdict'].replace('_', ' ')}  ({record['excess']:.2g} of what is explained)")
-        if changed(checks) and on_change is not None:
-            on_change.write_text(to_json(record) + "\n", encoding="utf-8")
-        done += 1
-        if done == times or (times is None and not result.matches):
-            if not as_json:
-                tell(record)
-            return result.verdict.code
-        time.sleep(max(0.0, every - (time.monotonic() - begun)))
+    with run.limited() as until:
+        while True:
+            begun = time.monotonic()
+            with stdout_kept(as_json):
+                oracle = run.timed(endpoint_of(endpoint, width, known, options), until)
+                result = verify_deployment(oracle, known, queries=options["check"] or options["queries"], **settings)
+            record = deployment_record(result, command=command_line(), authorised_by=run.authorised_by)
+            if run.view is not None:
+                run.view.count(f"check {done + 1}: {record['verdict'].replace('_', ' ')}", result.queries)
+            history.add(record)
+            checks = history.checks()
+            timeline = timeline_record(checks, record)
+            save(out, "watch.json", timeline, timeline_report(timeline))
+            if as_json:
+                click.echo(to_json(record))
+            else:
+                click.echo(f"{checks[-1].at}  {record['verdict'].replace('_', ' ')}  ({record['excess']:.2g} of what is explained)")
+            if changed(checks) and on_change is not None:
+                write_text(on_change, to_json(record) + "\n")
+            done += 1
+            if done == times or (times is None and not result.matches):
+                run.export(record)
+                if not as_json:
+                    tell(record)
+                run.end(record["verdict"].replace("_", " "), record["sentence"], mood="good" if result.matches else "bad", out=out)
+                return result.verdict.code
+            time.sleep(max(0.0, every - (time.monotonic() - begun)))
 
 
 def timeline_record(checks: list[Any], latest: dict[str, Any]) -> dict[str, Any]:

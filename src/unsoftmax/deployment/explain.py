@@ -16,7 +16,6 @@ from unsoftmax.deployment.where import Located, located
 
 FINALISTS = 3  # trials that are run on all
 MOSTLY = 0.9  # share of the deviations that a trial must explain to be named though it does not explain all
-OTHER = 0.5  # deviation over spread from which the endpoint runs something else altogether
 PRUNED = 2.0  # factor within which the size of a change and its share along the weights agree for weights set to zero
 LEAST, MOST = 0.01, 0.5  # share of weights set to zero that is told as such; of other weights, all are missing
 
@@ -74,7 +73,9 @@ def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.ra
     spread = float(np.sqrt(np.mean([np.mean(np.var(y, axis=0)) for y in scene.setting.answers]))) or 1.0
     typical = float(np.sqrt(np.mean([np.mean(d**2) for d in scene.deviations])))
     share = _along(scene, [name for name in group.tensors if name in matrices])
-    if typical > OTHER * spread:
+    if (
+        typical > spread
+    ):  # the mean of its answers says more about them than the checkpoint does; independent ones differ by 2 ** 0.5
         words = "answers have little in common with the checkpoint's: other weights altogether"
         return Change(kind="other weights", where=["every layer"], words=words)
     if LEAST <= share <= MOST and place.size**2 / PRUNED < share < place.size**2 * PRUNED:

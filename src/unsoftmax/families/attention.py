@@ -12,6 +12,7 @@ from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
 from unsoftmax.families.base import Family, Learner, Size, attempt
+from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
@@ -21,25 +22,13 @@ from unsoftmax.proof.fresh import Fresh, sized
 from unsoftmax.results import Learned, Outcome
 
 # learners other than the one for one head are imported where they are needed: a run pays for the one that it uses
-NOISY_CHECK_RESERVE = 256  # queries that a budget leaves to the held-out check under noise; of large ones, a share
-CHECK_SHARE = 0.02
-LARGEST_CHECK_SHARE = 0.25  # of a small budget
-SPARE = 8  # sentinels, and answers asked again
-FIRST_QUESTIONS = 64  # and to the questions before a noisy head is fitted
-ASKED_BEFORE = 40  # the first look, calibration and sentinels
-PLENTY = 1000  # queries that a narrow target is given in any case
-GENEROUS = 60  # queries per parameter that noisy answers are given of a large budget
-ROUNDED = 64.0  # units of the floor, of answers themselves, that no model explains
-COARSELY = 2.0**11  # misfit of one right head on a few float32 answers, in units of the floor
-FITS = 1e-10  # the same for exact answers, of their size
-WIDEST_REHEARSED = 128  # beyond, error bars follow from the precision of the answers alone
-FOUR = 4  # tokens of the two sequences that tell one head from several that pass for one
 
 
 class AttentionFamily(Family):
     """What all ways to an attention layer share."""
 
     name: ClassVar[str] = "attention"
+    made_of_heads: ClassVar[bool] = True
     models: ClassVar[tuple[str, ...]] = ("attention",)
     unknown: ClassVar[str] = "queries and keys apart, a key bias, the order of heads, the split of heads with equal W and c"
 
@@ -80,7 +69,13 @@ class OneHead(AttentionFamily):
     def learner(self, desk: Desk) -> Learner:
         """The exact learner, with what the first look asked already."""
         look = desk.first_look()
-        return OneHeadLearner(rank=desk.wishes.rank, max_norm=desk.max_norm, floor=desk.precision, zero_answer=look.zero_answer)
+        return OneHeadLearner(
+            rank=desk.wishes.rank,
+            max_norm=desk.max_norm,
+            floor=desk.precision,
+            zero_answer=look.zero_answer,
+            known=(look.pair, look.pair_answers),
+        )
 
     def learn(self, desk: Desk) -> Outcome:
         """Learn, then see whether one head explains more than it was learned from."""
@@ -92,24 +87,25 @@ class OneHead(AttentionFamily):
             outcome = Outcome(learned=self._with_bars(desk, outcome.learned, state))
         if outcome.learned is None or desk.wishes.heads == 1 or self._explains(desk, outcome.learned):
             return outcome
-        words = "One head explains the questions that it was learned from, but not two fresh sequences of four tokens."
-        return Outcome(
-            learned=outcome.learned, refusal=NotInFamilyError(words, model=outcome.learned.model, signs=(Sign.ONE_HEAD,))
-        )
+        words = "One head explains the questions that it was learned from, but not fresh sequences of four tokens."
+        everywhere = desk.first_look().zero_answer.ndim == 3
+        sign = Sign.OFF_COPIES if everywhere and not desk.precision.absolute and desk.max_norm is None else Sign.ONE_HEAD
+        refusal = NotInFamilyError(words, model=outcome.learned.model, signs=(sign,))
+        return Outcome(learned=outcome.learned if sign is Sign.ONE_HEAD else None, refusal=refusal)
 
     def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
         """The same with error bars from rehearsals, which ask nothing of the target."""
-        if desk.width > WIDEST_REHEARSED or learned.ranks == (0,):  # what does not show has the bars that say so
+        if desk.width > LAWS.widest_rehearsed or learned.ranks == (0,):  # what does not show has the bars that say so
             return learned
         from unsoftmax.learners.rehearsal import rehearsed
 
-        learner = cast(OneHeadLearner, self.learner(desk))
+        learner, look = cast(OneHeadLearner, self.learner(desk)), desk.first_look()
 
         def run(oracle: Oracle, rng: np.random.Generator) -> Learned:
-            return replace(learner, zero_answer=oracle(np.zeros((1, 1, desk.width)))).run(oracle, rng=rng)
+            zero, known = oracle(np.zeros((1, 1, desk.width))), oracle(look.pair[:, None]).reshape(look.pair_answers.shape)
+            return replace(learner, zero_answer=zero, known=(look.pair, known)).run(oracle, rng=rng)
 
-        ndim = desk.first_look().zero_answer.ndim
-        return rehearsed(learned, run, ndim=ndim, relative=desk.precision.relative, state=state)
+        return rehearsed(learned, run, ndim=look.zero_answer.ndim, relative=desk.precision.relative, state=state)
 
     def _beyond_noise(self, desk: Desk, learned: Learned) -> Outcome:
         """One head that long tokens gave exactly in spite of noise or rounding: all but its constant, and all but a query bias."""
@@ -123,19 +119,24 @@ class OneHead(AttentionFamily):
         return Outcome(learned=learned)
 
     def _explains(self, desk: Desk, learned: Learned) -> bool:
-        """Whether one head also explains two sequences of four tokens, which several heads that pass for one do not. 2 queries."""
+        """Whether one head also explains a sequence of four tokens, which several heads that pass for one do not.
+
+        1 query, 2 where an answer is one number.
+        """
         floor, look = desk.precision, desk.first_look()
         coarse = floor.fine and look.outputs > 1  # several heads can still be read then
         if not (floor.exact or coarse) or desk.wishes.rank is not None:
             return True  # left to the held-out check
         phase(desk, "one head?")
-        (batch,) = sized(learned.model.token_sizes, [(FOUR, 2)], desk.width, desk.rng, desk.max_norm)
+        (batch,) = sized(
+            learned.model.token_sizes, [(LAWS.four, 2 if look.outputs == 1 else 1)], desk.width, desk.rng, desk.max_norm
+        )
         told = desk.last(batch)
         predict = predictor(learned.model, desk.like)
         size = np.abs(told - look.zero_answer.reshape(-1)).max()  # without the constant, which every model gets right
-        rounding = ROUNDED * floor.relative * np.abs(told).max()
+        rounding = LAWS.rounded * floor.relative * np.abs(told).max()
         off = np.abs(on_host(predict([batch])).reshape(told.shape) - told).max()
-        if not off <= max((COARSELY * floor.relative if coarse else FITS) * size, rounding):
+        if not off <= max((LAWS.coarsely * floor.relative if coarse else LAWS.fits) * size, rounding):
             return False
         if not coarse:
             desk.predict = predict
@@ -159,21 +160,21 @@ class NoisyHead(AttentionFamily):
         from unsoftmax.learners.noisy import NoisyHeadLearner
 
         wishes = desk.wishes
-        plenty = max(GENEROUS * (desk.width**2 + desk.width), PLENTY)
-        most, reserve = plenty, NOISY_CHECK_RESERVE + FIRST_QUESTIONS
+        plenty = max(LAWS.generous * (desk.width**2 + desk.width), LAWS.plenty)
+        most, reserve = plenty, LAWS.noisy_check_reserve + LAWS.first_questions
         if wishes.budget is not None:
-            check = min(NOISY_CHECK_RESERVE, int(LARGEST_CHECK_SHARE * wishes.budget))
-            left = wishes.budget - check - FIRST_QUESTIONS
-            if check < NOISY_CHECK_RESERVE:  # a small budget: what was asked is known, and little is asked beside
+            check = min(LAWS.noisy_check_reserve, int(LAWS.largest_check_share * wishes.budget))
+            left = wishes.budget - check - LAWS.first_questions
+            if check < LAWS.noisy_check_reserve:  # a small budget: what was asked is known, and little is asked beside
                 outputs = 2 * desk.width + 8 if desk.first_look().outputs > 1 else 0
-                left = wishes.budget - check - desk.meter.spent - desk.checked.spent - outputs - SPARE
-            most = max(1, min(left, int((wishes.budget - FIRST_QUESTIONS) / (1 + CHECK_SHARE))))
+                left = wishes.budget - check - desk.meter.spent - desk.checked.spent - outputs - LAWS.spare
+            most = max(1, min(left, int((wishes.budget - LAWS.first_questions) / (1 + LAWS.check_share))))
         queries = None if wishes.budget is None else most if wishes.accuracy is not None else min(most, plenty)
         return NoisyHeadLearner(
             max_norm=desk.max_norm,
             queries=queries,
             most=None if wishes.accuracy is not None else most,
-            already=ASKED_BEFORE,
+            already=LAWS.asked_before,
             beside=reserve,
             accuracy=wishes.accuracy,
             rank=wishes.rank,

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError, tried
 from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.precision.law import Floor
@@ -66,9 +66,11 @@ class Family:
     law: ClassVar[tuple[Test, ...]] = ()
     kin: ClassVar[str] = ""
     network: ClassVar[bool] = False
+    made_of_heads: ClassVar[bool] = False  # its models are layers of heads and nothing else
     decisive: ClassVar[bool] = False  # what passes this law can be of no other family: a refusal of the learner is the last word
     compares_parts: ClassVar[bool] = False  # models that cannot answer still tell something, see ``compare_part``
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case
+    needs: ClassVar[tuple[str, ...]] = ()  # what a bill cannot do without, by its name in ``Size``
     demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them
 
     def made(self, model: Model) -> bool:
@@ -100,11 +102,9 @@ class Family:
         raise ValueError(f"The family {self.name!r} has no bill.")
 
     def estimate(self, size: Size) -> Bill | None:
-        """The bill as far as a diagnosis can tell it; None where it takes more than is known."""
-        try:
-            return self.bill(size)
-        except ValueError:
-            return None
+        """The bill as far as a diagnosis can tell it; None where it takes more than is known, or there is none."""
+        unknown = any(getattr(size, name) is None for name in self.needs)
+        return None if unknown or type(self).bill is Family.bill else self.bill(size)
 
     def named_more(self, desk: Desk) -> tuple[Fact, ...]:
         """What a diagnosis may tell beyond the family, by a few more questions."""
@@ -142,9 +142,8 @@ class Family:
 def attempt(learner: Learner, oracle: Oracle, desk: Desk) -> Outcome:
     """One run of a learner as a value. A spent budget, a target that fails or contradicts itself ends the whole run instead."""
     try:
-        return Outcome(learned=learner.run(oracle, rng=desk.rng))
-    except (NotInFamilyError, NotIdentifiableError, TooNoisyError) as refusal:
-        return Outcome(refusal=refusal)
+        found = tried(lambda: learner.run(oracle, rng=desk.rng), NotInFamilyError, NotIdentifiableError, TooNoisyError)
+        return Outcome(refusal=found) if isinstance(found, RefusalError) else Outcome(learned=found)
     except (ArithmeticError, np.linalg.LinAlgError) as error:
         return Outcome(
             refusal=NotInFamilyError(

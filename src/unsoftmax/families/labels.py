@@ -15,6 +15,7 @@ from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, Predict
 from unsoftmax.proof.fresh import Fresh
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Fact, Learned, Outcome
 
 
@@ -74,12 +75,12 @@ class LabelsFamily(Family):
     def bill(self, size: Size) -> Bill:
         """For labels that are right."""
         from unsoftmax.learners.labels import LabelsLearner
-        from unsoftmax.proof.fresh import COUNT, TOKENS
+        from unsoftmax.proof.fresh import COUNT
 
         phases = LabelsLearner().price(size.width, size.rank)
         low, high = (sum(queries[end] for _, queries, _ in phases) + COUNT for end in (0, 1))
         told = [(name, queries[1], tokens[1]) for name, queries, tokens in phases]
-        return Bill(low, high, "about 45 (r (2 d - r) + 2 d) labels", (*told, ("held-out check", COUNT, TOKENS)))
+        return Bill(low, high, "about 45 (r (2 d - r) + 2 d) labels", (*told, ("held-out check", COUNT, PROOF.tokens)))
 
     def precision(self, desk: Desk, learned: Learned) -> Floor:
         """Labels agree or they do not; what they leave open stands in the error bars."""
@@ -94,13 +95,12 @@ class LabelsFamily(Family):
         from unsoftmax.learners.labels.check import beside_boundary, class_of
         from unsoftmax.learners.labels.majority import Majority
 
-        model, values = cast(Attention, learned.model), np.array(learned.evidence["labels"])
+        model, values = cast(Attention, learned.model), np.array(learned.labels)
         assert learned.bounds is not None
         near = [beside_boundary(model, learned.bounds, batch, desk.fresh, desk.max_norm) for batch in batches]
-        flip = float(learned.evidence["flip_rate"])
         target: Oracle = LastPosition(desk.checked)
-        if flip:
-            target = Majority(target, flip, desk.fresh)
+        if learned.flip_rate:
+            target = Majority(target, learned.flip_rate, desk.fresh)
         told = np.concatenate([np.ravel(target(batch.sequences)) for batch in near])
         expected = values[np.concatenate([class_of(model, batch.sequences) for batch in near])]
         desk.notes.append(

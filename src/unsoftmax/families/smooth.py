@@ -8,7 +8,9 @@ import numpy as np
 
 from unsoftmax.bills import Bill, Phases, total
 from unsoftmax.desk import Desk
+from unsoftmax.errors import NotInFamilyError, RefusalError
 from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.smooth.limit import NEAREST, ROOM
 from unsoftmax.learners.smooth.recognition import (
     PLACES,
@@ -23,9 +25,12 @@ from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.results import Fact
 
-COPIES, ALIKE = 3, 1e-9  # copies that are sent, and how far their answer may be from that to one, of its size
-ONE_TOKEN = ("ffn", "smooth-ffn", "gated-ffn")  # names of ``family=`` under which nothing is said about longer sequences
-CURVED = 2.0**-20  # deviation of one-token answers from an affine function, relative to their size, that no float32 inside explains
+ONE_TOKEN = (
+    "ffn",
+    "smooth-ffn",
+    "gated-ffn",
+    "near-ffn",
+)  # names of ``family=`` under which nothing is said about longer sequences
 
 
 class LooksCurved:
@@ -41,8 +46,25 @@ class LooksCurved:
         """Ask nothing."""
         look = desk.first_look()
         long = desk.max_norm is None or desk.max_norm >= NEAREST * ROOM * desk.width**0.5
-        passed = look.bend > CURVED and look.steady and look.grid.exact and long
-        return Fact(self.name, look.bend, CURVED, passed, "One-token answers are not affine, steady and of full precision.")
+        passed = look.bend > LAWS.curved and look.steady and look.grid.exact and long
+        return Fact(self.name, look.bend, LAWS.curved, passed, "One-token answers are not affine, steady and of full precision.")
+
+
+class OnlyNear:
+    """By the first look and the wishes: curved, of a known precision, and to be learned from short tokens."""
+
+    name = "only near"
+
+    def price(self, width: int) -> int:
+        """Nothing: the first look has been asked."""
+        return 0
+
+    def examine(self, desk: Desk) -> Fact:
+        """Without a bound on tokens, only where such a network was wished for: it takes many questions."""
+        look = desk.first_look()
+        short = desk.max_norm is not None and desk.max_norm < NEAREST * ROOM * desk.width**0.5
+        passed = look.bend > LAWS.curved and look.steady and look.grid.exact and (short or desk.wishes.family in ONE_TOKEN)
+        return Fact(self.name, look.bend, LAWS.curved, passed, "A curved target, of which only what is near may be asked.")
 
 
 class BendsSmoothly:
@@ -88,6 +110,21 @@ class QuadraticFromAfar:
         """Ask very long tokens."""
         phase(desk, "smooth?")
         return quadratic_from_afar(desk, rng=desk.rng)
+
+
+class NotFromAfar:
+    """Nothing to be seen from afar: short tokens, or a target that neither grows in proportion nor with the square."""
+
+    name = "not from afar"
+
+    def price(self, width: int) -> int:
+        """What the families from afar ask, which come first."""
+        return StraightFromAfar().price(width) + QuadraticFromAfar().price(width)
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask nothing: the families from afar have."""
+        seen = [fact for fact in desk.facts if fact.test in (StraightFromAfar.name, QuadraticFromAfar.name) and fact.passed]
+        return Fact(self.name, float(len(seen)), 0.0, not seen, "Seen from afar the target is none of the smooth families.")
 
 
 class Hears:
@@ -138,12 +175,12 @@ class Copies:
     def examine(self, desk: Desk) -> Fact:
         """Nothing is asked where one-token answers alone were wished for, or are all that the target takes."""
         look = desk.first_look()
-        if desk.wishes.family in ONE_TOKEN or desk.longest < COPIES:
-            return Fact(self.name, 0.0, ALIKE, True, "Only sequences of one token are asked.")
+        if desk.wishes.family in ONE_TOKEN or desk.longest < LAWS.copies:
+            return Fact(self.name, 0.0, LAWS.alike, True, "Only sequences of one token are asked.")
         phase(desk, "smooth?")
-        told = desk.last(np.repeat(look.pair[:1], COPIES, axis=0)[None])[0].reshape(-1)
+        told = desk.last(np.repeat(look.pair[:1], LAWS.copies, axis=0)[None])[0].reshape(-1)
         off = float(np.abs(told - look.pair_answers[0]).max()) / max(float(np.abs(look.pair_answers).max()), 1e-300)
-        return Fact(self.name, off, ALIKE, off <= ALIKE, "Copies of a token are answered as the token alone.")
+        return Fact(self.name, off, LAWS.alike, off <= LAWS.alike, "Copies of a token are answered as the token alone.")
 
 
 class SmoothTransformer(Family):
@@ -152,6 +189,7 @@ class SmoothTransformer(Family):
     name: ClassVar[str] = "smooth-transformer"
     kin: ClassVar[str] = "transformer"
     models: ClassVar[tuple[str, ...]] = ("transformer",)
+    needs: ClassVar[tuple[str, ...]] = ("neurons",)
     degree: ClassVar[int] = 1  # of its pieces, seen from afar
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())
@@ -205,11 +243,49 @@ class SmoothNetwork(SmoothTransformer):
         desk.known(desk.first_look().grid)
         return SmoothNetworkLearner(floor=desk.precision, max_norm=desk.max_norm)
 
+    def settled(self, desk: Desk) -> RefusalError | None:
+        """What bends smoothly, hears no earlier token and does not grow from afar is no other family's either."""
+        facts = {fact.test: fact for fact in desk.facts}
+        afar = [facts.get(test.name) for test in (BendsSmoothly, StraightFromAfar, QuadraticFromAfar)]
+        if [fact.passed if fact else None for fact in afar] != [True, False, False] or not Deaf().examine(desk).passed:
+            return None
+        assert afar[1] is not None
+        return NotInFamilyError(
+            f'One-token answers bend smoothly, and earlier tokens do not matter. {afar[1].sentence} `family="ffn"` learns one '
+            "hidden layer of tanh or sigmoid from answers near by.",
+            evidence={"straight_from_afar": afar[1].number},
+        )
+
     def bill(self, size: Size) -> Bill:
         """For exact answers."""
         from unsoftmax.learners.smooth import SmoothNetworkLearner
 
         return _bill(size, SmoothNetworkLearner().price(size.width, _neurons(size), size.outputs))
+
+
+class NearNetwork(SmoothNetwork):
+    """One hidden layer of smooth neurons, tanh among them, of the last token alone, from short tokens."""
+
+    name: ClassVar[str] = "near-ffn"
+    models: ClassVar[tuple[str, ...]] = ()
+    law: ClassVar[tuple[Test, ...]] = (OnlyNear(), BendsSmoothly(), NotFromAfar(), Copies(), Deaf())
+
+    def settled(self, desk: Desk) -> RefusalError | None:
+        """Nothing more than the family from afar says."""
+        return None
+
+    def learner(self, desk: Desk) -> Learner:
+        """Second derivatives, the rank-one matrices in their span, one fit."""
+        from unsoftmax.learners.smooth import NearNetworkLearner
+
+        desk.known(desk.first_look().grid)
+        return NearNetworkLearner(floor=desk.precision, max_norm=desk.max_norm)
+
+    def bill(self, size: Size) -> Bill:
+        """For exact answers."""
+        from unsoftmax.learners.smooth import NearNetworkLearner
+
+        return _bill(size, NearNetworkLearner().price(size.width, _neurons(size), size.outputs))
 
 
 class GatedNetwork(SmoothNetwork):
@@ -264,3 +340,4 @@ def _bill(size: Size, prices: list[tuple[str, tuple[int, int], tuple[int, int]]]
 
 
 SMOOTH_NETWORK, SMOOTH_TRANSFORMER, GATED_NETWORK = SmoothNetwork(), SmoothTransformer(), GatedNetwork()
+NEAR_NETWORK = NearNetwork()

@@ -10,8 +10,9 @@ import numpy as np
 
 from unsoftmax.bills import Bill, total
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, TargetError, TooNoisyError
+from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, TargetError, TooNoisyError, tried
 from unsoftmax.families.base import Family, Learner, Size, Test
+from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.stack.recognition import PRICE, Recognised, behind_a_norm, recognised
 from unsoftmax.learners.stack.settings import EXACT, SINGLE, Settings, settings_for
 from unsoftmax.models import Model, Stack
@@ -20,15 +21,10 @@ from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.fresh import Fresh
-from unsoftmax.proof.run import COARSE_FACTOR
+from unsoftmax.proof.limits import LIMITS
 from unsoftmax.results import Fact, Learned
 
-CHECKS = 4  # sequences that the learner tries by itself; the proof asks some hundred more
-SPREAD = 8.0  # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
-STRAIGHT = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
 SEEN: WeakKeyDictionary[Desk, Recognised] = WeakKeyDictionary()  # what the law found out, so that no learner asks it again
-ELLIPSOID = 1e-3  # distance from one up to which answers lie on it; epsilon inside post-norm blocks leaves 1e-5
-BOUNDED = 2.0**20  # answers to tokens of length 2^40 and more, where the last token is zero
 
 
 def law_of(desk: Desk) -> Floor:
@@ -39,10 +35,8 @@ def law_of(desk: Desk) -> Floor:
 def settings_of(desk: Desk) -> Settings | None:
     """What suits the target's number format and the longest tokens that may be sent; None where nothing does."""
     reach = None if desk.max_norm is None else desk.max_norm / np.sqrt(desk.width)
-    try:
-        return settings_for(law_of(desk), reach)
-    except TooNoisyError:
-        return None
+    found = tried(lambda: settings_for(law_of(desk), reach), TooNoisyError)
+    return None if isinstance(found, RefusalError) else found
 
 
 class HiddenState:
@@ -57,10 +51,10 @@ class HiddenState:
     def examine(self, desk: Desk) -> Fact:
         """Compare the shapes, and the bend of one-token answers."""
         look = desk.first_look()
-        bent = look.bend > STRAIGHT or desk.max_norm is not None  # long first tokens hide what bends at small ones
+        bent = look.bend > LAWS.straight or desk.max_norm is not None  # long first tokens hide what bends at small ones
         passed = look.outputs == desk.width and desk.width >= 6 and bent and settings_of(desk) is not None
         words = "Answers are as long as tokens and not affine in one." if passed else "Answers are no hidden state behind a norm."
-        return Fact(self.name, float(look.bend), STRAIGHT, bool(passed), words)
+        return Fact(self.name, float(look.bend), LAWS.straight, bool(passed), words)
 
 
 class PassedOn:
@@ -81,11 +75,11 @@ class PassedOn:
         x = np.zeros(desk.width)
         x[rng.choice(desk.width, size=2, replace=False)] = [1.0, -1.0]
         key = rng.normal(size=desk.width)
-        try:
-            answer = np.asarray(desk.last(scale * np.stack([key, x])[None]))[0]
-        except TargetError:
-            return Fact(self.name, np.inf, BOUNDED, False, "Very long tokens get no answer.")
-        rest, most = float(np.abs(answer[x == 0]).max()), min(BOUNDED, scale / 2**6)
+        answers = tried(lambda: desk.last(scale * np.stack([key, x])[None]), TargetError)
+        if isinstance(answers, RefusalError):
+            return Fact(self.name, np.inf, LAWS.bounded, False, "Very long tokens get no answer.")
+        answer = np.asarray(answers)[0]
+        rest, most = float(np.abs(answer[x == 0]).max()), min(LAWS.bounded, scale / 2**6)
         grown = float(np.abs(answer[x != 0] / (scale * x[x != 0]) - 1).max())
         passed = rest < most and grown < 1e-3
         words = "A very long last token is passed on as it is, and the rest of the answer stays bounded."
@@ -104,9 +98,8 @@ class ActsByDirection:
     def examine(self, desk: Desk) -> Fact:
         """Ask two scales, other orders, doubled sequences."""
         phase(desk, "recognition")
-        try:
-            seen = recognised(desk.last, rng=desk.rng, settings=settings_of(desk) or EXACT)
-        except TargetError:
+        seen = tried(lambda: recognised(desk.last, rng=desk.rng, settings=settings_of(desk) or EXACT), TargetError)
+        if isinstance(seen, RefusalError):
             return Fact(self.name, np.inf, 0.0, False, "Very long tokens get no answer.")
         SEEN[desk] = seen
         return Fact(self.name, seen.number, seen.threshold, seen.holds, f"{seen.words[:1].upper()}{seen.words[1:].rstrip('.')}.")
@@ -145,12 +138,12 @@ class PreNormStack(Family):
                 evidence={"repeated": seen.number},
             )
         passed_on = next((fact for fact in desk.facts if fact.test == PassedOn.name), None)
-        if passed_on is None or passed_on.passed or not passed_on.number < BOUNDED:
+        if passed_on is None or passed_on.passed or not passed_on.number < LAWS.bounded:
             return None
         phase(desk, "recognition")
         off = behind_a_norm(desk.last, rng=desk.rng)
         words = "Answers to long tokens lie on an ellipsoid with axes along the outputs: a norm stands behind the last block."
-        if desk.record(Fact("a norm comes last", off, ELLIPSOID, off <= ELLIPSOID, words)) is not True:
+        if desk.record(Fact("a norm comes last", off, LAWS.ellipsoid, off <= LAWS.ellipsoid, words)) is not True:
             return None
         return NotInFamilyError(
             "A LayerNorm or RMSNorm stands behind the last block (post-norm blocks, or a final norm): answers lie on an ellipsoid. "
@@ -184,7 +177,7 @@ class PreNormStack(Family):
         from unsoftmax.learners.stack import StackLearner
 
         desk.known(law_of(desk))
-        return StackLearner(floor=desk.precision, max_norm=desk.max_norm, checks=CHECKS, seen=SEEN.get(desk), left=desk.left)
+        return StackLearner(floor=desk.precision, max_norm=desk.max_norm, checks=LAWS.checks, seen=SEEN.get(desk), left=desk.left)
 
     def bill(self, size: Size) -> Bill:
         """For exact answers, where nothing has to be asked twice."""
@@ -195,7 +188,7 @@ class PreNormStack(Family):
         if size.heads is None or size.rank is None:
             return Bill(None, None, formula, assumptions=("Give heads (of all layers together) and rank for a number.",))
         learning = [
-            (name, count, 3 * count) for name, count in StackLearner(checks=CHECKS).price(size.width, size.heads, size.rank)
+            (name, count, 3 * count) for name, count in StackLearner(checks=LAWS.checks).price(size.width, size.heads, size.rank)
         ]
         phases = [*FIRST_LOOK, *learning, *SENTINELS, *CHECK]
         words = ("MLPs are learned only where they are small ReLU networks, and that is not counted here.",)
@@ -203,15 +196,15 @@ class PreNormStack(Family):
 
     def precision(self, desk: Desk, learned: Learned) -> Floor:
         """Heads whose values or scores are weak are known less well than answers are; the learner's own check tells how well."""
-        return replace(desk.precision, relative=max(desk.precision.relative, SPREAD * learned.entry_error / COARSE_FACTOR))
+        return replace(desk.precision, relative=max(desk.precision.relative, LAWS.spread * learned.entry_error / LIMITS.coarse))
 
     def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
         """The whole function where MLPs are known; else what keys change in the answers of very long tokens, two queries each."""
         if learned.model.can_answer:
             return super().compare(desk, learned, batches)
-        seen = _compared_limit(
-            desk.checked, learned.model, batches, settings_of(desk) or EXACT, desk.fresh, bool(learned.evidence.get("positions"))
-        )
+        law = SEEN.get(desk)
+        positions = law is not None and law.positions
+        seen = _compared_limit(desk.checked, learned.model, batches, settings_of(desk) or EXACT, desk.fresh, positions)
         desk.notes.append(
             "The check compares answers to very long tokens, less that to the last token alone, where the last token is zero: "
             "they are what all heads of all layers do together. MLPs are not compared."

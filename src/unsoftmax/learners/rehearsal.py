@@ -12,10 +12,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from unsoftmax.errors import RefusalError
+from unsoftmax.errors import RefusalError, tried
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Bounds, Learned
+from unsoftmax.watching import watched_by
 
 TIMES = 3  # rehearsals
 QUARTER = 0.25  # of the precision that answers are promised: the standard deviation of their errors
@@ -63,17 +64,27 @@ def rehearsed(
     for _ in range(TIMES):
         questions = np.random.default_rng()
         questions.bit_generator.state = state
-        causal = bool(learned.evidence.get("causal", False))
+        causal = learned.causal
         stage = Stage(model, ndim=ndim, causal=causal, relative=QUARTER * relative, rng=noise)
-        try:
-            again = cast(Attention, run(stage, questions).model)
-        except (RefusalError, ArithmeticError, np.linalg.LinAlgError):
+        found = _run(run, stage, questions)
+        if found is None:
             return learned
+        again = cast(Attention, found.model)
         models.append(again)
         for name, block in _blocks(again).items():
             squares[name] += (block - truth[name]) ** 2 / TIMES
     bounds = Bounds(kind="estimated", **{name: _bars(squares[name], truth[name]) for name in truth})
     return replace(learned, bounds=bounds, rehearsals=tuple(models), answers_off=QUARTER * relative)
+
+
+def _run(run: Callable[[Oracle, np.random.Generator], Learned], stage: Oracle, rng: np.random.Generator) -> Learned | None:
+    """One rehearsal; None where the learner does not read its own model again, so that rehearsals give no bars."""
+    try:
+        with watched_by():
+            found = tried(lambda: run(stage, rng), RefusalError)
+    except (ArithmeticError, np.linalg.LinAlgError):
+        return None
+    return None if isinstance(found, RefusalError) else found
 
 
 def _blocks(model: Attention) -> dict[str, Floats]:

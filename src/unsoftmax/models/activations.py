@@ -11,13 +11,14 @@ import numpy as np
 from unsoftmax.models.base import Floats
 
 NAMES = ("relu", "gelu", "gelu_tanh", "silu", "softplus", "mish", "elu")
+BOUNDED = ("tanh",)  # levels off on both sides; a sigmoid is a tanh with other weights and constants
 CUBE = 0.044715  # of the tanh form of GELU
 ROOT = np.sqrt(2 / np.pi)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Activation:
-    """A function of one number that is ``z + high`` far up and ``low`` far down.
+    """A function of one number that is ``z + high`` far up (but for the bounded ones) and ``low`` far down.
 
     Attributes:
         name: as in ``FFN(activation=…)``.
@@ -45,8 +46,8 @@ def activation_named(name: str) -> Activation:
     >>> activation_named("softplus").value(np.zeros(1))
     array([0.69314718])
     """
-    if name not in NAMES:
-        raise ValueError(f"activation is {name!r}; it must be one of {', '.join(NAMES)}.")
+    if name not in (*NAMES, *BOUNDED):
+        raise ValueError(f"activation is {name!r}; it must be one of {', '.join((*NAMES, *BOUNDED))}.")
     return RELU if name == "relu" else _table()[name]
 
 
@@ -91,5 +92,6 @@ def _table() -> dict[str, Activation]:
             False,
             low=-1.0,
         ),
+        Activation("tanh", np.tanh, lambda z: 1 - np.tanh(z) ** 2, False, low=-1.0),
     )
     return {row.name: row for row in rows}

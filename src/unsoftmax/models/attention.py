@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -252,7 +253,9 @@ class Attention:
         """The forward pass on the device of ``like``; parameters move there once."""
         xp = array_namespace(like)
         assert self.V is not None
-        W, V, c, b = (xp.asarray(np.array(p), dtype=like.dtype, device=device(like)) for p in (self.W, self.V, self.c, self.b))
+        with warnings.catch_warnings():  # that nothing may write to these numbers, which nothing does
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            W, V, c, b = (xp.asarray(p, dtype=like.dtype, device=device(like)) for p in (self.W, self.V, self.c, self.b))
         return lambda sequences, absent: attend(sequences, W, V, c, b, absent=absent)
 
     def shaken(self, relative: float, rng: np.random.Generator) -> Attention:

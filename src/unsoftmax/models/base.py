@@ -99,9 +99,11 @@ def answered_at(model: Model, sequences: Floats, causal: bool) -> tuple[Places, 
 
 
 def jittered(array: ArrayLike, relative: float, rng: np.random.Generator) -> Floats:
-    """Numbers off by about this share of themselves."""
+    """Numbers off by this share of themselves, up or down: by a sign for each row times one for each column."""
     exact = np.asarray(array, dtype=np.float64)
-    off: Floats = exact * (1.0 + relative * rng.normal(size=exact.shape))
+    rows = relative * rng.choice([-1.0, 1.0], size=(*exact.shape[:-1], 1))
+    off: Floats = exact * (1.0 + rows * rng.choice([-1.0, 1.0], size=exact.shape[-1]))
+    off.setflags(write=False)  # no copy of it is needed
     return off
 
 

@@ -79,6 +79,11 @@ class MLP:
             raise ValueError(f"activation is {activation!r}; it must be 'relu', 'gelu' or 'silu'.")
         object.__setattr__(self, "activation", activation)
 
+    @property
+    def blocks(self) -> dict[str, Floats]:
+        """The parameters by name."""
+        return {name: getattr(self, name) for name in ("first", "first_bias", "second", "second_bias")}
+
     def __call__(self, points: Floats) -> Floats:
         """Map normalised tokens ``(..., width)`` to ``(..., width)``."""
         return np.asarray(activated(points @ self.first.T + self.first_bias, self.activation) @ self.second.T + self.second_bias)
@@ -205,7 +210,7 @@ class Stack:
         """The parameters by the names under which they are saved."""
         named = {f"layers.{i}.{name}": block for i, layer in enumerate(self.layers) for name, block in layer.blocks.items()}
         for i, mlp in enumerate(self.mlps or ()):
-            named |= {f"layers.{i}.mlp.{name}": getattr(mlp, name) for name in ("first", "first_bias", "second", "second_bias")}
+            named |= {f"layers.{i}.mlp.{name}": block for name, block in mlp.blocks.items()}
         return named
 
     @property

@@ -17,6 +17,7 @@ from unsoftmax.models.network import FFN, Transformer
 BENDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "gelu": torch.nn.functional.gelu,
+    "tanh": torch.tanh,
     "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
     "silu": torch.nn.functional.silu,
     "softplus": partial(torch.nn.functional.softplus, threshold=64.0),  # beyond 20, the default, it would answer in few digits

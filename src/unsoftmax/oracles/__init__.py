@@ -13,6 +13,7 @@ from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.oracles.meter import Budgeted, Count, Metered
 from unsoftmax.oracles.noise import Cast, Clipped, LowPrecision, Noisy, Rounded, Thresholded
 from unsoftmax.oracles.replay import Recorded, ReplayOracle
+from unsoftmax.oracles.several import Several
 from unsoftmax.oracles.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = [
     "Recorded",
     "ReplayOracle",
     "Rounded",
+    "Several",
     "Thresholded",
     "Tokens",
     "TorchOracle",

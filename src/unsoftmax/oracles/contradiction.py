@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,8 @@ CONFIRMED = 6  # changed answers that are looked at more closely
 NUDGES = 4  # copies of a question, each moved by the rounding of its numbers
 NUDGE = 8.0  # times the relative precision: what sums over a token's numbers may lose
 TOUCHY = 64.0  # a question whose answer moves by this share of the change under such nudges proves nothing
+SINGLE_AGAINST_DOUBLE = 2.0**19  # a few roundings of float32 in what two answers of float64 may differ by
+INSIDE_SINGLE = " (Or it computes in float32 inside, where the last digits depend on the batch; then let it answer in float32.)"
 
 
 class Precision(Protocol):
@@ -34,6 +36,15 @@ class Precision(Protocol):
     @property
     def step(self) -> float | None:
         """Rounding step, where answers are rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The precision of answers whose repetitions lie ``absolute`` apart, and that nobody understood: no finer than float32."""
+
+    absolute: float = 0.0
+    relative: float = 2.0**-22
+    step: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,31 +81,54 @@ def post_mortem(oracle: Oracle, sample: Sequence[Remembered], floor: Precision, 
     return len(repeated) + confirm(oracle, repeated, floor)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """A question that got another answer than before, by more than rounding, noise or a nudge of its numbers explain."""
+
+    item: Remembered
+    now: Floats
+    deviation: float
+    allowed: float
+
+
+def changes(oracle: Oracle, repeated: Sequence[tuple[Remembered, Floats]], floor: Precision) -> Iterator[Change | None]:
+    """Earlier answers that ``floor`` does not explain beside new ones; None for each that a nudge explains.
+
+    Questions of small tokens come first: one change is enough, and large tokens make scores that the last bits decide.
+
+    Price: ``NUDGES`` queries for each of at most ``CONFIRMED`` answers that changed.
+    """
+    suspects: list[Change] = []
+    for item, answer in repeated:
+        deviation = _deviation(answer, item.answer)
+        allowed = tolerance(floor, max(item.size, float(np.abs(answer).max())))
+        # values on the edge of a rounding step may fall to either side
+        if deviation > allowed and not _neighbours([np.atleast_1d(answer), np.atleast_1d(item.answer)]):
+            suspects.append(Change(item, answer, deviation, allowed))
+    for change in sorted(suspects, key=lambda change: float(np.abs(change.item.question).max()))[:CONFIRMED]:
+        edge = touchiness(oracle, change.item.question, floor) > change.deviation / TOUCHY
+        yield None if edge else change  # on an edge the last bits of a batch decide
+
+
 def confirm(oracle: Oracle, repeated: Sequence[tuple[Remembered, Floats]], floor: Precision) -> int:
     """Compare earlier answers with new ones to the same questions; look closer at those that changed, and return what that asked.
 
-    Price: ``NUDGES`` queries for each of at most ``CONFIRMED`` answers that changed.
+    Price: that of ``changes``.
 
     Raises:
         DriftingError: an answer changed by more than ``floor`` explains; the evidence holds both answers.
     """
     asked = 0
-    suspects: list[tuple[float, float, float, Remembered, Floats]] = []
-    for item, answer in repeated:
-        deviation = _deviation(answer, item.answer)
-        allowed = tolerance(floor, max(item.size, float(np.abs(answer).max())))
-        excess = deviation / max(allowed, np.finfo(np.float64).tiny)
-        # values on the edge of a rounding step may fall to either side
-        if excess > 1.0 and not _neighbours([np.atleast_1d(answer), np.atleast_1d(item.answer)]):
-            suspects.append((excess, deviation, allowed, item, answer))
-    for _, deviation, allowed, item, answer in sorted(suspects, key=lambda suspect: -suspect[0])[:CONFIRMED]:
+    for change in changes(oracle, repeated, floor):
         asked += NUDGES
-        if touchiness(oracle, item.question, floor) > deviation / TOUCHY:
-            continue  # the question sits on an edge, where the last bits of a batch decide
+        if change is None:
+            continue
+        item, answer, deviation, allowed = change.item, change.now, change.deviation, change.allowed
         raise DriftingError(
             f"The target answered a question of {len(item.question)} tokens with {_shown(answer)}, "
             f"and earlier with {_shown(item.answer)}: a change of {deviation:.3g}, where its precision explains {allowed:.1g}. "
-            "Its weights changed, or several versions answer in turn. Pin one version of it and start again.",
+            "Its weights changed, or several versions answer in turn. Pin one version of it and start again."
+            + (INSIDE_SINGLE if floor.relative < 2.0**-40 and deviation <= SINGLE_AGAINST_DOUBLE * allowed else ""),
             evidence={
                 "before": np.asarray(item.answer).ravel()[:16].tolist(),
                 "after": np.asarray(answer).ravel()[:16].tolist(),

@@ -18,6 +18,7 @@ from unsoftmax.oracles.contradiction import (
     RELATIVE_SLACK,
     Precision,
     Remembered,
+    Spread,
     confirm,
     post_mortem,
     replicas,
@@ -28,7 +29,6 @@ from unsoftmax.oracles.local import checked_answers
 __all__ = ["Sizes", "Watched", "post_mortem", "replicas", "tolerance"]
 
 SIZED = 4  # questions of a batch whose size is measured
-UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: no finer than float32
 UNSEEN = 256  # batches that may wait to be looked at
 SENTINELS = "sentinels"  # the phase that meters book them under
 FIRST = 64  # questions kept for ever: a target that changed early shows it on them alone
@@ -72,15 +72,6 @@ def _largest(batch: Floats) -> Floats:
     """The largest number of each item of a batch, sign aside."""
     largest: Floats = array_namespace(batch).linalg.vector_norm(batch.reshape(len(batch), -1), ord=np.inf, axis=1)
     return largest
-
-
-@dataclass(frozen=True, slots=True)
-class _Spread:
-    """The precision of answers whose repetitions lie ``absolute`` apart."""
-
-    absolute: float
-    relative: float
-    step: float | None = None
 
 
 class _Kept(NamedTuple):
@@ -234,8 +225,8 @@ class Watched(Wrapper):
                     "Pin one version of it and start again.",
                     evidence={"replicas": count, "asked_again": times},
                 )
-            known = self.floor or _Spread(0.0, UNKNOWN_RELATIVE)
-            floor = _Spread(max(spread, known.absolute), known.relative, known.step)
+            known = self.floor or Spread()
+            floor = Spread(max(spread, known.absolute), known.relative, known.step)
             post_mortem(self.inner, self.sample(again, self._rng), floor, calls=1)
         finally:
             phase(self.inner, self._phase)

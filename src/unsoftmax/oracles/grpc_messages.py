@@ -35,6 +35,7 @@ MESSAGES: dict[str, dict[str, Field]] = {
         "uint64_contents": (5, UINT64, True),
         "fp32_contents": (6, FLOAT, True),
         "fp64_contents": (7, DOUBLE, True),
+        "bytes_contents": (8, BYTES, True),
     },
     "Tensor": {
         "name": (1, STRING, False),

@@ -34,7 +34,7 @@ from unsoftmax.oracles.http_codec import (
 from unsoftmax.oracles.local import Layout, checked_answers
 from unsoftmax.oracles.retry import Patience, TransientError
 from unsoftmax.oracles.tensors import Plan, Planned, Wishes, plan_tensors
-from unsoftmax.oracles.text import Secret, find_token, plain
+from unsoftmax.oracles.text import Secret, class_number, find_token, plain
 
 FORM = "grpc(s)://HOST:PORT/NAME"
 PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "RESOURCE_EXHAUSTED")
@@ -203,6 +203,8 @@ class GrpcOracle(Planned):
             contents: Any = next(
                 (held for _, held in tensor.contents.ListFields()), []
             )  # one field holds them, as the datatype says
+            if tensor.datatype == "BYTES":
+                contents = [class_number(name.decode(errors="replace")) for name in contents]
             values = np.array(contents, dtype=np.float64)
         return shaped(values, list(tensor.shape))
 

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import ssl
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
@@ -133,10 +134,12 @@ def forbidden(host: str) -> bool:
 
     >>> [forbidden(host) for host in ("169.254.169.254", "0xa9fea9fe", "2852039166", "::ffff:169.254.1.1", "fe80::1%eth0")]
     [True, True, True, True, True]
+    >>> forbidden("①⑥⑨.254.169.254")
+    True
     >>> [forbidden(host) for host in ("127.0.0.1", "example.org", "::1", "10.0.0.1")]
     [False, False, False, False]
     """
-    bare = host.strip("[]").partition("%")[0].rstrip(".").lower()
+    bare = unicodedata.normalize("NFKC", host).strip("[]").partition("%")[0].rstrip(".").lower()  # as names are resolved
     if bare in METADATA_NAMES:
         return True
     address: ipaddress.IPv4Address | ipaddress.IPv6Address

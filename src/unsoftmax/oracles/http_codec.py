@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from unsoftmax.errors import DriftingError, TargetError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.text import plain
+from unsoftmax.oracles.text import class_number, plain
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_EXTENSION = "binary_tensor_data"
@@ -26,7 +26,7 @@ DATATYPES = {
     "INT64": "<i8", "INT32": "<i4", "INT16": "<i2", "INT8": "|i1",
     "UINT64": "<u8", "UINT32": "<u4", "UINT16": "<u2", "UINT8": "|u1",
 }  # fmt: skip
-ANSWERS = {**DATATYPES, "BOOL": "|u1"}  # answers may be labels too
+ANSWERS = {**DATATYPES, "BOOL": "|u1", "BYTES": "|u1"}  # answers may be labels too, or names of classes
 MAX_AXES = 8  # of a reply; answers have at most three
 
 
@@ -213,9 +213,7 @@ def decode_reply(
         )
     if chosen.datatype not in ANSWERS:
         raise TargetError(f"Output {plain(chosen.name, 60)!r} has datatype {plain(chosen.datatype, 20)}, which is no real number.")
-    values = (
-        from_bytes(raw[chosen.name], chosen.datatype) if chosen.name in raw else _numbers(chosen.data, chosen.datatype == "BOOL")
-    )
+    values = from_bytes(raw[chosen.name], chosen.datatype) if chosen.name in raw else _numbers(chosen.data, chosen.datatype)
     return shaped(values, chosen.shape)
 
 
@@ -249,7 +247,9 @@ def to_datatype(array: NDArray[Any], datatype: str) -> NDArray[Any]:
 
 
 def from_bytes(raw: bytes, datatype: str) -> Floats:
-    """Little-endian numbers of a protocol datatype, flat, as float64."""
+    """Little-endian numbers of a protocol datatype, flat, as float64; names of classes as ``class_number`` has them."""
+    if datatype == "BYTES":
+        return np.array([class_number(name) for name in _names(raw)], dtype=np.float64)
     kind = np.dtype(ANSWERS[datatype])
     if len(raw) % kind.itemsize:
         raise GarbledReplyError(f"The reply holds {len(raw)} bytes of {datatype}, which is no whole number of them.")
@@ -257,6 +257,16 @@ def from_bytes(raw: bytes, datatype: str) -> Floats:
     if datatype == "BF16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
     return values.astype(np.float64)
+
+
+def _names(raw: bytes) -> Iterator[str]:
+    """Byte strings, each after its length in four bytes."""
+    while raw:
+        size = int.from_bytes(raw[:4], "little")
+        if len(raw) < 4 + size:
+            raise GarbledReplyError(f"The reply holds a name of {size} bytes, but only {len(raw)} bytes are left.")
+        yield raw[4 : 4 + size].decode(errors="replace")
+        raw = raw[4 + size :]
 
 
 def _typed(body: bytes, kind: type[Spec], what: str) -> Spec:
@@ -286,18 +296,18 @@ def _choose(outputs: list[_Output], name: str | None) -> _Output:
     return matching[0]
 
 
-def _numbers(data: msgspec.Raw, labels: bool = False) -> Floats:
-    """A JSON array of numbers, flat or nested, as a flat float64 array; null becomes NaN. With ``labels``, true and false too."""
+def _numbers(data: msgspec.Raw, datatype: str) -> Floats:
+    """A JSON array of numbers, flat or nested, as a flat float64 array; null becomes NaN. Labels are true, false or names."""
     if not bytes(data):
         raise GarbledReplyError("The reply's output has neither data nor a binary part.")
     try:
         flat = msgspec.json.decode(data, type=list[float | None])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        flat = _flattened(data, labels)
+        flat = _flattened(data, datatype)
     return np.array([math.nan if value is None else value for value in flat] if None in flat else flat, dtype=np.float64)
 
 
-def _flattened(data: msgspec.Raw, labels: bool) -> list[float | None]:
+def _flattened(data: msgspec.Raw, datatype: str) -> list[float | None]:
     try:
         values: list[Any] = msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -306,8 +316,11 @@ def _flattened(data: msgspec.Raw, labels: bool) -> list[float | None]:
         if not isinstance(values, list) or not all(isinstance(value, list) for value in values) or not values:
             break
         values = [inner for value in values for inner in value]
+    if datatype == "BYTES" and isinstance(values, list):
+        values = [class_number(value) if isinstance(value, str) else value for value in values]
     legal = isinstance(values, list) and all(
-        value is None or (isinstance(value, int | float) and (labels or not isinstance(value, bool))) for value in values
+        value is None or (isinstance(value, int | float) and (datatype == "BOOL" or not isinstance(value, bool)))
+        for value in values
     )
     try:
         if legal:

@@ -13,21 +13,23 @@ import hashlib
 import json
 import sqlite3
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unsoftmax.errors import JournalError, RefusalError
+from unsoftmax.errors import DriftingError, JournalError, RefusalError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.base import Oracle, Wrapper, in_parts
+from unsoftmax.oracles.base import Oracle, Wrapper, in_parts, is_local
 from unsoftmax.oracles.contradiction import Precision
-from unsoftmax.oracles.journal_file import MORE_SPACE, checked_meta, create, opened, row_checksum
+from unsoftmax.oracles.journal_file import MORE_SPACE, WRITE_META, checked_meta, create, meta_values, missing, opened, row_checksum
 from unsoftmax.oracles.meter import Metered
+from unsoftmax.oracles.receipts import Place, Receipts, misdelivery
 from unsoftmax.oracles.replayed import Replayed
 
 COLUMNS = "stream, number, start, digest, sequences, lost, time, shape, answers, checksum"
+REPLACE = f"INSERT OR REPLACE INTO calls ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Journal:
 
     Attributes:
         entropy: randomness of the operating system, drawn when the journal was created.
+        receipts: one question of each reply of this run, replayed or new; empty where the target runs in this process.
         replayed: what this run took from the journal, and when that had been answered.
         asked: sequences that reached the target in this run.
         confirmed: how many of those asked again what had been replayed.
@@ -69,14 +72,14 @@ class Journal:
     def __init__(self, path: str | Path, identity: dict[str, Any]) -> None:
         self.path = Path(path)
         identity = json.loads(json.dumps(identity))
-        if self.path.is_symlink():
-            raise JournalError(f"The journal {self.path} is a symbolic link, which is not followed. Choose another folder.")
-        if not self.path.exists() or self.path.stat().st_size == 0:
+        if missing(self.path):
             create(self.path, identity)
         meta = checked_meta(self.path, identity)
         self._db = opened(self.path)
         self.entropy = int(meta["entropy"], 16)
         self._doubted = float(meta.get("doubted", "-inf"))
+        self._mended = float(meta.get("mended", "-inf"))
+        self.receipts = Receipts()
         self.replayed = Replayed()
         self.asked = 0
         self.confirmed = 0
@@ -168,13 +171,45 @@ class Journal:
             self.confirmed += meter.spent
             self.asked += meter.spent
 
+    def find_misdelivered(self, oracle: Oracle, floor: Precision | None, most: int | None = None) -> DriftingError | None:
+        """Ask one question of each reply again: the reason, if a few replies were not the target's own; a journal is mended once.
+
+        Those requests and the held-out check are marked as doubtful, so that the next run asks them again. A target that is a
+        mixture shows on the second run, too, and then stays refused. Price: see ``Receipts.misdelivered``; nothing where it would
+        exceed ``most``.
+        """
+        replies = len(self.receipts.kept)
+        if self._mended > 0 or replies < 2 or (most is not None and 3 * replies > most):
+            return None
+        meter = Metered(oracle)
+        try:
+            wrong = self.receipts.misdelivered(meter, floor)
+        finally:
+            self.confirmed += meter.spent
+            self.asked += meter.spent
+        if not wrong:
+            return None
+        self._doubt({*wrong, *self._all("SELECT stream, number, start FROM calls WHERE stream = 'check'")})
+        return misdelivery(len(wrong), replies)
+
+    def _doubt(self, places: set[Place]) -> None:
+        """Mark requests so that the next run asks them again; an answer is forgotten only for another one."""
+        self._mended = time.time()
+        rows = [row for place in places if (row := self._row(*place)) is not None]
+        self._execute("PRAGMA synchronous=FULL")
+        self._execute("BEGIN")
+        for row in rows:
+            self._execute(REPLACE, replace(row, time=0.0).values)
+        self._execute(WRITE_META, meta_values("mended", repr(self._mended)))
+        self._execute("COMMIT")
+
     def close(self) -> None:
         """Close the file."""
         self._db.close()
 
     def _doubts(self, row: Row) -> bool:
-        """Whether a repair is to ask this again."""
-        return row.time < self._doubted
+        """Whether this is to be asked again: a repair doubts all that is older, a mended journal some rows."""
+        return row.time < self._doubted or row.time == 0.0
 
     def _rows(self, stream: str, number: int, digest: str) -> list[Row]:
         rows = [
@@ -183,7 +218,7 @@ class Journal:
             if (row := self._sound(values)) is not None
         ]
         others = [row for row in rows if row.digest != digest]
-        if any(not self._doubts(row) for row in others):
+        if any(not self._doubts(row) and row.time > self._mended for row in others):
             raise JournalError(
                 f"The journal {self.path} holds other questions than this run asks (call {number} of '{stream}'). It was made by "
                 "another plan or version; it is left as it is. Choose another folder for a fresh start."
@@ -211,7 +246,7 @@ class Journal:
 
     def _write(self, sync: str, row: Row) -> None:
         self._execute(f"PRAGMA synchronous={sync}")
-        self._execute(f"INSERT OR REPLACE INTO calls ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row.values)
+        self._execute(REPLACE, row.values)
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> None:
         try:
@@ -294,6 +329,9 @@ class Journaled(Wrapper):
             except RefusalError as error:
                 error.evidence.setdefault("billed", billed)
                 raise
+        if not is_local(self.inner):
+            for start, answers in pieces.items():
+                self.journal.receipts.take((self.stream, number, start), sequences[start : start + len(answers)], answers)
         return np.concatenate([pieces[start] for start in sorted(pieces)])
 
     def _resent(self) -> int:

@@ -23,10 +23,10 @@ CREATE TABLE calls (
     PRIMARY KEY (stream, number, start)
 );
 """
+WRITE_META = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
 FORMAT = "unsoftmax-journal-3"
 MORE_SPACE = "free some space and run the same command again."
 NEEDED = ("format", "identity", "entropy")
-STALE = 3600.0  # seconds after which a half-made journal of a killed run is cleared away
 
 
 def create(path: Path, identity: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ def create(path: Path, identity: dict[str, Any]) -> None:
             db.execute("PRAGMA journal_mode=MEMORY")
             db.executescript("BEGIN;" + SCHEMA)
             for name, value in (("format", FORMAT), ("identity", json.dumps(identity)), ("entropy", secrets.token_hex(32))):
-                write_meta(db, name, value)
+                db.execute(WRITE_META, meta_values(name, value))
             db.execute("COMMIT")
             db.execute("PRAGMA journal_mode=WAL")  # here, too: no reader ever meets the change of mode
         _synced(half)
@@ -50,10 +50,20 @@ def create(path: Path, identity: dict[str, Any]) -> None:
             f"The journal {path} cannot be opened: it could not be created ({error}). Its folder is not writable, or the disk is "
             f"full; {MORE_SPACE}"
         ) from error
-    for other in path.parent.glob(f".{path.name}.*.new*"):
-        with contextlib.suppress(OSError):
-            if other.stat().st_mtime < time.time() - STALE:
+    with contextlib.suppress(OSError):  # half-made journals of killed runs, once nobody can be at work on them any more
+        for other in path.parent.glob(f".{path.name}.*.new*"):
+            if other.stat().st_mtime < time.time() - 3600.0:
                 other.unlink()
+
+
+def missing(path: Path) -> bool:
+    """Whether there is no journal at ``path`` yet; links are not followed."""
+    try:
+        if path.is_symlink():
+            raise JournalError(f"The journal {path} is a symbolic link, which is not followed. Choose another folder.")
+        return not path.exists() or path.stat().st_size == 0
+    except OSError as error:
+        raise _unusable(path, error) from error
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -83,7 +93,7 @@ def checked_meta(path: Path, identity: dict[str, Any] | None) -> dict[str, str]:
                 raise sqlite3.DatabaseError("it was made by an earlier version")
             meta = {}
             for name, value, checksum in db.execute("SELECT name, value, checksum FROM meta").fetchall():
-                if meta_checksum(name, value) != checksum:
+                if meta_values(name, value)[2] != checksum:
                     raise sqlite3.DatabaseError(f"the checksum of its {str(name)[:20]!r} does not agree")
                 meta[str(name)] = str(value)
             found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -111,9 +121,9 @@ def checked_meta(path: Path, identity: dict[str, Any] | None) -> dict[str, str]:
 def recorded_seed(path: str | Path) -> int | None:
     """The seed of the run that ``path`` is the journal of; None where there is no journal yet, or none that can be read."""
     path = Path(path)
-    if not path.is_file() or path.stat().st_size == 0:
-        return None
     try:
+        if missing(path):
+            return None
         seed = json.loads(checked_meta(path, None)["identity"]).get("seed")
     except JournalError:
         return None  # whoever opens it says why
@@ -137,14 +147,9 @@ def row_checksum(*columns: Any) -> str:
     return state.hexdigest()
 
 
-def meta_checksum(name: Any, value: Any) -> str:
-    """The checksum of a note."""
-    return row_checksum("meta", name, value)
-
-
-def write_meta(db: sqlite3.Connection, name: str, value: str) -> None:
-    """Set a note."""
-    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (name, value, meta_checksum(name, value)))
+def meta_values(name: Any, value: Any) -> tuple[Any, Any, str]:
+    """A note as its row, checksum last."""
+    return name, value, row_checksum("meta", name, value)
 
 
 def _unusable(path: Path, error: Exception) -> JournalError:

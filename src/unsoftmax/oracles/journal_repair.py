@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from unsoftmax.errors import JournalError
-from unsoftmax.oracles.journal import COLUMNS, Row, sound
+from unsoftmax.oracles.journal import COLUMNS, REPLACE, Row, sound
 from unsoftmax.oracles.journal_file import (
     FORMAT,
     NEEDED,
+    WRITE_META,
     checked_meta,
     create,
-    meta_checksum,
+    meta_values,
     opened,
-    write_meta,
 )
 
 
@@ -45,7 +45,7 @@ def repair(path: str | Path) -> str:
     rows, damaged = _readable_rows(path)
     if readable and not damaged:
         with closing(opened(path)) as db:
-            write_meta(db, "doubted", repr(time.time()))
+            db.execute(WRITE_META, meta_values("doubted", repr(time.time())))
         count = sum(row.sequences for row in rows if row.answers is not None)
         return f"No row of the journal is damaged: all {count} answers are asked again, and replaced where they changed."
     if readable:
@@ -64,10 +64,8 @@ def repair(path: str | Path) -> str:
     with closing(opened(path)) as db:
         db.execute("BEGIN")
         for name, value in notes.items():
-            write_meta(db, name, value)
-        db.executemany(
-            f"INSERT OR REPLACE INTO calls ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [row.values for row in rows]
-        )
+            db.execute(WRITE_META, meta_values(name, value))
+        db.executemany(REPLACE, [row.values for row in rows])
         db.execute("COMMIT")
     return f"Of the damaged journal {len(rows)} rows were kept; what is missing is asked again. The old file is {aside.name}."
 
@@ -98,7 +96,7 @@ def _readable_notes(path: Path) -> dict[str, str]:
     notes: dict[str, str] = {}
     with contextlib.suppress(sqlite3.Error, OSError, UnicodeDecodeError), closing(_read_only(path)) as db:
         for name, value, checksum in db.execute("SELECT name, value, checksum FROM meta"):
-            if meta_checksum(name, value) == checksum:
+            if meta_values(name, value)[2] == checksum:
                 notes[name] = value
     return notes
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.errors import RefusalError, TargetError
+from unsoftmax.errors import RefusalError, TargetError, UnknownWidthError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.text import plain
+from unsoftmax.oracles.text import class_number, plain
 
 
 class CallableOracle:
@@ -84,7 +84,9 @@ def checked_width(target: object, width: int | None) -> int:
     told: Any = getattr(target, "width", None)
     size = told if width is None else width
     if size is None:
-        raise ValueError("The target does not tell its width (no `.width`). Pass `width=` (--width), the length of a token vector.")
+        raise UnknownWidthError(
+            "The target does not tell its width (no `.width`). Pass `width=` (--width), the length of a token vector."
+        )
     if isinstance(size, bool) or not isinstance(size, int | float | np.integer) or not size >= 1 or size % 1 != 0:
         raise ValueError(f"width is {size!r}; it must be a whole number of at least 1, the length of a token vector.")
     if isinstance(told, int) and told != size:
@@ -107,13 +109,18 @@ class Layout:
                 f"{n} number{'s' * (n != 1)} {'at every position' if everywhere else 'a sequence'}"
                 for everywhere, n in (self._first, now)
             )
-            raise TargetError(f"The target answered with {first} at first, and now with {then}. Its answers must keep their shape.")
+            raise TargetError(
+                f"The target answered with {first} at first, and now with {then}. Its answers must keep their shape. If one "
+                "may have been the reply to somebody else, run the same command with --repair: it asks again what a journal holds."
+            )
 
 
 def checked_answers(raw: Any, asked: tuple[int, ...], layout: Layout | None = None) -> Floats:
     """Answers as float64, of a legal shape for sequences of shape ``asked``, and finite; else a ``TargetError``."""
     try:
         answers = np.asarray(raw)
+        if answers.dtype.kind in "UO" and all(isinstance(name, str) for name in answers.flat):
+            answers = np.array([class_number(name) for name in answers.flat]).reshape(answers.shape)
         if answers.dtype.kind not in "fiub":
             raise TypeError(f"dtype {answers.dtype}")
         answers = answers.astype(np.float64, copy=False)

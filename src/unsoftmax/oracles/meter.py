@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from unsoftmax.errors import BudgetExceededError, RefusalError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper
+from unsoftmax.watching import watchers
 
 
 @dataclass
@@ -66,6 +67,8 @@ class Metered(Wrapper):
             self.charge(self._phase, sequences[:sent])
             raise
         self.charge(self._phase, sequences)
+        for watcher in watchers():
+            watcher.hears(sequences, answers)
         return answers
 
     def charge(self, phase: str, sequences: Floats) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from unsoftmax.errors import FileFormatError, TargetError
-from unsoftmax.memory import check_archive
+from unsoftmax.memory import read_archive
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper
 from unsoftmax.oracles.local import checked_answers
@@ -76,24 +74,11 @@ class ReplayOracle:
     @classmethod
     def load(cls, path: str | Path) -> ReplayOracle:
         """Read a transcript that ``Recorded.save`` wrote, or any ``.npz`` with arrays ``X0, Y0, X1, Y1, …``."""
-        check_archive(path)
+        held = read_archive(path)
+        count = sum(name.startswith("X") for name in held)
         try:
-            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # NumPy leaves its own open
-                count = sum(name.startswith("X") for name in file.files)
-                return cls((file[f"X{i}"], file[f"Y{i}"]) for i in range(count))
-        except FileNotFoundError:
-            raise
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            SyntaxError,
-            AttributeError,
-            TypeError,
-        ) as error:
+            return cls((held[f"X{i}"], held[f"Y{i}"]) for i in range(count))
+        except (KeyError, ValueError, TypeError, TargetError) as error:
             raise FileFormatError(
                 f"{path} is no transcript ({error}). It must be an .npz file with arrays X0, Y0, X1, Y1, …"
             ) from error

@@ -12,14 +12,14 @@ import numpy as np
 from unsoftmax.errors import DriftingError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.oracles.contradiction import Precision, Remembered, confirm
+from unsoftmax.oracles.contradiction import Precision, Remembered, Spread, confirm
+from unsoftmax.oracles.drift import Sizes
 
 SENTINELS = 32  # replayed questions that are asked again, at least
 SHORT = 12  # digits up to which answers count as rounded: float64 numbers have 15 to 17
 CHANGED = 0.25  # share of rounded answers that may fall to the other side of a step
 MOST = 0.5  # share of answers that got longer or shorter: last bits alone change fewer
 CALMER = 0.4  # of the earlier noise: 32 answers of the same noise fall below this once in a million runs
-UNKNOWN_RELATIVE = 2.0**-22  # of a target whose precision was not understood: no finer than float32
 
 
 @dataclass(slots=True)
@@ -36,14 +36,15 @@ class Replayed:
     oldest: float | None = None
     newest: float | None = None
     _sample: list[tuple[Floats, Floats]] = field(default_factory=list)
-    _largest: float = 0.0
+    _sizes: Sizes = field(default_factory=Sizes)
     _rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(secrets.randbits(256)))
 
     def take(self, sequences: Floats, answers: Floats, time: float) -> None:
         """Count sequences whose answers were kept at ``time``."""
         self.oldest = time if self.oldest is None else min(time, self.oldest)
         self.newest = time if self.newest is None else max(time, self.newest)
-        self._largest = max(self._largest, float(np.abs(answers).max()))
+        some = slice(None, None, len(sequences) // SENTINELS + 1)
+        self._sizes.learn(np.array(sequences[some]), np.array(answers[some]))
         for place in self._places(len(sequences)):
             kept = np.array(sequences[place]), np.array(answers[place])
             if len(self._sample) < SENTINELS:
@@ -90,11 +91,11 @@ class Replayed:
         again: list[Floats] | None = None
         if floor is None:
             again = self._asked(oracle, questions)
-            floor = _Measured(max(float(np.abs(a - b).max()) for a, b in zip(now, again, strict=True)), UNKNOWN_RELATIVE)
-        items = [Remembered(q, a, self._largest) for q, a in zip(questions, before, strict=True)]
+            floor = Spread(max(float(np.abs(a - b).max()) for a, b in zip(now, again, strict=True)))
+        items = [Remembered(q, a, self._sizes.of(q[None])[0]) for q, a in zip(questions, before, strict=True)]
         confirm(oracle, list(zip(items, now, strict=True)), floor)
         self._same_digits(before, now)
-        noisy = floor.absolute > UNKNOWN_RELATIVE * self._largest and _moved(before, now) > floor.absolute / 4
+        noisy = floor.absolute > Spread().relative * max(item.size for item in items) and _moved(before, now) > floor.absolute / 4
         if _rounded(before) and _apart(before, now) > CHANGED:
             again = again or self._asked(oracle, questions)
             if _apart(now, again) < _apart(before, now) / 4:
@@ -127,15 +128,6 @@ class Replayed:
             "Start afresh in another folder.",
             evidence={"before": before, "now": now, "asked_again": SENTINELS},
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """The precision of answers whose repetitions lie ``absolute`` apart."""
-
-    absolute: float
-    relative: float
-    step: float | None = None
 
 
 def _moved(before: list[Floats], now: list[Floats]) -> float:

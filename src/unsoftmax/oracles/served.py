@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 import numpy as np
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import TargetError, UnknownWidthError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.crew import Before, Task, in_turn
 from unsoftmax.oracles.http_address import Address, presentable, refuse_forbidden
@@ -158,7 +158,7 @@ class Served(ABC):
         return self._transport.send("POST", self.path, body, self._headers, read, questions=len(piece), given_up=given_up)
 
     def _asked_width(self) -> int:
-        raise ValueError(f"{self.name} does not tell the width of its tokens. Pass `width=` (--width).")
+        raise UnknownWidthError(f"{self.name} does not tell the width of its tokens. Pass `width=` (--width).")
 
     @abstractmethod
     def _body(self, piece: Floats) -> Any:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import TargetError, UnknownWidthError
 from unsoftmax.memory import check_memory
 from unsoftmax.models import Floats
 from unsoftmax.oracles.http_codec import DATATYPES, ModelSpec, TensorSpec
@@ -102,7 +102,9 @@ def plan_tensors(spec: ModelSpec, wishes: Wishes) -> Plan:
     if width is not None and told is not None and told != width:
         raise ValueError(f"width={width} was given, but the model's input says {told}. Leave `width` out.")
     if width is None and told is None:
-        raise ValueError("The model's metadata leaves the token length open (-1). Pass `width=`, the length of a token vector.")
+        raise UnknownWidthError(
+            "The model's metadata leaves the token length open (-1). Pass `width=`, the length of a token vector."
+        )
     found = told if width is None else width
     assert found is not None
     if found < 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import zlib
 from pathlib import Path
 
 TOKEN_VARIABLE = "UNSOFTMAX_TOKEN"
@@ -61,3 +62,17 @@ def find_token(variable: str = TOKEN_VARIABLE, file: str | Path | None = None) -
             raise ValueError(f"The token file {path} cannot be read ({type(error).__name__}).") from error
     value = os.environ.get(variable)
     return Secret(value, f"variable {variable}") if value else None
+
+
+def class_number(name: str) -> float:
+    """The name of a class as a number: itself where it is a whole number, else the lower 31 bits of its CRC-32.
+
+    Names keep their numbers from run to run, whichever comes first.
+
+    >>> class_number("1"), class_number("yes")
+    (1.0, 1345797711.0)
+    """
+    whole = name.strip()
+    if whole.removeprefix("-").isdecimal() and len(whole) < 10:
+        return float(whole)
+    return float(zlib.crc32(name.encode()) & 0x7FFFFFFF)

@@ -65,6 +65,12 @@ class TorchOracle:
         self._width = checked_width(module, width if width is not None else _told_width(module, torch))
         self._layout = Layout()
         self._call = _way_to_call(module, torch)
+        if self.device.type == "cuda" and self.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:
+            warnings.warn(
+                "The module multiplies float32 matrices in TF32, whose factors keep 11 bits of 24: its answers are no better than "
+                "those of float16. Set torch.backends.cuda.matmul.allow_tf32 = False for float32 answers.",
+                stacklevel=2,
+            )
         if getattr(module, "training", False):
             warnings.warn(
                 "The module is in training mode (dropout and the like would be random); it is asked in evaluation mode "

@@ -10,33 +10,16 @@ from unsoftmax.errors import DriftingError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.oracles.contradiction import replicas
-from unsoftmax.precision.formats import (
-    FEW_DIGITS,
-    MANTISSA,
-    MOST_DECIMALS,
-    MOST_DIGITS,
-    MOST_DIGITS_FLOAT32,
-    SUBNORMAL,
-    decimal_form,
-    to_bits,
-)
+from unsoftmax.precision.formats import MANTISSA, decimal_form, to_bits
+from unsoftmax.precision.settings import READING
 from unsoftmax.results import Floor
 
-GRID = 8  # tokens are multiples of 1/8: exact in half precision
 # whole-number combinations of the two tokens, and powers of two of the first
 COMBINATIONS = np.array(
     [[1, 1], [1, -1], [2, 1], [1, 2], [2, -1], [1, -2], [3, 1], [1, 3], [3, -1], [1, -3], [0, 1], [3, 2], [2, -3]], dtype=np.float64
 )
 POWERS = 2.0 ** np.array([-6, -3, 3, 6, 9, 12])
-MODEST = 3  # of them are asked at once; the others would overflow a half-precision target and are left out for one
 NULL_STEPS = 2.0**-8 * np.arange(-3, 3)
-CLIP_RATIO = 0.03  # how far the last two powers may miss their ratio of 8
-SHARE_FULL = 0.6  # answers that must use all decimals, or else the answers merely happen to be short
-EXACT = 1e-13
-FULL_DIGITS = 12  # decimal digits from which on answers are not rounded, so that equal ones are equal for another reason
-DYADIC = 24  # places of two that products of tokens and round weights have
-UNITS = 64.0  # of a short number format: residuals of affine answers computed in it, for numbers inside are larger than they are
-SMOOTH = 0.05  # residuals near a zero of the answers, against those far off: noise does not shrink, curvature does
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +89,7 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
     low = _low_precision(asked, largest, dependent)
     if low is not None:
         return low
-    if asked.spread <= EXACT * np.sqrt(oracle.width) * largest or not asked.affine:
+    if asked.spread <= READING.exact * np.sqrt(oracle.width) * largest or not asked.affine:
         relative = max(2.0**-50, asked.batch_size / max(largest, np.finfo(float).tiny))
         floor = Floor(relative=relative, batch=dependent)
         return Calibration(floor, affine=asked.affine, batch_size=asked.batch_size, summary="answers are exact to float64 rounding")
@@ -155,17 +138,17 @@ def _ask(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> _A
         return flat[:, 0]
 
     first, second = float(ask(one[None])[0]), float(ask(one[None])[0])
-    modest = powers[:MODEST, None] * one
+    modest = powers[: READING.modest, None] * one
     batch = np.concatenate([one[None], COMBINATIONS @ np.stack([one, other]), one[None], modest, one[None]])
     answers = ask(batch)
     count = len(COMBINATIONS)
-    combined, scaled = answers[1 : 1 + count], answers[2 + count : 2 + count + MODEST]
+    combined, scaled = answers[1 : 1 + count], answers[2 + count : 2 + count + READING.modest]
     again = answers[[0, 1 + count, -1]]
     system = np.pad(COMBINATIONS, ((0, 0), (0, 1)), constant_values=1.0)
     fitted = np.asarray(np.linalg.lstsq(system, combined, rcond=None)[0], dtype=np.float64)
     spread = float(np.sqrt(np.sum((combined - system @ fitted) ** 2) / (len(system) - 3)))
     steps = _near_zero(fitted)
-    large = powers[MODEST:, None] * one if not (answers == to_bits(answers, MANTISSA["float16"])).all() else one[None][:0]
+    large = powers[READING.modest :, None] * one if not (answers == to_bits(answers, MANTISSA["float16"])).all() else one[None][:0]
     last = ask(np.concatenate([steps @ np.stack([one, other]), large]))
     null, scaled = last[: len(steps)], np.concatenate([scaled, last[len(steps) :]])
     line = np.stack([NULL_STEPS, np.ones(len(NULL_STEPS))], axis=1)
@@ -174,7 +157,7 @@ def _ask(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> _A
     step = 10.0 ** -max(_decimals(np.concatenate([combined, null])))
     null_spread = max(null_spread, step / np.sqrt(12))  # near a zero all answers may happen to be rounded to the same number
     # noise is the same everywhere; the curvature of a network behind shows far off and vanishes over steps of 1/256
-    affine = not (null_spread < SMOOTH * spread and spread > 1e-6 * float(np.abs(combined).max()))
+    affine = not (null_spread < READING.smooth * spread and spread > 1e-6 * float(np.abs(combined).max()))
     batch_size = float(np.abs(again - first).max()) if first == second else 0.0
     scales = np.stack([powers[: len(scaled)], np.zeros(len(scaled))], axis=1)
     rows = np.pad(np.concatenate([[[1.0, 0.0]], COMBINATIONS, steps, scales]), ((0, 0), (0, 1)), constant_values=1.0)
@@ -197,7 +180,7 @@ def _refuse_replicas(asked: _Asked) -> None:
     answers = np.array([asked.first, asked.second, *asked.again])
     distinct = np.unique(answers)
     digits = [decimal_form(value, False)[0] for value in asked.all if value != 0]
-    if len(distinct) < 4 and np.median(digits) >= FULL_DIGITS:
+    if len(distinct) < 4 and np.median(digits) >= READING.full_digits:
         _refuse_versions(len(answers), len(distinct))
 
 
@@ -224,8 +207,8 @@ def _near_zero(fitted: Floats) -> Floats:
 
 def _tokens(width: int, rng: np.random.Generator, max_norm: float | None) -> tuple[Floats, Floats, Floats]:
     """Two tokens of multiples of 1/8 (of a power of two, under a limit) and the factors by which the first is scaled."""
-    draws = rng.integers(-2 * GRID, 2 * GRID + 1, size=(2, width)) / GRID
-    draws[draws == 0] = 1 / GRID
+    draws = rng.integers(-2 * READING.grid, 2 * READING.grid + 1, size=(2, width)) / READING.grid
+    draws[draws == 0] = 1 / READING.grid
     if max_norm is None:
         return draws[0], draws[1], POWERS
     longest = 5.0 * float(np.linalg.norm(draws, axis=1).max())  # combinations have coefficients up to 3 + 2
@@ -241,10 +224,10 @@ def _clip_norm(asked: _Asked) -> float | None:
     origin = asked.powers[0] - unit * POWERS[0]
     low, high = asked.powers[-2] - origin, asked.powers[-1] - origin
     noise = 4 * asked.null_spread
-    if abs(high - 8 * low) <= CLIP_RATIO * abs(8 * low) + 9 * noise or abs(high) <= 4 * noise:
+    if abs(high - 8 * low) <= READING.clip_ratio * abs(8 * low) + 9 * noise or abs(high) <= 4 * noise:
         return None
     at_one = asked.first - origin
-    if abs(at_one - unit) <= CLIP_RATIO * abs(unit) + 9 * noise / POWERS[1]:
+    if abs(at_one - unit) <= READING.clip_ratio * abs(unit) + 9 * noise / POWERS[1]:
         unit = at_one  # not clipped yet, and a longer lever than the shortest two
     if unit == 0:
         return None
@@ -265,30 +248,32 @@ def _rounded(asked: _Asked, dependent: bool) -> Calibration | None:
     if not forms:
         return None
     # short binary numbers have decimals enough, but no decimals of that many digits are all short binary numbers
-    if max(digits for digits, _ in forms) > FEW_DIGITS and (asked.all == to_bits(asked.all, MANTISSA["float16"])).all():
+    if max(digits for digits, _ in forms) > READING.few_digits and (asked.all == to_bits(asked.all, MANTISSA["float16"])).all():
         return None
     decimals = [max(0, -exponent) for _, exponent in forms]
     k = max(decimals)
     # multiples of a power of two have few decimals as well; only a rounding step explains how far the answers miss a straight line
     coarse = asked.spread if asked.affine else 0.0
-    fits = k <= MOST_DECIMALS and coarse <= 10.0**-k
+    fits = k <= READING.most_decimals and coarse <= 10.0**-k
     by_decimals = Calibration(
         Floor("rounded", absolute=10.0**-k / 2, step=10.0**-k, batch=dependent),
         decimals=k,
         batch_size=asked.batch_size,
         summary=f"answers are rounded to {k} decimals",
     )
-    if fits and np.mean(np.array(decimals) == k) > SHARE_FULL and not (k == 0 and len(forms) < 20):
+    if fits and np.mean(np.array(decimals) == k) > READING.share_full and not (k == 0 and len(forms) < 20):
         return by_decimals
     lengths = [digits for digits, _ in forms]
     n = max(lengths)
-    few = n <= (MOST_DIGITS_FLOAT32 if single else MOST_DIGITS) and coarse <= 10.0 ** (1 - n) * float(np.abs(asked.combined).max())
-    if few and np.mean(np.array(lengths) == n) > SHARE_FULL:
+    few = n <= (READING.most_digits_float32 if single else READING.most_digits) and coarse <= 10.0 ** (1 - n) * float(
+        np.abs(asked.combined).max()
+    )
+    if few and np.mean(np.array(lengths) == n) > READING.share_full:
         floor = Floor("digits", relative=0.5 * 10.0 ** (1 - n), batch=dependent, cast=True)
         return Calibration(floor, digits=n, batch_size=asked.batch_size, summary=f"answers are rounded to {n} digits")
     # sums of two answers that happen to end in zeros end in zeros as well, but are no multiples of a power of two
-    places = np.ldexp(asked.all, DYADIC)
-    return by_decimals if fits and not single and np.mean(places != np.rint(places)) > SHARE_FULL else None
+    places = np.ldexp(asked.all, READING.dyadic)
+    return by_decimals if fits and not single and np.mean(places != np.rint(places)) > READING.share_full else None
 
 
 def _decimals(values: Floats) -> list[int]:
@@ -306,7 +291,7 @@ def _low_precision(asked: _Asked, largest: float, dependent: bool) -> Calibratio
             null_size = float(np.sqrt(np.mean(asked.null**2)))
             cast = cast or bool(name != "float32" and asked.null_spread < asked.spread * np.sqrt(null_size / largest))
         unit = 2.0**-bits
-        straight = asked.affine or asked.spread <= UNITS * unit * largest  # what short numbers explain is no bend
+        straight = asked.affine or asked.spread <= READING.units * unit * largest  # what short numbers explain is no bend
         own = asked.spread / largest if straight and largest > 0 else 0.0
         floor = Floor(name, relative=unit if cast else max(16 * unit, own), batch=dependent, cast=cast)
         how = f"answers are cast to {name}" if cast else f"the target computes in {name}"
@@ -319,7 +304,7 @@ def _only_cast(asked: _Asked, bits: int) -> bool:
     from scipy.optimize import linprog
 
     answers = asked.all
-    half = np.maximum(np.ldexp(1.0, np.frexp(answers)[1] - bits - 1), SUBNORMAL)
+    half = np.maximum(np.ldexp(1.0, np.frexp(answers)[1] - bits - 1), READING.subnormal)
     rows, told = asked.rows / half[:, None], answers / half
     size = np.abs(rows).max(axis=0)
     below = np.pad(rows / size, ((0, 0), (0, 1)), constant_values=-1.0)

@@ -10,19 +10,9 @@ from unsoftmax.errors import TargetError
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.precision.settings import READING
 from unsoftmax.results import Floor
 
-SINGLE = 2.0**-22  # what a float32 evaluation is good for, relative to the largest number in it
-DOUBLE = 2.0**-50
-STEADY = 2.0**-46  # last bits of float64 answers, relative to the largest
-DECIMALS = 11  # answers with fewer decimals than this count as rounded
-CONSTANT = 2.0**-30  # one-token answers that differ by less, relative to their size, are one number
-FEW_BITS = 20  # what is left of values that cancel is a few bits of rounding, fewer than those of float32
-BENT = 2.0**-6  # and no line at all,
-JITTERY = 2.0**-30  # repetitions that differ by less than this are float64 in another order of summation, or of another replica
-REPEATS = 8  # further repetitions that tell by how much
-DEVIATIONS = 4.0  # of them that an answer may be off
-FAINT = 2.0**-30  # or very small; where it is neither, half precision explains the few bits
 LENGTHS = 2.0 ** np.array([0.0, 1.0, 2.0, 4.0])  # of tokens that show whether values cancel; modest, for half precision
 
 
@@ -67,7 +57,7 @@ class FirstLook:
 def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> FirstLook:
     """Ask ``f([0]), f([r]), f([s]), f([r + s]), f([t])`` in one call and ``f([t])`` again in another; 6 queries.
 
-    8 more where one-token answers show nothing but rounding: one and three tokens of four lengths.
+    12 more where one-token answers show nothing but rounding: three tokens of four lengths, and far longer ones, on either side.
 
     r and s lie on a dyadic grid, so that ``r + s`` carries no rounding even in half precision; t is any token, so that the
     digits of its answer tell the precision of the numbers.
@@ -97,17 +87,22 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
     change = float(np.abs(again.reshape(-1) - flat[4]).max())
     jitter = change / size if size > 0 else 0.0
     rounding = _only_rounding(flat, bend)
-    longer = _longer(oracle, np.concatenate([flat, again.reshape(1, -1)]), rng, max_norm) if rounding else None
+    longer, woken = None, flat[:0]
+    if rounding:
+        longer, woken = _longer(oracle, np.concatenate([flat, again.reshape(1, -1)]), rng, max_norm)
+    if len(woken):  # neurons that slept so far
+        size = max(size, float(np.abs(woken).max()))
+        bend = float(np.abs(woken[: len(LENGTHS)] + woken[len(LENGTHS) :] - 2 * flat[0]).max()) / size
     grid = _grid(flat)
     floor = _floor(flat, grid, bend, jitter)
     if longer is not None:  # measured against what the heads say, not against what is left of it
         size, bend = max(size, float(np.abs(longer).max())), 0.0
         longer = np.concatenate([longer, longer[:1]])
         floor = _floor(longer, _grid(longer), bend, change / size)
-    queries = 6 + 2 * len(LENGTHS) * rounding
-    if floor.unclear and 0 < jitter <= JITTERY and bend <= JITTERY:
+    queries = 6 + 3 * len(LENGTHS) * rounding
+    if floor.unclear and 0 < jitter <= READING.jittery and bend <= READING.jittery:
         floor = _jittering(oracle, batch[4:], flat[4], jitter, bend)
-        queries += REPEATS
+        queries += READING.repeats
     return FirstLook(
         layout=layout,
         outputs=flat.shape[1],
@@ -119,8 +114,8 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         bend=bend,
         size=size,
         repeats=jitter == 0.0,
-        steady=jitter <= STEADY,
-        calm=jitter <= 16 * SINGLE,
+        steady=jitter <= READING.steady,
+        calm=jitter <= 16 * READING.single,
         cancelled=longer is not None,
         queries=queries,
     )
@@ -128,31 +123,39 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
 
 def _only_rounding(flat: Floats, bend: float) -> bool:
     """Whether the answers to single tokens are one number, or a few bits about zero."""
-    if float(np.abs(flat - flat[0]).max()) <= CONSTANT * float(np.abs(flat).max()):
+    if float(np.abs(flat - flat[0]).max()) <= READING.constant * float(np.abs(flat).max()):
         return True
-    mantissa = np.ldexp(np.frexp(flat)[0], FEW_BITS)
-    return (bend > BENT or float(np.abs(flat).max()) < FAINT) and bool((mantissa == np.rint(mantissa)).all())
+    mantissa = np.ldexp(np.frexp(flat)[0], READING.few_bits)
+    return (bend > READING.bent or float(np.abs(flat).max()) < READING.faint) and bool((mantissa == np.rint(mantissa)).all())
 
 
-def _longer(oracle: Oracle, flat: Floats, rng: np.random.Generator, max_norm: float | None) -> Floats | None:
-    """Answers ``(4, outputs)`` to three tokens each if they move by far more than those to their last tokens alone, else None."""
+def _longer(oracle: Oracle, flat: Floats, rng: np.random.Generator, max_norm: float | None) -> tuple[Floats | None, Floats]:
+    """Answers ``(4, outputs)`` to three tokens each if they move by far more than those to single ones, else None.
+
+    Beside it the answers to long tokens ``t`` and ``-t`` ``(8, outputs)``, where these are not the one number either.
+    """
     tokens = rng.normal(size=(len(LENGTHS), 3, oracle.width))
-    lengths = LENGTHS if max_norm is None else np.minimum(LENGTHS, max_norm)
-    tokens *= lengths[:, None, None] / np.linalg.norm(tokens, axis=2, keepdims=True) * INSIDE
-    alone, longer = (LastPosition(oracle)(batch).reshape(len(LENGTHS), -1) for batch in (tokens[:, -1:], tokens))
-    still = max(float(np.abs(alone - flat[0]).max()), float(np.abs(flat - flat[0]).max()))
-    return longer if float(np.abs(longer - flat[0]).max()) > 2.0**10 * still else None
+    tokens /= np.linalg.norm(tokens, axis=2, keepdims=True) / INSIDE
+    lengths, far = (size if max_norm is None else np.minimum(size, max_norm) for size in (LENGTHS, READING.far * LENGTHS))
+    ends = far[:, None, None] * tokens[:, -1:]
+    alone, longer = (
+        LastPosition(oracle)(batch).reshape(len(batch), -1)
+        for batch in (np.concatenate([ends, -ends]), lengths[:, None, None] * tokens)
+    )
+    flicker, off, moved = (float(np.abs(answers - flat[0]).max()) for answers in (flat, alone, longer))
+    one_number = READING.constant * max(float(np.abs(flat).max()), moved) + 2.0**10 * flicker
+    return (longer if moved > 2.0**10 * max(flicker, off) else None), alone if off > one_number else alone[:0]
 
 
 def _jittering(oracle: Oracle, question: Floats, answer: Floats, jitter: float, bend: float) -> Floor:
     """The law of answers that differ in their last digits from call to call: eight further repetitions tell by how much."""
-    again = np.concatenate([LastPosition(oracle)(question).reshape(1, -1) for _ in range(REPEATS)])
+    again = np.concatenate([LastPosition(oracle)(question).reshape(1, -1) for _ in range(READING.repeats)])
     shares = (again - answer) / float(np.abs(answer).max())
     off = float(np.sqrt(np.mean(shares**2) / 2))  # two answers differ by both errors
     worst = max(jitter, bend, off)
-    if worst > JITTERY:
+    if worst > READING.jittery:
         return Floor(kind="coarse", relative=worst, fresh=True)
-    return Floor(kind="jittering", relative=max(DEVIATIONS * off, worst), fresh=True, batch=True)
+    return Floor(kind="jittering", relative=max(READING.deviations * off, worst), fresh=True, batch=True)
 
 
 def _in_single(flat: Floats) -> bool:
@@ -172,10 +175,10 @@ def _in_half(flat: Floats) -> bool:
 def _grid(flat: Floats) -> Floor:
     """Float32 or decimals, from the digits of the answers; exact otherwise."""
     if _in_single(flat):
-        return Floor(kind="float32", relative=SINGLE)
-    for decimals in range(DECIMALS):
+        return Floor(kind="float32", relative=READING.single)
+    for decimals in range(READING.decimals):
         if np.array_equal(np.round(flat, decimals), flat) and np.any(flat):
-            return Floor(kind="rounded", relative=DOUBLE, absolute=0.5 * 10.0**-decimals, step=10.0**-decimals)
+            return Floor(kind="rounded", relative=READING.double, absolute=0.5 * 10.0**-decimals, step=10.0**-decimals)
     return Floor()
 
 
@@ -185,8 +188,8 @@ def _floor(flat: Floats, grid: Floor, bend: float, jitter: float) -> Floor:
     if grid.decimals or _in_half(flat):
         return Floor(kind="coarse", relative=bend, fresh=jitter > 0)
     worst = max(bend, jitter)
-    if worst <= STEADY and not in_single:
-        return Floor(kind="exact", relative=DOUBLE)
-    if worst <= 16 * SINGLE and in_single:
-        return Floor(kind="float32", relative=SINGLE, batch=jitter > 0)
+    if worst <= READING.steady and not in_single:
+        return Floor(kind="exact", relative=READING.double)
+    if worst <= 16 * READING.single and in_single:
+        return Floor(kind="float32", relative=READING.single, batch=jitter > 0)
     return Floor(kind="coarse", relative=worst, fresh=jitter > 0)

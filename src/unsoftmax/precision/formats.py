@@ -5,18 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.models import Floats
+from unsoftmax.precision.settings import READING
 from unsoftmax.results import Floor
 
 MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24}
-MOST_DECIMALS, MOST_DIGITS, MOST_DIGITS_FLOAT32 = 11, 12, 6
-FEW_DIGITS = 3  # whole numbers of half precision have more where its steps are of their size
-SUBNORMAL = 2.0**-25  # half a step of the smallest numbers in half precision
-MANY = 512  # numbers that show a format
 
 
 def formats(answers: Floats) -> list[Floor]:
     """The precisions that the digits of many answers speak of, the finest first: rounded, digits, a binary format; or none."""
-    values = np.unique(answers[answers != 0].ravel()[:MANY])
+    values = np.unique(answers[answers != 0].ravel()[: READING.many])
     if not values.size:
         return []
     fitting = [name for name, bits in MANTISSA.items() if (values == to_bits(values, bits)).all()]
@@ -24,13 +21,13 @@ def formats(answers: Floats) -> list[Floor]:
     digits, last = np.array([decimal_form(value, single) for value in values]).T
     k, n = max(0, -int(last.min())), int(digits.max())
     found: list[Floor] = []
-    if n <= (MOST_DIGITS_FLOAT32 if single else MOST_DIGITS):
-        if k <= MOST_DECIMALS:
+    if n <= (READING.most_digits_float32 if single else READING.most_digits):
+        if k <= READING.most_decimals:
             found.append(Floor("rounded", absolute=0.5 * 10.0**-k, step=10.0**-k))
         found.append(Floor("digits", relative=0.5 * 10.0 ** (1 - n)))
-    if fitting and not (found and n <= FEW_DIGITS):  # short decimals fit any format
+    if fitting and not (found and n <= READING.few_digits):  # short decimals fit any format
         name = fitting[0]
-        found.append(Floor(name, relative=2.0 ** -MANTISSA[name], absolute=SUBNORMAL if name == "float16" else 0.0))
+        found.append(Floor(name, relative=2.0 ** -MANTISSA[name], absolute=READING.subnormal if name == "float16" else 0.0))
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Floats
+from unsoftmax.precision.settings import READING
 
 EXACT, JITTER, SINGLE, HALVES, DECIMALS, DIGITS, NOISE, UNCLEAR = (
     "exact",
@@ -19,8 +20,6 @@ EXACT, JITTER, SINGLE, HALVES, DECIMALS, DIGITS, NOISE, UNCLEAR = (
     "coarse",
 )
 BITS = {SINGLE: 24, "float16": 11, "bfloat16": 8, UNCLEAR: 24}  # of the mantissa, where it is short
-LARGEST_NOISE = 8.0  # standard deviations that the largest of some hundred errors may have
-LARGEST_ERROR = 2.0  # the same for errors that are bounded, as those of rounding are
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +116,36 @@ class Floor:
         return 2.0**-self.bits * largest if self.single or self.float16 else 0.0
 
     @property
+    def unit(self) -> float:
+        """Root mean square error of one number that is written down in the target's format, relative to it, at most."""
+        return float(2.0**-self.bits / 3**0.5)
+
+    def explains(self, deviations: Floats, expected: Floats) -> bool:
+        """Whether deviations are of this law: their mean square and the largest of them, each in errors to expect of its answer."""
+        strayed = deviations / np.maximum(expected, np.finfo(float).tiny)
+        return bool(np.sqrt(np.mean(strayed**2)) <= READING.safety and strayed.max() <= READING.safety * READING.largest_noise)
+
+    @property
     def largest(self) -> float:
         """What the largest of some hundred answers may carry of errors that do not shrink with it."""
-        return (LARGEST_NOISE if self.noisy else LARGEST_ERROR) * self.absolute
+        return (READING.largest_noise if self.noisy else READING.largest_error) * self.absolute
 
     def off(self, answers: Floats) -> Floats:
         """What each answer may be off by its own format: a share of itself where only the answers are written coarsely."""
         own: Floats = self.relative * np.abs(answers) if self.digits or self.cast else np.zeros_like(answers)
         return own
+
+    def written(self, answers: Floats) -> Floats:
+        """Root mean square error that writing answers down brings: evenly spread over the last digit of each.
+
+        Where numbers inside are as short, and larger than an answer may be, the last digit of a typical one counts for all.
+        """
+        if self.digits:
+            sizes = np.floor(np.log10(np.maximum(np.abs(answers), np.finfo(float).tiny)))
+            return np.asarray(2 * self.relative * 10.0**sizes / 12**0.5)
+        sizes = np.abs(answers) if self.cast else np.full_like(answers, np.median(np.abs(answers)))
+        last = np.ldexp(1.0, np.frexp(sizes)[1] - self.bits)
+        return np.asarray(np.maximum(last, 2 * self.absolute) / 12**0.5)
 
     def needs_statistics(self, max_norm: float | None) -> bool:
         """Whether scale alone cannot beat the errors: they are relative, or tokens are bounded."""

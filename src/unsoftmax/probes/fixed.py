@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.errors import FileFormatError
-from unsoftmax.memory import check_archive
+from unsoftmax.memory import read_archive
 from unsoftmax.models import Floats
 from unsoftmax.safe_files import replacing
 
@@ -48,7 +46,7 @@ class FixedProbes:
     @classmethod
     def load(cls, path: str | Path) -> FixedProbes:
         """Read what ``save`` wrote; answers in the same file are left alone."""
-        held = _read(path)
+        held = read_archive(path)
         arrays = _numbered(held, "X", path)
         if "plan" not in held or any(array.ndim != 3 or not np.isfinite(array).all() for array in arrays):
             raise FileFormatError(
@@ -66,7 +64,7 @@ class FixedProbes:
 
 def load_answers(path: str | Path, probes: FixedProbes) -> list[Floats]:
     """The answers ``Y0, Y1, …`` to ``probes``, from the same file or another; one row per question, all finite."""
-    answers = _numbered(_read(path), "Y", path)
+    answers = _numbered(read_archive(path), "Y", path)
     if len(answers) != len(probes.arrays):
         raise FileFormatError(
             f"{path} holds answers Y0 … for {len(answers)} arrays of questions, but there are {len(probes.arrays)}. "
@@ -80,18 +78,6 @@ def load_answers(path: str | Path, probes: FixedProbes) -> list[Floats]:
                 f"X{index} asks {len(asked)} questions, so it must be ({len(asked)},) or ({len(asked)}, outputs), all finite."
             )
     return answers
-
-
-def _read(path: str | Path) -> dict[str, Any]:
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}. Give the `.npz` file with the probes or the answers.")
-    check_archive(path)
-    try:
-        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:  # NumPy leaves its own open
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, KeyError, EOFError, SyntaxError, TypeError) as error:
-        raise FileFormatError(f"{path} is not an `.npz` file of plain arrays ({error}).") from error
 
 
 def _numbered(held: dict[str, Any], letter: str, path: str | Path) -> list[Floats]:

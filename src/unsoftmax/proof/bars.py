@@ -8,11 +8,8 @@ from unsoftmax.models import Floats
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, predicted_as
 from unsoftmax.proof.noisy import doubt
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Bounds, Learned
-
-UNREMARKABLE = 256.0  # units of precision by which a right model misses the largest answers
-WRITTEN = 0.42  # of the last bit: root mean square of what writing a number down leaves out, over all mantissas
-NORMAL = 0.6745  # median of the absolute value of a standard normal number
 
 
 def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rng: np.random.Generator) -> Bounds | None:
@@ -30,13 +27,13 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
         rng: draws models within the bars.
     """
     bounds = learned.bounds
-    if bounds is None or bounds.kind != "estimated":
+    if bounds is None or bounds.certified:
         return None
     if learned.rehearsals:
-        return _scaled(bounds, max(_as_rehearsed(learned, seen, rng), WRITTEN * 2.0**-floor.bits / learned.answers_off))
+        return _scaled(bounds, max(_as_rehearsed(learned, seen, rng), PROOF.written * 2.0**-floor.bits / learned.answers_off))
     if floor.random:
         return None
-    rounding = UNREMARKABLE * max(floor.relative, 2.0**-50) * np.abs(seen.answers).max()
+    rounding = PROOF.unremarkable * max(floor.relative, 2.0**-50) * np.abs(seen.answers).max()
     left = np.maximum(seen.deviations - own - rounding, 0.0)
     if not left.any():
         return None
@@ -54,7 +51,7 @@ def _as_rehearsed(learned: Learned, seen: Compared, rng: np.random.Generator) ->
     )
     rows = np.maximum(squares.mean(axis=1), np.finfo(float).tiny)
     deviations = (seen.deviations**2).mean(axis=1)
-    typical = float(np.median(np.sqrt(deviations / rows))) / (NORMAL if seen.deviations.shape[1] == 1 else 1.0)
+    typical = float(np.median(np.sqrt(deviations / rows))) / (PROOF.normal if seen.deviations.shape[1] == 1 else 1.0)
     return max(typical, float(np.sqrt(deviations.mean() / rows.mean())))
 
 

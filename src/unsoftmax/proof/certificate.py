@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Attention, Floats
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.symmetry import attention_jacobian, canonical, head_gap, identifiability, numerical_nullity
-
-LARGEST_JACOBIAN = 1200  # parameters; its singular values take about a second there and grow with the cube
-WORST = 0.1  # estimated relative error beyond which a parameter is a guess
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ def certificate(model: Attention, *, held_out: float, tolerance: float = 1e-8, r
     # what the held-out error leaves open is no difference between heads, nor a value
     reduced = canonical(model, tolerance=max(2.0**-46, min(held_out, tolerance))).heads == model.heads and bool(model.V.any())
     condition = None
-    if known.parameters <= LARGEST_JACOBIAN:
+    if known.parameters <= PROOF.largest_jacobian:
         numerical, condition = numerical_nullity(_rows(model, known.parameters))
         condition = np.inf if numerical > known.nullity else condition
     error = None if condition is None else max(rounding, held_out) * condition
@@ -69,11 +67,11 @@ def certificate(model: Attention, *, held_out: float, tolerance: float = 1e-8, r
         failures.append("The layer is not in canonical form: two of its heads are equal, or one has no value.")
     if known.nullity:
         failures.append(f"{known.nullity} directions in parameter space show in no answer.")
-    if condition is not None and rounding * condition > WORST:
+    if condition is not None and rounding * condition > PROOF.worst:
         failures.append(f"The answers determine the parameters only to {rounding * condition:.1g} (condition {condition:.1g}).")
     reasons = tuple(failures) or (
         f"Fresh sequences agree to {held_out:.1g} of their spread.",
-        f"{model.heads} heads in canonical form; every direction in parameter space shows in the answers.",
+        f"{model.heads} head{'s' * (model.heads != 1)} in canonical form; every direction in parameter space shows in the answers.",
         *(() if error is None else (f"Estimated parameter error {error:.1g} (condition {condition:.1g}).",)),
     )
     return Certificate(not failures, held_out, reduced, known.nullity, condition, error, gap, reasons)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import TargetError, tried
 from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import Oracle, is_local
 from unsoftmax.oracles.local import checked_answers
-from unsoftmax.proof.fresh import MODERATE, Fresh
+from unsoftmax.proof.fresh import Fresh
+from unsoftmax.proof.settings import PROOF
 
 Predict = Callable[[list[Floats]], Floats]  # batches of sequences to the answers of a model to all of them, at the last position
 
@@ -80,12 +82,15 @@ class Compared:
         """For each row the standard deviation of the answers of its kind (root mean square over outputs).
 
         The answers' own spread, so that a constant in them cannot hide an error; natural answers apart, as they may vary far more.
+        Answers of a kind that do not vary beyond their rounding, as those of neurons that sleep there, are held to the others'.
         """
-        spread, natural = np.zeros(len(self.answers)), self.natural
-        for kind in (False, True):
-            rows = natural == kind
-            if rows.any():
-                spread[rows] = np.sqrt(np.mean(np.var(self.answers[rows], axis=0)))
+        natural = self.natural
+        kinds = [rows for rows in (natural, ~natural) if rows.any()]
+        found = [float(np.sqrt(np.mean(np.var(self.answers[rows], axis=0)))) for rows in kinds]
+        still = [size <= 2.0**-40 * np.abs(self.answers[rows]).max() for size, rows in zip(found, kinds, strict=True)]
+        spread = np.zeros(len(natural))
+        for size, rows, constant in zip(found, kinds, still, strict=True):
+            spread[rows] = max(found) if constant else size
         return spread
 
 
@@ -130,17 +135,31 @@ def predicted_as(seen: Compared, model: Model) -> Floats:
     return np.concatenate([part.reshape(-1, part.shape[2]) for part in told])
 
 
+def computed_in(seen: Compared, model: Model, unit: float, rng: np.random.Generator) -> Floats:
+    """Variance ``(rows, outputs)`` of answers of a target that computes in numbers with a relative error of ``unit`` (rms).
+
+    Tokens, products of scores, weights and the answer are each rounded once; the weights count as the tokens' values do.
+    """
+    here = predicted_as(seen, model)
+    total = PROOF.draws * (unit * here) ** 2
+    for _ in range(PROOF.draws):
+        off = [(batch, 1 + unit * rng.normal(size=batch.sequences.shape)) for batch in seen.batches]
+        rounded = tuple(replace(batch, sequences=on_host(batch.sequences) * factors) for batch, factors in off)
+        total += 2 * (predicted_as(replace(seen, batches=rounded), model) - here) ** 2
+        total += (predicted_as(seen, model.shaken(unit, rng)) - here) ** 2
+    return total / PROOF.draws
+
+
 def _ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:
     """Raw answers to each batch; None for natural ones that the target fails on although it still answers others."""
     raw: list[Floats | None] = []
     for batch in batches:
-        try:
-            raw.append(oracle(batch.sequences))
-        except TargetError:
+        answers = tried(partial(oracle, batch.sequences), TargetError)
+        if isinstance(answers, TargetError):
             if not (batch.natural and is_local(oracle)):
-                raise
+                raise answers
             oracle(batches[0].sequences[:1])  # a target that is gone fails here again
-            raw.append(None)
+        raw.append(None if isinstance(answers, TargetError) else answers)
     return raw
 
 
@@ -164,7 +183,7 @@ def predictor(model: Model, like: Floats | None = None) -> Predict:
     def predict(batches: list[Floats]) -> Floats:
         concat = array_namespace(like).concat
         groups = [
-            [i for i, batch in enumerate(batches) if (batch.shape[1] > MODERATE) == long] for long in (False, True)
+            [i for i, batch in enumerate(batches) if (batch.shape[1] > PROOF.moderate) == long] for long in (False, True)
         ]  # padded to the longest, so long ones apart
         parts: list[Floats] = [like] * len(batches)
         for group in filter(None, groups):

@@ -9,16 +9,9 @@ from array_api_compat import array_namespace
 
 from unsoftmax.linalg import INSIDE, alike, normal, on_host
 from unsoftmax.models import Floats, Model
+from unsoftmax.proof.settings import PROOF
 
-LONGEST = 256  # tokens of the longest sequences that are compared
-MODERATE = 64
-PER_LENGTH = 16  # sequences of each moderate length, sized for the model's scores
-SIZED = 11  # moderate lengths
-NATURAL, PER_NATURAL = 5, 7  # lengths, and sequences of each, with tokens of natural size
-LONG, PER_LONG = (96, 128, 256), 6  # and one more length, drawn
-COUNT = SIZED * PER_LENGTH + NATURAL * PER_NATURAL + (len(LONG) + 1) * PER_LONG
-TOKENS = 8900  # of all of them, on average over the lengths drawn
-LARGE = 2**20  # numbers in all from which on drawing them takes longer than asking
+COUNT = PROOF.sized * PROOF.per_length + PROOF.natural * PROOF.per_natural + (len(PROOF.long) + 1) * PROOF.per_long
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +35,7 @@ def fresh_batches(
     model: Model,
     rng: np.random.Generator,
     *,
-    longest: int = LONGEST,
+    longest: int = PROOF.longest,
     max_norm: float | None = None,
     vocabulary: Floats | None = None,
     natural: Floats | None = None,
@@ -79,22 +72,22 @@ def fresh_batches(
 
 def _lengths(rng: np.random.Generator, longest: int) -> list[tuple[int, str, int]]:
     """Lengths with the kind and number of their sequences; the shortest and longest of each kind, and others drawn."""
-    top = min(MODERATE, longest)
+    top = min(PROOF.moderate, longest)
     if top < 4:
         every = [*range(1, top + 1)]
-        sized = [(n, "sized", SIZED * PER_LENGTH // len(every)) for n in every]
-        return [*sized, *((n, "natural", NATURAL * PER_NATURAL // len(every)) for n in every)]
+        sized = [(n, "sized", PROOF.sized * PROOF.per_length // len(every)) for n in every]
+        return [*sized, *((n, "natural", PROOF.natural * PROOF.per_natural // len(every)) for n in every)]
     between = np.arange(3, top)
-    drawn = rng.choice(between, size=min(SIZED - 2, len(between)), replace=False, p=1 / between / (1 / between).sum())
+    drawn = rng.choice(between, size=min(PROOF.sized - 2, len(between)), replace=False, p=1 / between / (1 / between).sum())
     moderate = sorted({2, top, *drawn.tolist()})
-    natural = rng.choice(np.arange(1, top + 1), size=min(NATURAL, top), replace=False)
-    long = sorted({n for n in LONG if n <= longest} | ({longest} if longest > MODERATE else set()))
-    others = [n for n in range(MODERATE + 1, longest) if n not in long]
+    natural = rng.choice(np.arange(1, top + 1), size=min(PROOF.natural, top), replace=False)
+    long = sorted({n for n in PROOF.long if n <= longest} | ({longest} if longest > PROOF.moderate else set()))
+    others = [n for n in range(PROOF.moderate + 1, longest) if n not in long]
     if others:
         long.append(int(rng.choice(others)))
-    plan = [(n, "sized", SIZED * PER_LENGTH // len(moderate)) for n in moderate]
-    plan += [(int(n), "natural", PER_NATURAL) for n in natural]
-    return [*plan, *((n, "long", PER_LONG) for n in long)]
+    plan = [(n, "sized", PROOF.sized * PROOF.per_length // len(moderate)) for n in moderate]
+    plan += [(int(n), "natural", PROOF.per_natural) for n in natural]
+    return [*plan, *((n, "long", PROOF.per_long) for n in long)]
 
 
 def sized(
@@ -118,7 +111,7 @@ def sized(
 def _draw(sizes: Floats, width: int, rng: np.random.Generator, max_norm: float | None, like: Floats | None) -> Floats:
     """Tokens ``(len(sizes), width)`` with entries of these sizes."""
     count = len(sizes) * width
-    plain = count < LARGE or like is not None  # else evenly spread numbers of 8 bits, as fresh and drawn at memory speed
+    plain = count < PROOF.large or like is not None  # else evenly spread numbers of 8 bits, as fresh and drawn at memory speed
     tokens = normal((len(sizes), width), rng, like) if plain else _even_bits(len(sizes), width, rng)
     tokens *= alike(sizes[:, None], like)
     return _within(tokens, max_norm)
@@ -135,7 +128,7 @@ def _natural(count: int, length: int, width: int, given: Floats | None, rng: np.
     """Sequences of natural tokens; in turn plain ones, whole numbers, tokens that repeat each other, and equally long ones."""
     if given is not None:
         return _rows(given, (count, length), rng)
-    plain = count * length * width < LARGE or like is not None
+    plain = count * length * width < PROOF.large or like is not None
     tokens = (
         normal((count, length, width), rng, like) if plain else _even_bits(count * length, width, rng).reshape(count, length, -1)
     )
@@ -170,3 +163,22 @@ def natural_tokens(samples: object, width: int) -> Floats:
     if table.ndim < 2 or table.shape[-1] != width or not table.size or not np.isfinite(table).all():
         raise ValueError(f"natural has shape {table.shape}; it must hold finite tokens of width {width}, as (tokens, {width}).")
     return table.reshape(-1, width)
+
+
+def afforded(batches: list[Fresh], most: int, rng: np.random.Generator) -> list[Fresh]:
+    """At most so many of the sequences: fewer of each batch, or of fewer batches."""
+    total = sum(len(batch.sequences) for batch in batches)
+    if total <= most:
+        return batches
+    if most < len(batches):
+        kept = sorted(rng.choice(len(batches), size=most, replace=False).tolist())
+        if all(batches[i].natural for i in kept):
+            kept[0] = 0
+        return [batches[i].first(1) for i in kept]
+    share, shorter = most / total, []
+    for batch in batches:
+        shorter.append(batch.first(max(1, int(share * len(batch.sequences)))))
+    while sum(len(batch.sequences) for batch in shorter) > most:
+        longest = max(range(len(shorter)), key=lambda i: len(shorter[i].sequences))
+        shorter[longest] = shorter[longest].first(len(shorter[longest].sequences) - 1)
+    return shorter

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from unsoftmax.models import Floats
+from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
+from unsoftmax.proof.limits import LIMITS
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Check
-
-EMPTY = 2.0**10  # roundings by which answers must vary, or a comparison of them proves nothing
-CONFIDENCE = 0.99  # of the statement about sequences that were not asked
 
 
 class Errors(NamedTuple):
@@ -31,16 +31,35 @@ def relative_errors(seen: Compared, beyond: Floats | float = 0.0) -> Errors:
     return Errors(*(float(shares[rows].max(initial=0.0)) for rows in (slice(None), ~seen.natural, seen.natural)))
 
 
+def tolerance_of(floor: Floor, *, network: bool) -> float:
+    """The relative error that a run holds itself to on fresh sequences, beyond what noise and rounding add.
+
+    ``network``: answers pass through a network that is not known, so that no comparison is exact.
+    """
+    if floor.exact and not network:
+        return LIMITS.exact
+    loosest = max(LIMITS.loosest, 4 * floor.relative if floor.half else 0.0)
+    return float(min(loosest, max(LIMITS.exact, LIMITS.coarse * floor.relative)))
+
+
+def carries_noise(floor: Floor, noise: float) -> bool:
+    """Whether answers carry random noise, measured by a fit; rounded ones may hide more of it than the rounding's own."""
+    if floor.decimals and floor.step is not None:
+        hidden = floor.fresh or noise <= floor.step  # more of it would show when a question is repeated: then it is a misfit
+        return bool(noise > LIMITS.hidden_noise * floor.step and hidden)
+    return bool(floor.random and noise > 0)
+
+
 def varies(seen: Compared, relative: float) -> bool:
     """Whether sized answers vary by far more than rounding of their size: else a comparison of them is empty."""
     rows = ~seen.natural
     if not rows.any():
         rows = ~rows
     spread = float(seen.spreads()[rows].max())
-    return spread > EMPTY * min(relative, 2.0**-20) * float(np.abs(seen.answers[rows]).max()) and spread > 0
+    return spread > PROOF.empty * min(relative, 2.0**-20) * float(np.abs(seen.answers[rows]).max()) and spread > 0
 
 
-def unnoticed(sequences: int, confidence: float = CONFIDENCE) -> float:
+def unnoticed(sequences: int, confidence: float = PROOF.confidence) -> float:
     """Share of sequences on which a difference could have gone unnoticed, although so many drawn alike showed none.
 
     >>> round(unnoticed(235), 4)
@@ -59,7 +78,8 @@ def covered(seen: Compared, *, tolerance: float, max_norm: float | None, sampled
     words = (
         f"{seen.sequences} fresh sequences of {lengths.min()} to {lengths.max()} tokens ({len(lengths)} lengths, drawn), {sizes}, "
         f"at {seen.where}. A target that differs by more than {tolerance:.1g} of the answers' spread on more than "
-        f"{unnoticed(seen.sequences):.1%} of sequences drawn like these would have been noticed with {CONFIDENCE:.0%} confidence."
+        f"{unnoticed(seen.sequences):.1%} of sequences drawn like these would have been noticed with {PROOF.confidence:.0%} "
+        "confidence."
     )
     if seen.unanswered:
         words += f" Natural tokens got no answer at lengths {', '.join(map(str, seen.unanswered))}: nothing is said about those."

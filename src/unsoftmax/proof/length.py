@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import TargetError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, is_local, phase
-from unsoftmax.proof.fresh import LONGEST
-
-SHORT = 2.0**-4  # entries of the tokens: too small to overflow anything
-STEP = 4  # each further try is so many times shorter
+from unsoftmax.proof.settings import PROOF
 
 
 def longest_taken(
@@ -20,28 +17,25 @@ def longest_taken(
 
     A server that fails may be out of order: its failure ends the run here, where little was paid, and says what to try.
     """
-    tokens = SHORT * rng.normal(size=(1, LONGEST, oracle.width))
+    tokens = PROOF.short * rng.normal(size=(1, PROOF.longest, oracle.width))
     if max_norm is not None:
         tokens *= min(1.0, 0.5 * max_norm / float(np.linalg.norm(tokens, axis=-1).max()))
     if vocabulary is not None:
-        tokens = vocabulary[rng.integers(0, len(vocabulary), size=(1, LONGEST))]
+        tokens = vocabulary[rng.integers(0, len(vocabulary), size=(1, PROOF.longest))]
     phase(oracle, "longest sequence")
-    longest = LONGEST
+    longest = PROOF.longest
     while longest > 1 and not _takes(oracle, tokens[:, :longest]):
-        longest //= STEP
-    if 1 < longest < LONGEST and _takes(oracle, tokens[:, : 2 * longest]):
+        longest //= PROOF.step
+    if 1 < longest < PROOF.longest and _takes(oracle, tokens[:, : 2 * longest]):
         longest *= 2
     return longest
 
 
 def _takes(oracle: Oracle, sequence: Floats) -> bool:
-    try:
-        oracle(sequence)
-    except TargetError as error:
-        if not is_local(oracle):
-            raise TargetError(
-                f"{error} The question was a sequence of {sequence.shape[1]} tokens: if the target takes fewer, say so with "
-                "`max_length` (--max-length)."
-            ) from error
-        return False
-    return True
+    error = tried(lambda: oracle(sequence), TargetError)
+    if isinstance(error, TargetError) and not is_local(oracle):
+        raise TargetError(
+            f"{error} The question was a sequence of {sequence.shape[1]} tokens: if the target takes fewer, say so with "
+            "`max_length` (--max-length)."
+        ) from error
+    return not isinstance(error, TargetError)

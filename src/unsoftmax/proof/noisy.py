@@ -14,17 +14,8 @@ from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.probes.loud import loud_sequences
 from unsoftmax.proof.compare import Compared, compared, predicted_as
 from unsoftmax.proof.fresh import Fresh
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Bounds, Learned
-
-SHARE = 0.02  # of the learning queries that a check may add; never fewer than the least
-LEAST = 256
-FALSE_ALARM = 1e-6
-DRAWS = 8  # of the parameters within their error bars, to see how far the predictions are in doubt
-DOUBTS = 3.0  # the error bars are estimates too, and errors of the parameters move many predictions at once
-SLOPE_ERROR = 0.25  # standard error of the slope of answers against predictions, beyond which the check proves nothing
-SLOPE_RESOLUTION = 0.1  # W itself is known to a tenth
-SINGLE_OUTLIER = 7.0
-LENGTHS = 11  # of loud sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +37,12 @@ class NoisyCheck:
     @property
     def conclusive(self) -> bool:
         """Whether a model that has nothing to do with the target would have been seen."""
-        return self.slope_error <= SLOPE_ERROR
+        return self.slope_error <= PROOF.slope_error
 
     @property
     def agrees(self) -> bool:
         """Whether noise and the stated error bars explain the deviations."""
-        return self.excess <= 1.0 and abs(self.slope - 1.0) <= 4 * self.slope_error + SLOPE_RESOLUTION
+        return self.excess <= 1.0 and abs(self.slope - 1.0) <= 4 * self.slope_error + PROOF.slope_resolution
 
 
 def loud_batches(model: Model, rng: np.random.Generator, *, count: int, max_norm: float | None) -> list[Fresh]:
@@ -60,7 +51,7 @@ def loud_batches(model: Model, rng: np.random.Generator, *, count: int, max_norm
     assert layer.V is not None
     norm = max_norm if max_norm is not None else float(layer.token_sizes.max()) * np.sqrt(layer.width)
     direction = np.linalg.svd(layer.V[0].reshape(layer.width, -1))[0][:, 0]
-    lengths = sorted({2, 64, *rng.choice(np.arange(3, 64), size=LENGTHS - 2, replace=False).tolist()})
+    lengths = sorted({2, 64, *rng.choice(np.arange(3, 64), size=PROOF.lengths - 2, replace=False).tolist()})
     each = max(1, count // len(lengths))
     return [Fresh(loud_sequences(direction, rng, count=each, length=length, norm=norm)) for length in lengths]
 
@@ -74,12 +65,12 @@ def noisy_held_out(
     """
     seen = compared(LastPosition(oracle), learned.model, batches)
     left = seen.answers - seen.predicted
-    variance = noise**2 + DOUBTS * doubt(learned.model, learned.bounds, rng, lambda model: predicted_as(seen, model))
+    variance = noise**2 + PROOF.doubts * doubt(learned.model, learned.bounds, rng, lambda model: predicted_as(seen, model))
     signal = seen.predicted - seen.predicted.mean(axis=0)
     weight = float(np.sum(signal**2 / variance))
     standardised = left / np.sqrt(variance)
-    excess = float(np.mean(standardised**2)) / float(fdtri(left.size, freedom, 1 - FALSE_ALARM))
-    outlier = float(np.abs(standardised).max()) / (SINGLE_OUTLIER * (1 + 3 / np.sqrt(freedom)))
+    excess = float(np.mean(standardised**2)) / float(fdtri(left.size, freedom, 1 - PROOF.false_alarm))
+    outlier = float(np.abs(standardised).max()) / (PROOF.single_outlier * (1 + 3 / np.sqrt(freedom)))
     if weight == 0.0:
         return NoisyCheck(seen, max(excess, outlier), 0.0, np.inf)
     slope = 1.0 + float(np.sum(signal * left / variance)) / weight
@@ -90,8 +81,8 @@ def doubt(model: Model, bounds: Bounds | None, rng: np.random.Generator, predict
     """Variance of the predictions over parameters drawn within their 95% bars."""
     centre = predict(model)
     total = np.zeros_like(centre)
-    for _ in range(DRAWS):
+    for _ in range(PROOF.draws):
         drawn = model.within(bounds, rng)
         if drawn is not None:
             total += (predict(drawn) - centre) ** 2
-    return total / DRAWS
+    return total / PROOF.draws

@@ -3,45 +3,68 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
 
 import numpy as np
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.precision.first_look import FirstLook
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact, Floor
 
-HUGE = 1e100  # beyond this, answers are rescaled
-SAFETY = 50.0  # a test fails beyond this many floors: the floor was measured at two places only, others are up to ten times coarser
+T = TypeVar("T")
+
+
+class Shape(Enum):
+    """How one-token answers run."""
+
+    AFFINE = "straight everywhere"
+    PIECEWISE = "straight, with kinks"
+    SMOOTH = "bending everywhere"
+    UNCLEAR = "neither straight nor evenly bent, as far as answers tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a target is: ``family`` as people read it, ``reason`` in a sentence, ``signs`` for whoever chooses what to try next."""
+
+    family: str
+    reason: str
+    signs: tuple[Sign, ...] = ()
 
 
 class DecidedError(Exception):
-    """Ends a diagnosis early: the verdict is known."""
+    """Leaves a test from deep within: the verdict is known. ``Case.tried`` makes a value of it."""
 
-    def __init__(self, family: str, reason: str) -> None:
-        super().__init__(reason)
-        self.family = family
-        self.reason = reason
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
 
 
-def outside(kind: str, reason: str) -> DecidedError:
+def outside(kind: str, reason: str, *signs: Sign) -> Verdict:
     """The verdict that the target is not in the family."""
-    return DecidedError(f"outside: {kind}", reason)
+    return Verdict(f"outside: {kind}", reason, signs)
 
 
-def inconclusive(why: str, reason: str) -> DecidedError:
+def inconclusive(why: str, reason: str, *signs: Sign) -> Verdict:
     """The verdict that the answers do not tell."""
-    return DecidedError(f"outside: inconclusive ({why})", reason)
+    return Verdict(f"outside: inconclusive ({why})", reason, (Sign.UNDECIDED, *signs))
 
 
 class Case:
     """Asks, counts and remembers; no token longer than ``max_norm`` and no more than ``limit`` sequences leave it.
 
     Attributes:
+        signs: what the tests told beside their verdict.
         limit: most sequences that this diagnosis may ask, 200 + 4 width.
         asked: sequences asked so far.
         floor: how coarse the answers are, once measured.
+        finer: answers are written in float64, but computed more coarsely.
         everywhere: the target answers at every position; the last answer is used.
         longest: longest sequence that the target takes, as far as tried.
         recent: the latest answers, for their size.
@@ -59,6 +82,8 @@ class Case:
         self.asked = 0
         self.floor = Floor()
         self.evidence: list[Fact] = []
+        self.signs: list[Sign] = []
+        self.finer = False
         self.everywhere = False
         self.outputs: int | None = None
         self.longest = 256
@@ -69,7 +94,7 @@ class Case:
 
     def known_from(self, look: FirstLook) -> bool:
         """Take shape and precision from the first answers; False where these leave too much open (one number at all positions)."""
-        if look.cancelled or float(np.abs(look.pair_answers).max()) > HUGE or not np.ptp(look.pair_answers, axis=0).any():
+        if look.cancelled or float(np.abs(look.pair_answers).max()) > TESTS.huge or not np.ptp(look.pair_answers, axis=0).any():
             return False
         self.everywhere = look.layout == "all positions"
         self.outputs = None if look.layout == "scalar" else look.outputs
@@ -94,19 +119,28 @@ class Case:
     def ask(self, sequences: Floats) -> Floats:
         """Answers ``(batch, outputs)`` at the last position; raises ``DecidedError`` before a limit would be passed."""
         if len(sequences) > self.left():
-            raise inconclusive("budget", f"The {self.limit} queries of a diagnosis were not enough to decide.")
+            raise DecidedError(inconclusive("budget", f"The {self.limit} queries of a diagnosis were not enough to decide."))
         if self.max_norm is not None and float(np.linalg.norm(sequences, axis=-1).max()) > self.max_norm:
-            raise inconclusive("token length", f"The next test needs tokens longer than max_norm = {self.max_norm:g}.")
+            raise DecidedError(
+                inconclusive("token length", f"The next test needs tokens longer than max_norm = {self.max_norm:g}.")
+            )
         self.asked += len(sequences)  # counted before: a question that made the target fail was asked all the same
         answers = self.last(self.oracle(np.ascontiguousarray(sequences)), sequences.shape[1])
         self.recent = (answers,)
         return answers
 
+    def tried(self, step: Callable[[], T]) -> T | Verdict:
+        """What a step finds, or the verdict where it ends the diagnosis: decided there, out of questions, tokens too long."""
+        try:
+            return step()
+        except DecidedError as end:
+            return end.verdict
+
     def measure(self, answers: Floats) -> Floats:
         """Choose ``unit`` by the first answers; returns them in it."""
         size = float(np.abs(answers).max())
-        if size > HUGE or 0 < size < 1 / HUGE:
-            self.unit = 2.0 ** -math.frexp(size)[1] if size > HUGE else 2.0 ** min(1000, -math.frexp(size)[1])
+        if size > TESTS.huge or 0 < size < 1 / TESTS.huge:
+            self.unit = 2.0 ** -math.frexp(size)[1] if size > TESTS.huge else 2.0 ** min(1000, -math.frexp(size)[1])
         return answers * self.unit
 
     def last(self, answers: Floats, length: int) -> Floats:
@@ -120,14 +154,12 @@ class Case:
 
     def attempt(self, sequences: Floats) -> Floats | None:
         """As ``ask``, or None where the target fails on these sequences (overflow, too long)."""
-        try:
-            return self.ask(sequences)
-        except TargetError:
-            return None
+        answers = tried(lambda: self.ask(sequences), TargetError)
+        return None if isinstance(answers, RefusalError) else answers
 
     def tolerance(self, *answers: Floats) -> float:
         """What two answers may differ by, from how coarse answers of this size are."""
-        return SAFETY * self.noise(*answers)
+        return TESTS.safety * self.noise(*answers)
 
     def noise(self, *answers: Floats) -> float:
         """Floor of answers of this size."""

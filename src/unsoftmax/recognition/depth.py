@@ -7,20 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, DecidedError
-
-HALVINGS = 12  # of an interval around a kink; most are alone in it after five
-SEARCH = 18  # questions that the search for a kink takes at least
-FOLLOW = 10  # and those that follow it once: four for the way it runs, six for far away
-BESIDE = 2.0**-3  # of the interval: how far outside it the slopes beside the kink are read
-SHORT = 2.0**-6  # of the interval: a step aside that leaves the kink in it, mostly
-STRETCH = 2.0**-6  # of the interval: half of what must hold the kink elsewhere
-FAR = 2.0  # how far the kink is followed each way, in lengths of a token
-SAME = 1e-3  # relative error of a kink that is still the same far away
-ENOUGH = 2  # losses that tell: another kink may hide one
-STRAIGHT = 16.0  # floors that a half without a kink may bend by
-EVEN, EVENLY = 0.3, 4  # share of the stronger half's bend that the weaker has, so many times in a row, where a line is smooth
-LOUD = 100.0  # floors that a kink must show in such a stretch
+from unsoftmax.recognition.case import Case, Verdict
+from unsoftmax.recognition.settings import TESTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,27 +42,38 @@ def several_layers(case: Case, scale: float, *, kinks: int = 1) -> bool | None:
     case.begin("depth")
     ways: list[int] = []
     for look in range(kinks + 1):
-        try:
-            kink, even = _lone_kink(case, scale) if case.left() >= SEARCH + FOLLOW else (None, False)
-            if even:
-                return None  # no kink, but a smooth bend
-            ways += _ways(case, kink, scale)
-        except DecidedError:
+        followed_on = case.tried(lambda: _followed(case, scale))
+        if isinstance(followed_on, Verdict):
             break  # out of questions, or tokens would be too long
-        if sum(ways) >= ENOUGH or (look + 1 >= kinks and ways and not sum(ways)):
+        if followed_on is None:
+            return None
+        ways += followed_on
+        if sum(ways) >= TESTS.depth_enough or (look + 1 >= kinks and ways and not sum(ways)):
             break
     if not ways:
         return None
     lost, followed = sum(ways), 2 * len(ways)
-    case.record("straight kinks", lost, 1.0, lost < ENOUGH, f"{followed - lost} of {followed} times a kink was the same far away.")
-    return True if lost >= ENOUGH else None if lost else False
+    case.record(
+        "straight kinks",
+        lost,
+        1.0,
+        lost < TESTS.depth_enough,
+        f"{followed - lost} of {followed} times a kink was the same far away.",
+    )
+    return True if lost >= TESTS.depth_enough else None if lost else False
+
+
+def _followed(case: Case, scale: float) -> list[int] | None:
+    """The ways of one kink; None where there is none, but a smooth bend."""
+    kink, even = _lone_kink(case, scale) if case.left() >= TESTS.search + TESTS.follow else (None, False)
+    return None if even else _ways(case, kink, scale)
 
 
 def _ways(case: Case, kink: Kink | None, scale: float) -> list[int]:
     """A kink followed two ways: how often of two it was lost on each that could be told."""
     if kink is None:
         return []
-    lost = [_follow(case, kink, scale) for _ in range(2) if case.left() >= FOLLOW]
+    lost = [_follow(case, kink, scale) for _ in range(2) if case.left() >= TESTS.follow]
     return [number for number in lost if number is not None]
 
 
@@ -86,32 +85,32 @@ def _lone_kink(case: Case, scale: float) -> tuple[Kink | None, bool]:
     for longer in (1, 2, 4, 8):
         low, high = case.cap(longer * scale, 5.0) * case.draw(2)
         y_low, y_high, y = case.ask(np.stack([low, high, (low + high) / 2])[:, None])
-        if float(np.abs(y_low + y_high - 2 * y).max()) > LOUD * case.noise(y_low, y_high, y):
+        if float(np.abs(y_low + y_high - 2 * y).max()) > TESTS.depth_loud * case.noise(y_low, y_high, y):
             break
     else:
         return None, False
     alone = even = 0
-    for _ in range(HALVINGS):
+    for _ in range(TESTS.halvings):
         middle = (low + high) / 2
         left, right = case.ask(np.stack([(low + middle) / 2, (middle + high) / 2])[:, None])
         level = case.noise(y_low, y_high, y, left, right)
         bends = float(np.abs(y_low + y - 2 * left).max()), float(np.abs(y + y_high - 2 * right).max())
-        alone = alone + 1 if min(bends) <= STRAIGHT * level else 0
-        even = even + 1 if min(bends) > EVEN * max(bends) else 0
-        if even == EVENLY:
+        alone = alone + 1 if min(bends) <= TESTS.straight * level else 0
+        even = even + 1 if min(bends) > TESTS.even * max(bends) else 0
+        if even == TESTS.evenly:
             return None, True
         if bends[0] >= bends[1]:
             high, y_high, y = middle, y, left
         else:
             low, y_low, y = middle, y, right
-        if alone == 3 or max(bends) <= LOUD * level:
+        if alone == 3 or max(bends) <= TESTS.depth_loud * level:
             break
     if alone < 2:
         return None, False
     along = high - low
-    beside = np.stack([low - BESIDE * along, high + BESIDE * along])
+    beside = np.stack([low - TESTS.beside * along, high + TESTS.beside * along])
     answers = case.ask(beside[:, None])
-    slope, jump = (answers[1] - y_high) / BESIDE, (answers[1] - y_high - y_low + answers[0]) / BESIDE
+    slope, jump = (answers[1] - y_high) / TESTS.beside, (answers[1] - y_high - y_low + answers[0]) / TESTS.beside
     place = float((y_low - y_high + slope) @ jump) / max(float(jump @ jump), 1e-300)
     kink = Kink(low + place * along, along, jump, beside, answers)
     there = 0 < place < 1 and bool(_met(case, kink, np.zeros((1, case.width)), 0.0).all())
@@ -120,19 +119,19 @@ def _lone_kink(case: Case, scale: float) -> tuple[Kink | None, bool]:
 
 def _follow(case: Case, kink: Kink, scale: float) -> int | None:
     """How often of two a kink is lost far away; None if a step aside met another one, so that its way is not known."""
-    aside = SHORT * float(np.sqrt((kink.along**2).mean())) * case.draw()
+    aside = TESTS.short * float(np.sqrt((kink.along**2).mean())) * case.draw()
     whole, half = case.ask(np.concatenate([kink.beside + aside, kink.beside + aside / 2])[:, None]).reshape(2, 2, -1) - kink.answers
     if float(np.abs(whole - 2 * half).max()) > 10 * case.noise(kink.answers):
         return None
     way = aside - float((whole[1] - whole[0]) @ kink.jump) / float(kink.jump @ kink.jump) * kink.along
-    far = FAR * case.cap(scale, 5.0) * way / max(float(np.sqrt((way**2).mean())), 1e-300)
-    return int((~_met(case, kink, np.stack([far, -far]), SAME)).sum())
+    far = TESTS.depth_far * case.cap(scale, 5.0) * way / max(float(np.sqrt((way**2).mean())), 1e-300)
+    return int((~_met(case, kink, np.stack([far, -far]), TESTS.same)).sum())
 
 
 def _met(case: Case, kink: Kink, moves: Floats, error: float) -> np.ndarray:
     """Whether the kink is there, and as strong up to a relative ``error``, after each of ``moves (n, width)``; 3 queries each."""
-    points = kink.at + moves[:, None] + STRETCH * np.array([-1.0, 0.0, 1.0])[:, None] * kink.along
+    points = kink.at + moves[:, None] + TESTS.stretch * np.array([-1.0, 0.0, 1.0])[:, None] * kink.along
     left, middle, right = case.ask(points.reshape(-1, 1, case.width)).reshape(len(moves), 3, -1).transpose(1, 0, 2)
-    wanted = STRETCH * kink.jump
+    wanted = TESTS.stretch * kink.jump
     off = np.abs(left + right - 2 * middle - wanted).max(axis=1)
     return np.asarray(off <= error * np.abs(wanted).max() + 40 * case.noise(left, middle, right))

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, DecidedError, inconclusive, outside
+from unsoftmax.recognition.case import Case, DecidedError, Verdict, inconclusive, outside
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Floor
-
-FLOAT64 = 2.0**-50  # a handful of roundings; measured noise may be smaller by luck
-FLOAT32 = 2.0**-22
-SURPRISE = 24.0  # bits by which answers must be rounder than chance before they are called rounded
-TINY = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
 
 
 def measure_floor(case: Case) -> None:
@@ -23,60 +19,59 @@ def measure_floor(case: Case) -> None:
     """
     case.begin("floor")
     seen = [_shapes(case)]
-    try:
-        jitter, sigma = _repeat(case, seen)
-    except DecidedError:
-        kind, absolute, step = _grid(np.concatenate([a.ravel() for a in seen]))
-        case.floor = Floor(kind=kind, absolute=absolute, step=step if kind == "rounded" else None, fresh=True)
-        raise
+    repeats = case.tried(lambda: _repeat(case, seen))
     kind, absolute, step = _grid(np.concatenate([a.ravel() for a in seen]))
+    if isinstance(repeats, Verdict):
+        case.floor = Floor(kind=kind, absolute=absolute, step=step if kind == "rounded" else None, fresh=True)
+        raise DecidedError(repeats)
+    jitter, sigma = repeats
     noise, lines, bends = _number_noise(case, absolute, sigma)
     seen += lines
     values = np.concatenate([a.ravel() for a in seen])
     kind, absolute, step = _grid(values)
-    relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": FLOAT32}.get(kind, FLOAT64)
+    relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": TESTS.float32}.get(kind, TESTS.float64)
     if kind == "digits":
         relative, step = float(step or 0.0), None
     relative = max(relative, noise, jitter)
     if sigma > 0:
         kind, absolute = "noisy", max(absolute, 1.5 * sigma)
     elif kind == "exact" and relative > 2.0**-40:
-        kind = "float32"  # computed more coarsely than it answers
+        kind, case.finer = "float32", jitter == 0
     case.floor = Floor(kind=kind, relative=relative, absolute=absolute, step=step, fresh=sigma > 0, batch=jitter > 0)
     case.record("floor", case.noise(values), float(np.abs(values).max()), True, f"Answers are {case.floor.words}.")
     spread = max(float(np.ptp(a, axis=0).max()) for a in (np.concatenate([a.reshape(len(a), -1) for a in seen]),))
     if not case.record(
         "constant", spread, case.tolerance(values), spread > case.tolerance(values), "Answers vary with the question."
     ):
-        raise outside("constant", "Every answer is the same: the target does not depend on its input.")
+        raise DecidedError(outside("constant", "Every answer is the same: the target does not depend on its input."))
     if len(bends) == 2 and not case.record("slope", max(bends), 0.5, min(bends) <= 0.5, "Small steps give small changes."):
-        raise outside("quantised evaluation", "Tiny steps of the input change the answer in jumps: the target quantises its input.")
+        raise DecidedError(
+            outside("quantised evaluation", "Tiny steps of the input change the answer in jumps: the target quantises its input.")
+        )
 
 
 def _shapes(case: Case) -> Floats:
     scale = case.cap(1.0, 1.5)
     tokens = scale * case.draw(2, 4)
     case.asked += 2
-    try:
-        single = case.oracle(tokens[:, :1].copy())
-    except TargetError as error:
-        raise _other_length(case, scale, error) from error
+    single = tried(lambda: case.oracle(tokens[:, :1].copy()), TargetError)
+    if isinstance(single, RefusalError):
+        raise _other_length(case, scale, single)
     single = case.measure(single)
     answers = [single[:, -1] if single.ndim == 3 else single.reshape(2, -1)]
-    try:
-        four = case.oracle(tokens[:1].copy())
-        three = case.oracle(tokens[:1, :3].copy())
-    except TargetError:
+    longer = tried(lambda: (case.oracle(tokens[:1].copy()), case.oracle(tokens[:1, :3].copy())), TargetError)
+    if isinstance(longer, RefusalError):
         case.asked += 1
         for length in (3, 2):
             if case.attempt(tokens[:1, :length]) is not None:
-                raise inconclusive(
-                    "length", f"The target takes {length} tokens but no more; longer sequences are needed."
-                ) from None
+                raise DecidedError(
+                    inconclusive("length", f"The target takes {length} tokens but no more; longer sequences are needed.")
+                )
         case.longest = 1
         case.everywhere = False
         case.outputs = None if single.ndim == 1 else answers[0].shape[1]
     else:
+        four, three = longer
         case.asked += 2
         case.everywhere = four.ndim == 3 or (four.ndim == 2 and four.shape[1] == 4 and three.shape[1] == 3)
         case.outputs = None if four.ndim == 1 else (1 if case.everywhere and four.ndim == 2 else four.shape[-1])
@@ -87,17 +82,12 @@ def _shapes(case: Case) -> Floats:
     return np.concatenate([a[:, : answers[0].shape[1]] for a in answers])
 
 
-def _other_length(case: Case, scale: float, error: TargetError) -> Exception:
+def _other_length(case: Case, scale: float, error: RefusalError) -> Exception:
     """The target fails on one token: the verdict if it takes another length, else the failure itself (up to 11 queries)."""
     for length in (2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 64):
-        try:
-            case.ask(scale * case.draw(1, length))
-        except TargetError:
-            continue
-        return outside(
-            "fixed length",
-            f"The target fails on one token but takes {length}: a network on a fixed number of tokens, or one that pools.",
-        )
+        if case.attempt(scale * case.draw(1, length)) is not None:
+            words = f"The target fails on one token but takes {length}: a network on a fixed number of tokens, or one that pools."
+            return DecidedError(outside("fixed length", words))
     return error
 
 
@@ -110,7 +100,9 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
         if first is None:  # too long for the target: find a length that it takes
             case.longest = tokens.shape[1] // 4
             if case.longest < 4:
-                raise inconclusive("length", "The target takes no sequences of more than three tokens; longer ones are needed.")
+                raise DecidedError(
+                    inconclusive("length", "The target takes no sequences of more than three tokens; longer ones are needed.")
+                )
             tokens = tokens[:, : case.longest]
     again = case.ask(tokens)
     answers = np.concatenate([first, again])
@@ -140,8 +132,12 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
         "Repeated questions differ by noise of one size." if steady else "Repeats differ more, the longer the tokens are.",
     )
     if not steady:
-        raise outside(
-            "dropout", "The same question gives other answers, and the more so the longer its tokens: dropout or sampling is on."
+        raise DecidedError(
+            outside(
+                "dropout",
+                "The same question gives other answers, and the more so the longer its tokens: dropout or sampling is on.",
+                Sign.RANDOM,
+            )
         )
     return 0.0, float(np.sqrt((calm**2).mean() + (here**2).mean() + (spread**2).mean()) / np.sqrt(3))
 
@@ -156,7 +152,7 @@ def _grid(values: Floats) -> tuple[str, float, float | None]:
         rounded = np.round(values, places)
         spacing = np.spacing(np.abs(values).astype(np.float32) if narrow else np.abs(values)).astype(np.float64)
         surprise = np.log2(np.maximum(10.0**-places / spacing, 1.0)).sum()  # bits: large numbers have few decimals anyway
-        if surprise >= SURPRISE and np.all((rounded.astype(np.float32) if narrow else rounded) == values):
+        if surprise >= TESTS.surprise and np.all((rounded.astype(np.float32) if narrow else rounded) == values):
             return "rounded", 0.5 * 10.0**-places, 10.0**-places
     if np.all(_bfloat16(values) == values):
         return "bfloat16", 0.0, None
@@ -185,6 +181,13 @@ def line_noise(fine: Floats) -> float:
     return 3 * spread / max(float(np.abs(fine).max()), 1e-300)
 
 
+def one_token_noise(case: Case) -> float:
+    """Relative noise of one-token answers: fourth differences on a tiny line of them; 8 queries."""
+    case.begin("floor")
+    start, step = case.cap(1.0, 1.6) * case.draw(2, 1)
+    return line_noise(case.ask(start + TESTS.tiny * np.arange(8.0)[:, None, None] * step))
+
+
 def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[Floats], list[float]]:
     """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), and the slopes' disagreement."""
     length = min(5, case.longest)
@@ -193,7 +196,7 @@ def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, lis
         scale = case.cap(scale, 1.6)
         start, step = scale * case.draw(1, length), scale * case.draw(1, length)
         j = np.r_[np.arange(8), 128.0][:, None, None]
-        answers = case.attempt(start + TINY * j * step)
+        answers = case.attempt(start + TESTS.tiny * j * step)
         if answers is None:
             case.reach = min(case.reach, scale / 2)
             continue
@@ -202,11 +205,11 @@ def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, lis
         noise = line_noise(answers[:8])
         noises.append(noise if noise * size > 6 * absolute else 0.0)  # rounding is booked as such
         far, near = (answers[8] - answers[0]) / 128, (answers[7] - answers[0]) / 7
-        floor = absolute + sigma + (noises[-1] + FLOAT64) * size
+        floor = absolute + sigma + (noises[-1] + TESTS.float64) * size
         slope = float(np.abs(far).max())
         if slope * 7 > 20 * floor:
             bends.append(float(np.abs(near - far).max()) / slope)  # of the steepest output: saturated weights bend the others
-        if len(noises) == 2 and max(noises) <= 30 * min(noises) + FLOAT64:
+        if len(noises) == 2 and max(noises) <= 30 * min(noises) + TESTS.float64:
             break
     noise = sorted(noises)[len(noises) // 2] if len(noises) == 3 else max(noises, default=0.0)
     if sigma > 0:

@@ -6,19 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.errors import Sign
 from unsoftmax.models import Floats
 from unsoftmax.recognition.case import Case
-
-FIT, CHECK, FAR = 44, 7, 6
-MOST_SCALAR = 6
-MOST_VECTOR = 16
-GRID = 101  # of the scan, each way
-COARSE = 61  # of the places for one more head
-BRANCHES = 8  # fits with one head less that are grown
-SPOTS = 6  # places for the new head, for each of them
-RANDOM = 40  # random starts per head
-STEEPEST = 60.0  # scores per step that a search goes to; beyond four times that a head counts as hard
-LARGEST = 1.5  # largest factor of the steps, as a power of two
+from unsoftmax.recognition.settings import TESTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,31 +60,33 @@ def several_heads(case: Case, scale: float) -> Heads:
     answers = case.ask(np.array(sequences))
     Y = answers - single[0] - design.t[:, None] * (single[1] - single[0])
     total = single[2] - single[0]
-    noise = case.noise(answers[:-FAR], single)
+    noise = case.noise(answers[: -TESTS.heads_far], single)
     far_noise = case.noise(answers, single)
-    counts = _counts(Y[:FIT], noise)
+    counts = _counts(Y[: TESTS.fit], noise)
     best = Heads(None, np.inf, np.inf)
     # floors: rounding errors add up over the one-token answers, and float32 layers round numbers larger than their answers
     limit = 8 if case.coarse else 4
     fewer: Floats | None = None
     for heads in counts:
-        found = _fit(design.rows(slice(FIT)), Y[:FIT], heads, case.rng, noise, fewer)
+        found = _fit(design.rows(slice(TESTS.fit)), Y[: TESTS.fit], heads, case.rng, noise, fewer)
         fewer = found.survivors
         if found.worst > limit * noise:
             best = min(best, Heads(None, found.worst / (limit * noise), np.inf), key=lambda h: h.fit)
             continue
-        found = _prune(design.rows(slice(FIT)), Y[:FIT], found, noise, limit)
+        found = _prune(design.rows(slice(TESTS.fit)), Y[: TESTS.fit], found, noise, limit)
         height, pace, A = found.height, found.pace, found.A
         gap = np.abs(Y - design.shares(height, pace)[0].T @ A)
         blur, blur_of_sum = _amplification(design, height, pace, A)
-        allowed = limit * np.r_[np.full(FIT + CHECK, noise), np.full(FAR, far_noise)][:, None] + 3 * noise * blur
-        check = float((gap / allowed)[FIT:].max())
+        allowed = (
+            limit * np.r_[np.full(TESTS.fit + TESTS.check, noise), np.full(TESTS.heads_far, far_noise)][:, None] + 3 * noise * blur
+        )
+        check = float((gap / allowed)[TESTS.fit :].max())
         excess = float(np.abs(A.sum(axis=0) - total).max() / (10 * noise + 5 * noise * blur_of_sum))
         loud = float(np.abs(Y).max() / allowed.max())
-        if check <= 1 and loud >= 20 and _soft(design.rows(slice(FIT)), height, pace, A, noise):
+        if check <= 1 and loud >= 20 and _soft(design.rows(slice(TESTS.fit)), height, pace, A, noise):
             count = len(height)
-            case.record("heads fit", found.worst / (limit * noise), 1.0, True, f"{count} heads fit {FIT} answers.")
-            case.record("heads check", check, 1.0, True, f"{count} heads foretell {CHECK + FAR} other answers.")
+            case.record("heads fit", found.worst / (limit * noise), 1.0, True, f"{count} heads fit {TESTS.fit} answers.")
+            case.record("heads check", check, 1.0, True, f"{count} heads foretell {TESTS.check + TESTS.heads_far} other answers.")
             case.record(
                 "no residual",
                 excess,
@@ -103,13 +96,10 @@ def several_heads(case: Case, scale: float) -> Heads:
             )
             return Heads(count, found.worst / (limit * noise), check, residual=excess > 1)
         best = Heads(None, found.worst / (limit * noise), check)
-    case.record(
-        "heads fit",
-        max(best.fit, best.check if best.fit <= 1 else 0.0),
-        1.0,
-        False,
-        "No small number of heads explains the answers.",
-    )
+    missed = max(best.fit, best.check if best.fit <= 1 else 0.0)
+    case.record("heads fit", missed, 1.0, False, "No small number of heads explains the answers.")
+    if missed <= TESTS.nearly:
+        case.signs.append(Sign.ALMOST_ALIKE)
     return best
 
 
@@ -117,7 +107,7 @@ def _soft(design: Design, height: Floats, pace: Floats, A: Floats, noise: float)
     """Whether every head's scores show in some answer; a saturated one might as well be a maximum over the tokens."""
     _, by_height, _ = design.shares(height, pace)
     seen = np.abs(by_height).max(axis=1) * np.abs(A).max(axis=1)
-    return bool(np.all(seen > 30 * noise) and max(np.abs(height).max(), np.abs(pace).max()) < 4 * STEEPEST)
+    return bool(np.all(seen > 30 * noise) and max(np.abs(height).max(), np.abs(pace).max()) < 4 * TESTS.steepest)
 
 
 def _unsaturated(case: Case, scale: float) -> float:
@@ -143,17 +133,17 @@ def _unsaturated(case: Case, scale: float) -> float:
 
 
 def _design(rng: np.random.Generator) -> Design:
-    rows, kinds, length = FIT + CHECK + FAR, 4, 24
+    rows, kinds, length = TESTS.fit + TESTS.check + TESTS.heads_far, 4, 24
     steps = np.zeros((rows, kinds))
     # sizes over three octaves both ways: heads of one layer differ in scale, and values that cancel mislead the pilot
-    steps[:, :-1] = rng.uniform(-2.0, 2.0, size=(rows, kinds - 1)) * 2.0 ** rng.uniform(-3.0, LARGEST, size=(rows, 1))
+    steps[:, :-1] = rng.uniform(-2.0, 2.0, size=(rows, kinds - 1)) * 2.0 ** rng.uniform(-3.0, TESTS.heads_largest, size=(rows, 1))
     copies = np.ones((rows, kinds))
     for row in copies:
         cuts = np.sort(rng.choice(np.arange(1, length), size=kinds - 1, replace=False))
         row[:] = np.diff(np.r_[0, cuts, length])
     t = rng.uniform(-2.0, 2.0, size=rows)
-    steps[-FAR:] *= 6 / np.abs(steps[-FAR:]).max(axis=1, keepdims=True)
-    t[-FAR:] *= 2
+    steps[-TESTS.heads_far :] *= 6 / np.abs(steps[-TESTS.heads_far :]).max(axis=1, keepdims=True)
+    t[-TESTS.heads_far :] *= 2
     return Design(steps, copies, t)
 
 
@@ -162,8 +152,8 @@ def _counts(Y: Floats, noise: float) -> list[int]:
     outputs = Y.shape[1]
     rank = int((np.linalg.svd(Y, compute_uv=False) > 20 * noise * np.sqrt(len(Y))).sum())
     if 1 <= rank < outputs:
-        return [h for h in (rank, rank + 1) if h <= MOST_VECTOR]
-    return list(range(max(1, rank), max(MOST_SCALAR, min(rank + 3, MOST_VECTOR)) + 1))
+        return [h for h in (rank, rank + 1) if h <= TESTS.most_vector]
+    return list(range(max(1, rank), max(TESTS.most_scalar, min(rank + 3, TESTS.most_vector)) + 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,7 +180,7 @@ def _fit(design: Design, Y: Floats, heads: int, rng: np.random.Generator, noise:
                 [np.vstack([np.delete(found[:heads], h, axis=0), other]) for other in spare[:, None] for h in range(heads)]
             )
             return min(first, _descend(design, Y, swapped, noise), key=lambda fit: fit.worst)
-    starts = rng.normal(size=(RANDOM * heads, heads, 2)) * 2.0 ** rng.uniform(-3.0, 2.5, size=(RANDOM * heads, 1, 1))
+    starts = rng.normal(size=(TESTS.random * heads, heads, 2)) * 2.0 ** rng.uniform(-3.0, 2.5, size=(TESTS.random * heads, 1, 1))
     if fewer is None:
         fewer = np.zeros((1, 0, 2))
     if fewer.shape[1] == heads - 1:
@@ -200,11 +190,11 @@ def _fit(design: Design, Y: Floats, heads: int, rng: np.random.Generator, noise:
 
 def _grown(design: Design, Y: Floats, fewer: Floats) -> Floats:
     """Each of the better fits with one head less, and one more head where it explains most of what is left."""
-    axis = np.sinh(np.linspace(-3.6, 3.6, COARSE)) * 0.8
+    axis = np.sinh(np.linspace(-3.6, 3.6, TESTS.coarse)) * 0.8
     height, pace = (g.ravel() for g in np.meshgrid(axis, axis, indexing="ij"))
     shares = design.shares(height, pace)[0]
     starts = []
-    for theta in fewer[:BRANCHES]:
+    for theta in fewer[: TESTS.branches]:
         rest, atoms = Y, shares
         if len(theta):
             basis = np.linalg.qr(design.shares(theta[:, 0], theta[:, 1])[0].T)[0]
@@ -212,7 +202,7 @@ def _grown(design: Design, Y: Floats, fewer: Floats) -> Floats:
             atoms = shares - (shares @ basis) @ basis.T
         size = (atoms**2).sum(axis=1)
         gain = ((atoms @ rest) ** 2).sum(axis=1) / np.maximum(size, 1e-12 * (shares**2).sum(axis=1))
-        spots = _peaks(gain.reshape(COARSE, COARSE))[:SPOTS]
+        spots = _peaks(gain.reshape(TESTS.coarse, TESTS.coarse))[: TESTS.spots]
         for a, b in spots:
             starts.append(np.vstack([theta, [[axis[a], axis[b]]]]))
     return np.array(starts)
@@ -302,7 +292,7 @@ def _improve(design: Design, Y: Floats, theta: Floats, cost: Floats, damping: Fl
     step = np.linalg.solve(square, J.transpose(0, 2, 1) @ rest.reshape(len(theta), -1, 1))[..., 0]
     heads = theta.shape[1]
     moved = theta - np.clip(np.stack([step[:, :heads], step[:, heads:]], axis=-1), -2.0, 2.0)
-    moved = np.clip(moved, -STEEPEST, STEEPEST)
+    moved = np.clip(moved, -TESTS.steepest, TESTS.steepest)
     there = _residual(design, Y, moved)[2]
     better = there < cost
     return (
@@ -346,9 +336,9 @@ def _scan(design: Design, Y: Floats, heads: int) -> Floats:
 
 def _minima(design: Design, span: Floats, most: int) -> Floats:
     """Local minima on a grid that is finer near zero."""
-    axis = np.sinh(np.linspace(-4.2, 4.2, GRID)) * 0.8
+    axis = np.sinh(np.linspace(-4.2, 4.2, TESTS.grid)) * 0.8
     height, pace = (g.ravel() for g in np.meshgrid(axis, axis, indexing="ij"))
-    miss = _miss(design, span, height, pace).reshape(GRID, GRID)
+    miss = _miss(design, span, height, pace).reshape(TESTS.grid, TESTS.grid)
     spots = _peaks(-miss)[:most]
     return np.column_stack([axis[spots[:, 0]], axis[spots[:, 1]]])
 
@@ -385,7 +375,7 @@ def _full_jacobian(design: Design, height: Floats, pace: Floats, A: Floats) -> F
 def _amplification(design: Design, height: Floats, pace: Floats, A: Floats) -> tuple[Floats, float]:
     """How errors of the fitted answers grow in every answer ``(rows, outputs)``, and in the sum of the values."""
     J = _full_jacobian(design, height, pace, A)
-    inverse = np.linalg.pinv(J[:FIT].reshape(-1, J.shape[2]), rcond=1e-15)
+    inverse = np.linalg.pinv(J[: TESTS.fit].reshape(-1, J.shape[2]), rcond=1e-15)
     rows = (J.reshape(-1, J.shape[2]) @ inverse).reshape(*J.shape[:2], -1)
     outputs = A.shape[1]
     total = np.kron(np.ones((1, len(height))), np.eye(outputs)) @ inverse[: len(height) * outputs]

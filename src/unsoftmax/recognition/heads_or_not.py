@@ -6,12 +6,9 @@ import numpy as np
 
 from unsoftmax.desk import Desk
 from unsoftmax.oracles.base import phase
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact
 
-WIDE = 96  # layers wider than this are asked at several token lengths whether one head can be
-PLAINLY, ROUGHLY = 1e-9, 2.0**13  # distance from the line that no rounding explains: of the line, and of the rounding
-ORDER_RELATIVE, ORDER_ABSOLUTE = 1024.0, 8.0  # change by another order that rounding and noise explain, in units of each
-LONG, CLIP = 2.0**12, 1e-6  # factor of a long token, and how far its answer may miss that of the short one, of its size
 SEVERAL, ORDER, LENGTH = "one head's line", "order of earlier tokens", "answers to a long token"
 
 
@@ -33,13 +30,13 @@ def plainly_several(desk: Desk) -> Fact:
     phase(desk, "one head?")
     line = (first - second) / apart
     worst = 0.0
-    for size in (1.0, 0.25, 4.0, 16.0) if desk.width > WIDE else (1.0,):
+    for size in (1.0, 0.25, 4.0, 16.0) if desk.width > TESTS.wide else (1.0,):
         if desk.max_norm is not None and size > 1.0:  # the first look chose tokens that fit
             break
         told = desk.last(size * look.pair[None])[0].reshape(-1)
         off = (told - b) / size - second
         rounding = desk.precision.relative * max(float(np.abs(told).max()) / size, float(np.abs(look.pair_answers).max()))
-        off_line = float(np.linalg.norm(off - (off @ line) * line)) / max(PLAINLY * apart, ROUGHLY * rounding)
+        off_line = float(np.linalg.norm(off - (off @ line) * line)) / max(TESTS.plainly * apart, TESTS.roughly * rounding)
         worst = max(worst, off_line)
         if off_line > 1.0:
             return Fact(SEVERAL, off_line, 1.0, False, "Two tokens are answered off the line on which one head keeps them.")
@@ -55,7 +52,7 @@ def blind_to_order(desk: Desk) -> Fact:
     first, second, last = tokens
     answers = desk.last(np.array([[first, second, last], [second, first, last]])).reshape(2, -1)
     change, size = float(np.abs(answers[0] - answers[1]).max()), float(np.abs(answers).max())
-    allowed = ORDER_RELATIVE * floor.relative * size + ORDER_ABSOLUTE * floor.absolute
+    allowed = TESTS.order_relative * floor.relative * size + TESTS.order_absolute * floor.absolute
     words = f"Exchanging two earlier tokens changes the answer by {change:.2g}"
     if change > allowed:
         words += ": the target sees positions, which no attention layer of this family does"
@@ -67,10 +64,14 @@ def clipped(desk: Desk) -> Fact:
     look = desk.first_look()
     b = look.zero_answer.reshape(-1)
     phase(desk, "one head?")
-    told = desk.last(LONG * look.pair[:1, None]).reshape(-1) - b
-    wanted = LONG * (look.pair_answers[0] - b)
-    size = max(float(np.abs(wanted).max()), LONG * float(np.abs(b).max()) * 2.0**-20, 1e-300)
+    told = desk.last(TESTS.long * look.pair[:1, None]).reshape(-1) - b
+    wanted = TESTS.long * (look.pair_answers[0] - b)
+    size = max(float(np.abs(wanted).max()), TESTS.long * float(np.abs(b).max()) * 2.0**-20, 1e-300)
     off = float(np.abs(told - wanted).max()) / size
     return Fact(
-        LENGTH, off, CLIP, off <= CLIP, "Long tokens are answered in proportion." if off <= CLIP else "Long tokens are cut."
+        LENGTH,
+        off,
+        TESTS.clip,
+        off <= TESTS.clip,
+        "Long tokens are answered in proportion." if off <= TESTS.clip else "Long tokens are cut.",
     )

@@ -8,28 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from unsoftmax.models import Floats
 from unsoftmax.models.attention import softmax
-from unsoftmax.recognition.case import SAFETY, Case, DecidedError
+from unsoftmax.recognition.case import Case, DecidedError, Shape, Verdict
 from unsoftmax.recognition.one_head import Outcome
 from unsoftmax.recognition.plane import Plane
+from unsoftmax.recognition.settings import TESTS
 
-ORDER = 8  # of the curve: 9 nodes, 5 of which come first
-LENGTHS = (2, 3, 4, 6, 12, 40)
 PAIRS = np.array([[0.7, -0.6], [-0.7, 0.6]])  # earlier and last token of the pairs that scores are read from
-LOUD = 200.0  # floors between the ends of a line, at least: a score is then known to a few percent
-UNEVEN = 12.0  # steepest over least steep part of a curve that can be inverted
-BEND = 0.01  # of the rise: what the last two orders may hold before the line is cut
-LARGEST = 6.0  # score difference that a pair shows well
-BEHIND = 5.0  # tolerances between the answer at a mean and the mean of the answers that tell one from the other
-SURE = 0.35  # of what is allowed for coarse answers: a line that misses by more proves nothing
-SHARP = 6e3  # a cap of 30 then misses by twice what was missed by
-SHARPER = 3e4  # the same for large scores, where a cap bends them by less than their square
-STEEP = 2.0  # score differences, at least, where large ones are looked at
-CONFIRM = 45  # questions for a second line
 RAY = np.array([1.0, 2.0, 4.0])  # lengths of a far last token
 
 
@@ -61,7 +51,7 @@ class Curve:
         return np.asarray(np.interp(height, self.height(grid), grid))
 
 
-def behind_network(case: Case, kind: str, scale: float) -> Outcome:
+def behind_network(case: Case, shape: Shape, scale: float) -> Outcome:
     """Try lines until two follow the law of one head, or one where questions run out; one that breaks it decides.
 
     For coarse answers one line is enough if it also holds for large scores.
@@ -71,17 +61,17 @@ def behind_network(case: Case, kind: str, scale: float) -> Outcome:
     sizes = ((1.0, 0.5), (0.5, 0.5), (1.0, 0.2), (2.0, 0.2), (0.25, 0.5), (4.0, 0.1), (1.0, 0.1))
     if case.coarse:  # longer ones: bends and scores must be seen
         sizes = ((1.0, 1.0), (0.5, 1.0), (1.0, 0.4), (2.0, 0.4), (0.25, 1.0), (4.0, 0.2), (1.0, 0.2))
-    if kind != "smooth":  # long origins keep scores of order one on lines so short that they meet no kink
+    if shape is not Shape.SMOOTH:  # long origins keep scores of order one on lines so short that they meet no kink
         sizes = ((1.0, 0.3), (4.0, 0.1), (8.0, 0.05), (16.0, 0.03), (1.0, 0.1), (2.0, 0.1), (32.0, 0.02))
     for factor, reach in sizes:
-        if kept is not None and case.left() < CONFIRM:
+        if kept is not None and case.left() < TESTS.confirm:
             break
-        try:
-            outcome = _one_line(case, case.cap(factor * scale, 4.0), reach, scale)
-        except DecidedError:
+        found = case.tried(partial(_one_line, case, case.cap(factor * scale, 4.0), reach, scale))
+        if isinstance(found, Verdict):
             if kept is None:
-                raise
+                raise DecidedError(found)
             break
+        outcome = found
         if outcome.passed is False:
             return outcome
         if outcome.passed:
@@ -99,7 +89,7 @@ def _one_line(case: Case, size: float, reach: float, scale: float) -> Outcome:
     if isinstance(read, Outcome):
         return read
     outcome, sharpness = _foretell(case, curve, read)
-    if not outcome.passed or not case.coarse or sharpness >= SHARP:
+    if not outcome.passed or not case.coarse or sharpness >= TESTS.sharp:
         return outcome
     if sharpness == 0.0:
         return replace(outcome, passed=None, why="answers are nearly off")
@@ -109,25 +99,27 @@ def _one_line(case: Case, size: float, reach: float, scale: float) -> Outcome:
 
 def _curve(case: Case, origin: Floats, axis: Floats) -> Curve | None:
     """Nine one-token answers on a line, which is cut around its steepest part until they rise evenly; 5, 10, … 24 queries."""
-    nodes = np.cos(np.pi * np.arange(ORDER + 1) / ORDER)[::-1]
+    nodes = np.cos(np.pi * np.arange(TESTS.order + 1) / TESTS.order)[::-1]
     for _ in range(4):
         y = case.ask((origin + nodes[::2, None] * axis)[:, None])
         steps = np.diff(y, axis=0) / np.diff(nodes[::2])[:, None]
         chord = y[-1] - y[0]
         size = float(np.linalg.norm(chord))
         rise = chord / max(size, 1e-300)
-        even = size > LOUD * case.noise(y) and _even(steps @ rise)
+        even = size > TESTS.line_loud * case.noise(y) and _even(steps @ rise)
         if even:
             more = case.ask((origin + nodes[1::2, None] * axis)[:, None])
-            all_y = np.empty((ORDER + 1, y.shape[1]))
+            all_y = np.empty((TESTS.order + 1, y.shape[1]))
             all_y[::2], all_y[1::2] = y, more
-            coefficients = np.asarray(np.linalg.solve(np.polynomial.chebyshev.chebvander(nodes, ORDER), all_y), dtype=np.float64)
+            coefficients = np.asarray(
+                np.linalg.solve(np.polynomial.chebyshev.chebvander(nodes, TESTS.order), all_y), dtype=np.float64
+            )
             curve = Curve(origin, axis, coefficients, rise)
             tail = float(np.abs(coefficients[-2:]).sum(axis=0).max())
-            if tail <= BEND * size + 4 * case.noise(all_y) and _even(curve.slope(np.linspace(-1.0, 1.0, 101))):
+            if tail <= TESTS.bend * size + 4 * case.noise(all_y) and _even(curve.slope(np.linspace(-1.0, 1.0, 101))):
                 return curve
         loud = int(np.linalg.norm(steps, axis=1).argmax())
-        if float(np.abs(y - y[0]).max()) <= LOUD * case.noise(y):
+        if float(np.abs(y - y[0]).max()) <= TESTS.line_loud * case.noise(y):
             return None  # flat, or saturated
         origin, axis = origin + nodes[::2][loud : loud + 2].mean() * axis, axis / 3
     return None
@@ -135,7 +127,7 @@ def _curve(case: Case, origin: Floats, axis: Floats) -> Curve | None:
 
 def _even(slopes: Floats) -> bool:
     """Rising everywhere, and nowhere far steeper than elsewhere."""
-    return bool(slopes.min() > 0 and slopes.max() <= UNEVEN * slopes.min())
+    return bool(slopes.min() > 0 and slopes.max() <= TESTS.uneven * slopes.min())
 
 
 def _scores(case: Case, curve: Curve) -> Plane | Outcome:
@@ -147,8 +139,8 @@ def _scores(case: Case, curve: Curve) -> Plane | Outcome:
     doubt = (np.maximum(level, left) if np.any(left > 2 * level) else level) / curve.slope(here)
     share = (here - last) / (earlier - last)
     width = np.abs(earlier - last)
-    beyond = float(np.maximum(-share, share - 1).max() * width[0] / (SAFETY * doubt.max()))
-    beside = float((off / (SAFETY * level + 2 * left)).max())
+    beyond = float(np.maximum(-share, share - 1).max() * width[0] / (TESTS.safety * doubt.max()))
+    beside = float((off / (TESTS.safety * level + 2 * left)).max())
     if not case.record(
         "between the tokens",
         max(beyond, beside),
@@ -161,7 +153,7 @@ def _scores(case: Case, curve: Curve) -> Plane | Outcome:
         return Outcome(None, "scores are saturated on this line")
     z = np.log(share / (1 - share)) / (earlier - last)  # per unit of t
     errors = doubt / width**2 / (share * (1 - share))
-    if float(np.abs(z * width).max()) > LARGEST or float(errors.max()) > 0.1:
+    if float(np.abs(z * width).max()) > TESTS.line_largest or float(errors.max()) > 0.1:
         return Outcome(None, "scores are too large or answers too coarse on this line")
     lean = np.linalg.inv(np.column_stack([np.ones(2), last]))  # z = s0 + s1 last
     at_origin, at_end = (float(np.abs(row) @ errors) for row in (lean[0], lean[0] + lean[1]))
@@ -187,7 +179,7 @@ def _foretell(case: Case, curve: Curve, line: Plane) -> tuple[Outcome, float]:
 
     Also how sharp the test was: power times the square of the score differences, by which a soft-cap bends scores.
     """
-    draws = [case.rng.uniform(-1.0, 1.0, size=(n, 1)) for n in LENGTHS if n <= case.longest]
+    draws = [case.rng.uniform(-1.0, 1.0, size=(n, 1)) for n in TESTS.line_lengths if n <= case.longest]
     centres = np.array([line.centre(t)[0] for t in draws])
     answers = np.vstack([case.ask(line.tokens(t)[None]) for t in draws])
     foretold = case.ask(curve.tokens(centres)[:, None])
@@ -215,8 +207,8 @@ def _foretell(case: Case, curve: Curve, line: Plane) -> tuple[Outcome, float]:
         return Outcome(None, "too little power", line), 0.0
     parts = [softmax((t - t[-1]) @ line.slope(t[-1])) for t in draws]
     mixed = np.array([float(part @ curve.height(t[:, 0])) for part, t in zip(parts, draws, strict=True)])
-    behind = bool(np.any(np.abs(mixed - foretold @ curve.rise) > BEHIND * tolerance))
-    return Outcome(True, "one head", line, behind), power * size**2 / _missed(worst) if worst <= SURE else 0.0
+    behind = bool(np.any(np.abs(mixed - foretold @ curve.rise) > TESTS.behind * tolerance))
+    return Outcome(True, "one head", line, behind), power * size**2 / _missed(worst) if worst <= TESTS.sure else 0.0
 
 
 def _missed(worst: float) -> float:
@@ -284,7 +276,7 @@ def _ray(case: Case, curve: Curve, last: Floats, longer: float) -> tuple[Outcome
     words = "Scores " + ("are" if bent <= 1 else "are not") + " affine in a far last token."
     if not case.record("far last token", bent, 1.0, bent <= 1, words):
         return Outcome(False, "scores bend when they are large"), steep
-    if steep < STEEP:
+    if steep < TESTS.steep:
         return Outcome(None, "scores are too small"), steep
     which = np.array([0, 2, 2, 0])
     draws = [case.rng.uniform(-1.5 * apart, 1.5 * apart, size=n) for n in (2, 3, 5, 12)]
@@ -305,12 +297,12 @@ def _ray(case: Case, curve: Curve, last: Floats, longer: float) -> tuple[Outcome
         return Outcome(None if worst < 3 else False, "scores bend when they are large"), steep
     missed = max(bent, worst)
     sharpness = power * steep**2 / _missed(missed)
-    enough = sharpness >= SHARPER and missed <= SURE
+    enough = sharpness >= TESTS.sharper and missed <= TESTS.sure
     case.record(
-        "sharpness", sharpness, SHARP, enough, "Effect of the weights, times squared scores, over what answers were off by."
+        "sharpness", sharpness, TESTS.sharp, enough, "Effect of the weights, times squared scores, over what answers were off by."
     )
     mixed = np.array([float(part @ curve.height(t)) for part, t in zip(parts, draws, strict=True)])
-    behind = bool(np.any(np.abs(mixed - foretold @ curve.rise) > BEHIND * tolerance))
+    behind = bool(np.any(np.abs(mixed - foretold @ curve.rise) > TESTS.behind * tolerance))
     return Outcome(
         True if enough else None, "one head" if enough else "too little power", behind=behind
-    ), steep if missed <= SURE else math.inf
+    ), steep if missed <= TESTS.sure else math.inf

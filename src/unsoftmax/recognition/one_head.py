@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import SAFETY, Case, DecidedError
+from unsoftmax.recognition.case import Case, DecidedError, Verdict
 from unsoftmax.recognition.plane import Plane, random_coordinates
-
-LENGTHS = (2, 2, 3, 3, 4, 6, 12, 40)
-FEWER_LENGTHS = (2, 3, 4, 6, 12, 40)  # where each costs three questions
+from unsoftmax.recognition.settings import TESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +19,14 @@ class Outcome:
     """``passed`` is None where the test had too little power to say; ``plane`` where scores were measured.
 
     ``behind``: the answer at the mean of the tokens was told from the mean of their answers, so that a network stands behind.
+    ``broken``: a law of one head was seen broken, though perhaps by a kink alone.
     """
 
     passed: bool | None
     why: str
     plane: Plane | None = None
     behind: bool = False
+    broken: bool = False
 
 
 def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
@@ -39,11 +40,10 @@ def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
     outcome = Outcome(None, "no plane was found on which the head can be read")
     larger = 1.0
     for reach in (1.0, 0.3, 0.1):
-        try:
-            plane = _read_plane(case, case.cap(scale * larger, 4.0), reach if larger == 1.0 else 1.0)
-        except DecidedError:
+        plane = case.tried(partial(_read_plane, case, case.cap(scale * larger, 4.0), reach if larger == 1.0 else 1.0))
+        if isinstance(plane, Verdict):
             if outcome.passed is None:
-                raise
+                raise DecidedError(plane)
             return outcome
         if isinstance(plane, Outcome):
             outcome = plane
@@ -89,7 +89,7 @@ def _read_plane(case: Case, scale: float, reach: float) -> Plane | Outcome:
         return Outcome(None, "a chord is too short to be read")
     share = ((answers - start) * chord).sum(axis=-1) / length
     off = float(np.abs(answers - start - share[..., None] * chord).max()) / case.tolerance(values, answers)
-    blur = SAFETY * level / np.sqrt(length)
+    blur = TESTS.safety * level / np.sqrt(length)
     if np.any(np.minimum(np.abs(share), np.abs(1 - share)) <= blur):
         return Outcome(None, "scores are saturated on this plane")
     inner = bool(np.all((share > 0) & (share < 1)))
@@ -115,7 +115,7 @@ def _foretell(case: Case, plane: Plane, flat: bool = False) -> Outcome:
     Those are asked as well where ``flat``, since a network may stand behind, and computed where they are affine.
     """
     worst, effects, sizes = 0.0, [], []
-    lengths = [n for n in (FEWER_LENGTHS if flat else LENGTHS) if n <= case.longest]
+    lengths = [n for n in (TESTS.fewer_lengths if flat else TESTS.one_head_lengths) if n <= case.longest]
     draws = [random_coordinates(case.rng, len(plane.axes), n) for n in lengths]
     centres = np.array([plane.centre(c) for c in draws])
     lasts = np.array([c[-1] for c in draws])

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, inconclusive, outside
+from unsoftmax.recognition.case import Case, DecidedError, Shape, inconclusive, outside
+from unsoftmax.recognition.settings import TESTS
 
-PLACES = 6  # where curvature is looked at
 JUMPS = (
     "One-token answers are constant between jumps; no network with ReLU does that, but a target that rounds its tokens (int8 "
     "activations, an fp8 cache)."
 )
 
 
-def one_token(case: Case, scale: float) -> tuple[str, float]:
-    """Tell "affine", "piecewise", "smooth" or "unclear" from one-token answers, and at which scale.
+def one_token(case: Case, scale: float) -> tuple[Shape, float]:
+    """How one-token answers run, and at which scale that showed.
 
     Scales around ``scale``, where scores are of order one, and fixed ones are tried: 20 queries if affine, else about 34.
     """
@@ -46,10 +46,10 @@ def one_token(case: Case, scale: float) -> tuple[str, float]:
         )
         if not passed:
             return _bends(case, size, bend), size
-    return "affine", 1.0
+    return Shape.AFFINE, 1.0
 
 
-def _bends(case: Case, scale: float, bend: float, again: bool = True) -> str:
+def _bends(case: Case, scale: float, bend: float, again: bool = True) -> Shape:
     """Second differences over h and h/2 at random places: 1/4 of each other where smooth, anything where a kink is met.
 
     The step is where a smooth target with this bend shows 100 floors, so that "straight" means something.
@@ -57,33 +57,33 @@ def _bends(case: Case, scale: float, bend: float, again: bool = True) -> str:
     finest = 2.0**-12 if not case.coarse else 2.0**-8
     straight, smooth, kinked = 0, 0, 0
     for _ in range(2):
-        places, steps = scale * case.draw(2, PLACES)
+        places, steps = scale * case.draw(2, TESTS.places)
         h = float(np.clip(math.sqrt(100 * case.noise(*case.recent) / bend), finest, 0.5))
         points = np.stack([places + f * h * steps for f in (-1.0, -0.5, 0.0, 0.5, 1.0)], axis=1)
-        answers = case.ask(points.reshape(-1, 1, case.width)).reshape(PLACES, 5, -1)
+        answers = case.ask(points.reshape(-1, 1, case.width)).reshape(TESTS.places, 5, -1)
         level = case.noise(answers)
         wide = answers[:, 0] + answers[:, 4] - 2 * answers[:, 2]
         narrow = answers[:, 1] + answers[:, 3] - 2 * answers[:, 2]
         size = np.abs(wide).max(axis=1)
         best = np.abs(wide).argmax(axis=1)
-        ratio = narrow[np.arange(PLACES), best] / np.where(size > 0, wide[np.arange(PLACES), best], 1.0)
+        ratio = narrow[np.arange(TESTS.places), best] / np.where(size > 0, wide[np.arange(TESTS.places), best], 1.0)
         visible = size > 15 * level
         even = visible & (ratio > 0.15) & (ratio < 0.35)
         straight += int((size <= 4 * level).sum())
         smooth += int(even.sum())
         kinked += int((visible & ~even).sum())
         total = straight + smooth + kinked
-        if total >= PLACES - 2 and smooth >= 0.6 * total:
+        if total >= TESTS.places - 2 and smooth >= 0.6 * total:
             case.record(
                 "bends evenly", smooth, 0.6 * total, False, f"One-token answers bend smoothly at {smooth} of {total} places."
             )
-            return "smooth"
-        if total >= PLACES - 2 and smooth <= 0.2 * total:
+            return Shape.SMOOTH
+        if total >= TESTS.places - 2 and smooth <= 0.2 * total:
             slope = np.abs(answers[:, 4] - answers[:, 0]).max(axis=1)
             if np.all(slope[size <= 4 * level] <= 4 * level) and straight > 0:
                 if again:  # a saturated network looks like this as well: shorter tokens tell
                     return _bends(case, scale / 8, bend / 64, again=False)
-                raise outside("piecewise constant", JUMPS)
+                raise DecidedError(outside("piecewise constant", JUMPS))
             case.record(
                 "bends evenly",
                 smooth,
@@ -91,7 +91,7 @@ def _bends(case: Case, scale: float, bend: float, again: bool = True) -> str:
                 True,
                 f"One-token answers are straight at {straight} of {total} places, with kinks at {kinked}.",
             )
-            return "piecewise"
+            return Shape.PIECEWISE
     case.record(
         "bends evenly",
         smooth,
@@ -99,7 +99,7 @@ def _bends(case: Case, scale: float, bend: float, again: bool = True) -> str:
         False,
         f"One-token answers bend smoothly at {smooth} of {total} places: neither smooth nor straight.",
     )
-    return "unclear"
+    return Shape.UNCLEAR
 
 
 def sharp(case: Case, scale: float) -> bool:
@@ -227,7 +227,7 @@ def pilot(case: Case) -> Pilot:
             break
         scale = following
     if not seen:
-        raise inconclusive("overflow", "The target fails on sequences of three tokens, however short the tokens are.")
+        raise DecidedError(inconclusive("overflow", "The target fails on sequences of three tokens, however short the tokens are."))
     best = min(seen, key=lambda s: abs(math.log(max(seen[s], 1e-9) / 0.4)))
     strength = seen[best]
     flat = strength == 0.0 and max(seen) >= case.cap(4 * case.width**-0.25, 4.0)

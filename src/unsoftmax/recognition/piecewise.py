@@ -11,13 +11,9 @@ from unsoftmax.models import Floats
 from unsoftmax.recognition.case import Case
 from unsoftmax.recognition.one_head import Outcome
 from unsoftmax.recognition.plane import Plane
+from unsoftmax.recognition.settings import TESTS
 
-COPIES = ((1, 4), (4, 1), (2, 3))  # tokens at x + u and at x: ratios 1/4 and 4 to read, 2/3 to check
 BASES = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-0.7, 0.6], [0.5, -0.8], [-0.6, -0.7], [0.8, 0.7], [-1.0, 0.1], [0.1, -1.1]])
-SHARED = 16  # copies of the token that stands in for a whole sequence
-WANTED = 1.0  # score difference of a step
-ALIKE = 5  # pairs of sequences that must be answered alike
-ENOUGH = 60  # questions that a plane may need with all that follows
 
 
 def transformer(case: Case, scale: float) -> tuple[Outcome, bool | None]:
@@ -74,7 +70,7 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool | None]:
         "Score differences " + ("are" if bent <= 1 else "are not") + " affine in the last token.",
     ):
         residual = _seems_residual(case, origin, directions, steps, cells)
-        return Outcome(None if case.coarse else False, "scores are not bilinear"), residual
+        return Outcome(None if case.coarse else False, "scores are not bilinear", broken=True), residual
     if np.ptp(z[good]) < 10 * np.median(errors[good]):
         return Outcome(None, "scores are too small or answers too coarse"), None
     # a plane's errors belong to measured differences, these to their coefficients: the same up to a factor of two
@@ -163,7 +159,7 @@ def _law(case: Case, answers: Floats, steps: Floats) -> tuple[Floats, Floats, Fl
 
 
 def _copies(x: Floats, u: Floats) -> list[Floats]:
-    return [np.array([x + u] * many + [x] * few) for many, few in COPIES]
+    return [np.array([x + u] * many + [x] * few) for many, few in TESTS.copies]
 
 
 def _steps(case: Case, origin: Floats, directions: Floats, step: float) -> Floats | None:
@@ -182,7 +178,7 @@ def _steps(case: Case, origin: Floats, directions: Floats, step: float) -> Float
             z, errors, good, heard, _ = (part[0] for part in _law(case, np.vstack([base, three]), np.abs(lengths[j : j + 1])))
             if good and abs(z) > 3 * errors:
                 settled[j] = True
-                lengths[j] *= np.clip(WANTED / z, -8.0, 8.0)
+                lengths[j] *= np.clip(TESTS.wanted / z, -8.0, 8.0)
             elif not heard and turned[j]:
                 return None
             elif not heard:  # a score far below hides the step: its opposite has one far above
@@ -211,7 +207,7 @@ def _cells(case: Case, origin: Floats, directions: Floats, steps: Floats) -> Cel
         z, errors, good, heard, whole = _law(case, case.ask(np.array(questions)), np.abs(shrunk * steps))
         rows.append((z / shrunk, errors / shrunk, good, heard, whole / shrunk[:, None]))
         found = np.array([row[2] for row in rows]).sum(axis=0)
-        if np.all(found >= wanted) or (np.all(found >= 3) and case.left() < ENOUGH):
+        if np.all(found >= wanted) or (np.all(found >= 3) and case.left() < TESTS.piecewise_enough):
             break
         shrunk *= np.where(good, np.minimum(1.0, 3 / np.maximum(np.abs(z), 1e-300)), 1 / 8)
         shrunk = np.maximum(shrunk, shortest)
@@ -241,7 +237,7 @@ def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool | None]
     limits: list[Floats] = []
     sizes: list[tuple[Floats, Floats]] = []
     for _ in range(40):
-        if len(questions) == ALIKE:
+        if len(questions) == TESTS.alike:
             break
         last = case.rng.uniform(-0.7, 0.7, size=axes)
         slope = plane.slope(last)
@@ -259,13 +255,13 @@ def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool | None]
         factor = _stand_in(float(drift @ slope))
         if factor is None:
             continue
-        twin = np.vstack([np.tile(last + factor * drift, (SHARED, 1)), last])
+        twin = np.vstack([np.tile(last + factor * drift, (TESTS.shared, 1)), last])
         questions.append(plane.tokens(coordinates))
         twins.append(plane.tokens(twin))
         centres.append(plane.tokens(last + drift))
         limits.append(plane.uncertainty(coordinates) + plane.uncertainty(twin))
         sizes.append((drift, last))
-    if len(questions) < 4 or case.longest <= SHARED:
+    if len(questions) < 4 or case.longest <= TESTS.shared:
         return Outcome(None, "no sequences could be made that must be answered alike"), None
     answers, same, alone = case.ask(np.array(questions)), case.ask(np.array(twins)), case.ask(np.array(centres[:3])[:, None])
     lasts = case.ask(plane.tokens(np.array([last for _, last in sizes]))[:, None])
@@ -292,7 +288,8 @@ def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool | None]
     if not passed:
         # at a coarse floor a kink may have spoilt the scores a little: a small miss asks for another plane, a large one decides
         small = case.coarse and bool(np.all(np.abs(answers - same).max(axis=1) < 0.2 * effect + tolerance))
-        return Outcome(None if small else False, "sequences with the same weighted mean are answered differently", plane), None
+        why = "sequences with the same weighted mean are answered differently"
+        return Outcome(None if small else False, why, plane, broken=True), None
     plain = float((np.abs(answers[:3] - alone).max(axis=1) / tolerance[:3]).max())
     case.record(
         "residual",
@@ -311,7 +308,7 @@ def _stand_in(height: float) -> float | None:
     """Solve ``t n / (n + exp(-t height)) = 1``: how much further one token in n copies must lie to give the same mean."""
     t = 1.0
     for _ in range(200):
-        following = 1 + math.exp(min(50.0, -t * height)) / SHARED
+        following = 1 + math.exp(min(50.0, -t * height)) / TESTS.shared
         if following > 20:
             return None
         if abs(following - t) < 1e-15 * t:
@@ -334,9 +331,11 @@ def chord_law(case: Case, scale: float) -> bool | None:
     level = case.tolerance(ends, middle)
     for best in np.argsort(-bend, kind="stable"):
         p, x = pairs[best]
-        answers = case.ask(np.array([[p] * many + [x] * few for many, few in COPIES]))
+        answers = case.ask(np.array([[p] * many + [x] * few for many, few in TESTS.copies]))
         start, chord = ends[best, 1], ends[best, 0] - ends[best, 1]
         share = (answers - start) @ chord / max(float(chord @ chord), 1e-300)
+        if min(abs(share[1]), abs(1 - share[1])) < 1e-6:  # saturated: one token alone answers, wherever the network stands
+            continue
         weight = float(np.clip(share[1], 1e-6, 1 - 1e-6))  # mixtures lie between the two
         decay = 4 * (1 - weight) / weight  # exp(-z), from share = 4 / (4 + decay)
         foretold = start + np.array([1 / (1 + 4 * decay), weight, 2 / (2 + 3 * decay)])[:, None] * chord

@@ -11,20 +11,21 @@ import numpy as np
 
 from unsoftmax.desk import Desk
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, DecidedError
+from unsoftmax.recognition.case import Case, Verdict
 from unsoftmax.recognition.depth import several_layers
-from unsoftmax.recognition.floor import FLOAT64, TINY, line_noise
+from unsoftmax.recognition.floor import one_token_noise
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact, Floor
 
-EXACT = 2.0**-44  # relative noise of one-token answers up to which they count as exact
-SIZES = (1.0, 0.125, 8.0)  # entries of tokens at which earlier ones are listened for
 KINKS, ALIKE = "one hidden layer", "a weighted mean of tokens"
 
 
 class QuickLook(NamedTuple):
-    """Facts about a target whose one-token answers bend; ``precision`` of its answers, ``listens`` to earlier tokens."""
+    """Facts about a target whose one-token answers bend; ``noise`` of those, where they are exact, relative to their size,
+    ``precision`` of all answers, ``listens`` to earlier tokens."""
 
     facts: tuple[Fact, ...]
+    noise: float | None = None
     precision: Floor | None = None
     listens: bool = False
 
@@ -41,27 +42,26 @@ def quick_look(desk: Desk) -> QuickLook:
         return QuickLook((Fact("exact answers", 0.0, 1.0, None, "Answers are coarse, or do not repeat."),))
     case = Case(desk, desk.rng, desk.max_norm)
     case.everywhere, case.longest = look.layout == "all positions", desk.longest
-    noise = _noise(case)
-    exact = Fact("exact answers", noise, EXACT, noise <= EXACT, f"One-token answers carry a noise of {noise:.1g} of their size.")
+    noise = one_token_noise(case)
+    exact = Fact(
+        "exact answers", noise, TESTS.exact, noise <= TESTS.exact, f"One-token answers carry a noise of {noise:.1g} of their size."
+    )
     if not exact.passed:
         return QuickLook((exact,))
-    case.floor = Floor(relative=max(FLOAT64, noise))
-    try:
-        deep = several_layers(case, case.cap(1.0, 5.0), kinks=1)
-        kinks = Fact(KINKS, float(bool(deep)), 0.5, deep is False, "A kink of the answers runs straight on, equally strong.")
-        if not kinks.passed:
-            return QuickLook((exact, kinks))
-        mean, listens = _mean(case, desk.longest)
-    except DecidedError as reason:
-        return QuickLook((exact, Fact(KINKS, 0.0, 0.5, None, str(reason))))
-    return QuickLook((exact, kinks, mean), case.floor, listens)
+    case.floor = Floor(relative=max(TESTS.float64, noise))
+    found = case.tried(lambda: _kinks_and_mean(case, desk.longest))
+    if isinstance(found, Verdict):  # out of questions, or tokens would be too long
+        return QuickLook((exact, Fact(KINKS, 0.0, 0.5, None, found.reason)), noise)
+    kinks, mean, listens = found
+    if mean is None:
+        return QuickLook((exact, kinks), noise)
+    return QuickLook((exact, kinks, mean), noise, case.floor, listens)
 
 
-def _noise(case: Case) -> float:
-    """Relative noise of the evaluation: fourth differences on a tiny line of single tokens; 8 queries."""
-    case.begin("floor")
-    start, step = case.cap(1.0, 1.6) * case.draw(2, 1)
-    return line_noise(case.ask(start + TINY * np.arange(8.0)[:, None, None] * step))
+def _kinks_and_mean(case: Case, longest: int) -> tuple[Fact, Fact | None, bool]:
+    deep = several_layers(case, case.cap(1.0, 5.0), kinks=1)
+    kinks = Fact(KINKS, float(bool(deep)), 0.5, deep is False, "A kink of the answers runs straight on, equally strong.")
+    return (kinks, *_mean(case, longest)) if kinks.passed else (kinks, None, False)
 
 
 def _mean(case: Case, longest: int) -> tuple[Fact, bool]:
@@ -70,7 +70,7 @@ def _mean(case: Case, longest: int) -> tuple[Fact, bool]:
     if longest < 3:
         return Fact(ALIKE, 0.0, 1.0, True, "The target takes no sequences of three tokens."), False
     worst, heard = 0.0, 0.0
-    for size in SIZES:
+    for size in TESTS.quick_relu_sizes:
         x, p, q = case.cap(size, 1.5) * case.draw(3)
         answers = _asked(case, [[p, q, x], [q, p, x], [x, x, x], [p, p, x]])
         alone = case.ask(x[None, None])

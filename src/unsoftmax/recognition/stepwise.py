@@ -4,55 +4,60 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.desk import Desk
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
-from unsoftmax.oracles.base import LastPosition, phase
+from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact
 
-PAIRS = 2  # of tokens, for each of three sizes
-SIZES = (0.3, 1.0, 2.0)
 STEPS = 2.0 ** -np.array([np.inf, 6.0, 7.0, 16.0, 26.0])  # of the earlier token, in lengths of it
-APART = 0.05  # share by which two slopes of a smooth function never differ at such steps
-FEW = 2  # pairs that must show it, for one may lie beside a jump of its own
-PRICE = PAIRS * len(SIZES) * len(STEPS)
+PRICE = TESTS.pairs * len(TESTS.stepwise_sizes) * len(STEPS)
 
 
-def scores_in_steps(desk: Desk) -> Fact:
+def scores_in_steps(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> Fact:
     """Whether an earlier token moved by a billionth changes the answer otherwise than one moved by a hundredth; 30 queries.
 
     The slope of a smooth answer is the same at every small step. Where scores are rounded, tiny steps leave them where they are,
     and only the token's value moves: the slope lacks the part of the scores, or shows a jump.
     """
-    phase(desk, "steps")
-    rng = desk.rng
-    tokens = np.concatenate([size * rng.normal(size=(PAIRS, 2, desk.width)) for size in SIZES])
-    moves = rng.normal(size=(len(tokens), desk.width))
+    phase(oracle, "steps")
+    X = pairs_in_steps(oracle.width, rng, max_norm)
+    return judged(LastPosition(oracle)(X.reshape(-1, 2, oracle.width)).reshape(*X.shape[:2], -1))
+
+
+def pairs_in_steps(width: int, rng: np.random.Generator, max_norm: float | None) -> Floats:
+    """Pairs of tokens ``(pairs, steps, 2, width)``, the earlier one moved a little further each time."""
+    tokens = np.concatenate([size * rng.normal(size=(TESTS.pairs, 2, width)) for size in TESTS.stepwise_sizes])
+    moves = rng.normal(size=(len(tokens), width))
     moves *= (np.linalg.norm(tokens[:, 0], axis=1) / np.linalg.norm(moves, axis=1))[:, None]
     X = np.repeat(tokens[:, None], len(STEPS), axis=1)
     X[:, :, 0] += STEPS[:, None] * moves[:, None]
-    if desk.max_norm is not None:
-        X *= min(1.0, INSIDE * desk.max_norm / float(np.linalg.norm(X, axis=-1).max()))
-    answers = LastPosition(desk)(X.reshape(-1, 2, desk.width)).reshape(*X.shape[:2], -1)
+    if max_norm is not None:
+        X *= min(1.0, INSIDE * max_norm / float(np.linalg.norm(X, axis=-1).max()))
+    return X
+
+
+def judged(answers: Floats, few: int = TESTS.few) -> Fact:
+    """What the answers ``(pairs, steps, outputs)`` to such pairs tell; ``few`` of them with a jump mean steps."""
     slopes = (answers[:, 1:] - answers[:, :1]) / STEPS[1:, None]
     smooth = 2 * slopes[:, 1] - slopes[:, 0]  # what a smooth answer's slope tends to
     rounding = 2.0**-48 * np.abs(answers).max(axis=(1, 2)) / STEPS[-1]
     bent = np.abs(slopes[:, 1] - slopes[:, 0]).max(axis=1)  # far more than what is left of a bend after that
     coarsely, finely = _apart(slopes[:, 2], smooth, rounding + bent), _apart(slopes[:, 3], slopes[:, 2], rounding)
     jumps = int(max(coarsely.sum(), finely.sum()))
-    half = int(coarsely.sum()) >= FEW
+    half = int(coarsely.sum()) >= few
     kind = "half precision, or to whole steps" if half else "float32"
     words = (
-        f"Scores move in steps: in {jumps} of {len(tokens)} pairs a tiny move of a token changes the answer otherwise than a small "
-        f"one. The target rounds them to {kind}, and answers in float64; compute them in float64, or let the answers be of the "
+        f"Scores move in steps: in {jumps} of {len(answers)} pairs a tiny move of a token changes the answer otherwise than a "
+        f"small one. The target rounds them to {kind}, and answers in float64; compute them in float64, or let answers be of the "
         "precision of the scores."
-        if jumps >= FEW
+        if jumps >= few
         else "Scores do not move in steps."
     )
-    return Fact("scores in steps", float(jumps), float(FEW), jumps < FEW, words)
+    return Fact("scores in steps", float(jumps), float(few), jumps < few, words)
 
 
 def _apart(slopes: Floats, others: Floats, rounding: Floats) -> Floats:
     """Which slopes ``(n, outputs)`` differ by more than a share of them and rounding."""
     gaps, sizes = np.abs(slopes - others).max(axis=1), np.maximum(np.abs(slopes), np.abs(others)).max(axis=1)
-    return np.asarray(gaps > APART * sizes + rounding)
+    return np.asarray(gaps > TESTS.apart * sizes + rounding)

@@ -4,38 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-KINDS = (  # settings of a defence and what they are called together; the first that fits names the kind
-    (("max_norm", "noise"), "A norm limit with noise"),
-    (("max_norm", "decimals"), "A norm limit with rounding"),
-    (("max_norm", "digits"), "A norm limit with rounding"),
-    (("max_norm", "dtype"), "A norm limit with a short number format"),
-    (("labels",), "Labels in place of numbers"),
-    (("quota",), "A quota"),
-    (("rate",), "A rate limit"),
-    (("max_norm",), "A norm limit alone"),
-    (("noise",), "Noise alone"),
-    (("decimals",), "Rounding alone"),
-    (("digits",), "Rounding alone"),
-    (("dtype",), "A short number format alone"),
-)
-STOPS = ("NOT WITHIN BUDGET",)
-SPOILS = ("PARTIAL",)
-ENDINGS = {
-    "stops": "stops it",
-    "spoils": "leaves a rough or partial copy",
-    "fails": "does not stop it",
-    "open": "decides nothing here",
-}
-CLIENT = " It holds for one client: several accounts multiply it."
-
 
 def ending(cell: dict[str, Any]) -> str:
     """Whether a row "stops" the extraction, "spoils" the copy, or "fails" to do either; "open" where the row decides nothing."""
-    if cell["outcome"] in STOPS:
-        return "stops"
-    if cell["outcome"] in SPOILS:
-        return "spoils"
-    return "fails" if cell["outcome"] == "EXTRACTABLE" else "open"
+    return {"NOT WITHIN BUDGET": "stops", "PARTIAL": "spoils", "EXTRACTABLE": "fails"}.get(cell["outcome"], "open")
 
 
 def advice(record: dict[str, Any]) -> list[list[str]]:
@@ -66,12 +38,13 @@ def _choice(rows: list[dict[str, Any]], budget: int) -> str:
         else f"at an error of {_share(best)} of the spread in honest answers"
     )
     told = f"{best['name']} stops the extraction within {budget:,} queries, {cost}."
-    return told + (CLIENT if "quota" in best["settings"] else "")
+    return told + (" It holds for one client: several accounts multiply it." if "quota" in best["settings"] else "")
 
 
 def _measured(kind: str, rows: list[dict[str, Any]]) -> str:
     parts = []
-    for how, words in ENDINGS.items():
+    endings = ("stops it", "leaves a rough or partial copy", "does not stop it", "decides nothing here")
+    for how, words in zip(("stops", "spoils", "fails", "open"), endings, strict=True):
         names = [_named(row, how) for row in rows if ending(row) == how]
         if names:
             parts.append(f"{words}: {', '.join(names)}")
@@ -93,7 +66,21 @@ def _share(row: dict[str, Any]) -> str:
 
 
 def _kind(row: dict[str, Any]) -> str:
-    for keys, name in KINDS:
+    kinds = (  # settings of a defence and what they are called together; the first that fits names the kind
+        (("max_norm", "noise"), "A norm limit with noise"),
+        (("max_norm", "decimals"), "A norm limit with rounding"),
+        (("max_norm", "digits"), "A norm limit with rounding"),
+        (("max_norm", "dtype"), "A norm limit with a short number format"),
+        (("labels",), "Labels in place of numbers"),
+        (("quota",), "A quota"),
+        (("rate",), "A rate limit"),
+        (("max_norm",), "A norm limit alone"),
+        (("noise",), "Noise alone"),
+        (("decimals",), "Rounding alone"),
+        (("digits",), "Rounding alone"),
+        (("dtype",), "A short number format alone"),
+    )
+    for keys, name in kinds:
         if all(key in row["settings"] for key in keys):
             return name
     return "Another defence"

@@ -9,16 +9,9 @@ from typing import Any
 from unsoftmax.audits import Audit, outcome
 from unsoftmax.audits.sweep import bill, duration
 from unsoftmax.report.audit_advice import advice
-from unsoftmax.report.common import CATALOGUES, plain, shared
+from unsoftmax.report.common import catalogues, plain, shared
 from unsoftmax.report.provenance import now
 from unsoftmax.report.record import recovery_record
-
-APPLIED_HERE = (
-    "The target is remote: its present state was measured as it answers, and every defence was applied to its answers on this "
-    "side, as if the owner had put it there."
-)
-MEASURED = "The target is local: every row was measured by running the extraction against the defended target."
-UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def audit_record(
@@ -44,6 +37,12 @@ def audit_record(
             }
         )
     recovery = audit.cells[0].recovery
+    scope = (
+        "The target is remote: its present state was measured as it answers, and every defence was applied to its answers on this "
+        "side, as if the owner had put it there."
+        if remote
+        else "The target is local: every row was measured by running the extraction against the defended target."
+    )
     record = {
         "verdict": conclusion.verdict.words,
         "sentence": conclusion.sentence,
@@ -60,13 +59,11 @@ def audit_record(
         "currency": currency,
         **audit.facts,
         "present": None if recovery is None else recovery_record(recovery),
-        **shared(
-            "audit", APPLIED_HERE if remote else MEASURED, authorised_by=authorised_by, date=audit.facts.setdefault("date", now())
-        ),
+        **shared("audit", scope, authorised_by=authorised_by, date=audit.facts.setdefault("date", now())),
         "command": command,
     }
     record["curves"] = [asdict(curve) for curve in audit.curves]
-    record |= {"advice": advice(record), "catalogues": CATALOGUES}
+    record |= {"advice": advice(record), "catalogues": catalogues()}
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
 
 
@@ -86,7 +83,7 @@ def save_audit(audit: Audit, folder: str | Path, *, target: str | None = None) -
 
 def spell(seconds: float) -> str:
     """A time for people."""
-    for size, name in UNITS:
+    for size, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
         if seconds >= size:
             return f"{seconds / size:.3g} {name}"
     return f"{seconds:.2g} s"

@@ -14,8 +14,6 @@ from unsoftmax.report.audit_story import mood, notes, replayed, stopped, table
 from unsoftmax.report.screen import indented
 from unsoftmax.report.told import Teller
 
-COLOURS = {"good": "green", "bad": "red", "open": "yellow"}
-
 
 def print_audit(record: dict[str, Any], folder: Path | None = None, console: Console | None = None) -> None:
     """Print the table of defences, what would have stopped the extraction, and the verdict."""
@@ -37,7 +35,7 @@ def print_audit(record: dict[str, Any], folder: Path | None = None, console: Con
     console.print(
         Panel(
             f"[bold]{escape(record['verdict'])}[/bold]\n{escape(record['sentence'])}",
-            border_style=COLOURS[mood(record)],
+            border_style={"good": "green", "bad": "red", "open": "yellow"}[mood(record)],
             expand=False,
         )
     )

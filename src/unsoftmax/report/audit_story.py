@@ -10,19 +10,12 @@ from unsoftmax.models import Model
 from unsoftmax.report import figures
 from unsoftmax.report.audit_advice import ending
 from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
-from unsoftmax.report.common import closing
+from unsoftmax.report.common import closing, succeeded
 from unsoftmax.report.curve_figure import curve_figure
-from unsoftmax.report.story import NEXT, SUCCESS, subject
+from unsoftmax.report.story import NEXT, subject
 from unsoftmax.report.story import chapters as recovery_chapters
 from unsoftmax.report.told import Teller
 from unsoftmax.report.trade_figure import Point, trade
-
-NOTES = (
-    "Error: largest deviation of the extracted model from undefended answers to honest questions, over their spread. "
-    "User error: root mean square error that the defence adds to those answers, over the same. Time: to ask all questions, at the "
-    "given rate or limit. ~: from the extraction's own error bars, since the target's noise hides the error. *: computed from the "
-    "first row, not run. A quota or rate limit holds for one client; several accounts multiply it."
-)
 
 
 def audit_report(record: dict[str, Any], model: Model | None = None) -> Report:
@@ -115,7 +108,13 @@ def table(tell: Teller) -> Table:
 def notes(record: dict[str, Any]) -> str:
     """What the columns mean."""
     unnamed = record["price_per_1000"] is not None and not record.get("currency")
-    return NOTES + (" Price: in the unit of --price; no currency was named." if unnamed else "")
+    told = (
+        "Error: largest deviation of the extracted model from undefended answers to honest questions, over their spread. "
+        "User error: root mean square error that the defence adds to those answers, over the same. Time: to ask all questions, at "
+        "the given rate or limit. ~: from the extraction's own error bars, since the target's noise hides the error. *: computed "
+        "from the first row, not run. A quota or rate limit holds for one client; several accounts multiply it."
+    )
+    return told + (" Price: in the unit of --price; no currency was named." if unnamed else "")
 
 
 def stopped(record: dict[str, Any]) -> list[str]:
@@ -204,7 +203,7 @@ def _endings(tell: Teller) -> Chapter:
         "How each extraction ended",
         folded=True,
         facts=[
-            (cell["name"], words if cell["status"] in SUCCESS and cell["measured"] else f"{words}. {cell['message']}")
+            (cell["name"], words if succeeded(cell["status"]) and cell["measured"] else f"{words}. {cell['message']}")
             for cell in tell.record["cells"]
             for words in [cell["status"].replace("_", " ").capitalize()]
         ],

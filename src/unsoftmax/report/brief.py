@@ -12,7 +12,6 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-LONGEST = 120  # characters of a sentence in a repr
 Facts = list[tuple[str, str]]
 
 
@@ -24,7 +23,7 @@ def brief(result: Any) -> str:
     '<Identifiability: 10 of 12 numbers can be known; 2 symmetries; symmetry 1 a; symmetry 2 b>'
     """
     verdict, facts = _told(result)
-    numbers = "; ".join(value if name == "" else f"{name} {value}" for name, value in facts[:3] if len(value) <= LONGEST)
+    numbers = "; ".join(value if name == "" else f"{name} {value}" for name, value in facts[:3] if len(value) <= 120)
     return f"<{type(result).__name__}: {verdict}{'; ' if verdict and numbers else ''}{numbers}>"
 
 
@@ -67,7 +66,14 @@ def save_brief(result: Any, folder: Path) -> None:
 
 
 def _told(result: Any) -> tuple[str, Facts]:
-    return READERS[type(result).__name__](result)
+    readers: dict[str, Callable[[Any], tuple[str, Facts]]] = {
+        "Recovery": _recovery,
+        "Verification": _verification,
+        "Diagnosis": _diagnosis,
+        "Identifiability": _identifiability,
+        "Audit": _audit,
+    }
+    return readers[type(result).__name__](result)
 
 
 def _recovery(result: Any) -> tuple[str, Facts]:
@@ -134,12 +140,3 @@ def _audit(result: Any) -> tuple[str, Facts]:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1e}"
-
-
-READERS: dict[str, Callable[[Any], tuple[str, Facts]]] = {
-    "Recovery": _recovery,
-    "Verification": _verification,
-    "Diagnosis": _diagnosis,
-    "Identifiability": _identifiability,
-    "Audit": _audit,
-}

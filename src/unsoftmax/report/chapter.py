@@ -10,7 +10,6 @@ from markupsafe import Markup
 from unsoftmax.report.told import Told
 
 Text = str | Told
-MANY, LONG = 9, 110  # facts in half a page, and characters of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Chapter:
     @property
     def wide(self) -> bool:
         """Whether it needs the whole width of a page."""
-        long = len(self.facts) > MANY or len(self.sentences) > MANY // 2 or any(len(str(v)) > LONG for _, v in self.facts)
+        long = len(self.facts) > 9 or len(self.sentences) > 4 or any(len(str(value)) > 110 for _, value in self.facts)
         return long or self.folded or any(self.figures) or self.table is not None
 
     @property

@@ -14,34 +14,33 @@ import scipy
 from unsoftmax.report.chapter import Chapter
 from unsoftmax.report.provenance import permission, provenance
 from unsoftmax.report.told import Teller
+from unsoftmax.results import Status
 from unsoftmax.version import __version__
 
-ASKED = "The target was asked only questions that its interface accepts; nothing else of it was read or changed."
-LIMITS = "Only the methods of this tool were tried: what stops them may not stop other attacks."
-CATALOGUES = (
-    ("MITRE ATLAS AML.T0024.002", "Extract AI Model, through its inference interface: the attack that this tool carries out."),
-    ("MITRE ATLAS AML.M0002", "Passive AI Output Obfuscation: the heading of rounding, short number formats and noise."),
-    ("MITRE ATLAS AML.M0004", "Restrict Number of AI Model Queries: the heading of quotas and rate limits."),
-    ("OWASP ML05:2023", "Model Theft, in the OWASP Machine Learning Security Top Ten."),
-    ("NIST AI 100-2 NISTAML.031", "Model Extraction, in the NIST taxonomy of adversarial machine learning."),
-)
-FLOORS = {
-    "exact": "float64, nothing beyond rounding",
-    "float32": "float32 precision",
-    "float16": "float16 precision",
-    "bfloat16": "bfloat16 precision",
-    "rounded": "rounded to fixed decimals",
-    "digits": "rounded to significant digits",
-    "noisy": "noise on every answer",
-    "coarse": "coarse: noise, rounding, or not affine in one token",
-}
+
+def catalogues() -> tuple[tuple[str, str], ...]:
+    """Where attack and defences stand in the catalogues that auditors cite."""
+    return (
+        ("MITRE ATLAS AML.T0024.002", "Extract AI Model, through its inference interface: the attack that this tool carries out."),
+        ("MITRE ATLAS AML.M0002", "Passive AI Output Obfuscation: the heading of rounding, short number formats and noise."),
+        ("MITRE ATLAS AML.M0004", "Restrict Number of AI Model Queries: the heading of quotas and rate limits."),
+        ("OWASP ML05:2023", "Model Theft, in the OWASP Machine Learning Security Top Ten."),
+        ("NIST AI 100-2 NISTAML.031", "Model Extraction, in the NIST taxonomy of adversarial machine learning."),
+    )
+
+
+def succeeded(status: str) -> bool:
+    """Whether a status, by its name, is that of a model that was recovered and verified."""
+    return status in Status.__members__ and Status[status].success
 
 
 def shared(kind: str, *scope: str, authorised_by: str | None = None, date: str | None = None) -> dict[str, Any]:
     """The part of a record that all have: what it is and when it was made, scope and permission, versions."""
+    asked = "The target was asked only questions that its interface accepts; nothing else of it was read or changed."
+    limits = "Only the methods of this tool were tried: what stops them may not stop other attacks."
     return {
         **provenance(kind, authorised_by, date),
-        "scope": [permission(authorised_by), ASKED, LIMITS, *scope],
+        "scope": [permission(authorised_by), asked, limits, *scope],
         "version": __version__,
         "versions": {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__},
     }
@@ -93,7 +92,15 @@ def floor_facts(tell: Teller) -> list[tuple[str, Any]]:
         return [
             ("precision", tell("noise of about {/noise:.1e} on every answer") if known else "not known: no layer explains them")
         ]
-    facts: list[tuple[str, Any]] = [("precision", FLOORS.get(str(floor.get("kind")), "unknown"))]
+    words = {
+        "exact": "float64, nothing beyond rounding",
+        "rounded": "rounded to fixed decimals",
+        "digits": "rounded to significant digits",
+        "noisy": "noise on every answer",
+        "coarse": "coarse: noise, rounding, or not affine in one token",
+        **{kind: f"{kind} precision" for kind in ("float32", "float16", "bfloat16")},
+    }
+    facts: list[tuple[str, Any]] = [("precision", words.get(str(floor.get("kind")), "unknown"))]
     forms = (
         ("relative", "rounding of an answer", "{/floor/relative:.1e} of its size"),
         ("absolute", "noise floor", "{/floor/absolute:.1e} on every answer"),

@@ -10,7 +10,6 @@ from unsoftmax.report.chapter import Chapter, Report, Table, Text
 from unsoftmax.report.common import closing, plain, shared
 from unsoftmax.report.told import Teller
 
-RANKS = {"stops": 3, "spoils": 2, "open": 1, "fails": 0}
 WORDS = {"better": "better protected", "worse": "worse protected", "same": "as before", "new": "only after", "gone": "only before"}
 
 
@@ -88,7 +87,8 @@ def _row(name: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> d
     if old is None or new is None:
         change = "new" if old is None else "gone"
     else:
-        step = RANKS[ending(new)] - RANKS[ending(old)]
+        worst_first = ("fails", "open", "spoils", "stops")
+        step = worst_first.index(ending(new)) - worst_first.index(ending(old))
         change = "better" if step > 0 else "worse" if step < 0 else "same"
     keys = ("outcome", "queries", "error", "honest_cost_relative")
     sides = {side: cell and {key: cell[key] for key in keys} for side, cell in (("before", old), ("after", new))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from markupsafe import Markup
 from unsoftmax.report.svg import SMALLEST, drawing, line, power, text
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, FOOT = 440.0, 330.0, 52.0, 408.0, 28.0, 276.0
-DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4")
 
 
 def curve_figure(curves: Sequence[tuple[str, Sequence[dict[str, Any]]]], told: str, close: float) -> Markup:
@@ -40,9 +40,10 @@ def curve_figure(curves: Sequence[tuple[str, Sequence[dict[str, Any]]]], told: s
     for k in range(least, most + 1):
         body += line(x(10.0**k), FOOT, x(10.0**k), FOOT + 4, "axis") + power(x(10.0**k), FOOT + 19, k, "middle")
     if 10.0**low <= close <= 10.0**high:
-        body += line(LEFT, y(close), RIGHT, y(close), "mark") + text(RIGHT, y(close) - 4, "a close copy below", "end")
-    for number, (name, points) in enumerate(shown):
-        body += _run(name, [(x(p["queries"]), y(p["error"])) for p in points], _band(points, x, y), DASHES[number % len(DASHES)])
+        body += line(LEFT, y(close), RIGHT, y(close), "mark")
+        body += text(LEFT + 4, y(close) - 4, "a close copy below", "start", "number")
+    for (name, points), dashes in zip(shown, cycle(("none", "6 3", "2 3", "8 3 2 3", "1 4"))):  # one is endless
+        body += _run(name, [(x(p["queries"]), y(p["error"])) for p in points], _band(points, x, y), dashes)
     body += text((LEFT + RIGHT) / 2, HEIGHT - 12, "queries asked →") + text(2, 14, "↑ error of the copy, over the spread", "start")
     return drawing(body, told, HEIGHT, WIDTH, "curve")
 
@@ -58,6 +59,6 @@ def _band(points: Sequence[dict[str, Any]], x: Any, y: Any) -> str:
 def _run(name: str, places: list[tuple[float, float]], band: str, dashes: str) -> Markup:
     body = Markup('<polygon class="band" points="{}"/>').format(band) if band else Markup("")
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
-    body += Markup('<polyline class="run" stroke-dasharray="{}" points="{}"/>').format(dashes or "none", path)
+    body += Markup('<polyline class="run" stroke-dasharray="{}" points="{}"/>').format(dashes, path)
     body += Markup("").join(Markup('<circle cx="{:.1f}" cy="{:.1f}" r="3"/>').format(*place) for place in places)
     return body + text(places[-1][0] + 6, places[-1][1] + 4, name, "start", "number")

@@ -9,18 +9,12 @@ from unsoftmax.deployment.results import Deployment, Verdict
 from unsoftmax.report import figures
 from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
 from unsoftmax.report.common import closing, plain, shared
+from unsoftmax.report.next_steps import after_verification
 from unsoftmax.report.story import subject
 from unsoftmax.report.told import Teller, step
 
-UNKNOWN = (
-    "A match says that the endpoint answers as these weights do, on fresh sequences that it could not foresee, for every change of "
-    "at least the sizes above. Other weights with the same function would match as well. Tensors that no answer depends on (the "
-    "table of tokens, where embeddings are sent) are not seen at all. A server that recognises these questions could answer them "
-    "honestly and others not."
-)
 
-
-def deployment_record(result: Deployment, *, command: str) -> dict[str, Any]:
+def deployment_record(result: Deployment, *, command: str, authorised_by: str | None = None) -> dict[str, Any]:
     """Everything about a verification, ready for JSON."""
     record = {
         **dataclasses.asdict(result),
@@ -30,9 +24,10 @@ def deployment_record(result: Deployment, *, command: str) -> dict[str, Any]:
         "target": result.endpoint,
         "weights": result.checkpoint,
         "replicas": [dataclasses.asdict(version) for version in result.versions],
-        **shared("deployment"),
+        **shared("deployment", authorised_by=authorised_by),
         "command": command,
     }
+    record["next"] = after_verification(record)
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
 
 
@@ -72,6 +67,7 @@ def deployment_report(record: dict[str, Any]) -> Report:
         ],
         chapters=[
             _asked(tell),
+            Chapter("What now", sentences=record["next"]),
             _deviations(tell),
             *_change(tell),
             _smallest(tell),
@@ -147,7 +143,13 @@ def _smallest(tell: Teller) -> Chapter:
 
 def _unknown(tell: Teller) -> list[Text]:
     unseen = tell.record["unseen"]
-    return [UNKNOWN, f"Not seen here: {', '.join(unseen[:8])}{' …' if len(unseen) > 8 else ''}."] if unseen else [UNKNOWN]
+    told = (
+        "A match says that the endpoint answers as these weights do, on fresh sequences that it could not foresee, for every "
+        "change of at least the sizes above. Other weights with the same function would match as well. Tensors that no answer "
+        "depends on (the table of tokens, where embeddings are sent) are not seen at all. A server that recognises these questions "
+        "could answer them honestly and others not."
+    )
+    return [told, f"Not seen here: {', '.join(unseen[:8])}{' …' if len(unseen) > 8 else ''}."] if unseen else [told]
 
 
 def timeline_report(record: dict[str, Any]) -> Report:

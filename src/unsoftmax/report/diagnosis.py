@@ -5,22 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from unsoftmax.families import named
 from unsoftmax.recognition.diagnosis import Diagnosis
 from unsoftmax.report import figures
 from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
 from unsoftmax.report.common import closing, floor_facts, plain, shared
+from unsoftmax.report.next_steps import after_diagnosis
 from unsoftmax.report.story import subject
 from unsoftmax.report.told import Teller
-
-UNKNOWN = {
-    "attention": "Query and key matrices show only through their product W, value and output matrices only through V; a key bias "
-    "does not show at all, heads have no order, and heads with equal W show as one.",
-    "transformer": "Beside what one attention head hides, neurons of the network have no order, and one that never switches on "
-    "shows only as part of the linear map.",
-    "ffn": "Neurons have no order and each may be scaled against its output; one that never switches on does not show.",
-    "attention-behind-network": "Only the scores W and c of the head are read; its values and the network behind stay unknown.",
-}
-OUTSIDE = "Nothing beyond the tests above: no parameter is read by a diagnosis, and a target outside the families may be any model."
 
 
 def diagnosis_record(
@@ -36,6 +28,7 @@ def diagnosis_record(
         **shared("diagnosis", authorised_by=authorised_by),
         "command": command,
     }
+    record["next"] = after_diagnosis(record)
     for item in record["evidence"]:
         item["bound"] = bound(item["number"], item["threshold"], item["passed"])
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
@@ -93,25 +86,38 @@ def diagnosis_report(record: dict[str, Any]) -> Report:
         headlines=headlines,
         chapters=[
             Chapter("The target", facts),
-            _evidence(tell),
+            Chapter("What now", sentences=record["next"]),
+            *_evidence(tell),
             Chapter("What recovery would cost", sentences=cost, figures=drawn),
-            Chapter("What cannot be known", sentences=[UNKNOWN.get(record["family"], OUTSIDE)]),
+            Chapter("What cannot be known", sentences=[_unknown(record)]),
             *closing(tell),
         ],
     )
 
 
-def _evidence(tell: Teller) -> Chapter:
-    rows: list[list[Text]] = []
-    for i, item in enumerate(tell.record["evidence"]):
-        at = f"/evidence/{i}"
-        rows.append(
-            [
-                item["test"],
-                "pass" if item["passed"] else "FAIL",
-                item["sentence"],
-                tell(f"{{{at}/number:.2g}}"),
-                tell(f"{item['bound']} {{{at}/threshold:.2g}}"),
-            ]
+def _unknown(record: dict[str, Any]) -> str:
+    if not record["inside"]:
+        return (
+            "Nothing beyond the tests above: no parameter is read by a diagnosis, and a target outside the families may be any "
+            "model."
         )
-    return Chapter("The evidence", table=Table(["Test", "Result", "What it says", "Measured", "Passes if"], rows, words=3))
+    return f"By any questions: {named(record['family']).unknown}."
+
+
+def _evidence(tell: Teller) -> list[Chapter]:
+    """The tests that failed, and folded, all of them."""
+    rows: list[list[Text]] = [
+        [
+            item["test"],
+            "pass" if item["passed"] else "FAIL",
+            item["sentence"],
+            tell(f"{{/evidence/{i}/number:.2g}}"),
+            tell(f"{item['bound']} {{/evidence/{i}/threshold:.2g}}"),
+        ]
+        for i, item in enumerate(tell.record["evidence"])
+    ]
+    headings = ["Test", "Result", "What it says", "Measured", "Passes if"]
+    failed = [row for row in rows if row[1] == "FAIL"]
+    words = "Every test was passed." if not failed else "These tests failed; all others were passed."
+    told = Chapter("The evidence", sentences=[words], table=Table(headings, failed, words=3) if failed else None)
+    return [told, Chapter("Every test", table=Table(headings, rows, words=3), folded=True)]

@@ -8,22 +8,7 @@ import json
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-CELL = (
-    "name",
-    "outcome",
-    "status",
-    "queries",
-    "total_queries",
-    "error",
-    "honest_cost",
-    "honest_cost_relative",
-    "price",
-    "time",
-    "seconds",
-)
-EVIDENCE = ("test", "passed", "number", "bound", "threshold", "sentence")
-SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
-SUCCESS = ("EXACT", "WITHIN_TOLERANCE")
+from unsoftmax.report.common import succeeded
 
 
 def kind(record: dict[str, Any]) -> str:
@@ -32,10 +17,15 @@ def kind(record: dict[str, Any]) -> str:
 
 
 def rows(record: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Headings and rows: the defences of an audit, the evidence of a diagnosis, and else every plain value by its pointer."""
-    for key, names in (("cells", CELL), ("evidence", EVIDENCE)):
+    """Headings and rows: defences of an audit, evidence of a diagnosis, phases of a plan; else every plain value by its pointer."""
+    columns = {
+        "cells": "name outcome status queries total_queries error honest_cost honest_cost_relative price time seconds",
+        "evidence": "test passed number bound threshold sentence",
+        "phases": "name queries tokens",
+    }
+    for key, names in ((key, words.split()) for key, words in columns.items()):
         if isinstance(record.get(key), list) and record[key]:
-            return list(names), [[item.get(name) for name in names] for item in record[key]]
+            return names, [[item.get(name) for name in names] for item in record[key]]
     return ["key", "value"], [[key, value] for key, value in _flat(record)]
 
 
@@ -107,7 +97,8 @@ def to_sarif(record: dict[str, Any]) -> str:
         "results": found,
         "invocations": [{"executionSuccessful": True, "endTimeUtc": record["date"]}],
     }
-    return json.dumps({"$schema": SARIF, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+    schema = "https://json.schemastore.org/sarif-2.1.0.json"
+    return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
 def gates(record: dict[str, Any]) -> list[tuple[str, bool, str]]:
@@ -117,11 +108,13 @@ def gates(record: dict[str, Any]) -> list[tuple[str, bool, str]]:
         gate = record["gate"]
         name = "no gate was set" if gate is None else f"gate: {gate['condition']}"
         return [(name, record["exit_code"] == 0, record["sentence"])]
-    if what == "verification":
+    if what in ("verification", "deployment"):
         return [("the target answers as these weights do", bool(record["matches"]), sentence(record))]
+    if what == "comparison":
+        return [("not worse protected than before", record["verdict"] != "WORSE PROTECTED", record["sentence"])]
     if what == "diagnosis":
         return [(item["test"], bool(item["passed"]), item["sentence"]) for item in record["evidence"]]
-    return [("recovered and checked", record["status"] in SUCCESS, record["message"])]
+    return [("recovered and checked", succeeded(record["status"]), record["message"])]
 
 
 def verdict(record: dict[str, Any]) -> str:

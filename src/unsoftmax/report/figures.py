@@ -10,9 +10,6 @@ from markupsafe import Markup
 from unsoftmax.report.chapter import Text
 from unsoftmax.report.svg import BOTTOM, HEIGHT, SMALLEST, TOP, WIDTH, across, counted, decades, down, drawing, joined, line, text
 
-SPAN = 17  # decades below the largest number that a falling series shows
-TICKS = 4  # powers of ten at the axis of logarithmic bars
-
 
 def bars(rows: Sequence[tuple[Text, float | None, Text]], *, logarithmic: bool = False) -> Markup:
     """Bars as a list of (label, length, number); the numbers are text, so no alternative is needed.
@@ -41,7 +38,7 @@ def bars(rows: Sequence[tuple[Text, float | None, Text]], *, logarithmic: bool =
 
 def _axis(low: int, high: int) -> Markup:
     """Powers of ten below logarithmic bars."""
-    step = max(1, -(-(high - low) // TICKS))
+    step = max(1, -(-(high - low) // 4))
     ticks = joined(
         '<span style="left:{:.1f}%">{}</span>',
         (
@@ -60,7 +57,7 @@ def falling(values: Sequence[float], told: str, mark: int | None = None, reach: 
     numbers = np.maximum(np.asarray(values, dtype=np.float64), 0.0)
     largest, smallest = (float(numbers.max()), float(numbers.min())) if reach is None else reach
     top = int(np.ceil(np.log10(largest))) if largest > 0 else 0
-    bottom = min(top - 1, int(np.floor(np.log10(max(smallest, 10.0 ** (top - SPAN))))))
+    bottom = min(top - 1, int(np.floor(np.log10(max(smallest, 10.0 ** (top - 17))))))  # below is nothing but rounding
     logs = np.log10(np.maximum(numbers, 10.0**bottom))
     x = across(len(numbers))
     dots = joined('<circle cx="{:.1f}" cy="{:.1f}" r="2.6"/>', zip(x, down(logs, bottom, top), strict=True))

@@ -13,13 +13,6 @@ from numpy.typing import NDArray
 from unsoftmax.models import Floats
 from unsoftmax.report.svg import WIDTH, drawing, text
 
-COLD, WARM = np.array([33, 102, 172]), np.array([178, 24, 43])  # blue and red of one lightness: read alike by colour-blind eyes
-CELLS = 96  # a larger matrix is averaged down to this many cells a side
-BEND = 0.7  # below 1: small entries are lifted off white
-LEFT, TOP, SIDE, SCALE = 34.0, 22.0, 258.0, 12.0  # the map's place and size, and the width of its colour scale
-UPRIGHT = 130.0  # height of a map from which on the name of its rows has room beside it
-FLATTEST = 0.22  # height over width of the flattest map
-
 
 def heat_map(matrix: Floats, told: str, reach: float | None = None, axes: tuple[str, str] = ("row", "column")) -> Markup:
     """A matrix as coloured cells, blue below zero and red above; ``reach`` is the entry of full colour, or its own largest.
@@ -29,19 +22,18 @@ def heat_map(matrix: Floats, told: str, reach: float | None = None, axes: tuple[
     shown = _shrunk(np.asarray(matrix))
     reach = reach or float(np.abs(shown).max()) or 1.0
     rows, columns = np.shape(matrix)
-    width, height = (
-        (SIDE, SIDE * max(FLATTEST, rows / columns)) if rows <= columns else (SIDE * max(FLATTEST, columns / rows), SIDE)
-    )
-    body = _picture(_colours(shown / reach), LEFT, TOP, width, height, "cells")
-    body += text(LEFT, TOP - 7, f"{axes[1]} 1", "start") + text(LEFT + width, TOP - 7, columns, "end")
-    body += text(LEFT - 5, TOP + 10, "1", "end") + text(LEFT - 5, TOP + height, rows, "end")
-    if height > UPRIGHT:
+    left, top, side, thick = 34.0, 22.0, 258.0, 12.0  # the map's place and size, and the width of its colour scale
+    width, height = (side * max(0.22, min(1.0, ratio)) for ratio in (columns / rows, rows / columns))
+    body = _picture(_colours(shown / reach), left, top, width, height, "cells")
+    body += text(left, top - 7, f"{axes[1]} 1", "start") + text(left + width, top - 7, columns, "end")
+    body += text(left - 5, top + 10, "1", "end") + text(left - 5, top + height, rows, "end")
+    if height > 130.0:  # the name of its rows has room beside it
         form = '<text transform="translate({:g} {:.1f}) rotate(-90)" text-anchor="middle">{}</text>'
-        body += Markup(form).format(LEFT - 9, TOP + height / 2, axes[0])
-    bar, foot = LEFT + SIDE + 12, TOP + max(height, 60.0)
-    body += _picture(_colours(np.linspace(1.0, -1.0, 64)[:, None]), bar, TOP, SCALE, foot - TOP, "scale")
-    for y, label in ((TOP + 9, f"{reach:.2g}"), ((TOP + foot) / 2 + 4, "0"), (foot, f"−{reach:.2g}")):
-        body += text(bar + SCALE + 4, y, label, "start")
+        body += Markup(form).format(left - 9, top + height / 2, axes[0])
+    bar, foot = left + side + 12, top + max(height, 60.0)
+    body += _picture(_colours(np.linspace(1.0, -1.0, 64)[:, None]), bar, top, thick, foot - top, "scale")
+    for y, label in ((top + 9, f"{reach:.2g}"), ((top + foot) / 2 + 4, "0"), (foot, f"−{reach:.2g}")):
+        body += text(bar + thick + 4, y, label, "start")
     return drawing(body, told, height=foot + 6, width=WIDTH, name="map")
 
 
@@ -51,14 +43,16 @@ def _picture(pixels: NDArray[np.uint8], x: float, y: float, width: float, height
 
 
 def _colours(share: Floats) -> NDArray[np.uint8]:
-    strength = np.minimum(np.abs(share), 1.0)[..., None] ** BEND
-    ends = np.where(share[..., None] > 0, WARM, COLD)
+    strength = np.minimum(np.abs(share), 1.0)[..., None] ** 0.7  # below 1: small entries are lifted off white
+    # red and blue of one lightness: read alike by colour-blind eyes
+    ends = np.where(share[..., None] > 0, np.array([178, 24, 43]), np.array([33, 102, 172]))
     return np.asarray(np.rint(255 + (ends - 255) * strength).astype(np.uint8))
 
 
 def _shrunk(matrix: Floats) -> Floats:
-    rows, columns = (np.array_split(np.arange(n), min(n, CELLS)) for n in matrix.shape)
-    if max(matrix.shape) <= CELLS:
+    """A large matrix averaged down to 96 cells a side."""
+    rows, columns = (np.array_split(np.arange(n), min(n, 96)) for n in matrix.shape)
+    if max(matrix.shape) <= 96:
         return matrix
     return np.array([[matrix[np.ix_(r, c)].mean() for c in columns] for r in rows])
 

@@ -12,10 +12,6 @@ from unsoftmax.report.chapter import Figure
 from unsoftmax.report.map_figure import heat_map
 from unsoftmax.report.told import Teller
 
-SHOWN_HEADS = 16  # heads drawn one by one; the rest is in the weights file
-SHOWN_BARS = 128  # longer vectors are drawn as maps
-SCALE = "Colours and axes mean the same for every head."
-
 
 def model_numbers(model: Model | None) -> dict[str, Any] | None:
     """What the pictures of a model show, as numbers: singular values of each W, the range of each block, the common scales."""
@@ -44,14 +40,14 @@ def _head_numbers(layer: Attention, h: int) -> dict[str, Any]:
     return numbers
 
 
-def model_figures(tell: Teller, model: Model | None) -> list[list[Figure]]:
-    """Heat maps of W, singular values, values and biases, a row for each head of each layer; then the layers of a network."""
+def model_figures(tell: Teller, model: Model | None, most: int = 16) -> list[list[Figure]]:
+    """Heat maps of W, singular values, values and biases, a row for each of the first heads; then the layers of a network."""
     numbers = tell.record.get("model")
     if not numbers or model is None:
         return []
     heads = [(layer, h, n) for n, layer in enumerate(model.attentions) for h in range(layer.heads)]
     drawn: list[list[Figure]] = []
-    for number, (layer, h, n) in enumerate(heads[:SHOWN_HEADS]):
+    for number, (layer, h, n) in enumerate(heads[:most]):
         of = "" if len(heads) == 1 else f" of head {h + 1}"
         of += "" if len(model.attentions) == 1 else f" in layer {n + 1}"
         drawn.append(_head(tell, layer, h, number, of))
@@ -85,7 +81,7 @@ def _head(tell: Teller, head: Attention, h: int, number: int, of: str) -> list[F
             continue
         title = f"{'Values V' if name == 'V' else 'Query bias c'}{of}"
         vector = block[h] if block[h].ndim == 1 else None
-        if vector is not None and len(vector) <= SHOWN_BARS:
+        if vector is not None and len(vector) <= 128:
             told = tell(f"{title}: {len(vector)} entries from {{{at}/{name}/smallest:.3g}} to {{{at}/{name}/largest:.3g}}")
             drawn.append(Figure(told, figures.signed(vector.tolist(), str(told), reach[name])))
         else:

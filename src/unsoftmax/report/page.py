@@ -11,8 +11,6 @@ from markupsafe import Markup, escape
 
 from unsoftmax.report.chapter import Report
 
-CODE = re.compile("`([^`<>]*)`")  # within one piece of escaped text: never across a tag
-
 
 def page(report: Report) -> str:
     """The report as HTML; text is escaped, drawings escape their own."""
@@ -39,4 +37,4 @@ def coded(text: object) -> Markup:
     >>> str(coded("run `a < b` now"))
     'run <code>a &lt; b</code> now'
     """
-    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
+    return Markup(re.sub("`([^`<>]*)`", r"<code>\1</code>", str(escape(text))))  # never across a tag

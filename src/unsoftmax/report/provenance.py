@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = 1  # of every record; raised when a key changes its meaning or goes away, not when one is added
-UNSTATED = "Nobody stated the owner's permission for this run; `--authorised-by TEXT` records it."
-STATED = "Authorised by, as stated when the run was started: {}"
-PATIENCE = 5.0  # seconds for git
 
 
 def provenance(kind: str, authorised_by: str | None = None, date: str | None = None) -> dict[str, Any]:
@@ -26,7 +23,9 @@ def provenance(kind: str, authorised_by: str | None = None, date: str | None = N
 
 def permission(authorised_by: str | None) -> str:
     """One sentence on permission; nothing is asserted that nobody said."""
-    return UNSTATED if authorised_by is None else STATED.format(authorised_by)
+    if authorised_by is None:
+        return "Nobody stated the owner's permission for this run; `--authorised-by TEXT` records it."
+    return f"Authorised by, as stated when the run was started: {authorised_by}"
 
 
 def now() -> str:
@@ -46,7 +45,7 @@ def commit() -> str | None:
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+        told = subprocess.run(command, capture_output=True, text=True, timeout=5.0, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return told.stdout.strip() or None

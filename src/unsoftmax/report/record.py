@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unsoftmax.report.common import CATALOGUES, plain, shared, to_json
+from unsoftmax.report.common import catalogues, plain, shared, to_json
 from unsoftmax.report.model_figures import model_numbers
 from unsoftmax.report.next_steps import next_steps
 from unsoftmax.report.provenance import now
@@ -33,12 +33,12 @@ def recovery_record(recovery: Recovery) -> dict[str, Any]:
         "ambiguity": recovery.ambiguity,
         "model": model_numbers(recovery.model) if recovery.status.success else None,
         "seed": facts.get("seed"),
-        **shared("recovery", authorised_by=facts.get("authorised_by"), date=facts.setdefault("date", now())),
+        **shared("recovery", authorised_by=facts.get("authorised_by"), date=facts.get("date") or now()),
         "version": facts.get("version") or __version__,
     }
     record |= {k: v for k, v in facts.items() if k not in record}
     record["next"] = next_steps(record)
-    record["catalogues"] = CATALOGUES if recovery.status.success and facts.get("examples") is None else None
+    record["catalogues"] = catalogues() if recovery.status.success and facts.get("examples") is None else None
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
 
 
@@ -55,6 +55,7 @@ def check_record(check: Check | None) -> dict[str, Any] | None:
         "sequences": check.sequences,
         "max_abs_error": check.max_abs_error,
         "relative_error": check.relative_error,
+        "covers": check.covers,
         "by_length": {str(length): error for length, error in check.by_length.items()},
     }
 

@@ -15,10 +15,8 @@ from unsoftmax.report.story import NEXT, chapters, verdict
 from unsoftmax.report.told import Teller
 from unsoftmax.results import Recovery
 
-INDENT = 2
 
-
-def indented(console: Console, text: str, by: int = INDENT) -> None:
+def indented(console: Console, text: str, by: int = 2) -> None:
     """Print text so that every line of it stands in by as much, the wrapped ones too."""
     console.print(Padding(text, (0, 0, 0, by), expand=False))
 
@@ -36,7 +34,7 @@ def print_recovery(recovery: Recovery, folder: Path | None = None, console: Cons
         for name, value in chapter.facts:
             table.add_row(f"[dim]{escape(name)}[/dim]", escape(str(value)))
         if chapter.facts:
-            console.print(Padding(table, (0, 0, 0, INDENT), expand=False))
+            console.print(Padding(table, (0, 0, 0, 2), expand=False))
         for sentence in chapter.sentences:
             indented(console, escape(str(sentence)))
     console.print()

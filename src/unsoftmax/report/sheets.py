@@ -11,10 +11,7 @@ from pathlib import Path
 
 from unsoftmax.report.chapter import Report
 from unsoftmax.report.page import stylesheet
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-SIZE = re.compile(r'<svg viewBox="0 0 ([\d.]+) ([\d.]+)"')
-PATIENCE = 120.0  # seconds for a browser to print a page
+from unsoftmax.safe_files import write_text
 
 
 def svg_files(report: Report, folder: Path) -> list[Path]:
@@ -23,14 +20,14 @@ def svg_files(report: Report, folder: Path) -> list[Path]:
     drawings = [(chapter, figure) for chapter in report.chapters for row in chapter.figures for figure in row]
     for number, (chapter, figure) in enumerate(drawings, start=1):
         text = str(figure.drawing)
-        size = SIZE.match(text)
+        size = re.match(r'<svg viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
         if size is None:
             continue  # bars are text
         style = f"<style>{_variables(stylesheet())}</style>"
         head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[1]}" height="{size[2]}"'
         path = folder / f"figure-{number}-{chapter.anchor}.svg"
         body = text.replace("<svg", head, 1)
-        path.write_text(body.replace(">", f">{style}", 1), encoding="utf-8")
+        write_text(path, body.replace(">", f">{style}", 1), public=True)  # made to be shown
         written.append(path)
     return written
 
@@ -41,7 +38,8 @@ def pdf_files(drawings: list[Path]) -> list[Path]:
     Raises:
         OSError: there is no Chromium.
     """
-    browser = os.environ.get("UNSOFTMAX_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    browser = os.environ.get("UNSOFTMAX_BROWSER") or next(filter(None, map(shutil.which, names)), None)
     if browser is None:
         raise OSError(
             "PDF is printed by Chromium, and there is none here; install one, name it in UNSOFTMAX_BROWSER, or use the SVG."
@@ -59,7 +57,7 @@ def pdf_files(drawings: list[Path]) -> list[Path]:
             source.write_text(page, encoding="utf-8")
             command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
             command += [f"--user-data-dir={room}/profile", f"--print-to-pdf={goal.absolute()}", source.as_uri()]
-            subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+            subprocess.run(command, check=True, capture_output=True, timeout=120.0)
         written.append(goal)
     return written
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from unsoftmax.models import Model
 from unsoftmax.report import figures
-from unsoftmax.report.chapter import Chapter, Figure, Report, Text
-from unsoftmax.report.common import closing, floor_facts
-from unsoftmax.report.model_figures import SCALE, SHOWN_HEADS, model_figures
+from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
+from unsoftmax.report.common import closing, floor_facts, succeeded
+from unsoftmax.report.model_figures import model_figures
 from unsoftmax.report.told import Teller, step
 
-SUCCESS = ("EXACT", "WITHIN_TOLERANCE")
 NEXT = "What now"
+SHOWN = 2  # heads drawn at once; the others are folded
 
 
 def verdict(record: dict[str, Any]) -> str:
@@ -24,7 +24,8 @@ def verdict(record: dict[str, Any]) -> str:
 def recovery_report(record: dict[str, Any], model: Model | None) -> Report:
     """The whole report of a recovery, pictures of ``model`` included."""
     tell = Teller(record)
-    success = record["status"] in SUCCESS
+    success = succeeded(record["status"])
+    told = chapters(tell, model)
     return Report(
         title="Recovery report" if record.get("examples") is None else "Report of learning from examples",
         subject=subject(record),
@@ -32,8 +33,26 @@ def recovery_report(record: dict[str, Any], model: Model | None) -> Report:
         sentence=record["advice"] if success else record["message"],
         mood="good" if success else "bad",
         headlines=headlines(tell),
-        chapters=[*chapters(tell, model), *closing(tell)],
+        # the reason of a refusal stands above already
+        chapters=[*(told if success else told[1:]), *tested(tell), *closing(tell)],
     )
+
+
+def tested(tell: Teller) -> list[Chapter]:
+    """What was tested on the way, with numbers; folded."""
+    facts = tell.record.get("tests") or []
+    rows: list[list[Text]] = [
+        [
+            fact["test"],
+            "cannot tell" if fact["passed"] is None else "pass" if fact["passed"] else "FAIL",
+            fact["sentence"],
+            tell(f"{{/tests/{i}/number:.2g}}"),
+            tell(f"{{/tests/{i}/threshold:.2g}}"),
+        ]
+        for i, fact in enumerate(facts)
+    ]
+    table = Table(["Test", "Result", "What it says", "Measured", "Threshold"], rows, words=3)
+    return [Chapter("What was tested on the way", table=table, folded=True)] if rows else []
 
 
 def subject(record: dict[str, Any]) -> str:
@@ -61,8 +80,8 @@ def headlines(tell: Teller) -> list[tuple[Text, str]]:
 def chapters(tell: Teller, model: Model | None = None) -> list[Chapter]:
     """What the target is, how it answers, what was found, how it was checked, what it cost, what cannot be known, what now."""
     following = Chapter(NEXT, sentences=tell.record["next"])
-    told = [_target(tell), following, _found(tell, model), _checked(tell), _cost(tell)]
-    if tell.record["status"] not in SUCCESS:
+    told = [_target(tell), following, _found(tell, model), *_others(tell, model), _checked(tell), _cost(tell)]
+    if not succeeded(tell.record["status"]):
         told = [_found(tell, model), following, _target(tell), _checked(tell), _cost(tell)]
     if tell.record["ambiguity"]:
         told.append(Chapter("What cannot be known", sentences=(_sentence(tell.record["ambiguity"]),)))
@@ -90,7 +109,7 @@ def _target(tell: Teller) -> Chapter:
 
 def _found(tell: Teller, model: Model | None) -> Chapter:
     record = tell.record
-    if record["status"] not in SUCCESS:
+    if not succeeded(record["status"]):
         return Chapter("What was found", sentences=(record["message"],))
     facts: list[tuple[str, Text]] = [("family", str(record["family"]))]
     if record.get("heads"):
@@ -102,11 +121,18 @@ def _found(tell: Teller, model: Model | None) -> Chapter:
     if record.get("bounds"):
         facts.append(("error bars", f"{record['bounds']}, for every parameter"))
     notes = [_sentence(note) for note in record.get("notes", ())]
-    if model is not None and (record.get("heads") or 0) > 1:
-        notes.append(SCALE)
-    if model is not None and (record.get("heads") or 0) > SHOWN_HEADS:
-        notes.append(f"The first {SHOWN_HEADS} heads are drawn; the weights file holds all.")
-    return Chapter("What was found", facts, notes, figures=model_figures(tell, model))
+    drawn = model_figures(tell, model)
+    if len(drawn) > 1 and (record.get("heads") or 0) > 1:
+        notes.append("Colours and axes mean the same for every head.")
+    return Chapter("What was found", facts, notes, figures=drawn[:SHOWN])
+
+
+def _others(tell: Teller, model: Model | None) -> list[Chapter]:
+    """The pictures of the heads after the first few; folded."""
+    left = model_figures(tell, model)[SHOWN:]
+    heads = tell.record.get("heads") or 0
+    unseen = [f"{SHOWN + len(left)} of {heads} heads are drawn; the weights file holds all."] if heads > SHOWN + len(left) else []
+    return [Chapter("More heads and layers", sentences=unseen, figures=left, folded=True)] if left else []
 
 
 def _checked(tell: Teller) -> Chapter:
@@ -114,21 +140,30 @@ def _checked(tell: Teller) -> Chapter:
     if check is None:
         return Chapter("How it was checked", sentences=("The run ended before the held-out check; nothing is announced.",))
     lengths = sorted(map(int, check["by_length"]))
-    span = f" of {lengths[0]} to {lengths[-1]} tokens" if lengths else ""
+    ends = list(dict.fromkeys((lengths[0], lengths[-1]))) if lengths else []
+    span = f" of {' to '.join(map(str, ends))} token{'s' * (ends != [1])}" if ends else ""
     facts: list[tuple[str, Text]] = [("fresh sequences", tell("{/check/sequences:,}" + ("," + span if span else "")))]
     if check["relative_error"] is None:
         facts.append(("largest error", "not finite"))
     else:
         facts.append(("largest error", tell("{/check/max_abs_error:.1e} (relative {/check/relative_error:.1e})")))
-    return Chapter("How it was checked", facts, figures=by_length(tell))
+    covers = [_sentence(check["covers"])] if check.get("covers") else []
+    return Chapter("How it was checked", facts, covers, figures=by_length(tell))
 
 
 def by_length(tell: Teller, at: str = "/check") -> list[list[Figure]]:
-    """Largest errors by length of the sequences, as bars."""
+    """Largest errors by length of the sequences, as bars: a bar for each doubling of the length."""
     errors = tell.value(f"{at}/by_length")
     if len(errors) < 2:
         return []
-    rows = [(f"{n} tokens", e, tell(f"{{{at}/by_length/{n}:.1e}}")) for n, e in errors.items()]
+    bins: dict[int, list[str]] = {}
+    for length in sorted(errors, key=int):
+        bins.setdefault((int(length) - 1).bit_length(), []).append(length)
+    rows = []
+    for lengths in bins.values():
+        worst = max(lengths, key=lambda length: errors[length] or 0.0)
+        span = lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
+        rows.append((f"{span} token{'s' * (span != '1')}", errors[worst], tell(f"{{{at}/by_length/{worst}:.1e}}")))
     return [[Figure("Largest error on fresh sequences, by length (logarithmic bars)", figures.bars(rows, logarithmic=True))]]
 
 
@@ -163,8 +198,9 @@ def _queries(tell: Teller) -> list[tuple[str, Text]]:
     if record["theory"] is not None:
         facts.append(("free parameters", tell("{/theory/parameters:,}")))
         facts.append(("numbers in the answers", tell("{/theory/numbers:,}; no exact scheme needs fewer than the parameters")))
+        noun = "query" if record["theory"]["queries"] == 1 else "queries"
         facts.append(
-            ("counting bound", tell("at least {/theory/queries:,} such queries; {/theory/ratio:.3f} times that were asked"))
+            ("counting bound", tell(f"at least {{/theory/queries:,}} such {noun}; {{/theory/ratio:.3f}} times that were asked"))
         )
     facts.append(("queries to check", tell("{/queries/check:,}")))
     if (record.get("journal") or {}).get("replayed"):

@@ -9,9 +9,6 @@ from typing import Any
 from markupsafe import Markup
 from markupsafe import escape as escaped
 
-FIELD = re.compile(r"\{(/[^{}:]*)(?::([^{}]*))?\}")
-UNKNOWN = "–"
-
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -63,7 +60,7 @@ class Teller:
         """The sentence, with every field replaced."""
         parts: list[str | Number] = []
         reached = 0
-        for field in FIELD.finditer(sentence):
+        for field in re.finditer(r"\{(/[^{}:]*)(?::([^{}]*))?\}", sentence):
             parts += [sentence[reached : field.start()], self.number(field[1], field[2] or "")]
             reached = field.end()
         return Told(tuple(part for part in (*parts, sentence[reached:]) if part != ""))
@@ -72,7 +69,7 @@ class Teller:
         """One value; words, truths and what is not known are not numbers."""
         value = self.value(pointer)
         if value is None:
-            return UNKNOWN
+            return "–"
         if isinstance(value, bool):
             return "yes" if value else "no"
         if isinstance(value, str):

@@ -12,10 +12,7 @@ from markupsafe import Markup
 from unsoftmax.report.svg import SMALLEST, drawing, line, power, text
 
 WIDTH, HEIGHT, LEFT, RIGHT, FOOT, CEILING = 440.0, 350.0, 62.0, 434.0, 282.0, 54.0
-LABEL = (17.0, 13.0)  # room that the number of a row takes
-REACHES = (12.0, 20.0, 29.0, 39.0, 50.0, 62.0)  # how far a label may stand from its mark, nearest first
 Scale = Callable[[float | None], float]
-TURNS = tuple(np.pi / 12 * k for k in (0, 6, -6, 12, 3, -3, 9, -9, 1, -1, 5, -5, 7, -7, 11, -11))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def _bands(rough: float, close: float) -> Markup:
 
 def _frame(x: Scale, y: Scale, errors: tuple[int, int], harms: tuple[int, int], *, zero: bool) -> Markup:
     """Grid, powers of ten and the names of the axes."""
-    body = line(LEFT, CEILING - 2, RIGHT, CEILING - 2, "axis") + text(LEFT - 5, CEILING - 10, "no copy", "end", "tick")
+    body = line(LEFT, CEILING - 2, RIGHT, CEILING - 2, "axis") + text(LEFT - 5, CEILING - 15, "no copy", "end", "tick")
     step = max(1, -(-(errors[1] - errors[0]) // 6))
     for k in range(errors[1], errors[0] - 1, -step):
         at = y(10.0**k)
@@ -92,14 +89,16 @@ def _mark(x: float, y: float, ending: str) -> Markup:
 
 def _labels(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """A place for each number: near its mark, inside the picture, on no mark and on no other number."""
+    reaches = (12.0, 20.0, 29.0, 39.0, 50.0, 62.0)  # how far a label may stand from its mark, nearest first
+    turns = [np.pi / 12 * k for k in (0, 6, -6, 12, 3, -3, 9, -9, 1, -1, 5, -5, 7, -7, 11, -11)]
     taken: list[tuple[float, float]] = []
     for px, py in places:
-        best, fewest = (px, py - REACHES[0]), 1e9
-        for reach, turn in product(REACHES, TURNS):
+        best, fewest = (px, py - reaches[0]), 1e9
+        for reach, turn in product(reaches, turns):
             x, y = px + reach * float(np.cos(turn)), py - reach * float(np.sin(turn))
             if not (LEFT + 8 <= x <= RIGHT - 8 and CEILING - 30 <= y <= FOOT + 6):
                 continue
-            clashes = sum(abs(x - a) < LABEL[0] and abs(y - b) < LABEL[1] for a, b in taken) * 4
+            clashes = sum(abs(x - a) < 17.0 and abs(y - b) < 13.0 for a, b in taken) * 4
             clashes += sum(abs(x - a) < 12 and abs(y - b) < 11 for a, b in places)
             if clashes < fewest:
                 best, fewest = (x, y), clashes

@@ -9,16 +9,10 @@ from unsoftmax.models import Model
 from unsoftmax.report.chapter import Chapter, Report, Text
 from unsoftmax.report.common import closing, floor_facts, plain, shared
 from unsoftmax.report.model_figures import model_figures, model_numbers
+from unsoftmax.report.next_steps import after_verification
 from unsoftmax.report.story import by_length, subject
 from unsoftmax.report.told import Teller
 from unsoftmax.verification import Verification
-
-CLOSE = 1e-8  # relative deviation up to which other weights are called a close copy, as in a recovery from float64 answers
-UNKNOWN = (
-    "A match says that the target answers as these weights do, on fresh sequences that it could not foresee and as far as its "
-    "precision shows. It does not say that the parameters are stored in this form: other parameters with the same function would "
-    "match as well, and `unsoftmax identify` tells which those are."
-)
 
 
 def verification_record(
@@ -36,6 +30,7 @@ def verification_record(
         **shared("verification", authorised_by=authorised_by),
         "command": command,
     }
+    record["next"] = after_verification(record)
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
 
 
@@ -43,7 +38,8 @@ def sentence(record: dict[str, Any]) -> str:
     """The verdict in words."""
     if record["matches"]:
         return "The target answers as these weights do."
-    if record["relative_deviation"] is not None and record["relative_deviation"] <= CLOSE:
+    # up to here other weights are called a close copy, as a recovery from float64 answers is
+    if record["relative_deviation"] is not None and record["relative_deviation"] <= 1e-8:
         return (
             "The target does not answer exactly as these weights do, but up to "
             f"{record['relative_deviation']:.1e} of the spread: they are a close copy, such as a recovery gives."
@@ -51,9 +47,14 @@ def sentence(record: dict[str, Any]) -> str:
     return "The target does not answer as these weights do."
 
 
-def verification_report(record: dict[str, Any], model: Model) -> Report:
+def verification_report(record: dict[str, Any], model: Model | None) -> Report:
     """The whole report of a verification."""
     tell = Teller(record)
+    unknown = (
+        "A match says that the target answers as these weights do, on fresh sequences that it could not foresee and as far as its "
+        "precision shows. It does not say that the parameters are stored in this form: other parameters with the same function "
+        "would match as well, and `unsoftmax identify` tells which those are."
+    )
     facts: list[tuple[str, Text]] = [
         ("target", record["target"]),
         ("weights", record["weights"]),
@@ -80,9 +81,10 @@ def verification_report(record: dict[str, Any], model: Model) -> Report:
         ],
         chapters=[
             Chapter("The target", facts),
+            Chapter("What now", sentences=record["next"]),
             Chapter("How it was compared", compared, figures=by_length(tell, "")),
-            Chapter("The weights", figures=model_figures(tell, model)),
-            Chapter("What cannot be known", sentences=[UNKNOWN]),
+            Chapter("The weights", figures=model_figures(tell, model), folded=True),
+            Chapter("What cannot be known", sentences=[unknown]),
             *closing(tell),
         ],
     )

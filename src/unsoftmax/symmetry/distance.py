@@ -18,7 +18,7 @@ def distance(a: Model, b: Model) -> float:
     Blocks are W, V, c of every head and b; of a network, its matrices and biases. An error is relative to the larger norm of the
     two blocks, absolute where either is all zeros. Absent c, b or skip are zeros; V is left out where either model has none.
     Stacks are compared layer by layer, heads alone: MLPs and the constants b beside them are not. Of decoders values, scores at
-    distances of 0 to 100 and the unembedding are.
+    distances of 0 to 100, the unembedding and differences of learned positions are.
     Different kinds, activations, shapes or numbers of heads or neurons are infinitely far apart.
 
     >>> W = [[[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [0.0, 0.0]]]
@@ -54,15 +54,19 @@ def _stacks_apart(a: Stack, b: Stack) -> float:
 
 def _decoders_apart(a: Decoder, b: Decoder) -> float:
     """Values, and scores at distances up to 100, layer by layer; the unembedding, without its mean row where either has lost it."""
-    shapes = [[(layer.heads, len(layer.key)) for layer in model.layers] for model in (a, b)]
-    if shapes[0] != shapes[1] or a.width != b.width or a.outputs != b.outputs:
+    shapes = [[(len(layer.heads), layer.groups, layer.width) for layer in model.layers] for model in (a, b)]
+    if shapes[0] != shapes[1] or a.outputs != b.outputs or (a.norm, a.base is None) != (b.norm, b.base is None):
         return np.inf
     tables = [m.unembedding - m.unembedding.mean(axis=0) if a.log or b.log else m.unembedding for m in (a, b)]
-    worst = block_error(*tables)
+    flat = np.eye(a.width) - (1 / a.width if a.norm == "layer" else 0.0)  # no norm sees what all coordinates share
+    worst = block_error(*(table @ flat for table in tables))
+    if a.positions is not None and b.positions is not None:
+        length = min(len(a.positions), len(b.positions))
+        worst = max(worst, block_error(*((m[:length] - m[0]) @ flat for m in (a.positions, b.positions))))
     for one, other in zip(a.layers, b.layers, strict=True):
-        scores = [[layer.scores(n, model.base) for n in AT] for layer, model in ((one, a), (other, b))]
-        blocks = [np.stack([layer.V, *turned], axis=1) for layer, turned in zip((one, other), scores, strict=True)]
+        blocks = [np.stack([layer.V @ flat, *(layer.scores(n) for n in AT)], axis=1) for layer in (one, other)]
         pairs = np.array([[max(map(block_error, x, y)) for y in blocks[1]] for x in blocks[0]])
+        pairs = np.maximum(pairs, [[block_error(x, y) for y in other.c] for x in one.c])
         worst = max(worst, float(pairs[linear_sum_assignment(pairs)].max()))
     return worst
 

@@ -22,39 +22,49 @@ def canonical_heads(model: Attention, *, tolerance: float = ROUNDING) -> Attenti
     A layer whose answers do not depend on the tokens becomes one head of zeros.
     """
     if model.V is None:
-        order = np.lexsort(_ordering(model.W, model.c, model.W))
+        order = np.lexsort((model.c[:, 0], -model.W[:, 0, 0], -_sizes(model.W)))
         return _pick(model, model.W[order], None, model.c[order])
     W, V, c = merged(model.W, model.V, model.c, tolerance=tolerance)
-    sizes = np.linalg.norm(V.reshape(len(V), -1), axis=1)
-    largest = np.linalg.norm(model.V.reshape(model.heads, -1), axis=1).max()  # of the given heads: sums may have cancelled
+    sizes = _sizes(V)
+    largest = (sizes if V is model.V else _sizes(model.V)).max()  # of the given heads: sums may have cancelled
     kept = np.flatnonzero(sizes > tolerance * largest)
     if kept.size == 0:
         return _pick(model, np.zeros_like(model.W[:1]), np.zeros_like(model.V[:1]), np.zeros_like(model.c[:1]))
-    order = kept[np.lexsort(_ordering(W[kept], c[kept], V[kept]))]
+    order = np.lexsort((c[:, 0], -W[:, 0, 0], -_sizes(W), -sizes))
+    order = order[np.isin(order, kept)]
+    if V is model.V and np.array_equal(order, np.arange(model.heads)):  # in canonical form already; large ones are not copied
+        return model
     return _pick(model, W[order], V[order], c[order])
 
 
 def merged(W: Floats, V: Floats, c: Floats, *, tolerance: float) -> tuple[Floats, Floats, Floats]:
     """Heads with equal ``(W, c)`` become one whose V is their sum; the first of each group lends its W and c."""
     groups, _ = score_groups(W, c, tolerance=tolerance)
+    if len(groups) == len(W):
+        return W, V, c
     firsts = [group[0] for group in groups]
     return W[firsts], np.stack([V[group].sum(axis=0) for group in groups]), c[firsts]
 
 
 def score_groups(W: Floats, c: Floats, *, tolerance: float = ROUNDING, mirrored: bool = False) -> tuple[list[list[int]], Floats]:
     """Heads with equal ``(W, c)``, or with ``mirrored`` equal up to sign, and each head's sign in its group, 0 where W = c = 0."""
-    scores = np.concatenate([W.reshape(len(W), -1), c], axis=1)
-    sizes = np.linalg.norm(scores, axis=1)
+    sizes = np.hypot(_sizes(W), _sizes(c))
     signs = (sizes > 0.0).astype(np.float64)
     groups: list[list[int]] = []
+
+    def apart(i: int, j: int, sign: float, reach: float) -> float:
+        """The distance of two heads; that of their first rows alone where it tells enough."""
+        first = float(np.linalg.norm(W[i, 0] - sign * W[j, 0]))
+        return first if first > reach else float(np.hypot(np.linalg.norm(W[i] - sign * W[j]), np.linalg.norm(c[i] - sign * c[j])))
+
     for i in range(len(W)):
         for group in groups:
             j, reach = group[0], tolerance * max(sizes[i], sizes[group[0]])
-            if np.linalg.norm(scores[i] - scores[j]) <= reach:
+            if apart(i, j, 1.0, reach) <= reach:
                 signs[i] = signs[j]
                 group.append(i)
                 break
-            if mirrored and np.linalg.norm(scores[i] + scores[j]) <= reach:
+            if mirrored and apart(i, j, -1.0, reach) <= reach:
                 signs[i] = -signs[j]
                 group.append(i)
                 break
@@ -63,9 +73,9 @@ def score_groups(W: Floats, c: Floats, *, tolerance: float = ROUNDING, mirrored:
     return groups, signs
 
 
-def _ordering(W: Floats, c: Floats, leading: Floats) -> tuple[Floats, ...]:
-    """Keys for ``lexsort``, least important first: largest ``leading`` block first, then largest W, then largest first entry."""
-    return c[:, 0], -W[:, 0, 0], -np.linalg.norm(W, axis=(1, 2)), -np.linalg.norm(leading.reshape(len(leading), -1), axis=1)
+def _sizes(blocks: Floats) -> Floats:
+    """The Frobenius norm of each block; one pass."""
+    return np.sqrt([np.dot(flat, flat) for flat in blocks.reshape(len(blocks), -1)])
 
 
 def _pick(model: Attention, W: Floats, V: Floats | None, c: Floats) -> Attention:
@@ -74,7 +84,15 @@ def _pick(model: Attention, W: Floats, V: Floats | None, c: Floats) -> Attention
 
 def head_gap(model: Attention) -> float:
     """Smallest distance between the (W, c) of two heads, relative to the larger of them."""
-    scores = np.concatenate([model.W.reshape(model.heads, -1), model.c], axis=1)
-    sizes = np.maximum(np.linalg.norm(scores, axis=1), np.finfo(float).tiny)
-    gaps = [float(np.linalg.norm(scores[i] - scores[j]) / max(sizes[i], sizes[j])) for i in range(model.heads) for j in range(i)]
+    W, c = model.W.reshape(model.heads, -1), model.c
+    sizes = np.maximum(np.hypot(_sizes(W), _sizes(c)), np.finfo(float).tiny)
+    products = (W @ W.T + c @ c.T) / np.outer(sizes, sizes)
+    gaps = []
+    for i in range(model.heads):
+        for j in range(i):
+            larger, smaller = max(sizes[i], sizes[j]), min(sizes[i], sizes[j])
+            square = 1 + (smaller / larger) ** 2 - 2 * products[i, j] * smaller / larger
+            if square < 1e-6:  # where products cancel
+                square = float(np.sum((W[i] - W[j]) ** 2) + np.sum((c[i] - c[j]) ** 2)) / larger**2
+            gaps.append(float(np.sqrt(square)))
     return min(gaps, default=np.inf)

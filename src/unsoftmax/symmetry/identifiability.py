@@ -75,7 +75,7 @@ def _of_heads(model: Attention, max_length: int | None) -> Identifiability:
     groups, signs = score_groups(model.W, model.c, mirrored=max_length == 2)
     nullity = 0
     for group in groups:
-        flat = first_order_freedom(V[group])
+        flat = first_order_freedom(V[group[0]][None] if len(group) == 1 else V[group])
         nullity += flat * (width + biased)
         sentences += _group_sentences(model, group, V, flat, signs, paired=max_length == 2)
     constraints = len(groups)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import seeds
 
+import unsoftmax as us
 from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.ffn import FFNLearner
 from unsoftmax.learners.ffn.depth import bends_found_again
@@ -271,3 +272,13 @@ def test_the_meter_meets_the_price(d, m, p):
     _, oracle = learn(gaussian(d, m, p, 11), d)
     for name, (low, high), _ in FFNLearner().price(d, m, p):
         assert low <= oracle.phases[name].queries <= high, name
+
+
+@pytest.mark.parametrize("family", ["auto", "ffn"])
+def test_neurons_that_sleep_on_ordinary_tokens_are_woken_by_long_ones(family):
+    for seed in range(3):
+        rng = np.random.default_rng([61, seed])
+        net = us.FFN([rng.normal(size=(2, 6)), rng.normal(size=(1, 2))], [-rng.uniform(5, 12, size=2), rng.normal(size=1)])
+        found = us.recover(lambda X, net=net: net(X[:, -1]).reshape(len(X)), width=6, family=family, seed=seed)
+        assert found.status is us.Status.EXACT
+        assert found.facts["neurons"] == 2

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from scipy.linalg import LinAlgError
 
 from unsoftmax.learners.ffn.hinges import Hinges, factored
-from unsoftmax.learners.ffn.lattice import LARGEST, subset_sum
+from unsoftmax.learners.ffn.lattice import subset_sum
 from unsoftmax.learners.ffn.orientation import active_sides, flipped
+from unsoftmax.learners.ffn.settings import RELU
 
 
 def network(seed, neurons, width, outputs):
@@ -55,7 +56,7 @@ def test_nothing_is_flipped_where_nothing_is_linear():
 
 def test_a_lattice_beyond_its_reach_is_not_reduced():
     rng = np.random.default_rng(0)
-    many = rng.normal(size=(LARGEST + 1, 2))
+    many = rng.normal(size=(RELU.lattice_largest + 1, 2))
     assert subset_sum(many, many[:3].sum(axis=0), error=1e-9) is None
     few = rng.normal(size=(5, 2))
     assert subset_sum(few, few[:3].sum(axis=0), error=1e-16) is None  # more digits than exact integers have

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError, tried
 from unsoftmax.learners.behind_network.lines import Reader, Target
+from unsoftmax.learners.behind_network.settings import BEHIND
 from unsoftmax.models import Attention, Floats
-
-SAFETY = 50.0  # a disagreement counts from this many estimated standard errors on
-REDRAWS = 2  # other directions that are tried at a place where they contradict each other
-OFFSETS = (1.0, -1.0, 0.5, -0.5, 0.2, -0.2)  # how far a place is moved, in turn, until the network can be inverted there
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class Columns:
             W += np.outer(column - origin, axis) / offset
             worst = max(worst, (error + origin_error) / abs(offset))
             change = (column - origin) - self.space @ (self.space.T @ (column - origin))
-            known = np.linalg.norm(change) <= SAFETY * np.sqrt(self.width) * (error + origin_error)
+            known = np.linalg.norm(change) <= BEHIND.safety * np.sqrt(self.width) * (error + origin_error)
             if not known and self.space.shape[1] < self.width:
                 change -= self.space @ (self.space.T @ change)  # twice is enough
                 self.space = np.column_stack([self.space, change / np.linalg.norm(change)])
@@ -72,19 +70,17 @@ class Columns:
         reader = self.base.reader
         path = self.base.steepest if reader.mixing is None else reader.mixing.matrix @ self.base.steepest
         farthest = min(2 * reader.length, 0.5 * float(np.linalg.norm(self.base.place)))
-        reason: NotInFamilyError | TooNoisyError | None = None
-        for offset in farthest * np.array(OFFSETS):
+        reason: RefusalError | None = None
+        for offset in farthest * np.array(BEHIND.offsets):
             place = self.base.place + offset * axis
             values = self.target.one(np.stack([place, place + reader.length * path]))
             rise = (values[1] - values[0]) @ reader.view
             if rise < 0.4 * self.base.clarity * self.target.noise(values):
                 continue
-            try:
-                column, error = self._column(place, values[0], origin)
-            except (NotInFamilyError, TooNoisyError) as refusal:
-                reason = refusal
-                continue
-            return column, error, float(offset)
+            found = tried(partial(self._column, place, values[0], origin), NotInFamilyError, TooNoisyError)
+            if not isinstance(found, RefusalError):
+                return *found, float(offset)
+            reason = found
         raise reason or NotIdentifiableError(
             "The network bends too strongly around the best place found for its answers to be inverted beside it. "
             "Nothing was announced; try another `seed`, or tokens of another size with `max_norm`.",
@@ -93,7 +89,7 @@ class Columns:
     def _column(self, place: Floats, value: Floats, origin: Floats | None) -> tuple[Floats, float]:
         """``W x + c`` at one place, from rank + 1 directions where that is consistent, else from width + 1 of them."""
         rank = self.space.shape[1]
-        for _ in range(REDRAWS):
+        for _ in range(BEHIND.redraws):
             frame = np.vstack(
                 [
                     tilted_frame(self.base.steepest, self.space, self.rng),
@@ -114,7 +110,7 @@ class Columns:
         raise self._contradiction(
             "Scores read along different directions contradict each other at one place: they are not u·(W x + c) of a single head. "
             "Run `unsoftmax diagnose` to see which family the target belongs to.",
-            evidence={"redraws": REDRAWS},
+            evidence={"redraws": BEHIND.redraws},
         )
 
     @property
@@ -138,7 +134,7 @@ class Columns:
             scores, errors = self._read(place, value, frame)
             wanted = frame @ (model.W[0] @ place + model.c[0])
             miss = np.abs(scores - wanted)
-            gap = miss / (1e-7 * (1 + np.abs(wanted)) + SAFETY * self.width * errors)
+            gap = miss / (1e-7 * (1 + np.abs(wanted)) + BEHIND.safety * self.width * errors)
             if np.nanmax(gap, initial=0.0) > 1:
                 raise self._contradiction(
                     f"Scores at a fresh place differ from x_i·W·x_N + c·x_i by up to {np.nanmax(miss):.2g}, far above the error "
@@ -158,4 +154,4 @@ def _solve(frame: Floats, scores: Floats, errors: Floats, origin: Floats, space:
     misfit = np.abs(scores - frame @ origin - design @ coefficients)
     spread = np.linalg.pinv(design * weights[:, None])
     error = float(np.linalg.norm(spread, axis=1).max(initial=errors.min()))
-    return origin + space @ coefficients, error, bool((misfit <= SAFETY * errors.max()).all())
+    return origin + space @ coefficients, error, bool((misfit <= BEHIND.safety * errors.max()).all())

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
-from unsoftmax.learners.behind_network.columns import SAFETY, Base, Columns, tilted_frame
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, tried
+from unsoftmax.learners.behind_network.columns import Base, Columns, tilted_frame
 from unsoftmax.learners.behind_network.lines import Mixing, Reader, Target
 from unsoftmax.learners.behind_network.residual import residual_mixing
+from unsoftmax.learners.behind_network.settings import BEHIND
 from unsoftmax.models import Attention, Floats
 from unsoftmax.models.attention import softmax
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
-
-# root mean square of a token's entries, tried in turn
-SCALES = (1.0, 1.0, 0.25, 4.0, 1.0, 1 / 16, 16.0, 0.25, 4.0, 1 / 64, 64.0, 2.0**-9, 2.0**9, 2.0**-12, 2.0**12)
-CLEAR = 2.0**36  # a segment this many times longer than the noise settles a score to 1e-10: no need to look for a better place
-ATTEMPTS = 3  # places at which the whole is tried before the last reason is given as the refusal
-COPIES = 3  # of the first token, in the test that tells a residual or a second head
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +42,24 @@ class BehindNetworkLearner:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Ask and learn; the model has ``V=None``. Refuses a target that is flat, bent on every segment, or outside the family."""
         target = Target(oracle, self.floor)
-        reason: NotInFamilyError | NotIdentifiableError | TooNoisyError | None = None
+        reason: RefusalError | None = None
         attempts = 0
         phase(oracle, "place")
         for base in _places(target, self.max_norm, rng):
-            try:
-                return self._learn_at(target, base, rng)
-            except (NotInFamilyError, NotIdentifiableError, TooNoisyError) as refusal:
-                reason = refusal
+            found = tried(partial(self._learn_at, target, base, rng), NotInFamilyError, NotIdentifiableError, TooNoisyError)
+            if not isinstance(found, RefusalError):
+                return found
+            reason = found
             # a place where no segment could be read was cheap and says only that tokens of this size are no good
-            attempts += reason.evidence.get("readable", 1) > 0
-            if attempts == ATTEMPTS:
+            attempts += Sign.UNREADABLE not in reason.signs
+            if attempts == BEHIND.attempts:
                 break
             phase(oracle, "place")
         raise reason or NotIdentifiableError(
-            f"The one-token answers are flat or bent at all {len(SCALES)} places tried (token entries of size {min(SCALES):g} to "
-            f"{max(SCALES):g}), so no segment could be inverted. Check that the target depends on its input; "
-            "`unsoftmax diagnose` names the family.",
-            evidence={"places": len(SCALES)},
+            f"The one-token answers are flat or bent at all {len(BEHIND.scales)} places tried (token entries of size "
+            f"{min(BEHIND.scales):g} to {max(BEHIND.scales):g}), so no segment could be inverted. Check that the target depends on "
+            "its input; `unsoftmax diagnose` names the family.",
+            evidence={"places": len(BEHIND.scales)},
         )
 
     def _learn_at(self, target: Target, base: Base, rng: np.random.Generator) -> Learned:
@@ -71,7 +67,7 @@ class BehindNetworkLearner:
         phase(target.oracle, "scores")
         columns = Columns(target, base, rng)
         W, c, error = columns.learn()
-        has_bias = np.abs(c).max() > SAFETY * error * max(1.0, float(np.linalg.norm(base.place)))
+        has_bias = np.abs(c).max() > BEHIND.safety * error * max(1.0, float(np.linalg.norm(base.place)))
         model = Attention(W=W[None], V=None, c=c[None] if has_bias else None)
         phase(target.oracle, "bilinear")
         columns.confirm(model)
@@ -99,13 +95,13 @@ class BehindNetworkLearner:
 def _places(target: Target, max_norm: float | None, rng: np.random.Generator) -> Iterator[Base]:
     """Places at which the one-token target can be inverted: the first clear ones at once, the others at the end, best first."""
     unclear = []
-    for scale in SCALES:
+    for scale in BEHIND.scales:
         place = rng.normal(size=target.oracle.width)
         norm = scale * np.sqrt(len(place))
         # tokens of a run lie within twice this length of the origin
         place *= (norm if max_norm is None else min(norm, 0.45 * max_norm)) / np.linalg.norm(place)
         base = _base_at(target, place, None, max_norm)
-        if base is not None and base.clarity >= CLEAR:
+        if base is not None and base.clarity >= BEHIND.clear:
             yield base
         elif base is not None:
             unclear.append(base)
@@ -138,26 +134,30 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
     width, outputs = len(base.place), len(base.value)
     frame = tilted_frame(base.steepest, np.zeros((width, 0)), rng)[:4]
     single, error, lengths = base.reader.read(base.place, base.value, frame)
-    several, error_several, _ = base.reader.read(base.place, base.value, frame, COPIES)
+    several, error_several, _ = base.reader.read(base.place, base.value, frame, BEHIND.learner_copies)
     both = ~np.isnan(single + several)
     gap = np.abs(single - several)[both]
-    if both.any() and (gap <= SAFETY * (error + error_several)[both]).all():
+    if both.any() and (gap <= BEHIND.safety * (error + error_several)[both]).all():
         length = float(lengths[both].min())  # served everywhere: there the scores do not saturate and the network is not bent
         clarity = base.clarity * length / base.reader.length
         return replace(base, reader=replace(base.reader, length=length), clarity=clarity), None
+    unreadable = () if both.any() else (Sign.UNREADABLE,)
     evidence = {"readable": int(both.sum()), "gap": float(gap.max(initial=0.0)), "outputs": outputs}
     if outputs < width and not both.any():
         raise NotIdentifiableError(
             f"None of the {len(frame)} segments tried at the last place could be inverted: the answer to two tokens is not among "
             "the one-token answers between them, or those are bent. Try another `seed`; `unsoftmax diagnose` names the family.",
             evidence=evidence,
+            signs=unreadable,
         )
     if outputs < width:
         raise NotInFamilyError(
-            f"Repeating a token {COPIES} times does not shift its score by log {COPIES} (it is off by {gap.max():.2g}), so this is "
-            f"no single head followed by a position-wise network, or it has a residual, which needs at least width = {width} "
-            f"outputs to be resolved (there are {outputs}). Run `unsoftmax diagnose` to see which family the target belongs to.",
+            f"Repeating a token {BEHIND.learner_copies} times does not shift its score by log {BEHIND.learner_copies} (it is off "
+            f"by {gap.max():.2g}), so this is no single head followed by a position-wise network, or it has a residual, which "
+            f"needs at least width = {width} outputs to be resolved (there are {outputs}). Run `unsoftmax diagnose` to see which "
+            "family the target belongs to.",
             evidence=evidence,
+            signs=unreadable,
         )
     mixing = residual_mixing(target, base.place, base.value, base.reader.length, max_norm, rng)
     turned = _base_at(target, base.place, mixing, max_norm)
@@ -166,6 +166,7 @@ def _with_family(target: Target, base: Base, max_norm: float | None, rng: np.ran
             "With a residual the answers change too little with the attended tokens to be inverted at the place tried. "
             "Run `unsoftmax diagnose` to see which family the target belongs to.",
             evidence=evidence,
+            signs=unreadable,
         )
     return turned, mixing
 

@@ -11,13 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.learners.behind_network.settings import BEHIND
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
-
-PROBE_BYTES = 2**26  # no more than this many bytes of probes at once
-MAX_STEPS = 40  # bisection alone resolves a segment to 2^-40; interpolation needs four or five steps
-SHORTER = (1.0, 1 / 3, 1 / 9, 1 / 27, 1 / 243)  # lengths tried where a segment is bent or its score saturates
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class Target:
 
     def ask(self, sequences: Floats) -> Floats:
         """Answers ``(batch, outputs)`` at the last position, asked in calls of bounded size."""
-        size = max(1, PROBE_BYTES // (8 * sequences.shape[1] * sequences.shape[2]))
+        size = max(1, BEHIND.probe_bytes // (8 * sequences.shape[1] * sequences.shape[2]))
         parts = []
         for start in range(0, len(sequences), size):
             answers = self.oracle(sequences[start : start + size])
@@ -93,7 +90,7 @@ class Reader:
             copies: how often ``x + u`` stands before ``x``.
         """
         scores, errors, lengths = (np.full(len(directions), np.nan) for _ in range(3))
-        for shrink in SHORTER:
+        for shrink in BEHIND.shorter:
             left = np.flatnonzero(np.isnan(scores))
             if not len(left):
                 break
@@ -162,7 +159,7 @@ def _roots(
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.clip(low / (low - high), 0.02, 0.98)
     active = active.copy()
-    for _ in range(MAX_STEPS):
+    for _ in range(BEHIND.lines_max_steps):
         index = np.flatnonzero(active)
         if not len(index):
             break

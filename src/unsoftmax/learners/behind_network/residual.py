@@ -6,12 +6,9 @@ import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.behind_network.lines import Mixing, Target
+from unsoftmax.learners.behind_network.settings import BEHIND
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
-
-MAX_STEPS = 40  # quasi-Newton steps; about eight are needed on a segment that is nearly straight
-FARTHEST = 1e6  # times the size of a token: a search that leaves by so much does not come back
-COPIES = 4
 
 
 def residual_mixing(
@@ -66,7 +63,7 @@ def _mixing_at(
     stay = np.broadcast_to(place, moves.shape)
     size = float(np.linalg.norm(moves[0]))
     found = []
-    for copies in (1, COPIES):
+    for copies in (1, BEHIND.residual_copies):
         answers = target.pair(place + moves, stay, copies)
         start = None
         if mixing is not None:  # scores grow with the moves
@@ -78,9 +75,9 @@ def _mixing_at(
     once, often = found
     ratio = np.einsum("bi,bi->b", once, often) / np.einsum("bi,bi->b", often, often)
     off_ray = np.linalg.norm(once - ratio[:, None] * often, axis=1) / np.linalg.norm(often, axis=1)
-    if (off_ray > 1e-4).any() or (ratio < 1.05 / COPIES).any() or (ratio > 0.98).any():
+    if (off_ray > 1e-4).any() or (ratio < 1.05 / BEHIND.residual_copies).any() or (ratio > 0.98).any():
         return None
-    odds = COPIES * (1 - ratio) / (COPIES * ratio - 1)  # exp(-z)
+    odds = BEHIND.residual_copies * (1 - ratio) / (BEHIND.residual_copies * ratio - 1)  # exp(-z)
     # off the ray there is nothing but error, and along the ray it is as large
     return Mixing(np.linalg.solve(moves, once * (1 + odds)[:, None]).T, float(off_ray.max()), -np.log(odds) / size)
 
@@ -104,8 +101,8 @@ def _equivalent(
     move = shift
     best = np.full(len(answers), np.inf)
     settled = shift.copy()
-    for _ in range(MAX_STEPS):
-        if not np.abs(shift).max() < FARTHEST * (1.0 + float(np.abs(place).max())):
+    for _ in range(BEHIND.residual_max_steps):
+        if not np.abs(shift).max() < BEHIND.farthest * (1.0 + float(np.abs(place).max())):
             return None
         points = place + shift
         if max_norm is not None:  # the move that is made is the one that counts

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.learners.decoder.limit import Limit
+from unsoftmax.learners.decoder.biased import compared
+from unsoftmax.learners.decoder.limit import Limit, Readout
 from unsoftmax.learners.decoder.start import on_sphere
 from unsoftmax.models import Floats
 from unsoftmax.models.decoder import Decoder
 from unsoftmax.oracles.base import Oracle
-from unsoftmax.results import Learned
 
 
 def changes(limit: Limit, model: Decoder, tokens: Floats, zeros: int) -> tuple[Floats, Floats]:
@@ -40,10 +40,11 @@ def misfit(limit: Limit, model: Decoder, count: int, longest: int, rng: np.rando
     return float(np.abs(answers - np.concatenate(said)).max() / np.sqrt(np.mean(answers**2)))
 
 
-def compared_limit(oracle: Oracle, learned: Learned, batches: list[Floats], rng: np.random.Generator) -> tuple[Floats, Floats, int]:
+def compared_limit(oracle: Oracle, model: Any, batches: list[Floats], rng: np.random.Generator) -> tuple[Floats, Floats, int]:
     """For every sequence of the batches what its context changes, ``(n, width)``, what the heads say, and the queries for each."""
-    model: Any = learned.model
-    limit = Limit(oracle, model.unembedding, model.log)
+    if model.base is None:
+        return compared(oracle, model, batches, rng)
+    limit = Limit(oracle, Readout(model.unembedding, np.zeros(model.outputs), model.norm, model.log))
     answers, predicted = [], []
     for sequences in batches:
         told, said = changes(limit, model, on_sphere(sequences, limit.radius), int(rng.integers(1, 4)))

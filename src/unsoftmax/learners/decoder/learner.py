@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.decoder.biased import Positioned
 from unsoftmax.learners.decoder.certificate import misfit
 from unsoftmax.learners.decoder.heads import find_heads
-from unsoftmax.learners.decoder.limit import FINE, Limit, are_log_probabilities, read_table
+from unsoftmax.learners.decoder.limit import FINE, Limit, are_log_probabilities, centred, read_out
 from unsoftmax.learners.decoder.order import Heads, Order, find_order
 from unsoftmax.learners.decoder.polish import collected, polished
 from unsoftmax.learners.decoder.scores import FARTHEST, MORE, NEAR, distances, read_scores
@@ -28,7 +29,9 @@ AMBIGUITY = (
 
 @dataclass(frozen=True, slots=True)
 class DecoderLearner:
-    """Recover unembedding, heads, layers, groups, rotary base and epsilon of a bias-free RMSNorm decoder from its logits.
+    """Recover unembedding, heads, layers and positions of a decoder from its logits.
+
+    Without biases and with RMSNorm (Llama): groups, rotary base and epsilon too. With biases (GPT-2): the table of positions.
 
     Price: see ``docs/decoders.md``; about 11,000 for 2 layers of 2 heads at width 32.
 
@@ -40,6 +43,7 @@ class DecoderLearner:
         max_norm: no token longer than this may be asked; the learner needs long ones and refuses it.
         longest: tokens of the longest sequences that the target takes.
         log: whether answers are log-probabilities; None finds out.
+        places: learned positions that are read, where there are such.
         checks: fresh sequences that the model must explain at the end, two limit answers each.
     """
 
@@ -47,6 +51,7 @@ class DecoderLearner:
     max_norm: float | None = None
     longest: int = 256
     log: bool | None = None
+    places: int = 64
     checks: int = 8
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
@@ -55,15 +60,19 @@ class DecoderLearner:
             raise TooNoisyError(f"max_norm is {self.max_norm:g}; a decoder is read from very long tokens. Leave `max_norm` out.")
         if not self.floor.exact:
             raise TooNoisyError(f"The answers are {self.floor.kind}; a decoder is read from float64 answers only.")
+        oracle = LastPosition(oracle)
+        phase(oracle, "unembedding")
+        log = are_log_probabilities(oracle(rng.normal(size=(1, 2, oracle.width)))) if self.log is None else self.log
+        readout = read_out(oracle, log=log)
+        zero = centred(oracle(np.zeros((1, 1, oracle.width))), log) - readout.bias
+        if readout.norm == "layer" or readout.bias.any() or np.abs(zero).max() > 2.0**-40 * np.abs(readout.table).max():
+            return Positioned(readout, min(self.places, self.longest), self.checks).run(oracle, rng=rng)
         if self.longest < SHORTEST:
             raise NotInFamilyError(
                 f"The target takes sequences of {self.longest} tokens at most; a decoder is read from sequences of {SHORTEST}. "
                 "Ask one with a longer context."
             )
-        oracle = LastPosition(oracle)
-        phase(oracle, "unembedding")
-        log = are_log_probabilities(oracle(rng.normal(size=(1, 2, oracle.width)))) if self.log is None else self.log
-        limit = Limit(oracle, read_table(oracle, log=log), log, zeros=min(240, self.longest - 2))
+        limit = Limit(oracle, readout, zeros=min(240, self.longest - 2))
         phase(oracle, "heads")
         closed = find_heads(limit, rng)
         phase(oracle, "values")
@@ -99,7 +108,7 @@ class DecoderLearner:
             ambiguity=AMBIGUITY,
             notes=_notes(model),
             evidence=evidence,
-            ranks=tuple(layer.rank for layer in model.layers for _ in range(layer.heads)),
+            ranks=tuple(layer.rank for layer in model.layers for _ in layer.heads),
             entry_error=off,
         )
 
@@ -139,12 +148,14 @@ def in_layers(heads: Heads, order: Order, limit: Limit) -> Decoder:
             members = [[h] for group in members for h in group]
         every = [h for group in members for h in group]
         firsts = [group[0] for group in members]
-        layers.append(DecoderLayer(root * heads.query[every], root * heads.key[firsts], heads.value[firsts], heads.out[every]))
-    return Decoder(layers, limit.table, heads.base, order.epsilon, None, log=limit.log)
+        layers.append(
+            DecoderLayer(root * heads.query[every], root * heads.key[firsts], heads.value[firsts], heads.out[every], heads.base)
+        )
+    return Decoder(layers, limit.readout.table, order.epsilon, log=limit.readout.log)
 
 
 def _notes(model: Decoder) -> tuple[str, ...]:
-    shape = ", ".join(f"{layer.heads} heads with {len(layer.key)} keys and values" for layer in model.layers)
+    shape = ", ".join(f"{len(layer.heads)} heads with {layer.groups} keys and values" for layer in model.layers)
     return (
         f"A decoder of {len(model.layers)} layers ({shape}), rank {model.layers[0].rank}, rotary base {model.base:.6g}, "
         f"epsilon about {model.epsilon:.3g}; answers are {'log-probabilities' if model.log else 'logits'}.",

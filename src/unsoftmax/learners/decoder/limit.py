@@ -9,6 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.models import Floats
+from unsoftmax.models.stack import Norm, normalised
 from unsoftmax.oracles.base import Oracle
 
 FAR = 1e30  # length of tokens whose direction alone counts
@@ -36,6 +37,47 @@ ROUGH = Nodes(1, 1e7)  # to 1e-7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Readout:
+    """How a decoder's last hidden state becomes an answer: ``table @ n(h) + bias``.
+
+    Attributes:
+        table: unembedding ``(vocabulary, width)``, the gain of the final norm folded in; of log-probabilities, its centred part.
+        bias: ``(vocabulary,)``, centred alike.
+        norm: which norm comes last.
+        log: answers are known up to one number for each of them.
+    """
+
+    table: Floats
+    bias: Floats
+    norm: Norm
+    log: bool
+    inverse: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inverse", np.asarray(np.linalg.pinv(self.table, rcond=1e-10), dtype=np.float64))
+
+    def directions(self, answers: Floats) -> Floats:
+        """Normalised hidden states ``(n, width)``."""
+        return (centred(answers, self.log) - self.bias) @ self.inverse.T
+
+    def limits(self, oracle: Oracle, sequences: Floats, nodes: Nodes) -> Floats:
+        """``P_x D(0)``, ``(n, width)``: what the decoder adds to the last ``x`` of ``sequences (n, length, width)``.
+
+        The last token must lie on the sphere; it is sent ``1 / t`` as long, the others as they are. Then the hidden state is
+        ``x / t + D(t)``, and the answer tells its direction.
+        """
+        n, length, width = sequences.shape
+        x = sequences[:, -1]
+        t = np.arange(1, nodes.count + 1) / nodes.length
+        sent = np.repeat(sequences[None], nodes.count, axis=0)
+        sent[:, :, -1] = x / t[:, None, None]
+        seen = self.directions(oracle(sent.reshape(-1, length, width))).reshape(nodes.count, n, width)
+        along = np.einsum("jni,ni->jn", seen, x)[:, :, None]
+        moved = (seen * (np.einsum("ni,ni->n", x, x)[:, None] / along) - x) / t[:, None, None]
+        return np.asarray(np.einsum("j,jni->ni", nodes.weights, moved))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Asked:
     """Limit answers ``(n, width)`` to ``tokens (n, length, width)`` behind ``zeros`` zero tokens."""
 
@@ -57,8 +99,7 @@ class Limit:
 
     Attributes:
         oracle: the target, answering with the logits of the last position.
-        table: unembedding ``(vocabulary, width)``, the gain of the final norm folded in; of log-probabilities, its centred part.
-        log: answers are known up to one number for each of them.
+        readout: how it answers.
         fine: nodes of answers that are to be exact.
         rough: nodes of answers for a start.
         zeros: the most zero tokens that are sent in front.
@@ -67,22 +108,17 @@ class Limit:
     """
 
     oracle: Oracle
-    table: Floats
-    log: bool
+    readout: Readout
     fine: Nodes = FINE
     rough: Nodes = ROUGH
     zeros: int = 240
     precision: float = 2.0**-52
     asked: list[Asked] = field(default_factory=list)
-    inverse: Floats = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.inverse = np.asarray(np.linalg.pinv(self.table), dtype=np.float64)
 
     @property
     def width(self) -> int:
         """Length of a token."""
-        return int(self.table.shape[1])
+        return int(self.readout.table.shape[1])
 
     @property
     def radius(self) -> float:
@@ -99,11 +135,6 @@ class Limit:
         """Relative misfit up to which a fit explains answers; right ones leave about ``noise``, wrong ones 1e-4 and more."""
         return float(np.sqrt(self.noise * 1e-4))
 
-    def directions(self, sequences: Floats) -> Floats:
-        """Normalised hidden states ``(n, width)`` at the last position."""
-        answers = self.oracle(sequences)
-        return centred(answers, self.log) @ self.inverse.T
-
     def ask(self, tokens: Floats, zeros: int, *, rough: bool = False) -> Floats:
         """The limit ``(n, width)`` at ``tokens (n, length, width)`` behind ``zeros`` tokens that are zero."""
         nodes = self.rough if rough else self.fine
@@ -118,15 +149,10 @@ class Limit:
 
     def _part(self, tokens: Floats, zeros: int, nodes: Nodes) -> Floats:
         n, length, width = tokens.shape
-        x = tokens[:, -1]
-        t = np.arange(1, nodes.count + 1) / nodes.length
-        sent = np.zeros((nodes.count, n, zeros + length, width))
-        sent[:, :, zeros:-1] = FAR * tokens[:, :-1]
-        sent[:, :, -1] = x / t[:, None, None]
-        seen = self.directions(sent.reshape(-1, zeros + length, width)).reshape(nodes.count, n, width)
-        along = np.einsum("jni,ni->jn", seen, x)[:, :, None]
-        moved = (seen * (np.einsum("ni,ni->n", x, x)[:, None] / along) - x) / t[:, None, None]
-        return np.asarray(np.einsum("j,jni->ni", nodes.weights, moved))
+        sent = np.zeros((n, zeros + length, width))
+        sent[:, zeros:-1] = FAR * tokens[:, :-1]
+        sent[:, -1] = tokens[:, -1]
+        return self.readout.limits(self.oracle, sent, nodes)
 
 
 def centred(answers: Floats, log: bool) -> Floats:
@@ -140,34 +166,31 @@ def are_log_probabilities(answers: Floats) -> bool:
     return bool(np.abs(top + np.log(np.exp(answers - top[..., None]).sum(axis=-1))).max() < 1e-6)
 
 
-def read_table(oracle: Oracle, *, log: bool) -> Floats:
-    """The unembedding ``(vocabulary, width)`` with the final gain, from ``2 * width`` one-token answers at a huge scale.
+def read_out(oracle: Oracle, *, log: bool) -> Readout:
+    """Unembedding with the final gain, final norm and bias, from ``2 * width`` one-token answers at a huge scale.
 
     Raises:
-        NotInFamilyError: a token and its opposite do not get opposite answers, or the unembedding does not show the hidden state.
+        NotInFamilyError: there is no final norm, or the unembedding does not show the hidden state.
     """
     width = oracle.width
     axes = FAR * np.concatenate([np.eye(width), -np.eye(width)])[:, None]
     answers = centred(oracle(axes), log)
     plus, minus = answers[:width], answers[width:]
+    bias = (plus + minus).mean(axis=0) / 2
     size = float(np.abs(answers).max())
-    odd = float(np.abs(plus + minus).max())
+    odd = float(np.abs(plus + minus - 2 * bias).max())
     if not odd <= 2.0**-40 * size:
         raise NotInFamilyError(
-            f"A very long token and its opposite get answers that do not cancel ({odd:.1e} of {size:.1e} is left): the final norm "
-            "or the unembedding has a bias, as in GPT-2, or there is none."
+            f"Very long tokens and their opposites get answers whose means differ ({odd:.1e} of {size:.1e}): no norm stands in "
+            "front of the unembedding, or logits are capped."
         )
-    table = (plus - minus).T / (2 * np.sqrt(width))
+    if np.abs(bias).max() <= 2.0**-40 * size:
+        bias = np.zeros_like(bias)
+    half = (plus - minus).T / 2
+    norm: Norm = "layer" if np.linalg.norm(half.sum(axis=1)) <= 2.0**-40 * size * width else "rms"
+    table = np.asarray(half @ np.linalg.pinv(normalised(np.eye(width), norm, 0.0)))
     spectrum = np.linalg.svd(table, compute_uv=False)
-    rank = int((spectrum > 1e-10 * spectrum[0]).sum())
-    if rank < width:
-        centre = np.linalg.norm(table.sum(axis=1)) <= 1e-10 * spectrum[0] * width
-        why = (
-            " A shift of all entries of a token changes nothing: its norms are LayerNorm, which is not covered yet."
-            if centre
-            else ""
-        )
-        raise NotInFamilyError(
-            f"{len(table)} answers do not show a hidden state of width {width}, only {rank} dimensions of it.{why}"
-        )
-    return np.asarray(table)
+    rank, whole = int((spectrum > 1e-10 * spectrum[0]).sum()), width - (norm == "layer")
+    if rank < whole:
+        raise NotInFamilyError(f"{len(table)} answers do not show a hidden state of {whole} dimensions, only {rank} of it.")
+    return Readout(table, bias, norm, log)

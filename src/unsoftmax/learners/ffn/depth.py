@@ -7,13 +7,8 @@ import numpy as np
 from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.places import Places
 from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.oracles.base import phase
-
-LOOKS = 8  # places asked, three questions each
-POOL = 32  # places drawn for each, of which the one farthest from all other bends is asked
-STEP = 2.0**-10  # half the stretch that must hold the bend, in lengths of the network; the bends are known much better
-LOUD = 100.0  # times the expected error of an answer: a fainter bend says nothing
-AGREE = 0.1  # relative error of a bend that is still the same one
 
 
 def bends_found_again(
@@ -28,15 +23,15 @@ def bends_found_again(
     strengths = np.linalg.norm(model.normal, axis=1)
     units = model.normal / strengths[:, None]
     points, wanted = [], []
-    for j in np.resize(rng.permutation(model.neurons), LOOKS):
-        pool = places.at(np.full(POOL, length), questions.width, rng)
+    for j in np.resize(rng.permutation(model.neurons), RELU.looks):
+        pool = places.at(np.full(RELU.pool, length), questions.width, rng)
         pool -= (pool @ units[j] + model.shift[j] / strengths[j])[:, None] * units[j]
         room = np.abs(model.before(pool)) / strengths
         room[:, j] = np.inf
         best = int(np.argmax(room.min(axis=1)))
-        step = min(STEP * length, 0.5 * float(room[best].min()))
+        step = min(RELU.step * length, 0.5 * float(room[best].min()))
         bend = step * strengths[j] * model.out[j]
-        if step > 0 and np.linalg.norm(bend) > LOUD * float(questions.noise(pool[best][None])[0]):
+        if step > 0 and np.linalg.norm(bend) > RELU.loud * float(questions.noise(pool[best][None])[0]):
             points.append(pool[best] + step * np.array([[-1.0], [0.0], [1.0]]) * units[j])
             wanted.append(bend)
     if not points:
@@ -44,4 +39,4 @@ def bends_found_again(
     left, middle, right = questions.ask(np.concatenate(points)).reshape(len(points), 3, -1).transpose(1, 0, 2)
     target = np.array(wanted)
     misses = np.linalg.norm(left + right - 2 * middle - target, axis=1)
-    return int((misses <= AGREE * np.linalg.norm(target, axis=1)).sum()), len(points)
+    return int((misses <= RELU.agree * np.linalg.norm(target, axis=1)).sum()), len(points)

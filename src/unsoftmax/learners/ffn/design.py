@@ -9,8 +9,6 @@ from scipy.linalg import solve_triangular
 from unsoftmax.learners.ffn.hinges import Hinges, NormalEquations, design_at
 from unsoftmax.models import Floats
 
-LARGEST = 4500  # parameters; beyond, the triangular solves for the pool cost more than they save
-
 
 def choose_points(
     hinges: Hinges, system: NormalEquations, pool: Floats, noise: Floats, goal: float, most: int, *, rng: np.random.Generator

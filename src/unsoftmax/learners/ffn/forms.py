@@ -8,9 +8,8 @@ import numpy as np
 
 from unsoftmax.learners.ffn.hinges import Hinges, NormalEquations, balanced
 from unsoftmax.learners.ffn.orientation import active_sides, flipped
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import FFN
-
-SKIP = 1e-8  # a linear part this small against the neurons is none, unless the check says that errors are larger
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +47,7 @@ def canonical_network(found: Found) -> tuple[FFN, tuple[str, ...]]:
     hinges = found.hinges
     if found.system is None:
         return to_network(hinges), ("The target is affine on one token: no neuron bends within reach.",)
-    choice = active_sides(hinges, error=max(SKIP, 1e2 * found.error))
+    choice = active_sides(hinges, error=max(RELU.skip, 1e2 * found.error))
     far = f"Bends were searched up to {found.reach:.1e} from the origin; a neuron that bends only farther out is not seen."
     if choice is None:
         note = (

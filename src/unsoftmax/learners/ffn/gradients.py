@@ -7,13 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.learners.ffn.kinks import TRUST
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
 
 Indices = NDArray[np.intp]
-
-SHRINK = 8.0  # a step that crossed a bend is repeated shorter by this factor
-TRIES = 40  # rounds of repair; each halves a group or shortens a step, so that few are ever used
 
 
 class CrowdedCellError(Exception):
@@ -49,7 +46,7 @@ class CellSlopes:
         partial: bool = False,
     ) -> None:
         self.ask, self.bases, self.values, self.directions, self.noise, self.rng = ask, bases, values, directions, noise, rng
-        self.least, self.partial = 0.9 * SHRINK**-2 * lengths, partial
+        self.least, self.partial = 0.9 * RELU.shrink**-2 * lengths, partial
         self.steps = np.repeat(lengths[:, None], len(directions), axis=1)
         self.slopes = np.zeros((len(bases), len(directions), values.shape[1]))
 
@@ -63,14 +60,14 @@ class CellSlopes:
         self._measure(singles)
         unknown: list[tuple[int, Indices]] = everything
         bad: list[tuple[int, Indices]] = []
-        for _ in range(TRIES):
+        for _ in range(RELU.tries):
             failed = [group for group, right in zip(unknown, self._check(unknown), strict=True) if not right]
             bad += failed
             if not bad:
                 return self.slopes
             again = [(k, int(group[0])) for k, group in bad if len(group) == 1]
             for k, i in again:
-                self.steps[k, i] /= SHRINK
+                self.steps[k, i] /= RELU.shrink
             self._measure(again)
             unknown = [(k, np.array([i])) for k, i in again]
             halves = [(k, group[: len(group) // 2], group[len(group) // 2 :]) for k, group in bad if len(group) > 1]
@@ -86,7 +83,7 @@ class CellSlopes:
                 self.slopes[list(hopeless)] = np.nan
                 bad = [(k, group) for k, group in bad if k not in hopeless]
                 unknown = [(k, group) for k, group in unknown if k not in hopeless]
-            elif self.steps.min() < SHRINK**-6 * self.steps.max(axis=1).min():
+            elif self.steps.min() < RELU.shrink**-6 * self.steps.max(axis=1).min():
                 break
         raise CrowdedCellError(f"{len(bad)} groups of steps still disagree with their check: a cell is narrower than thought.")
 
@@ -114,4 +111,4 @@ class CellSlopes:
             cells.append(k)
         where = np.array(cells)
         deviation = np.linalg.norm(self.ask(np.array(points), where) - np.array(predicted), axis=1)
-        return [bool(right) for right in deviation <= 3 * TRUST * self.noise[where]]
+        return [bool(right) for right in deviation <= 3 * RELU.trust * self.noise[where]]

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
-
-ROWS = 2048  # equations formed at once, so that the whole design matrix is never held
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,7 +219,7 @@ def pulled_each(hinges: Hinges, centre: Floats, points: Floats, weights: Floats,
 def _rows(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats) -> Iterator[tuple[slice, Floats]]:
     """The rows of J, a block of points at a time."""
     local = shifted(hinges, centre)
-    block = max(1, ROWS // hinges.out.shape[1])
+    block = max(1, RELU.rows // hinges.out.shape[1])
     for start in range(0, len(points), block):
         part = slice(start, start + block)
         active = (hinges.before(references[part]) > 0).astype(np.float64)

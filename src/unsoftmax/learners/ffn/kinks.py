@@ -9,17 +9,13 @@ from itertools import pairwise
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
-
-TRUST = 6.0  # a deviation of that many expected errors is a deviation
-NEAR = 1e-6  # half the distance of a pair of probes that finds a slope, relative to the scale and position; at least that
-APART = 4.0  # the same in units of the root of the answers' relative precision: slopes and bends are then told equally well
-ROUNDS = 400  # a bound only; the depth of the search is near log2 of the number of bends
 
 
 def nearness(relative: float) -> float:
     """Half the distance of a pair of probes that finds a slope, for answers of this relative precision."""
-    return float(max(NEAR, APART * np.sqrt(relative)))
+    return float(max(RELU.near, RELU.apart * np.sqrt(relative)))
 
 
 @dataclass(eq=False)
@@ -51,7 +47,7 @@ class Piece:
 
     def holds(self, t: float, value: Floats, error: float) -> bool:
         """Whether an answer lies on the straight continuation."""
-        return bool(np.linalg.norm(self.value(t) - value) <= TRUST * (self.error(t) + error))
+        return bool(np.linalg.norm(self.value(t) - value) <= RELU.trust * (self.error(t) + error))
 
     def stretch(self, t: float, value: Floats, error: float) -> None:
         """Include an answer that lies on the line."""
@@ -100,7 +96,7 @@ class KinkSearch:
     noise: Callable[[Floats], Floats]
     scale: float
     most: int
-    near: float = NEAR
+    near: float = RELU.near
 
     def run(self, known: list[Piece]) -> list[Piece]:
         """The straight pieces from the first of those ``known`` to the last, in order; bends lie at the crossings of neighbours.
@@ -110,7 +106,7 @@ class KinkSearch:
         pieces = list(known)
         todo = [Interval(left, right) for left, right in pairwise(known)]
         bends = 0
-        for _ in range(ROUNDS):
+        for _ in range(RELU.rounds):
             waiting: list[Interval] = []
             for interval in todo:
                 if not self._plan(interval, pieces, todo):
@@ -128,7 +124,7 @@ class KinkSearch:
                 start = stop
             self._give_up_if_smooth(len(pieces), bends, len(todo))
         raise NotInFamilyError(
-            f"The search for bends on a line did not end after {ROUNDS} rounds; the target is not a ReLU network."
+            f"The search for bends on a line did not end after {RELU.rounds} rounds; the target is not a ReLU network."
         )
 
     def _give_up_if_smooth(self, pieces: int, bends: int, todo: int) -> None:
@@ -164,7 +160,7 @@ class KinkSearch:
             t = crossing(left, right)
             if left.high < t < right.low:
                 error = left.error(t) + right.error(t) + float(self.noise(np.array([t]))[0])
-                reach = max(1.5 * TRUST * error / bend, self._near(t))
+                reach = max(1.5 * RELU.trust * error / bend, self._near(t))
                 if left.high + reach < t < right.low - reach:
                     interval.probes, interval.bend = (t - reach, t + reach), t
                     return False

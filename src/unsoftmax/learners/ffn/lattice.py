@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
-
-LARGEST = 64  # vectors; a reduction in double precision becomes slow and unreliable beyond
-STEPS = 200_000  # exchanges before a reduction is given up; a solvable case of 64 vectors needs a third
-SWAP = 0.99  # the constant of the exchange condition; nearer to 1 gives shorter vectors
 
 
 def subset_sum(terms: Floats, goal: Floats, *, error: float) -> NDArray[np.bool_] | None:
@@ -20,7 +17,7 @@ def subset_sum(terms: Floats, goal: Floats, *, error: float) -> NDArray[np.bool_
     choices.
     """
     count = len(terms)
-    if count > LARGEST:
+    if count > RELU.lattice_largest:
         return None
     scaled = np.rint(np.concatenate([terms, [terms.sum(axis=0) - 2 * goal]]) * (10 / error))
     if np.abs(scaled).max() > 2.0**48:
@@ -42,11 +39,11 @@ def reduced(basis: Floats) -> Floats:
     across, shares, lengths = np.zeros_like(rows), np.zeros((count, count)), np.zeros(count)
     across[0], lengths[0] = rows[0], rows[0] @ rows[0]
     k = 1
-    for _ in range(STEPS):
+    for _ in range(RELU.steps):
         if k == count:
             break
         _shorten(rows, across, shares, lengths, k)
-        if lengths[k] >= (SWAP - shares[k, k - 1] ** 2) * lengths[k - 1]:
+        if lengths[k] >= (RELU.swap - shares[k, k - 1] ** 2) * lengths[k - 1]:
             k += 1
             continue
         rows[[k - 1, k]] = rows[[k, k - 1]]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotInFamilyError, TooNoisyError, tried
 from unsoftmax.learners.ffn.depth import bends_found_again
-from unsoftmax.learners.ffn.design import LARGEST, choose_points
+from unsoftmax.learners.ffn.design import choose_points
 from unsoftmax.learners.ffn.forms import Found, canonical_network, to_network
 from unsoftmax.learners.ffn.gradients import CrowdedCellError
 from unsoftmax.learners.ffn.hinges import Hinges, NormalEquations, beyond_doubt, fit, fixed_pattern, merge_parallel
@@ -18,20 +19,10 @@ from unsoftmax.learners.ffn.kinks import nearness
 from unsoftmax.learners.ffn.places import Places
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.ffn.rough import find_roughly
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
-
-ATTEMPTS = 6  # lines tried before the target is refused; each adds what the ones before missed
-CHECKS = 12  # fresh points that the finished network must answer
-ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
-GOAL = 1e-11  # predicted standard error, relative to the spread, at which no more random points are asked
-DOUBT = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks
-LEAST_LOOKS = 4  # bends followed along their hyperplanes, at least, before more than one hidden layer is said to be there
-QUIET = 1e3  # expected errors: answers that vary by less show no neuron at work
-ROUGH = 2.0**-40  # relative precision of answers from which on a line may be read wrongly here and there
-OUTLIER = 30.0  # an answer this many usual errors from the model was given in another linear piece than thought
-FAINT = 1e-14  # bends weaker than this share of the median are rounding
 
 WAY_OUT = "Such a network is not learned; attention in front of it can be (family `attention-behind-network`)."
 AMBIGUITY = (
@@ -101,7 +92,7 @@ class FFNLearner:
             "kinks": (int(3.5 * neurons) + 6, int(8 * neurons) + 34),
             "gradients": (cells * across // (1 if outputs == 1 else 2), int(1.8 * cells * across) + 16),
             "random points": (8, int(0.6 * parameters) + 8),
-            "check": (CHECKS, CHECKS),
+            "check": (RELU.checks, RELU.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
@@ -111,21 +102,21 @@ class FFNLearner:
         places = Places(self.max_norm, self.caution, self.max_neurons)
         scale = places.scale(questions, rng)
         coarse = scale > np.sqrt(width)
-        if self.floor.relative > ROUGH and not coarse:
+        if self.floor.relative > RELU.rough and not coarse:
             return find_roughly(questions, places, rng)
-        rough = coarse or self.floor.relative > ROUGH
+        rough = coarse or self.floor.relative > RELU.rough
         model: Hinges | None = None
         best: Hinges | None = None
         doubt, deviation = 0.0, np.inf
-        for attempt in range(ATTEMPTS):
+        for attempt in range(RELU.attempts):
             line = places.line(width, scale, 0.0 if model is None else doubt, rng)
             line = replace(line, through_origin=self.through_origin)
             known = model
-            try:
-                part = (
-                    places.around_corner(questions, scale, rng) if coarse and known is None else line.run(questions, known, rng=rng)
-                )
-            except CrowdedCellError:
+            if coarse and known is None:
+                part = tried(partial(places.around_corner, questions, scale, rng), CrowdedCellError)
+            else:
+                part = tried(partial(line.run, questions, known, rng=rng), CrowdedCellError)
+            if isinstance(part, CrowdedCellError):
                 model = None
                 continue
             if part.neurons + (0 if known is None else known.neurons) == 0:
@@ -152,21 +143,21 @@ class FFNLearner:
                         if rough:
                             references, certain = self._patterns(questions, polished[0], margins[-1], doubtful=True)
                             questions.settle(certain, references)
-                        return Found(*polished, length, spread, deviation * ACCEPT, line.reach)
+                        return Found(*polished, length, spread, deviation * RELU.accept, line.reach)
             elif not rough:
                 _refuse_depth(*bends_found_again(questions, places, model, length, rng), len(questions.points), model)
             if known is not None and part.neurons == 0:  # nothing to add and yet wrong: begin again
                 model = None
-            doubt = DOUBT + 1e3 * self.floor.absolute / spread + 1e2 * self.floor.relative * rough
+            doubt = RELU.doubt + 1e3 * self.floor.absolute / spread + 1e2 * self.floor.relative * rough
         neurons = 0 if best is None else best.neurons
-        miss = "" if np.isinf(deviation) else f" by {deviation * ACCEPT:.1e} of their spread"
+        miss = "" if np.isinf(deviation) else f" by {deviation * RELU.accept:.1e} of their spread"
         # exact answers prove the family wrong, coarse ones may only be too coarse
-        refusal = TooNoisyError if self.floor.relative > ROUGH or self.floor.absolute > 0 else NotInFamilyError
+        refusal = TooNoisyError if self.floor.relative > RELU.rough or self.floor.absolute > 0 else NotInFamilyError
         raise refusal(
-            f"After {ATTEMPTS} lines and {len(questions.points)} questions the best ReLU network found ({neurons} neurons) "
+            f"After {RELU.attempts} lines and {len(questions.points)} questions the best ReLU network found ({neurons} neurons) "
             f"still misses fresh answers{miss}. The target is not a ReLU network with one hidden layer, or some of its neurons "
             f"are too close together or too faint for the precision of the answers. {WAY_OUT}",
-            evidence={"deviation": float(deviation * ACCEPT), "neurons": neurons},
+            evidence={"deviation": float(deviation * RELU.accept), "neurons": neurons},
             model=None if best is None else to_network(best),
         )
 
@@ -177,12 +168,12 @@ class FFNLearner:
         neurons, outputs = model.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
         least = max(8, int(0.03 * parameters))
-        allowed = 1.28 * parameters + (7.0 if outputs == 1 else 5.3) * neurons - len(questions.points) - CHECKS
+        allowed = 1.28 * parameters + (7.0 if outputs == 1 else 5.3) * neurons - len(questions.points) - RELU.checks
         if neurons <= questions.width:  # answers of few neurons vary little: an error weighs more against their spread
             allowed += 0.4 * parameters
         usual = 1.5 * parameters if coarse else min(max(allowed, 0.1 * parameters), 0.6 * parameters)
         most = max(least, int(usual if self.extra is None else self.extra * parameters))
-        if (neurons + outputs) * (questions.width + 1) > LARGEST:
+        if (neurons + outputs) * (questions.width + 1) > RELU.design_largest:
             return places.random(model, length, min(most, int(0.3 * parameters)), rng)
         try:
             polished, system, misfit = self._polish(questions, model, 1e-3 if coarse else 1e-9, doubtful=coarse)
@@ -190,7 +181,7 @@ class FFNLearner:
             return places.random(model, length, most, rng)
         pool = places.random(polished, length, min(3 * most, 2000), rng)
         near = np.linalg.norm(pool, axis=1) <= 2 * length
-        goal = GOAL * float(np.linalg.norm(np.std(polished(pool[near]), axis=0))) + self.floor.absolute
+        goal = RELU.goal * float(np.linalg.norm(np.std(polished(pool[near]), axis=0))) + self.floor.absolute
         picks = choose_points(polished, system, pool, questions.noise(pool), goal / max(misfit, 0.005), most, rng=rng)
         return pool[picks] if len(picks) >= least else np.concatenate([pool[picks], pool[: least - len(picks)]])
 
@@ -235,7 +226,7 @@ class FFNLearner:
         references = np.where(beyond_doubt(model, points, margin)[:, None], points, references)
         errors = np.linalg.norm(questions.answers - fixed_pattern(model, points, references), axis=1)
         sizes = np.maximum(questions.offset + questions.slope * np.linalg.norm(points, axis=1), 1e-300)
-        near = errors <= OUTLIER * (questions.noise(points) + float(np.median(errors / sizes)) * sizes)
+        near = errors <= RELU.outlier * (questions.noise(points) + float(np.median(errors / sizes)) * sizes)
         return references, beyond_doubt(model, references, margin) & near
 
     def _check(
@@ -243,10 +234,10 @@ class FFNLearner:
     ) -> float:
         """Largest error at fresh points at three distances, in units of what is accepted there."""
         phase(questions.oracle, "check")
-        points = places.at(np.repeat([0.5 * length, length, 4 * length], CHECKS // 3), questions.width, rng)
+        points = places.at(np.repeat([0.5 * length, length, 4 * length], RELU.checks // 3), questions.width, rng)
         errors = np.linalg.norm(questions.ask(points) - model(points), axis=1)
         distances = np.linalg.norm(points, axis=1)
-        return float((errors / (ACCEPT * spread * (1 + distances / length) + 300 * questions.noise(points))).max())
+        return float((errors / (RELU.accept * spread * (1 + distances / length) + 300 * questions.noise(points))).max())
 
     def _affine(
         self, questions: Questions, places: Places, part: Hinges, scale: float, reach: float, rng: np.random.Generator
@@ -260,22 +251,22 @@ class FFNLearner:
                 "The target does not bend on a random line, yet it is not affine. It is not a ReLU network, or its bends lie out "
                 "of reach; allow longer tokens (`max_norm`).",
                 model=to_network(part),
-                evidence={"deviation": deviation * ACCEPT},
+                evidence={"deviation": deviation * RELU.accept},
             )
-        return Found(part, None, scale, spread, deviation * ACCEPT, reach)
+        return Found(part, None, scale, spread, deviation * RELU.accept, reach)
 
 
 def _spread(answers: Floats, near: NDArray[np.bool_], noise: Floats) -> float:
     """Standard deviation of the answers that are ``near``, or of all where those are few or lie where the network is constant."""
     spread = float(np.linalg.norm(np.std(answers[near], axis=0))) if near.sum() > 3 else 0.0
-    if spread <= QUIET * noise.max():
+    if spread <= RELU.quiet * noise.max():
         spread = float(np.linalg.norm(np.std(answers, axis=0)))
     return spread or 1.0
 
 
 def _refuse_depth(again: int, looks: int, asked: int, model: Hinges) -> None:
     """Refuse a target whose bends mostly end or change along their hyperplanes."""
-    if looks < LEAST_LOOKS or again >= 0.5 * looks:
+    if looks < RELU.least_looks or again >= 0.5 * looks:
         return
     raise NotInFamilyError(
         f"{asked} one-token answers: {looks} bends of the target were followed along their hyperplanes, and only {again} of them "
@@ -289,4 +280,4 @@ def _refuse_depth(again: int, looks: int, asked: int, model: Hinges) -> None:
 def _without_faint(model: Hinges) -> Hinges:
     """Drop bends that are rounding: they would only blur the fit. A real one this faint leaves no trace in any answer."""
     strengths = np.linalg.norm(model.normal, axis=1)
-    return model.keep(np.flatnonzero(strengths > FAINT * np.median(strengths)))
+    return model.keep(np.flatnonzero(strengths > RELU.faint * np.median(strengths)))

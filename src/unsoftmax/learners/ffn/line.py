@@ -12,12 +12,11 @@ from unsoftmax.learners.ffn.gradients import CellSlopes
 from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.kinks import KinkSearch, Piece, crossing, nearness
 from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 Answers = Callable[[Floats], Floats]
-
-ROOM = 4.0  # how far the first estimate of the numbers inside the target may fall short (terms cancel in its answers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,10 +94,10 @@ class Line:
             values = ask(t)
             if not sized:
                 slopes = [np.linalg.norm(values[i] - values[j]) / abs(t[i] - t[j]) for i, j in ((0, 2), (3, 5))]
-                questions.slope = max(questions.slope, ROOM * float(max(slopes)))
+                questions.slope = max(questions.slope, RELU.room * float(max(slopes)))
             if attempt == 0:
                 if not sized:
-                    questions.offset = max(questions.offset, ROOM * float(np.linalg.norm(values[6:], axis=1).max()))
+                    questions.offset = max(questions.offset, RELU.room * float(np.linalg.norm(values[6:], axis=1).max()))
                 seed_values = values[6:]
             errors = noise(t)
             ends = [Piece(t[i], t[j], values[i], values[j], errors[i], errors[j]) for i, j in ((0, 2), (5, 3))]

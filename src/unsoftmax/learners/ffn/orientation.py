@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.ffn.hinges import Hinges
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
-
-BINARY = 1e-3  # how near to 0 or 1 the solution of the linear system must be to be read as a choice
 
 
 def flipped(hinges: Hinges, chosen: Floats) -> Hinges:
@@ -38,7 +37,7 @@ def active_sides(hinges: Hinges, *, error: float) -> Floats | None:
     if hinges.neurons <= terms.shape[1]:
         solution = np.linalg.lstsq(terms.T, goal, rcond=1e-9)[0]
         choice = np.asarray(solution > 0.5)
-        if np.abs(solution - choice).max() > BINARY:
+        if np.abs(solution - choice).max() > RELU.binary:
             return None
     else:
         from unsoftmax.learners.ffn.lattice import subset_sum

@@ -10,13 +10,9 @@ from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.line import Line
 from unsoftmax.learners.ffn.orientation import flipped
 from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
-
-SEEN = 1e11  # distance at which to look, in units of (coarseness of the answers) / (their slope): leaves 11 digits
-FARTHEST = 1e6  # no farther than that, however coarse the answers
-REACH = 1e5  # half length of a line, in distances from the origin: one bend in 1e5 lies farther out
-CORNER = 1e-3  # share of a leg taken by the probes that find its first slope
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +44,7 @@ class Places:
         answers = questions.ask(np.concatenate([np.zeros((1, questions.width)), rays]))
         slope = float(np.linalg.norm(answers[1:] - answers[0], axis=1).max()) / far
         coarse = questions.floor.absolute + 2.0**-52 * float(np.linalg.norm(answers[0]))
-        wanted = min(FARTHEST, SEEN * coarse / slope) if slope > 0 else 0.0
+        wanted = min(RELU.farthest, RELU.seen * coarse / slope) if slope > 0 else 0.0
         if wanted > near:
             return min(wanted, bound)
         return min(near, 0.05 * bound)  # a line farther out than that misses hyperplanes near the origin
@@ -59,7 +55,7 @@ class Places:
         origin *= scale / np.linalg.norm(origin)
         direction = rng.normal(size=width)
         direction /= np.linalg.norm(direction)
-        reach = REACH * scale
+        reach = RELU.reach * scale
         if self.max_norm is not None:
             along = abs(float(origin @ direction))
             reach = min(reach, float(np.sqrt(along**2 + (0.999 * self.max_norm) ** 2 - scale**2)) - along)
@@ -78,7 +74,7 @@ class Places:
         legs = []
         for start, stop in ((-a, b), (b, a)):
             direction = (stop - start) / np.linalg.norm(stop - start)
-            leg = Line((start + stop) / 2, direction, radius / np.sqrt(2), radius, self.caution, self.most, ends=CORNER)
+            leg = Line((start + stop) / 2, direction, radius / np.sqrt(2), radius, self.caution, self.most, ends=RELU.corner)
             legs.append(leg.run(questions, None, rng=rng))
         first, second = flipped(legs[0], np.ones(legs[0].neurons, dtype=bool)), legs[1]  # both idle at the corner
         planes = [np.concatenate([leg.normal, leg.shift[:, None]], axis=1) for leg in (first, second)]

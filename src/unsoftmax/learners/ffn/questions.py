@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.results import Floor
-
-CHUNK_NUMBERS = 2**22  # 32 MB of probes in one call
 
 
 class Questions:
@@ -49,7 +48,7 @@ class Questions:
             norms = np.linalg.norm(points, axis=1)
             long = norms > self.max_norm * (1 - 1e-12)
             points[long] *= (self.max_norm * (1 - 1e-12) / norms[long])[:, None]
-        size = max(1, CHUNK_NUMBERS // self.width)
+        size = max(1, RELU.chunk_numbers // self.width)
         answers = np.concatenate([self.oracle(points[i : i + size, None, :]) for i in range(0, len(points), size)])
         answers = answers.reshape(len(points), -1)
         self._points.append(points)

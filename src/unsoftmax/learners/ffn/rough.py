@@ -8,10 +8,11 @@ those that explain the answers leaves nothing of them but the noise that was mea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import TooNoisyError
+from unsoftmax.errors import TooNoisyError, tried
 from unsoftmax.learners.ffn.forms import Found, to_network
 from unsoftmax.learners.ffn.gradients import CrowdedCellError
 from unsoftmax.learners.ffn.hinges import (
@@ -39,7 +40,7 @@ ROUNDS, SETTLED = 40, 3e-3  # of the damped fit, and the share of the sum of squ
 TRIES = 3  # hyperplanes added in vain before another line is read
 PER_PARAMETER = 2.5  # random points for each parameter of the network
 PLACES, ALONG = 8, 6  # short stretches of points on which the noise is measured
-STRETCH = 2.0**-6  # their length, in distances from the origin
+STRETCH = 2.0**-10  # their length, in distances from the origin: a bend in half of them would pass for noise, and all would fit
 EXCESS = 3.0  # root mean square misfit, in noise, that a right network may leave: noise differs from place to place
 BEYOND = 8.0  # noises by which a single fresh answer may be off, beside what the fit leaves open
 CHECKS = 24  # fresh points that the finished network must answer
@@ -81,10 +82,10 @@ def find_roughly(questions: Questions, places: Places, rng: np.random.Generator)
         line = places.line(width, scale, 0.0, rng)
         line = replace(line, reach=min(line.reach, REACH * scale), partial=True)
         questions.offset = questions.slope = 0.0  # the line finds sizes that suit its own judgements
-        try:
-            lines.append(line.run(questions, None, rng=rng))
-        except CrowdedCellError:  # this one cannot be read; the next may
+        read = tried(partial(line.run, questions, None, rng=rng), CrowdedCellError)
+        if isinstance(read, CrowdedCellError):  # this one cannot be read; the next may
             continue
+        lines.append(read)
         questions.offset, questions.slope = size, size / scale
         planes, seen = _agreed(lines)
         fitted = _fitted(questions, places, planes, seen, scale, rng)

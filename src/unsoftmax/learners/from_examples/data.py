@@ -10,12 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unsoftmax.learners.from_examples.layer import Problem
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.models import Attention, Floats
 from unsoftmax.results import Floor
-
-HELD_OUT = 0.08  # share of the answers kept for the check: enough to expose an overfit, little enough not to cause one
-MOST = 1e100  # sizes beyond this, or its inverse, leave the range of float64 on the way
-TOKEN_CUT = 1e-10  # token directions with less than this share of the largest spread count as absent
 
 
 class Extras(NamedTuple):
@@ -107,7 +104,7 @@ def read_examples(X: ArrayLike, Y: ArrayLike, mask: ArrayLike | None = None, *, 
                 f"{name} holds {len(bad)} NaN or infinite numbers, the first at {tuple(map(int, bad[0]))}; remove those examples, "
                 "or mark padding by `mask`."
             )
-        if array.any() and not 1.0 / MOST < np.abs(array).max() < MOST:
+        if array.any() and not 1.0 / EXAMPLES.most < np.abs(array).max() < EXAMPLES.most:
             raise ValueError(f"The largest number in {name} is {np.abs(array).max():.1e}; scale {name} to a size nearer to 1.")
     return Examples(
         tokens, asking, _blocked(present, causal and everywhere, everywhere), answers, counts, present, scalar, everywhere,
@@ -139,12 +136,12 @@ def hold_out(examples: Examples, rng: np.random.Generator) -> NDArray[np.bool_]:
     held = np.zeros_like(examples.counts)
     number = int(examples.kinds.max()) + 1
     if number >= 40:
-        chosen = rng.permutation(number)[: ceil(HELD_OUT * number)]
+        chosen = rng.permutation(number)[: ceil(EXAMPLES.held_out * number)]
         held[np.isin(examples.kinds, chosen)] = True
         return held & examples.counts
     first = np.unique(examples.kinds, return_index=True)[1]
     rows = np.argwhere(examples.counts[first])
-    chosen = rows[rng.permutation(len(rows))[: max(1, ceil(HELD_OUT * len(rows)))]]
+    chosen = rows[rng.permutation(len(rows))[: max(1, ceil(EXAMPLES.held_out * len(rows)))]]
     for kind, position in chosen:
         held[examples.kinds == kind, position] = True
     return held & examples.counts
@@ -222,7 +219,7 @@ def frame_of(examples: Examples) -> Frame:
 
 def _whitening(rows: Floats) -> Floats:
     _, sizes, right = np.linalg.svd(rows, full_matrices=False)
-    keep = sizes > TOKEN_CUT * max(float(sizes[0]), np.finfo(float).tiny)
+    keep = sizes > EXAMPLES.token_cut * max(float(sizes[0]), np.finfo(float).tiny)
     return np.asarray(right[keep].T * (np.sqrt(len(rows)) / sizes[keep]))
 
 

@@ -9,14 +9,9 @@ from unsoftmax.learners.from_examples.data import Frame
 from unsoftmax.learners.from_examples.fit import damped_steps
 from unsoftmax.learners.from_examples.layer import Linearised
 from unsoftmax.learners.from_examples.search import Candidate
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.models import Floats
 from unsoftmax.results import Bounds
-
-LARGEST = 3_000  # parameters whose normal matrix is inverted; its memory grows with the square, its time with the cube
-CONFIDENT = 1.959964  # half-width of a 95% interval in standard deviations
-DRAWS = 16
-DRAW_STEPS, DRAW_ACCURACY = 300, 1e-3  # per draw: conjugate gradients, and the share of the gradient at which they end
-CONFIDENT_FROM_DRAWS = 2.119905  # the same where the deviation is estimated from that many draws (Student's t)
 
 
 def error_bars(candidate: Candidate, frame: Frame, rng: np.random.Generator, *, scalar: bool) -> Bounds | None:
@@ -27,7 +22,7 @@ def error_bars(candidate: Candidate, frame: Frame, rng: np.random.Generator, *, 
     problem, heads = candidate.problem, candidate.heads
     spare = problem.equations - candidate.unknowns
     variance = candidate.fit.point.size**2 / max(spare, 1)
-    if candidate.unknowns > LARGEST:
+    if candidate.unknowns > EXAMPLES.largest:
         return _bars_from_draws(candidate, frame, float(np.sqrt(variance)), rng, scalar=scalar)
     try:
         covariance = variance * scipy.linalg.inv(normal_matrix(candidate), check_finite=False)
@@ -60,18 +55,18 @@ def _bars_from_draws(candidate: Candidate, frame: Frame, noise: float, rng: np.r
     problem, point = candidate.problem, candidate.fit.point
     linear = Linearised(problem, [point], np.float32)  # the bars themselves are known to a fifth only
     total: list[Floats] = []
-    for draw in range(DRAWS):
+    for draw in range(EXAMPLES.draws):
         errors = rng.normal(size=(1, *problem.answers.shape)).astype(np.float32)
         if linear.kept is not None:
             errors *= linear.kept
         gradient = linear.adjoint(linear.project(errors))
-        theta, _ = damped_steps(linear, gradient, np.zeros(1), np.array([DRAW_ACCURACY]), DRAW_STEPS)
+        theta, _ = damped_steps(linear, gradient, np.zeros(1), np.array([EXAMPLES.draw_accuracy]), EXAMPLES.draw_steps)
         left = (errors - linear.with_fixed_values(theta))[0]
         basis = linear.basis[0]
         moved, _ = frame.to_model(theta[:, 0], point.inverse @ (basis.T @ left), candidate.extras, scalar=scalar)
         blocks = [np.asarray(block) ** 2 for block in (moved.W, moved.V, moved.c, moved.b) if block is not None]
         total = blocks if draw == 0 else [a + b for a, b in zip(total, blocks, strict=True)]
-    bars = iter(CONFIDENT_FROM_DRAWS * noise * np.sqrt(block / DRAWS) for block in total)
+    bars = iter(EXAMPLES.confident_from_draws * noise * np.sqrt(block / EXAMPLES.draws) for block in total)
     W, V = next(bars), next(bars)
     c = next(bars) if candidate.extras.query_bias else None
     return Bounds(kind="estimated", W=W, V=V, c=c, b=next(bars) if candidate.extras.constant else None)
@@ -118,4 +113,4 @@ def _products(left: Floats, right: Floats) -> Floats:
 
 
 def _deviation(variance: Floats) -> Floats:
-    return np.asarray(CONFIDENT * np.sqrt(np.maximum(variance, 0.0)))
+    return np.asarray(EXAMPLES.confident * np.sqrt(np.maximum(variance, 0.0)))

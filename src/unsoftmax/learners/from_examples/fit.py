@@ -14,12 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.learners.from_examples.layer import Linearised, Point, Problem, evaluate
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.learners.threads import one_thread
 from unsoftmax.models import Floats
-
-# From this many feature entries on, the inner steps run in single precision (they only propose, float64 disposes) and on all
-# the threads that BLAS has.
-LARGE = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ def fit_from(problem: Problem, theta: Floats, effort: Effort, rng: np.random.Gen
 
 def fit_together(problem: Problem, thetas: list[Floats], effort: Effort, rng: np.random.Generator) -> list[Fit]:
     """Descend from several starts side by side, which shares the cost of small steps; the first at the goal ends all."""
-    large = problem.answers.shape[0] * thetas[0].shape[1] > LARGE
+    large = problem.answers.shape[0] * thetas[0].shape[1] > EXAMPLES.large
     with nullcontext() if large else one_thread():
         return _fit(problem, thetas, effort, rng, np.float32 if large else np.float64)
 

@@ -14,14 +14,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.models import Floats
-
-# Below this share of the largest singular value a feature direction counts as absent: its values are set to zero
-# (least-norm solution) instead of being blown up. It sits well above the rounding of a QR of well-scaled columns.
-RANK_CUT = 1e-11
-# Cholesky QR squares the condition number. Above the first limit one round leaves a basis orthonormal to 1e-9, which is
-# enough for steps that the next evaluation corrects; a second round repairs it as long as the first is above the other limit.
-ONE_ROUND, TWO_ROUNDS = 1e-3, 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,14 +128,14 @@ def _orthonormal(features: Floats) -> tuple[Floats, Floats | None]:
     """
     try:
         inverse, spread = _triangular(features)
-        if spread > ONE_ROUND:
+        if spread > EXAMPLES.one_round:
             return inverse, None
         basis = features @ inverse
         again, _ = _triangular(basis)
         return inverse @ again, basis @ again
     except scipy.linalg.LinAlgError:
         left, sizes, right = scipy.linalg.svd(features, full_matrices=False, check_finite=False)
-        keep = sizes > RANK_CUT * max(float(sizes[0]), np.finfo(float).tiny)
+        keep = sizes > EXAMPLES.rank_cut * max(float(sizes[0]), np.finfo(float).tiny)
         return right[keep].T / sizes[keep], left[:, keep]
 
 
@@ -150,7 +144,7 @@ def _triangular(columns: Floats) -> tuple[Floats, float]:
     triangle = scipy.linalg.cholesky(columns.T @ columns, check_finite=False)
     diagonal = np.diag(triangle)
     spread = float(diagonal.min() / diagonal.max())
-    if spread < TWO_ROUNDS:
+    if spread < EXAMPLES.two_rounds:
         raise scipy.linalg.LinAlgError
     return scipy.linalg.lapack.dtrtri(triangle)[0], spread
 

@@ -16,7 +16,8 @@ from unsoftmax.learners.from_examples.data import Examples, Frame, frame_of, hol
 from unsoftmax.learners.from_examples.errors import error_bars
 from unsoftmax.learners.from_examples.refusals import refusal_of, refuse_hopeless, refuse_two_tokens, too_few
 from unsoftmax.learners.from_examples.sculpting import decide_by_sculpting
-from unsoftmax.learners.from_examples.search import EXACT, PLAIN, Candidate, Search, predict
+from unsoftmax.learners.from_examples.search import PLAIN, Candidate, Search, predict
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.learners.from_examples.verdict import decide
 from unsoftmax.models import Attention, Floats
 from unsoftmax.results import Bounds, Check, Recovery, Status
@@ -108,7 +109,7 @@ def _recovery(
     frame = frame_of(examples)
     refuse_hopeless(examples, frame)
     exact = examples.floor.exact
-    search = Search(examples, frame, examples.counts & ~held, rng, EXACT if exact else digits_hit(examples), exact, tell)
+    search = Search(examples, frame, examples.counts & ~held, rng, EXAMPLES.exact if exact else digits_hit(examples), exact, tell)
     if not search.enough(heads or 1, PLAIN):
         raise too_few(examples, heads or 1)
     if method == "sculpt":

@@ -7,13 +7,12 @@ from math import ceil
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
-from unsoftmax.learners.from_examples.data import HELD_OUT, Examples, Extras, Frame
+from unsoftmax.learners.from_examples.data import Examples, Extras, Frame
 from unsoftmax.learners.from_examples.search import PLAIN
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.learners.from_examples.verdict import Verdict
 from unsoftmax.models import Attention
 from unsoftmax.results import Check
-
-COMFORT = 4.0  # equations per unknown at which the fit found the layer in at least nine of ten trials
 
 
 def examples_needed(examples: Examples, heads: int, extras: Extras = PLAIN) -> int:
@@ -23,7 +22,7 @@ def examples_needed(examples: Examples, heads: int, extras: Extras = PLAIN) -> i
     unknowns = scores + heads * width * outputs + outputs * (extras.constant + width * extras.residual)
     equations = examples.counts.sum() * outputs / number
     patterns = np.minimum(heads * (examples.looks[examples.counts] - 1), outputs).sum() / number
-    return ceil(float(max(COMFORT * unknowns / equations, 1.5 * scores / max(patterns, 1e-9))) / (1.0 - HELD_OUT))
+    return ceil(float(max(EXAMPLES.comfort * unknowns / equations, 1.5 * scores / max(patterns, 1e-9))) / (1.0 - EXAMPLES.held_out))
 
 
 def refuse_hopeless(examples: Examples, frame: Frame) -> None:

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, nnls
 
 from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.models import Floats
-
-LEAST_WEIGHT = 0.02  # weights below this have a logarithm that the distance to the answer no longer pins down
-TRIMS = 3  # rounds of cutting off the rows that fit worst
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +95,7 @@ def sculpt_body(X: Floats, Y: Floats, total: Floats, *, theta: Floats | None = N
         NotIdentifiableError: too few rows have a clear pattern.
     """
     weights, left = row_patterns(X, Y, total)
-    clear = (weights.min(axis=2) > LEAST_WEIGHT) & _distinct(X)[:, None]
+    clear = (weights.min(axis=2) > EXAMPLES.least_weight) & _distinct(X)[:, None]
     unknowns = X.shape[2] ** 2
     wanted = 10 * unknowns  # half the rows will be cut off
     if clear.sum() < wanted:
@@ -115,7 +113,7 @@ def sculpt_body(X: Floats, Y: Floats, total: Floats, *, theta: Floats | None = N
     chosen = weights[rows[:, 0], rows[:, 1]]
     normals = np.einsum("rq,rak->raqk", asking, others[:, :-1] - others[:, -1:]).reshape(len(rows), chosen.shape[1] - 1, -1)
     offsets = np.log(chosen[:, :-1] / chosen[:, -1:])
-    for _ in range(TRIMS):  # rows where the heads differ by luck look fine one by one but contradict the rest
+    for _ in range(EXAMPLES.trims):  # rows where the heads differ by luck look fine one by one but contradict the rest
         centre = _centre(normals, offsets)
         worst = np.abs(normals @ centre - offsets).max(axis=1)
         keep = np.argsort(worst)[: max(int(0.8 * len(worst)), 2)]
@@ -164,7 +162,7 @@ def refine_sum(X: Floats, Y: Floats, average: Floats, *, share: float = 0.005) -
         count = min(2 * count, margin.size)
     answers = Y[chosen[:, 0], chosen[:, 1]]
     total = np.linalg.lstsq(picked, answers, rcond=None)[0]
-    for _ in range(TRIMS):  # rows where one head picked another token stick out
+    for _ in range(EXAMPLES.trims):  # rows where one head picked another token stick out
         left = np.linalg.norm(answers - picked @ total, axis=1)
         keep = np.argsort(left)[: int(0.7 * len(left))]
         if np.linalg.svd(picked[keep], compute_uv=False)[-1] < 0.3 * np.sqrt(len(keep)) * spread:

@@ -17,12 +17,9 @@ from unsoftmax.learners.from_examples.sculpt_phases import (
     span_of_heads,
 )
 from unsoftmax.learners.from_examples.search import PLAIN, Search
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.learners.from_examples.verdict import Verdict, examine
 from unsoftmax.models import Attention, Floats, softmax
-
-NET = 81  # points of the net on the line of heads: 3,240 pairs
-PASSES = 4  # sculptings with a better sum each time: the values found give the next one
-ZOOMS = 4  # finer nets around the best pair, each a quarter as wide
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +63,7 @@ def sculpt(X: Floats, Y: Floats, *, heads: int, seed: int = 0) -> Sculpture:
     refined = refine_sum(X, Y, average)
     best: Sculpture | None = None
     total = refined
-    for _ in range(PASSES):
+    for _ in range(EXAMPLES.passes):
         body, centre = minimum_norm_point(sculpt_body(X, Y, total, theta=None if best is None else best.theta))
         span = span_of_heads(body, heads, rng) if heads == 2 else None
         theta = centre[None] if span is None else _net(X, Y, centre, span.directions[0].reshape(centre.shape), rng)
@@ -102,11 +99,11 @@ def _net(X: Floats, Y: Floats, centre: Floats, direction: Floats, rng: np.random
     tokens, answers = X[chosen], Y[chosen].reshape(-1, Y.shape[2])
     reach = 4.0 * max(float(np.linalg.norm(centre)), 1.0)
     middles = np.zeros(2)
-    places = np.linspace(-reach, reach, NET)
+    places = np.linspace(-reach, reach, EXAMPLES.net)
     nets = [places, places]
-    for _ in range(ZOOMS):
+    for _ in range(EXAMPLES.zooms):
         middles = _best_pair(tokens, answers, centre, direction, nets)
-        reach /= 4.0 * (NET - 1) / (2 * 20)  # the next net covers two steps of this one on either side
+        reach /= 4.0 * (EXAMPLES.net - 1) / (2 * 20)  # the next net covers two steps of this one on either side
         nets = [middle + np.linspace(-reach, reach, 21) for middle in middles]
     return np.stack([centre + place * direction for place in middles])
 

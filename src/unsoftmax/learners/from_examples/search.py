@@ -10,19 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.learners.from_examples.data import Examples, Extras, Frame
-from unsoftmax.learners.from_examples.fit import LARGE, Effort, Fit, fit_from, fit_together, random_theta
+from unsoftmax.learners.from_examples.fit import Effort, Fit, fit_from, fit_together, random_theta
 from unsoftmax.learners.from_examples.layer import Problem, features_of, patterns_of
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.models import Floats
 
-# Starts per head count and round: easy layers end in the first, which doubles the count; sparse data needs the last.
-ROUNDS = (1, 1, 3, 8, 16, 40)
 # Head counts with that many equations per unknown are left out of a round: they were solved within the rounds before, if ever.
 PATIENCE = (inf, inf, inf, inf, 8.0, 4.0)
-TOGETHER = 4  # starts that descend side by side where the problem is small
-MOST_HEADS = 32
-LITTLE_NOISE = 0.03  # share of the answers' size below which errors were never seen to hide a missing head of ordinary size
-LEAST_WORK = 4.0e8  # inner steps times feature entries that a search may always spend: about five seconds of one core
-EXACT = 1e-10  # relative training error below which nothing but rounding is left
 PLAIN, BIASES, FULL = Extras(), Extras(query_bias=True, constant=True), Extras(True, True, True)
 
 
@@ -107,7 +101,7 @@ class Search:
         """Split a number of starts into groups that descend side by side: one by one where a single one keeps a core busy."""
         problem = self.problem(extras)
         entries = problem.answers.shape[0] * heads * problem.keys.shape[2]
-        together = max(1, min(TOGETHER, LARGE // entries))
+        together = max(1, min(EXAMPLES.together, EXAMPLES.large // entries))
         for first in range(0, starts, together):
             yield min(together, starts - first)
 
@@ -143,7 +137,7 @@ class Search:
         ``simplify`` drops, and that costs less than all the counts that are too small.
         """
         count = 1 if heads is None else heads
-        while count <= MOST_HEADS or heads is not None:
+        while count <= EXAMPLES.most_heads or heads is not None:
             if not self.enough(count, PLAIN):
                 return
             rich = self.enough(count, FULL, surplus=4.0)
@@ -153,15 +147,15 @@ class Search:
                 yield count, first if turn <= 1 else first + rest
             if heads is not None:
                 return
-            large = turn == 0 and min(self.best[count, extras].fit.error for extras in first) > LITTLE_NOISE
-            higher = min(2 * count, MOST_HEADS) if large else count + 1
+            large = turn == 0 and min(self.best[count, extras].fit.error for extras in first) > EXAMPLES.little_noise
+            higher = min(2 * count, EXAMPLES.most_heads) if large else count + 1
             while higher > count + 1 and not self.enough(higher, PLAIN):
                 higher -= 1
             count = max(higher, count + 1)
 
     def spent(self) -> bool:
         """Whether the bound on the work is reached: some seconds, or a dozen full starts of the largest layer tried."""
-        return self.work > LEAST_WORK + 12 * 400 * self.largest
+        return self.work > EXAMPLES.least_work + 12 * 400 * self.largest
 
     def leader(self) -> Candidate | None:
         """The candidate that explains most per parameter."""
@@ -170,7 +164,7 @@ class Search:
 
 def polish(search: Search, candidate: Candidate, steps: int = 40) -> Candidate:
     """Go on from where a fit ended, with little damping and tight inner solves."""
-    if search.exact and candidate.fit.error <= EXACT:
+    if search.exact and candidate.fit.error <= EXAMPLES.exact:
         # rounding leaves a few times 1e-16 of the answers: three tight steps at most, none if that is reached
         effort = Effort(steps=min(steps, 3), inner=300, goal=2e-15, damping=1e-6)
     else:
@@ -184,13 +178,13 @@ def simplify(search: Search, candidate: Candidate) -> Candidate:
     parts = [part for part in ("residual", "query_bias", "constant") if getattr(candidate.extras, part)]
     idle = [part for part in parts if _share(candidate, part) < 1e-6]
     # Exact answers show at once which parts are absent; otherwise each must be tried, the criterion decides.
-    for group in [idle] if search.exact and candidate.fit.error <= EXACT and idle else [[part] for part in parts]:
+    for group in [idle] if search.exact and candidate.fit.error <= EXAMPLES.exact and idle else [[part] for part in parts]:
         theta = candidate.fit.point.theta[:-1] if "query_bias" in group else candidate.fit.point.theta
         leaner = search.descend(theta, candidate.extras._replace(**dict.fromkeys(group, False)), effort)
         if _no_worse(search, leaner, candidate):
             candidate = leaner
     while True:
-        for spare in _spare_heads(candidate, at_rounding=search.exact and candidate.fit.error <= EXACT):
+        for spare in _spare_heads(candidate, at_rounding=search.exact and candidate.fit.error <= EXAMPLES.exact):
             theta = candidate.fit.point.theta.reshape(-1, candidate.heads, candidate.problem.keys.shape[2])
             fewer = np.delete(theta, spare, axis=1).reshape(len(theta), -1)
             leaner = search.descend(fewer, candidate.extras, replace(effort, steps=60))
@@ -218,8 +212,8 @@ def _share(candidate: Candidate, part: str) -> float:
 
 
 def _no_worse(search: Search, leaner: Candidate, candidate: Candidate) -> bool:
-    if candidate.fit.error <= EXACT and search.exact:
-        return leaner.fit.error <= EXACT
+    if candidate.fit.error <= EXAMPLES.exact and search.exact:
+        return leaner.fit.error <= EXAMPLES.exact
     return leaner.criterion <= candidate.criterion
 
 

@@ -10,15 +10,9 @@ import numpy as np
 from unsoftmax.learners.from_examples.data import Extras
 from unsoftmax.learners.from_examples.fit import random_theta
 from unsoftmax.learners.from_examples.layer import features_of, patterns_of
-from unsoftmax.learners.from_examples.search import EXACT, LITTLE_NOISE, ROUNDS, Candidate, Search, polish, predict, simplify
+from unsoftmax.learners.from_examples.search import Candidate, Search, polish, predict, simplify
+from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.models import Floats
-
-HELD_OUT_EXACT = 1e-8  # largest held-out error, relative to the answers' spread, that may be called exact
-SURPLUS_FOR_NOISE = 3.0  # equations per unknown below which noise and misfit cannot be told apart
-MOST_NOISE = 0.3  # share of the answers' size that may be noise: poor fits of exact answers leave this much and more
-MISFIT = 3.5  # standard deviations
-SAME_FIT = 0.1  # two fits are the same when their answers differ by less than this share of the noise
-CONFIRMING_STARTS = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +30,7 @@ def decide(search: Search, heads: int | None) -> Verdict:
     """Run the rounds of a search until a candidate is accepted or the bounds are reached."""
     refused: Verdict | None = None
     judged: dict[tuple[int, Extras], float] = {}
-    for turn, starts in enumerate(ROUNDS):
+    for turn, starts in enumerate(EXAMPLES.rounds):
         rising = 0
         lowest = np.inf
         for count, variants in search.shapes(heads, turn):
@@ -71,10 +65,10 @@ def decide(search: Search, heads: int | None) -> Verdict:
 def examine(search: Search, candidate: Candidate) -> Verdict:
     """Accept a fit at the floor of the answers if the held-out answers agree to that floor."""
     candidate = polish(search, simplify(search, candidate))
-    exact = search.exact and candidate.fit.error <= EXACT
+    exact = search.exact and candidate.fit.error <= EXAMPLES.exact
     largest, rms = held_out_error(search, candidate)
     # A fit with few equations to spare predicts worse than it fits, by the square of this factor and the luck of few answers.
-    allowed = HELD_OUT_EXACT if exact else 4.0 * search.hit / max(1.0 - 1.0 / candidate.surplus, 0.1)
+    allowed = EXAMPLES.held_out_exact if exact else 4.0 * search.hit / max(1.0 - 1.0 / candidate.surplus, 0.1)
     evidence = {"held_out": rms, "held_out_largest": largest, "training": candidate.fit.error}
     if (largest if exact else rms) > allowed:
         return Verdict(candidate, accepted=False, exact=exact, reason="overfit", evidence=evidence)
@@ -89,17 +83,17 @@ def examine_noisy(search: Search, candidate: Candidate, *, fixed: bool = False) 
 
     With ``fixed`` the number of heads is the caller's: a better fit with more heads is then a reason to refuse.
     """
-    if candidate.surplus < SURPLUS_FOR_NOISE:
+    if candidate.surplus < EXAMPLES.surplus_for_noise:
         return Verdict(candidate, accepted=False, reason="examples", evidence={"training": candidate.fit.error})
     candidate = polish(search, simplify(search, candidate))
     noise = candidate.fit.error / np.sqrt(max(1.0 - 1.0 / candidate.surplus, 0.1))
     evidence, reason = _noise_tests(search, candidate, noise)
-    if not reason and noise > LITTLE_NOISE and not fixed:
+    if not reason and noise > EXAMPLES.little_noise and not fixed:
         # A missing head also leaves errors: they count as noise only where the examples would show one more head.
-        reason = "" if search.enough(candidate.heads + 1, candidate.extras, SURPLUS_FOR_NOISE) else "count"
+        reason = "" if search.enough(candidate.heads + 1, candidate.extras, EXAMPLES.surplus_for_noise) else "count"
     if reason:
         return Verdict(candidate, accepted=False, reason=reason, evidence=evidence)
-    for number in range(1, CONFIRMING_STARTS + 1):
+    for number in range(1, EXAMPLES.confirming_starts + 1):
         if search.spent():
             return Verdict(candidate, accepted=False, reason="work", evidence=evidence)
         other = search.start(candidate.heads, candidate.extras)
@@ -108,7 +102,7 @@ def examine_noisy(search: Search, candidate: Candidate, *, fixed: bool = False) 
             if other.fit.error < (1.0 - 1e-3) * candidate.fit.error:
                 return examine_noisy(search, other, fixed=fixed)  # ends: each time the error falls
             apart = np.linalg.norm(predict(candidate.problem, other) - predict(candidate.problem, candidate))
-            if apart < SAME_FIT * np.linalg.norm(candidate.fit.point.error):
+            if apart < EXAMPLES.same_fit * np.linalg.norm(candidate.fit.point.error):
                 evidence["confirmed_after_starts"] = number
                 break
     else:
@@ -129,14 +123,14 @@ def _noise_tests(search: Search, candidate: Candidate, noise: float) -> tuple[di
     expected = noise * np.sqrt(1.0 + 1.0 / candidate.surplus) * (1.2 + 3.0 / np.sqrt(2.0 * numbers))
     excess, unequal = misfit(search, candidate), dispersion(candidate)
     # 1 for Gaussian errors of equal size, with this sampling deviation over so many answers; leverage adds a little.
-    suspect = noise > LITTLE_NOISE and unequal > 1.1 + 3.5 * np.sqrt((2.0 + 12.0 / outputs) / rows)
+    suspect = noise > EXAMPLES.little_noise and unequal > 1.1 + 3.5 * np.sqrt((2.0 + 12.0 / outputs) / rows)
     evidence: dict[str, Any] = {
         "training": candidate.fit.error, "noise": float(noise), "held_out": held, "held_out_largest": largest,
         "misfit": excess, "dispersion": unequal,
     }  # fmt: skip
-    if excess > MISFIT or suspect:
+    if excess > EXAMPLES.misfit or suspect:
         return evidence, "misfit"
-    if noise > MOST_NOISE:
+    if noise > EXAMPLES.most_noise:
         return evidence, "noise"
     return evidence, "overfit" if held > expected else ""
 
@@ -146,7 +140,7 @@ def _rival(search: Search, candidate: Candidate, noise: float) -> Candidate | No
     heads = candidate.heads + 1
     if not search.enough(heads, candidate.extras):
         return None
-    for together in search.batches(heads, candidate.extras, 3 if noise < LITTLE_NOISE else 8 if noise < 0.1 else 24):
+    for together in search.batches(heads, candidate.extras, 3 if noise < EXAMPLES.little_noise else 8 if noise < 0.1 else 24):
         rival = search.start(heads, candidate.extras, together)
         if rival.fit.error <= search.hit or rival.criterion < candidate.criterion:
             return rival
@@ -174,7 +168,7 @@ def returns(search: Search, candidate: Candidate) -> float:
         step *= push * np.linalg.norm(theta) / np.linalg.norm(step)
         effort = replace(search.effort, damping=1e-3, steps=40)
         again = polish(search, search.descend(theta + step, candidate.extras, effort), steps=10)
-        if again.fit.error <= EXACT:
+        if again.fit.error <= EXAMPLES.exact:
             return max(_shift(theta, again.fit.point.theta), _shift(candidate.fit.point.values, again.fit.point.values))
     return np.inf  # it does not come back at all: conditioned too badly to trust its digits
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.learners.ffn.kinks import TRUST
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
 
 STEP = 2.0**-14  # angle between the three places that begin a piece: continued over an angle t, they lose (t / STEP)^2 of precision
@@ -56,7 +56,7 @@ class Arc:
 
     def holds(self, t: float, value: Floats, error: float) -> bool:
         """Whether an answer lies on the continued form."""
-        return bool(np.linalg.norm(self.value(t) - value) <= TRUST * (self.error(t) + error))
+        return bool(np.linalg.norm(self.value(t) - value) <= RELU.trust * (self.error(t) + error))
 
     def stretch(self, t: float, value: Floats, error: float) -> None:
         """Include an answer that lies on the form; the outermost places and the one nearest to their middle define it."""
@@ -174,7 +174,7 @@ class ArcSearch:
         width = right.low - left.high
         for place, slope in crossings(left, right):
             error = left.error(place) + right.error(place) + 2 * self.error
-            reach = max(1.5 * TRUST * error / max(slope, 1e-300), min(STEP, width) / 64)
+            reach = max(1.5 * RELU.trust * error / max(slope, 1e-300), min(STEP, width) / 64)
             if left.high + reach < place < right.low - reach:
                 gap.bend, gap.probes = place, (place - reach, place + reach)
                 return False

@@ -19,13 +19,6 @@ from unsoftmax.learners.smooth.learner import ACCEPT, CHECKS, LEAST, LOUD, POOL,
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
-EXTRA = 0.6  # random points as a share of P / outputs, P without biases
-MOST = 2.7  # questions per parameter, in all, that random points may fill
-FEWEST = 0.2  # random points that are asked in any case
-REACH = 64.0  # distance from a hyperplane at which its gate is taken to be straight, at first
-FURTHER = 16.0  # by how much farther the next attempt
-ATTEMPTS = 3
-
 
 @dataclass(frozen=True, slots=True)
 class GatedNetworkLearner:
@@ -46,6 +39,12 @@ class GatedNetworkLearner:
     Args:
         floor: how coarse the answers are.
         max_norm: no token longer than this is asked.
+        extra: random points as a share of ``P / outputs``, P without biases.
+        room: questions per parameter, in all, that they may fill.
+        fewest: random points that are asked in any case.
+        reach: distance from a hyperplane at which its gate is taken to be straight, at first.
+        further: by how much farther the next attempt.
+        attempts: so many.
 
     >>> from unsoftmax.models import GatedFFN
     >>> from unsoftmax.oracles.local import CallableOracle
@@ -58,15 +57,21 @@ class GatedNetworkLearner:
 
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
+    extra: float = 0.6
+    room: float = 2.7
+    fewest: float = 0.2
+    reach: float = 64.0
+    further: float = 16.0
+    attempts: int = 3
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
         limit = quadratic_limit(oracle, floor=self.floor, max_norm=self.max_norm, rng=rng)
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         refusal: RefusalError | None = None
-        for attempt in range(ATTEMPTS):
+        for attempt in range(self.attempts):
             try:
-                return self._near(limit, questions, REACH * FURTHER**attempt, rng)
+                return self._near(limit, questions, self.reach * self.further**attempt, rng)
             except Unfinished as problem:
                 refusal = problem.refusal
         assert refusal is not None
@@ -75,7 +80,7 @@ class GatedNetworkLearner:
     def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         parameters = (neurons * (2 * width + 1 + outputs) + outputs) / outputs
-        near, far = max(LEAST, int(EXTRA * parameters)), int(0.1 * parameters)
+        near, far = max(LEAST, int(self.extra * parameters)), int(0.1 * parameters)
         steps = 2 * max(0, width - 2) * (neurons + 1)
         biases = (2 * neurons + outputs * (width + 1)) // outputs
         ranges = {
@@ -116,8 +121,8 @@ class GatedNetworkLearner:
         everything = gates.free(*PARTS)
         phase(questions.oracle, "random points")
         parameters = (everything.sum() - gates.linear.size - 2 * gates.neurons) / len(gates.constant)
-        left = MOST * parameters - len(limit.answers.points) - len(questions.points) - CHECKS
-        count = int(max(LEAST, np.clip(left, FEWEST * parameters, EXTRA * parameters)))
+        left = self.room * parameters - len(limit.answers.points) - len(questions.points) - CHECKS
+        count = int(max(LEAST, np.clip(left, self.fewest * parameters, self.extra * parameters)))
         pool = scattered(gates.lengths(), POOL * count, questions.width, rng)
         questions.ask(telling_points(gates, self._joined(limit, questions), pool, count, everything, rng))
         answers = self._joined(limit, questions)

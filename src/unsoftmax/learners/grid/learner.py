@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from unsoftmax.learners.grid.reader import CONFIRM, COPIES, LEFT_OVER, SAMPLES, VALUE_SAMPLES, PackedReader, off_grid
+from unsoftmax.learners.grid.reader import PackedReader, off_grid
+from unsoftmax.learners.grid.settings import ON_GRID
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
@@ -80,7 +81,7 @@ class GridLearner:
             return replace(learned, notes=(*learned.notes, note), bounds=None)
         multiples = np.rint(W / found[:, None]).astype(np.int64)
         off = np.abs(W / found[:, None] - multiples)
-        if steps is not None and (off > LEFT_OVER).any():
+        if steps is not None and (off > ON_GRID.left_over).any():
             raise off_grid(steps, f"an entry of W lies {off.max():.2f} steps from the nearest multiple", model=model)
         exact = Attention(
             W=(multiples * found[:, None])[None],
@@ -123,15 +124,15 @@ def _evidence(steps: Floats, multiples: Integers) -> dict[str, Any]:
 def price(width: int, largest: int = 128, *, packed_values: bool = True) -> list[tuple[str, int, int]]:
     """Phases with queries and tokens for a known step; ``largest`` is 128 for int8, 8 for int4, 1 for ternary weights."""
     limit = capacity(largest)
-    sample = min(VALUE_SAMPLES, width)
+    sample = min(ON_GRID.value_samples, width)
     rest = width - sample
     values = 1 + sample + ((-(-rest // limit) + (rest > 0)) if packed_values else rest)
     tiles = sum(-(-width // rows) for _, rows in strips(width, limit))
-    length = 1 + COPIES
+    length = 1 + ON_GRID.copies
     return [
         ("values", values, values),
         ("query bias", 1, 2),
-        ("range", SAMPLES, length * SAMPLES),
+        ("range", ON_GRID.samples, length * ON_GRID.samples),
         ("entries", tiles, length * tiles),
-        ("confirm", CONFIRM, length * CONFIRM),
+        ("confirm", ON_GRID.confirm, length * ON_GRID.confirm),
     ]

@@ -5,23 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
+from unsoftmax.learners.grid.settings import ON_GRID
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.probes.packed import ANSWER_BITS, Integers, base_of, capacity, common_step, digits, exact_step, strips
-
-KEY = 2.0**200  # size of keys, and of 1 / last tokens: the last token's own value and score vanish beside the key's
-TILT = 2.0**-60  # share of the strongest value in every key, so that none is worthless; too little to show in a digit
-LONG = 2.0**30  # size of single tokens
-COPIES = 8  # of the last token: they shift the log-odds down, where answers keep their relative precision
-TOP = 3.0  # largest score: beyond it the upper tail loses bits, below it the rounding takes them
-SAMPLE_LARGEST = 2**19 - 1  # range allowed for the first entries, before the range is known
-RANGES = (1, 8, 128, 2048, 32768, SAMPLE_LARGEST)  # largest multiples: ternary, int4, int8, …
-LEFT_OVER = 0.25  # a number this far from whole does not lie on the grid
-BLANK = 2.0**-40  # a score this far below the largest one that the scale allows is rounding
-SMALLEST = 2.0**-80  # scale at which entries that never showed count as zero
-SAMPLES = 3  # queries of two entries each
-CONFIRM = 2
-VALUE_SAMPLES = 6  # six multiples all share a factor in 2% of the cases
+from unsoftmax.probes.packed import (
+    ANSWER_BITS,
+    SAFE_BITS,
+    Integers,
+    base_of,
+    capacity,
+    common_step,
+    digits,
+    exact_step,
+    plain_number,
+    strips,
+)
 
 
 class PackedReader:
@@ -35,7 +33,7 @@ class PackedReader:
     def read_values(self, given: Floats | None) -> bool:
         """v and b from one-token answers, packed where v lies on a grid; False where answers are vectors."""
         phase(self.oracle, "values")
-        sample = min(VALUE_SAMPLES, self.width)
+        sample = min(ON_GRID.value_samples, self.width)
         constant = self.oracle(np.zeros((1, 1, self.width)))
         if constant.ndim > 1:
             return False
@@ -60,7 +58,7 @@ class PackedReader:
 
     def _values_of(self, tokens: Floats) -> Floats:
         """``tokens @ v`` from one-token answers; the tokens are sent long, to drown the constant."""
-        return (self.oracle(LONG * tokens[:, None]) - self.b) / LONG if len(tokens) else np.zeros(0)
+        return (self.oracle(ON_GRID.long * tokens[:, None]) - self.b) / ON_GRID.long if len(tokens) else np.zeros(0)
 
     def _packed_values(self, step: float, sample: int) -> bool:
         """Read the remaining values several at a time; False if they do not lie on the grid of the first ones."""
@@ -77,7 +75,7 @@ class PackedReader:
         multiples = np.concatenate([multiples, found.reshape(-1)[: len(places)]])
         weights = self.rng.integers(1, 2**10, size=(1, self.width)).astype(np.float64)
         dense = float(self._values_of(weights)[0]) / step
-        if np.abs(rest).max() > LEFT_OVER or abs(dense - weights[0] @ multiples) > LEFT_OVER:
+        if np.abs(rest).max() > ON_GRID.left_over or abs(dense - weights[0] @ multiples) > ON_GRID.left_over:
             return False
         self.v[:] = multiples * step
         return True
@@ -85,7 +83,7 @@ class PackedReader:
     def without_bias(self) -> bool:
         """Whether keys before a zero token all weigh one half: no query bias. One query."""
         phase(self.oracle, "query bias")
-        key = KEY * self.rng.uniform(1, 2, size=self.width) * np.where(self.v < 0, -1.0, 1.0)
+        key = ON_GRID.key * self.rng.uniform(1, 2, size=self.width) * np.where(self.v < 0, -1.0, 1.0)
         share = (float(self.oracle(np.stack([key, np.zeros(self.width)])[None])[0]) - self.b) / float(key @ self.v)
         return abs(share - 0.5) < 1e-12
 
@@ -94,18 +92,18 @@ class PackedReader:
         strongest = int(np.argmax(np.abs(self.v)))
         keys = keys.copy()
         smallest = np.where(keys == 0, np.inf, np.abs(keys)).min(axis=1)
-        keys[:, strongest] += TILT * smallest * np.where(self.v[strongest] < 0, -1.0, 1.0)
-        sequences = np.stack([KEY * keys] + [tokens / KEY] * COPIES, axis=1)
+        keys[:, strongest] += ON_GRID.tilt * smallest * np.where(self.v[strongest] < 0, -1.0, 1.0)
+        sequences = np.stack([ON_GRID.key * keys] + [tokens / ON_GRID.key] * ON_GRID.copies, axis=1)
         high, low = sequences[:, 0] @ self.v, sequences[:, 1] @ self.v
         parts = np.array_split(sequences, max(1, sequences.nbytes >> 25))
         answers = np.concatenate([self.oracle(part) for part in parts]) - self.b
         with np.errstate(divide="ignore", invalid="ignore"):
             # one logarithm of the ratio: two would be large numbers here, and their difference would lose digits
-            return np.asarray(np.log((answers - low) / (high - answers)) + np.log(COPIES))
+            return np.asarray(np.log((answers - low) / (high - answers)) + np.log(ON_GRID.copies))
 
     def products(self, rows: Floats, columns: Floats, top: Floats | float) -> Floats:
         """``rows W columns`` (batch), where their size is at most ``top``: scores are kept within ``TOP``."""
-        gain = TOP / np.broadcast_to(top, len(rows))
+        gain = ON_GRID.top / np.broadcast_to(top, len(rows))
         return self.scores(rows * np.where(self.v < 0, -1.0, 1.0), columns * gain[:, None]) / gain
 
     def multiples(self, steps: Floats, bits: float = ANSWER_BITS) -> Integers | None:
@@ -114,8 +112,8 @@ class PackedReader:
         sample = self._sample(steps)
         if sample is None:
             return None
-        start = RANGES.index(_range_of(sample))
-        for largest in RANGES[start : start + 3]:
+        start = ON_GRID.ranges.index(_range_of(sample))
+        for largest in ON_GRID.ranges[start : start + 3]:
             phase(self.oracle, "entries")
             found = self._entries(steps, largest, bits)
             if found is None:
@@ -127,14 +125,14 @@ class PackedReader:
 
     def _sample(self, steps: Floats) -> Integers | None:
         """A few entries, two in a query, read with many spare bits."""
-        rows = self.rng.choice(self.width, size=2 * SAMPLES).reshape(SAMPLES, 2)
-        columns = self.rng.choice(self.width, size=SAMPLES)
-        base = base_of(SAMPLE_LARGEST)
-        keys = np.zeros((SAMPLES, self.width))
-        np.add.at(keys, (np.arange(SAMPLES), rows[:, 0]), 1 / steps[rows[:, 0]])
-        np.add.at(keys, (np.arange(SAMPLES), rows[:, 1]), base / steps[rows[:, 1]])
+        rows = self.rng.choice(self.width, size=2 * ON_GRID.samples).reshape(ON_GRID.samples, 2)
+        columns = self.rng.choice(self.width, size=ON_GRID.samples)
+        base = base_of(ON_GRID.sample_largest)
+        keys = np.zeros((ON_GRID.samples, self.width))
+        np.add.at(keys, (np.arange(ON_GRID.samples), rows[:, 0]), 1 / steps[rows[:, 0]])
+        np.add.at(keys, (np.arange(ON_GRID.samples), rows[:, 1]), base / steps[rows[:, 1]])
         signs = np.where(self.v < 0, -1, 1)[rows]
-        found, rest = digits(self.products(keys, np.eye(self.width)[columns], SAMPLE_LARGEST * base), base, 2)
+        found, rest = digits(self.products(keys, np.eye(self.width)[columns], ON_GRID.sample_largest * base), base, 2)
         return None if not np.isfinite(rest).all() or np.abs(rest).max() > 2.0**-6 else found * signs
 
     def _entries(self, steps: Floats, largest: int, bits: float) -> Integers | None:
@@ -154,7 +152,7 @@ class PackedReader:
             if not np.isfinite(numbers).all():
                 return None
             read, rest = digits(numbers, base, strip * height)
-            if np.abs(rest).max() > LEFT_OVER:
+            if np.abs(rest).max() > ON_GRID.left_over:
                 return None
             block = read.reshape(tiles, strip, height).transpose(0, 2, 1).reshape(tiles * height, strip)
             found[:, column : column + strip] = block[: self.width] * signs[:, None]
@@ -163,20 +161,21 @@ class PackedReader:
 
     def _confirmed(self, steps: Floats, multiples: Integers) -> bool:
         """Dense random products, each of which sees every entry."""
-        rows = self.rng.integers(1, 2**8, size=(CONFIRM, self.width)).astype(np.float64)
-        columns = self.rng.integers(1, 2**8, size=(CONFIRM, self.width)).astype(np.float64)
+        rows = self.rng.integers(1, 2**8, size=(ON_GRID.confirm, self.width)).astype(np.float64)
+        columns = self.rng.integers(1, 2**8, size=(ON_GRID.confirm, self.width)).astype(np.float64)
         wanted = np.einsum("bi,ij,bj->b", rows * np.where(self.v < 0, -1.0, 1.0), multiples.astype(np.float64), columns)
         top = 2.0**14 * self.width * float(np.abs(multiples).max(initial=1))
-        return bool(np.abs(self.products(rows / steps, columns, top) - wanted).max() < LEFT_OVER)
+        return bool(np.abs(self.products(rows / steps, columns, top) - wanted).max() < ON_GRID.left_over)
 
     def find_steps(self) -> Floats | None:
-        """A common step from eight entries, or one per row from four entries each, or None where there is no grid."""
+        """A common step from eight entries, or one per row from six entries each, or None where there is no grid."""
         phase(self.oracle, "grid")
         cells = self.rng.choice(self.width**2, size=min(8, self.width**2), replace=False)
         entries = self._singles(cells // self.width, cells % self.width)
         step = common_step(entries)
         if step is not None:
-            return np.full(self.width, step)
+            fine = self._divided(cells[:1] // self.width, np.array([step]), np.rint(entries / step)[None])
+            return None if fine is None else np.full(self.width, fine[0])
         count = min(6, self.width)
         first = self._row_steps(np.zeros(1, dtype=np.int64), count)
         if first is None:
@@ -187,34 +186,54 @@ class PackedReader:
     def _row_steps(self, rows: Integers, count: int) -> Floats | None:
         columns = np.array([self.rng.choice(self.width, size=count, replace=False) for _ in rows], dtype=np.int64).reshape(-1)
         entries = self._singles(np.repeat(rows, count), columns).reshape(len(rows), count)
-        steps = [common_step(row) for row in entries]
-        return None if any(step is None for step in steps) else np.array(steps, dtype=np.float64)
+        steps = np.array([common_step(row) or np.nan for row in entries])
+        if not np.isfinite(steps).all():
+            return None
+        return self._divided(rows, steps, np.rint(entries / steps[:, None]))
+
+    def _divided(self, rows: Integers, steps: Floats, multiples: Floats) -> Floats | None:
+        """The steps, divided where the multiples seen share a factor of 2 or 3 that others do not; None if there are others still.
+
+        One query per row, of a few more entries in sixths of the step.
+        """
+        largest = 6 * max(128, _range_of(multiples.astype(np.int64)))  # others may be larger than those seen
+        base, count = base_of(largest), min(capacity(largest, SAFE_BITS), self.width)
+        columns = np.array([self.rng.choice(self.width, size=count, replace=False) for _ in rows], dtype=np.int64)
+        tokens = np.zeros((len(rows), self.width))
+        np.put_along_axis(tokens, columns, float(base) ** np.arange(count), axis=1)
+        keys = np.zeros_like(tokens)
+        keys[np.arange(len(rows)), rows] = 6 / steps
+        sixths, rest = digits(self.products(keys, tokens, float(base) ** count / 2), base, count)
+        if not np.abs(rest).max() <= ON_GRID.left_over:
+            return None
+        shared = np.gcd.reduce(np.concatenate([6 * multiples.astype(np.int64), sixths], axis=1), axis=1)
+        return np.array([plain_number(step) for step in steps * shared / 6])
 
     def _singles(self, rows: Integers, columns: Integers) -> Floats:
         """Single entries as real numbers, each to nearly full precision: asked again at the scale that the first answer shows."""
         keys, tokens = np.eye(self.width)[rows], np.eye(self.width)[columns]
         signs = np.where(self.v < 0, -1.0, 1.0)[rows]
         entries = np.zeros(len(rows))
-        top = np.full(len(rows), TOP)
+        top = np.full(len(rows), ON_GRID.top)
         todo = np.ones(len(rows), dtype=bool)
         for _ in range(12):
             entries[todo] = self.products(keys[todo], tokens[todo], top[todo]) * signs[todo]
             size = np.abs(entries)
             lost = ~np.isfinite(size)
-            nothing = size <= BLANK * top  # zero, or too small to show at this scale
+            nothing = size <= ON_GRID.blank * top  # zero, or too small to show at this scale
             shrink = (size < top / 8) & (~nothing if (~nothing & ~lost).any() else True)
             todo = lost | (size > 2 * top) | shrink
-            if not todo.any() or (nothing.all() and top.max() < SMALLEST):
+            if not todo.any() or (nothing.all() and top.max() < ON_GRID.smallest):
                 break
             top = np.where(todo, np.where(lost, 2.0**20 * top, np.where(nothing, 2.0**-20 * top, 1.5 * size)), top)
-        floor = BLANK * np.abs(entries[np.isfinite(entries)]).max(initial=0.0)
+        floor = ON_GRID.blank * np.abs(entries[np.isfinite(entries)]).max(initial=0.0)
         return np.where(np.isfinite(entries) & (np.abs(entries) > floor), entries, 0.0)
 
 
 def _range_of(multiples: Integers) -> int:
     """The smallest usual range that holds these multiples."""
     biggest = int(np.abs(multiples).max(initial=0))
-    return next((largest for largest in RANGES if biggest <= largest), RANGES[-1])
+    return next((largest for largest in ON_GRID.ranges if biggest <= largest), ON_GRID.ranges[-1])
 
 
 def off_grid(steps: Floats, reason: str, model: Attention | None = None) -> NotInFamilyError:

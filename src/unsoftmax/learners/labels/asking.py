@@ -21,6 +21,7 @@ class Asker:
         values: the labels there are, smallest first.
         yes: the label that means yes; all others mean no.
         rounds: calls made so far.
+        hurried: whether calls are scarcer than labels.
     """
 
     def __init__(self, oracle: Oracle, values: tuple[float, ...], yes: float | None = None) -> None:
@@ -28,6 +29,7 @@ class Asker:
         self.values = values
         self.yes = values[-1] if yes is None else yes
         self.rounds = 0
+        self.hurried = False
 
     @property
     def width(self) -> int:

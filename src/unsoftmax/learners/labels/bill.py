@@ -7,16 +7,15 @@ import numpy as np
 from unsoftmax.learners.labels.start import FIRST, FLIPS
 
 OVERHEAD = 4.0  # labels of a path beyond its bits: the way to the bracket, and the width of brackets
-ENTROPY = 0.5 * np.log2(2 * np.pi * np.e)  # bits of a normal number to its own standard deviation
 
 
 def bits(relative: float) -> float:
-    """Bits that tell a normal number to within ``relative`` of its standard deviation (rms error): entropy less entropy.
+    """Bits that tell a normal number to within ``relative`` of its standard deviation (rms error): entropy less that of the error.
 
     >>> round(bits(1e-12), 1)
     39.9
     """
-    return float(ENTROPY - np.log2(relative * np.sqrt(2 * np.pi * np.e)))
+    return float(-np.log2(relative))
 
 
 def capacity(flip: float) -> float:

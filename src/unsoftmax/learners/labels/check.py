@@ -7,17 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unsoftmax.learners.labels.search import BITS, FINEST
 from unsoftmax.models import Attention, Floats
 from unsoftmax.proof.fresh import Fresh
 from unsoftmax.results import Bounds
 
 LENGTHS = (2, 7)
-NATURAL = 1.0  # standard deviation of the entries of a token
-HALVINGS = 60
-DRAWS = 6
 MARGIN = 10.0  # times the largest change seen among models within the error bars
 ROUNDING = 64 * np.finfo(np.float64).eps  # of an answer, relative to the values in it
-TRIES = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +50,7 @@ def boundary_pairs(
     count: int,
     rng: np.random.Generator,
     *,
-    scale: Floats | float = NATURAL,
+    scale: Floats | float = 1.0,
     middle: Floats | float = 0.0,
 ) -> Pairs:
     """Up to ``count`` pairs of sequences of ``length`` tokens, just on either side of a boundary of ``model``.
@@ -66,13 +63,13 @@ def boundary_pairs(
         return Pairs(np.empty((0, length, model.width)), np.empty(0, dtype=np.int_), np.empty(0))
     a, b = np.zeros(len(low)), np.ones(len(low))
     start = margins(model, low)[1]
-    for _ in range(HALVINGS):
+    for _ in range(BITS + 10):
         half = (a + b) / 2
         same = margins(model, _between(low, high, half))[1] == start
         a, b = np.where(same, half, a), np.where(same, b, half)
     reach = _reach(model, bounds, _between(low, high, a), rng)
-    step = np.full(len(low), 2.0**-50)
-    for _ in range(50):  # as far from the boundary as the margin wants, on both sides
+    step = np.full(len(low), FINEST)
+    for _ in range(BITS):  # as far from the boundary as the margin wants, on both sides
         ahead = [margins(model, _between(low, high, at))[0] for at in (a - step, b + step)]
         near = np.minimum(*ahead) < reach
         step = np.where(near, 2 * step, step)
@@ -97,7 +94,7 @@ def _drawn(
     low: list[Floats] = []
     high: list[Floats] = []
     spread = 0.0
-    for _ in range(TRIES):
+    for _ in range(BITS):
         drawn = [middle + scale * rng.normal(size=(count, length, model.width)) for _ in range(2)]
         winners = [margins(model, X)[1] for X in drawn]
         spread = max(spread, float(np.std(model(drawn[0]))))
@@ -115,7 +112,7 @@ def _reach(model: Attention, bounds: Bounds, X: Floats, rng: np.random.Generator
     assert model.V is not None
     base = model(X)
     furthest = np.zeros(len(X))
-    for _ in range(DRAWS):
+    for _ in range(6):  # models within the error bars
         moved = {
             name: getattr(model, name) + rng.normal(size=np.shape(half)) * half / 1.96
             for name, half in (("W", bounds.W), ("V", bounds.V), ("c", bounds.c), ("b", bounds.b))
@@ -140,7 +137,7 @@ def beside_boundary(model: Attention, bounds: Bounds, batch: Fresh, rng: np.rand
     Where sequences of that kind all have one label, they are asked as they are.
     """
     count = max(1, len(batch.sequences) // 2)
-    spread = np.std(batch.sequences) or NATURAL
+    spread = np.std(batch.sequences) or 1.0
     pairs = boundary_pairs(model, bounds, batch.length, count, rng, scale=float(spread)).sequences
     if max_norm is not None and len(pairs):
         short = np.linalg.norm(pairs, axis=2).max(axis=1) <= max_norm

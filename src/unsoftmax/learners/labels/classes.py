@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.labels.asking import Asker, flat_labels
 from unsoftmax.learners.labels.paths import Group, Lines, Rows, rounds
-from unsoftmax.learners.labels.search import Flags, Halving, Prior
+from unsoftmax.learners.labels.search import BITS, FINEST, Flags, Halving, Prior
 from unsoftmax.learners.labels.start import Start
 from unsoftmax.learners.labels.values import Plane
 from unsoftmax.models import Floats
@@ -18,25 +18,31 @@ from unsoftmax.oracles.base import phase
 
 SAMPLE = 96  # one-token questions per class among which starts of lines are chosen
 OCTAVES = (-1.0, 4.0)  # lengths of those tokens, around that at which two labels were first seen
-FEWEST = 2  # tokens of a class, or it is too rare
 EXTRA = 1.3  # lines per unknown
-LAST_BITS = 2.0**-50
-MOST_ROUNDS = 70
 BENT = 1e-9  # misfit of the planes between classes, relative to the length of tokens, that rounding does not explain
 FLAT = 1e-7  # singular value of what must be determined, relative to the largest, below which it is not
 LONGER = (0.25, 1.0, 4.0)  # places of the boundary tried as the middle of a design: nearer, as found, and further out
-OCTAVE = 2.0  # doublings of the distance from the origin, of which one place each is looked at
-ENOUGH = 0.5  # of the widest room, relative to the distance from the origin
-ROOM = 0.5  # of the distance to the next class, that a design may take
+ROOM = 0.5  # of the distance to the next class, that a design may take; and of the widest room, that a place must have
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassValues:
-    """Values and constants of the classes, centred, of length 1 in all, and the standard deviation of their entries."""
+    """Values and constants of the classes, centred, values of length 1 in all, and standard deviations of their entries."""
 
     V: Floats  # (classes, width)
     b: Floats  # (classes,)
-    spread: float
+    V_spread: float
+    b_spread: float
+
+    def between(self, i: int, j: int) -> Plane:
+        """The plane between two classes, pointing to the first."""
+        across = self.V[i] - self.V[j]
+        length = float(np.linalg.norm(across))
+        offset = float((self.b[j] - self.b[i]) / length)
+        normal_spread = float(np.sqrt(2)) * self.V_spread / length
+        return Plane(
+            across / length, offset, normal_spread, float(np.hypot(np.sqrt(2) * self.b_spread / length, offset * normal_spread))
+        )
 
 
 class ClassAsker(Asker):
@@ -77,7 +83,7 @@ def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[
     starts, ends = [], []
     for k in range(classes):
         inside, outside = np.flatnonzero(told == k), np.flatnonzero(told != k)
-        if len(inside) < FEWEST or not len(outside):
+        if len(inside) < 2 or not len(outside):
             raise NotIdentifiableError(
                 f"Label {asker.values[k]:g} is so rare that {len(inside)} of {len(tokens)} random tokens got it; its values cannot "
                 "be read. Allow longer tokens (`max_norm`).",
@@ -88,7 +94,7 @@ def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[
     start, end = np.concatenate(starts), np.concatenate(ends)
     lines = ClassLines(tokens[start], tokens[end] - tokens[start], told[start], told[end])
     search = Halving(Prior(len(start), None, np.zeros(len(start)), np.ones(len(start))))
-    rounds(by_class, [Group.of(lines, search, LAST_BITS)], MOST_ROUNDS)
+    rounds(by_class, [Group.of(lines, search, FINEST, late=asker.hurried, hurry=FINEST)], 2 * BITS)
     asker.rounds += by_class.rounds
     points = lines.points(slice(None), search.centre)
     pairs = np.stack([lines.first, lines.other], axis=1)
@@ -124,8 +130,12 @@ def solved_values(
         values = -values
     values -= values.mean(axis=0)
     size = float(np.linalg.norm(values[:, :-1]))
-    spread = float(np.finfo(float).eps * 8 / max(singular[-2], 1e-300) * np.sqrt(len(points)))
-    return ClassValues(values[:, :-1] / size, values[:, -1] / size, spread / (size * length))
+    # points are known to their own rounding, or to what the fit leaves
+    rounding = np.finfo(float).eps * float(np.sqrt(np.mean(points**2, axis=0).sum())) / length * np.sqrt(2 / classes)
+    noise = max(float(singular[-1]) / np.sqrt(max(len(points) - len(singular), 1)), rounding)
+    variance = noise**2 * ((right[:-1] / singular[:-1, None]) ** 2).sum(axis=0).reshape(classes - 1, width + 1)
+    V_spread, b_spread = np.sqrt(variance[:, :-1].mean()) / length, np.sqrt(variance[:, -1].mean())
+    return ClassValues(values[:, :-1] / size, values[:, -1] / size, float(V_spread / size), float(b_spread / size))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,9 +152,8 @@ def middles(values: ClassValues, points: Floats, pairs: NDArray[np.int_], max_no
     """Of the boundary points, and places nearer and further out on their boundaries, those far from other classes, by octaves."""
     found: list[tuple[float, float, Middle]] = []
     for point, (i, j) in zip(points, pairs, strict=True):
-        across = values.V[i] - values.V[j]
-        length = float(np.linalg.norm(across))
-        normal, offset = across / length, float((values.b[j] - values.b[i]) / length)
+        plane = values.between(i, j)
+        normal, offset = plane.normal, plane.offset
         for longer in LONGER:
             centre = longer * point
             centre = centre + (offset - normal @ centre) * normal
@@ -155,14 +164,13 @@ def middles(values: ClassValues, points: Floats, pairs: NDArray[np.int_], max_no
             room = min((float(ahead[k] / apart[k]) for k in others), default=far)
             if max_norm is not None:
                 room = min(room, max_norm - far)
-            plane = Plane(normal, offset, values.spread, values.spread)
             found.append((room / far, far, Middle(int(i), plane, centre, ROOM * room)))
     widest = max(share for share, _, _ in found)
     if widest <= 0:
         raise NotIdentifiableError("No two classes touch where no third one is near. Ask for yes or no.")
     by_octave: dict[int, tuple[float, Middle]] = {}
     for share, far, middle in found:
-        octave = int(np.floor(np.log2(far) / OCTAVE))
-        if share >= ENOUGH * widest and share > by_octave.get(octave, (0.0, middle))[0]:
+        octave = int(np.floor(np.log2(far) / 2))
+        if share >= ROOM * widest and share > by_octave.get(octave, (0.0, middle))[0]:
             by_octave[octave] = share, middle
     return [middle for _, middle in by_octave.values()]

@@ -10,7 +10,7 @@ from unsoftmax.learners.labels.paths import Group, Keys
 from unsoftmax.learners.labels.values import Plane
 from unsoftmax.models import Floats
 
-ROUNDING = 4 * np.finfo(np.float64).eps  # of products of tokens with v, relative to their size; a few operations each
+ROUNDING = np.finfo(np.float64).eps  # of products of tokens with v, relative to their size
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,28 +7,35 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.labels.paths import Rows
 from unsoftmax.learners.labels.scores import Reading
+from unsoftmax.learners.labels.search import BITS, HIGHEST, LOWEST
 from unsoftmax.models import Floats
 
-TESTS = 12  # keys, two labels each
-LENGTH = 1.5  # of the keys that were asked
-MARGIN = 8.0  # standard deviations on either side of the boundary foretold
-STEPS = 50
-LOWEST, HIGHEST = -1.0, 5.0  # places between which a boundary must lie to be foretold
-NEAR = 1e-4
-MISSES = 2  # labels that may be wrong
 
+def foretold(
+    reading: Reading,
+    tokens: Rows,
+    image: Floats,
+    variance: Floats,
+    rng: np.random.Generator,
+    *,
+    tests: int = 12,
+    length: float = 1.5,
+    margins: float = 8.0,
+    misses: int = 2,
+) -> None:
+    """Ask ``2 tests`` labels of new keys beside tokens whose images are known; one round.
 
-def foretold(reading: Reading, tokens: Rows, image: Floats, variance: Floats, rng: np.random.Generator) -> None:
-    """Ask ``2 TESTS`` labels of new keys beside tokens whose images are known; one round.
+    Keys are ``length`` times as long as those asked, and labels lie ``margins`` standard deviations to either side of the boundary
+    foretold; up to ``misses`` may be wrong.
 
     Raises:
         NotInFamilyError: they are not as foretold.
     """
     normal = reading.design.plane.normal
-    chosen = rng.integers(len(tokens), size=TESTS)
-    turned = rng.normal(size=(TESTS, reading.width))
+    chosen = rng.integers(len(tokens), size=tests)
+    turned = rng.normal(size=(tests, reading.width))
     turned -= np.outer(turned @ normal, normal)
-    turned *= LENGTH / np.maximum(np.linalg.norm(turned, axis=1, keepdims=True), 1e-300)
+    turned *= length / np.maximum(np.linalg.norm(turned, axis=1, keepdims=True), 1e-300)
     keys = reading.design.keys(tokens[chosen], turned)
     plane, known = reading.fine.plane, image[chosen]
 
@@ -40,17 +47,17 @@ def foretold(reading: Reading, tokens: Rows, image: Floats, variance: Floats, rn
         excess: Floats = ((given - keys.last) * known).sum(axis=1) - needed
         return excess
 
-    low, high = np.full(TESTS, LOWEST), np.full(TESTS, HIGHEST)
+    low, high = np.full(tests, LOWEST), np.full(tests, HIGHEST)
     solved = (ahead(low) > 0) & (ahead(high) < 0)
-    for _ in range(STEPS):
+    for _ in range(BITS):
         at = (low + high) / 2
         wins = ahead(at) > 0
         low, high = np.where(wins, at, low), np.where(wins, high, at)
     steps = keys.keys(slice(None), at) - keys.last
     size = np.linalg.norm(steps, axis=1) + 2 * np.linalg.norm(keys.last, axis=1)
     blur = np.hypot(plane.normal_spread * size, plane.offset_spread) / np.abs(keys.far) * (1 + np.exp(np.abs(at)))
-    slope = (ahead(at - NEAR) - ahead(at + NEAR)) / (2 * NEAR)
-    margin = MARGIN * np.hypot(np.sqrt((steps**2 * variance[chosen]).sum(axis=1)), blur) / np.maximum(slope, 0.25)
+    slope = (ahead(at - 1e-4) - ahead(at + 1e-4)) / (2 * 1e-4)
+    margin = margins * np.hypot(np.sqrt((steps**2 * variance[chosen]).sum(axis=1)), blur) / np.maximum(slope, 0.25)
     solved &= slope > 0.25
     rows = np.flatnonzero(solved & (margin < 1.0))
     if not len(rows):
@@ -59,7 +66,7 @@ def foretold(reading: Reading, tokens: Rows, image: Floats, variance: Floats, rn
     labels = reading.asker(keys.tokens(np.tile(rows, 2), places))
     above = keys.above(np.tile(rows, 2), labels)
     wrong = int((above != (np.arange(2 * len(rows)) < len(rows))).sum())
-    if wrong > MISSES:
+    if wrong > misses:
         raise NotInFamilyError(
             f"{wrong} of {2 * len(rows)} labels of two tokens are not what one softmax head would answer, given its labels so far. "
             "Several heads, positions, a network behind the attention or a threshold that moves answer so; with labels only, one "

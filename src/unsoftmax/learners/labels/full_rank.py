@@ -6,7 +6,7 @@ import numpy as np
 
 from unsoftmax.learners.labels.equations import Scores, images, solved
 from unsoftmax.learners.labels.foresight import foretold
-from unsoftmax.learners.labels.scores import COARSE, Reading, wanted_width
+from unsoftmax.learners.labels.scores import Reading, wanted_width
 from unsoftmax.models import Floats
 
 
@@ -17,8 +17,9 @@ def read_roughly(reading: Reading, before: int) -> tuple[Floats, Floats]:
     pairs = [(token, key) for token in range(width + 1) for key in range(width) if token >= before or key >= before]
     tokens, keys = np.array(pairs).T
     reading.add(tokens, reading.design.directions[keys])
-    reading.go_on(COARSE)
-    reading.settle()
+    if not before:
+        reading.look()
+    reading.go_on(reading.coarse())
     image, variance = images(reading.equations(everybody), width + 1)
     foretold(reading, everybody, image, variance, reading.rng)
     return image, variance

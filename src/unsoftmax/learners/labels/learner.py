@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, TooNoisyError, check_positive
 from unsoftmax.learners.labels.asking import Asker, StrangeLabelError
-from unsoftmax.learners.labels.bill import bill, bound
+from unsoftmax.learners.labels.bill import bill, bits, bound
 from unsoftmax.learners.labels.check import LENGTHS, Pairs, boundary_pairs
 from unsoftmax.learners.labels.classes import Middle, class_values, middles
 from unsoftmax.learners.labels.design import designed
@@ -17,9 +17,10 @@ from unsoftmax.learners.labels.low_rank import scores
 from unsoftmax.learners.labels.majority import Majority, lead_wanted
 from unsoftmax.learners.labels.paths import rounds
 from unsoftmax.learners.labels.scores import LostError, Reading, SizeError, block_sizes
-from unsoftmax.learners.labels.sizes import Sizes, sizes
-from unsoftmax.learners.labels.start import MORE_FLIPS, MOST, SOME_FLIPS, Start, flip_rate, start
-from unsoftmax.learners.labels.values import FINEST, Fine, Plane, PlaneSearch, Settled, rough_plane
+from unsoftmax.learners.labels.search import BITS, FINEST
+from unsoftmax.learners.labels.sizes import Sizes, SizeSearch
+from unsoftmax.learners.labels.start import FLIPS, MOST, Start, flip_rate, start
+from unsoftmax.learners.labels.values import Fine, Plane, PlaneSearch, Settled, rough_plane
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 from unsoftmax.results import Bounds, Learned
@@ -27,17 +28,14 @@ from unsoftmax.results import Bounds, Learned
 ACCURACY = 2e-12  # relative error of W that is aimed at, where labels are right
 FLOAT32 = 1e-5  # of targets that compute in float32
 NOISY_ACCURACY = 1e-3
+PATIENT = 50  # calls beyond one for each bit, where nothing hurries
 VALUES = 2.0**-8  # accuracy of the plane, relative to that of W: distances from it enter as logarithms
 CLEAR = 0.03  # of the distance of tokens from the plane, to which it must be known before scores are asked
-CLEARING = 40  # rounds for that
 NEAR = 4.0  # over the length of tokens, the usual one: those nearer to the plane need it better known
 SHALLOWER = 0.25  # of the depth: where scores along v are so large that paths have no boundary
-DESIGNS = 6  # choices of tokens before a target is given up
-CHECKS = 16  # pairs of fresh questions of each length, one on either side of the boundary
 LOOSEST, LOOSE = 30.0, 1e-5  # times the accuracy wanted, and the error of W, beyond which a result is none
 TINY = 1e-9  # scores of a W so small show nowhere
 EARLY = 24  # calls of which questions are kept
-AGAIN = 32  # earlier labels that are asked again where the model fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +54,18 @@ class LabelsLearner:
         flip: the share of wrong labels; None measures it.
         max_norm: no token longer than this is asked.
         rank: rank of W; None finds it.
+        rounds: calls that should do; fewer take more labels, for late paths are then halved several times a call.
+        designs: choices of tokens before a target is given up.
+        checks: pairs of fresh questions of each length, one on either side of the boundary.
     """
 
     accuracy: float | None = None
     flip: float | None = None
     max_norm: float | None = None
     rank: int | None = None
+    rounds: int = 76
+    designs: int = 6
+    checks: int = 16
 
     def __post_init__(self) -> None:
         check_positive(accuracy=self.accuracy, max_norm=self.max_norm)
@@ -87,6 +91,7 @@ class LabelsLearner:
         begin = start(memory, rng=rng, max_norm=self.max_norm, flip=self.flip)
         asker = Asker(Majority(memory, begin.flip, rng) if begin.flip else memory, begin.values)
         wanted = self.accuracy or (NOISY_ACCURACY if begin.flip else FLOAT32 if _single(oracle) else ACCURACY)
+        asker.hurried = PATIENT + bits(wanted) > self.rounds
         try:
             found = self._found(asker, begin, wanted, rng)
             try:
@@ -102,21 +107,25 @@ class LabelsLearner:
         return _packed(found, begin, asker, checked, wanted)
 
     def _found(self, asker: Asker, begin: Start, wanted: float, rng: np.random.Generator) -> Found:
-        if len(asker.values) > 2:
-            return self._several(asker, begin, wanted, rng)
-        try:
-            return self._two(asker, begin, wanted, rng)
-        except StrangeLabelError as error:  # a third class
-            asker.values = tuple(sorted({*asker.values, *error.evidence["strange"]}))
-            return self._several(asker, begin, wanted, rng)
+        for _ in range(2):
+            try:
+                several = len(asker.values) > 2
+                return self._several(asker, begin, wanted, rng) if several else self._two(asker, begin, wanted, rng)
+            except StrangeLabelError as error:  # another class
+                asker.values = tuple(sorted({*asker.values, *error.evidence["strange"]}))
+        raise NotIdentifiableError(
+            f"Some of the {len(asker.values)} labels are so rare that they came late; their values cannot be read.",
+            evidence={"labels": list(asker.values)},
+        )
 
     def _two(self, asker: Asker, begin: Start, wanted: float, rng: np.random.Generator) -> Found:
         phase(asker.oracle, "values")
         rough = rough_plane(asker, begin, rng)
         fine = Fine(asker, begin, rough, rng, until=max(FINEST, VALUES * wanted), max_norm=self.max_norm)
         phase(asker.oracle, "scale")
-        size = sizes(asker, fine.plane, begin.length, max_norm=self.max_norm, rng=rng, also=[fine.group])
-        read = read_scores(asker, fine, size, wanted, self.rank, rng)
+        room = np.inf if self.max_norm is None else 0.9 * (self.max_norm**2 - fine.plane.offset**2) ** 0.5
+        size = SizeSearch(asker, fine, begin.length, rng, room=room).run()
+        read = self._scores(asker, fine, size, wanted, rng)
         plane = fine.plane
         scale = abs(plane.offset) or 1.0
         v, b = plane.normal / scale, -plane.offset / scale if plane.offset else None
@@ -137,23 +146,61 @@ class LabelsLearner:
         tried: list[tuple[float, Middle, Asker, Sizes]] = []
         for middle in middles(values, points, pairs, self.max_norm):
             pair, place = Asker(asker.oracle, asker.values, asker.values[middle.yes]), middle.centre
-            size = sizes(pair, middle.plane, begin.length, max_norm=None, rng=rng, also=[], centre=place, room=middle.room)
+            pair.hurried = asker.hurried
+            plane = Settled(middle.plane)
+            size = SizeSearch(pair, plane, begin.length, rng, place, middle.room).run()
             asker.rounds += pair.rounds
             pair.rounds = 0
             # rounding of long tokens, over their distance from the plane, blurs what W shows
             tried.append((size.shown * size.depth / float(np.linalg.norm(place)), middle, pair, size))
         _, middle, pair, size = max(tried, key=lambda one: one[0])
-        read = read_scores(pair, Settled(middle.plane), size, wanted, self.rank, rng, middle.centre)
+        read = self._scores(pair, Settled(middle.plane), size, wanted, rng, middle.centre)
         asker.rounds += pair.rounds
         model = Attention(read.W[None], values.V.T[None], read.c[None], values.b)
         bounds = Bounds(
             kind="estimated",
             W=1.96 * np.sqrt(read.W_variance)[None],
-            V=np.full((1, asker.width, len(values.b)), 1.96 * values.spread),
+            V=np.full((1, asker.width, len(values.b)), 1.96 * values.V_spread),
             c=1.96 * np.sqrt(read.c_variance)[None],
-            b=np.full(len(values.b), 1.96 * values.spread),
+            b=np.full(len(values.b), 1.96 * values.b_spread),
         )
         return Found(model, bounds, read.rank, middle.centre, size)
+
+    def _scores(
+        self,
+        asker: Asker,
+        fine: PlaneSearch,
+        size: Sizes,
+        accuracy: float,
+        rng: np.random.Generator,
+        centre: Floats | None = None,
+    ) -> Scores:
+        """W and c around ``centre``; with shallower designs where scores along v leave paths without a boundary."""
+        phase(asker.oracle, "scores")
+        width, lost = asker.width, 0
+        for _ in range(self.designs):
+            fine.sharpen(min(1.0, NEAR * size.depth / float(np.hypot(size.reach, size.key))))
+            for _ in range(BITS):
+                plane: Plane = fine.plane
+                blur = np.hypot(plane.normal_spread * np.hypot(size.reach, size.key), plane.offset_spread)
+                if blur <= CLEAR * size.depth / np.sqrt(width + 1) or not rounds(asker, [fine.group], 1):
+                    break
+            blocks = [block for block in block_sizes(width) if self.rank is None or self.rank < width]
+            reading = Reading(asker, fine, designed(fine.plane, size, rng, centre), accuracy, rng, self.rounds - len(LENGTHS) - 2)
+            try:
+                return scores(reading, blocks)
+            except LostError as error:
+                lost = error.paths
+                size = replace(size, depth=SHALLOWER * size.depth)
+            except SizeError as error:
+                key = min(size.key / error.ratio, size.longest)
+                size = replace(size, depth=size.depth * key / size.key, key=key)
+        raise NotInFamilyError(
+            "However the tokens are chosen, labels of two of them do not change where one softmax head would have them change"
+            + (f": on {lost} paths they never do" if lost else "")
+            + ". Several heads, positions, or another kind of model answer so.",
+            evidence={"paths_without_boundary": lost},
+        )
 
     def _check(self, asker: Asker, found: Found, begin: Start, wanted: float, rng: np.random.Generator) -> dict[str, float]:
         """Labels of fresh questions on either side of the model's boundary, near the design and at natural scale."""
@@ -172,12 +219,12 @@ class LabelsLearner:
                 found.model,
                 found.bounds,
                 length,
-                CHECKS // 2,
+                self.checks // 2,
                 rng,
                 scale=found.size.reach / np.sqrt(asker.width),
                 middle=found.centre,
             )
-            natural = boundary_pairs(found.model, found.bounds, length, CHECKS // 2, rng)
+            natural = boundary_pairs(found.model, found.bounds, length, self.checks // 2, rng)
             parts = [part for part in (near, natural) if self._short(part)]
             if not parts:
                 continue
@@ -207,11 +254,11 @@ class LabelsLearner:
         phase(asker.oracle, "second look")
         if begin.flip:
             return error
-        questions, before = memory.sample(AGAIN, rng)
+        questions, before = memory.sample(EARLY, rng)
         after = [asker.classes(question[None])[0] for question in questions]
         changed = int((np.array(after) != before).sum())
         late = changed or "check_wrong" in error.evidence or "wrong" in error.evidence
-        rate = flip_rate(asker, begin.far, rng, MORE_FLIPS if late else SOME_FLIPS)
+        rate = flip_rate(asker, begin.far, rng, (10 if late else 3) * FLIPS)
         if rate:
             return TooNoisyError(
                 f"About {rate:.1%} of the labels are wrong, which the first ones did not show. Give `flip={rate:.2g}`.",
@@ -261,43 +308,6 @@ class Memory(Wrapper):
         """Some of the questions kept, and their answers then."""
         chosen = rng.permutation(len(self.first))[:count]
         return [self.first[i][0] for i in chosen], np.array([self.first[i][1] for i in chosen])
-
-
-def read_scores(
-    asker: Asker,
-    fine: PlaneSearch,
-    size: Sizes,
-    accuracy: float,
-    rank: int | None,
-    rng: np.random.Generator,
-    centre: Floats | None = None,
-) -> Scores:
-    """W and c around ``centre``; with shallower designs where scores along v leave paths without a boundary."""
-    phase(asker.oracle, "scores")
-    width, lost = asker.width, 0
-    for _ in range(DESIGNS):
-        fine.sharpen(min(1.0, NEAR * size.depth / float(np.hypot(size.reach, size.key))))
-        for _ in range(CLEARING):
-            plane: Plane = fine.plane
-            blur = np.hypot(plane.normal_spread * np.hypot(size.reach, size.key), plane.offset_spread)
-            if blur <= CLEAR * size.depth / np.sqrt(width + 1) or not rounds(asker, [fine.group], 1):
-                break
-        blocks = [block for block in block_sizes(width) if rank is None or rank < width]
-        reading = Reading(asker, fine, designed(fine.plane, size, rng, centre), accuracy, rng)
-        try:
-            return scores(reading, blocks)
-        except LostError as error:
-            lost = error.paths
-            size = replace(size, depth=SHALLOWER * size.depth)
-        except SizeError as error:
-            key = min(size.key / error.ratio, size.longest)
-            size = replace(size, depth=size.depth * key / size.key, key=key)
-    raise NotInFamilyError(
-        "However the tokens are chosen, labels of two of them do not change where one softmax head would have them change"
-        + (f": on {lost} paths they never do" if lost else "")
-        + ". Several heads, positions, or another kind of model answer so.",
-        evidence={"paths_without_boundary": lost},
-    )
 
 
 def _relative_error(found: Found) -> float:

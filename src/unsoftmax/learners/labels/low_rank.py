@@ -10,17 +10,15 @@ from numpy.typing import NDArray
 from unsoftmax.learners.labels.equations import Scores, images, solved
 from unsoftmax.learners.labels.foresight import foretold
 from unsoftmax.learners.labels.full_rank import read_finely, read_roughly
-from unsoftmax.learners.labels.scores import BLOCK, COARSE, NOISE, Reading, grown, pivots, span, wanted_width
+from unsoftmax.learners.labels.paths import HURRY
+from unsoftmax.learners.labels.scores import NOISE, Reading, grown, pivots, span, wanted_width
 from unsoftmax.learners.labels.sizes import SIGMA
 from unsoftmax.models import Floats
 
 CLEAR = 5.0  # times the largest rounding: singular values between are asked about once more
-FINER = 2.0**-4
-LOOKS = 3
 WORTH = 0.8  # of the entries of W: a rank with more parameters is read as if it were full
 SPARE = 2  # singular values of a block that must be rounding before a rank is low
 HURRIED = 16  # widths from which a block is a small part of the bill, and rounds are saved on it
-SHORTEST = 2.0**-8
 AIMED = 0.1  # of a direction, what must be left of it beside v
 
 
@@ -63,7 +61,8 @@ def rank_shown(block: Floats, noise: Floats) -> Shown | None:
     straight, apart = (int((values > floor).sum()) for values in singular)
     if straight > block.shape[1] - SPARE:
         return None
-    clear = not any(((values > floor) & (values < CLEAR * floor)).any() for values in singular)
+    near = any(((values > floor) & (values < CLEAR * floor)).any() for values in singular)
+    clear = not near and singular[1][0] > CLEAR * floor  # where all is rounding, nothing is told
     order = pivots(block.T)
     if straight <= apart:
         return Shown(straight, False, order[: max(straight, 1)], clear)
@@ -80,8 +79,8 @@ def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
     reading.keep(first, before)
     if before < width:
         tokens = np.repeat(first, width - before)
-        reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)), late=True)
-    reading.go_on(COARSE)
+        reading.add(tokens, np.tile(reading.design.directions[before:], (len(first), 1)), late=reading.asker.hurried)
+    reading.go_on(reading.coarse())
 
     def spanning(unit: bool = False) -> tuple[Floats, Floats, Floats]:
         """Images of the first tokens, their variances, and what all others are combinations of."""
@@ -102,9 +101,9 @@ def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
         aimed /= np.maximum(np.linalg.norm(aimed, axis=1, keepdims=True), AIMED)
         # along them images are longer than along others: keys as much shorter keep the scores as they were
         usual = reading.design.sizes.key * np.sqrt(np.mean((basis @ aimed.T) ** 2, axis=0))
-        aimed *= np.clip(SIGMA / np.maximum(usual, 1e-300), SHORTEST, 1.0)[:, None]
-        reading.add(np.repeat(others, rank), np.tile(aimed, (len(others), 1)), late=True)
-        reading.go_on(COARSE)
+        aimed *= np.minimum(SIGMA / np.maximum(usual, 1e-300), 1.0)[:, None]
+        reading.add(np.repeat(others, rank), np.tile(aimed, (len(others), 1)), late=reading.asker.hurried)
+        reading.go_on(reading.coarse())
 
     def solution(unit: bool = False) -> Scores:
         image, variance, basis = spanning(unit)
@@ -134,15 +133,16 @@ def scores(reading: Reading, blocks: list[int]) -> Scores:
     """W and c, of low rank if one of the blocks shows it."""
     before = 0
     for size in blocks:
-        grown(reading, before, size, late=reading.width >= HURRIED)
+        grown(reading, before, size, late=reading.asker.hurried and reading.width >= HURRIED)
         before = size
-        for look in range(LOOKS):
-            reading.go_on(BLOCK * FINER**look)
+        reading.look()
+        for share in (HURRY, HURRY / 16, HURRY / 256):
+            reading.go_on(reading.coarse(share))
             reading.settle()
             shown = block_rank(reading, size)
             if shown is None:
                 break
-            if shown.clear or look == LOOKS - 1:
+            if shown.clear:
                 return low_scores(reading, shown, before)
     width, shown = reading.width, rank_shown(*read_roughly(reading, before))
     if blocks and shown is not None and shown.clear and shown.rank * (2 * width - shown.rank) < WORTH * width**2:

@@ -16,7 +16,7 @@ from unsoftmax.models import Floats
 Rows = NDArray[np.int_]
 FEW = (16, 64)  # paths to one late one from which on that one gets a third and a fourth bit a round, for 7 and 15 labels
 BEHIND = 8.0  # times as wide as the usual bracket: three labels behind
-HURRY = 2.0**-8
+HURRY = 2.0**-8  # width of brackets of scores at which a block shows its rank: late ones hurry until then
 
 
 class Paths(Protocol):
@@ -98,17 +98,19 @@ class Group:
 
     Attributes:
         late: paths that started after the others and get two bits a round, for three labels, until they have caught up; or more.
+        repairs: how often each path was moved because it had no boundary.
     """
 
     paths: Paths
     search: Halving
     until: float | Floats
     late: Flags
+    repairs: Rows
     hurry: float = HURRY  # width down to which a group that is late as a whole hurries
 
     def turn(self) -> tuple[Rows, Floats]:
         """The paths still wider than wanted and where each is asked next; late ones at 3 places, at 7 or 15 where they are few."""
-        rows: Rows = np.flatnonzero(self.search.width > self.until)
+        rows: Rows = np.flatnonzero((self.search.width > self.until) & ~self.search.lost)
         at = self.search.middle(rows)
         if not self.late[rows].any():
             return rows, at
@@ -120,12 +122,13 @@ class Group:
     @classmethod
     def of(cls, paths: Paths, search: Halving, until: float | Floats, late: bool = False, hurry: float = HURRY) -> Group:
         """All of these paths, late or not."""
-        return cls(paths, search, until, np.full(search.prior.count, late), hurry)
+        count = search.prior.count
+        return cls(paths, search, until, np.full(count, late), np.zeros(count, dtype=int), hurry)
 
     def part(self, rows: Rows) -> Group:
         """Some of these paths."""
         assert isinstance(self.paths, Keys)
-        return Group(self.paths.part(rows), self.search.part(rows), self.until, self.late[rows], self.hurry)
+        return Group(self.paths.part(rows), self.search.part(rows), self.until, self.late[rows], self.repairs[rows], self.hurry)
 
     def pace(self) -> None:
         """Late are paths that lie far behind the usual one, until they have caught up with it."""

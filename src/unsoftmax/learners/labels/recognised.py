@@ -11,7 +11,7 @@ from unsoftmax.results import Fact
 NAME = "labels"
 QUESTIONS = 12  # tokens of natural length, and the same many times as long
 LONGER = 2.0**12
-MOST_CLASSES = 8  # different labels: a third of what so many numbers would be
+MOST_CLASSES = 2 * QUESTIONS // 3  # different labels: a third of what so many numbers would be
 
 
 def could_be_labels(answers: Floats) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,26 +10,21 @@ from numpy.typing import NDArray
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.design import CORNERS, SHORT, Design
 from unsoftmax.learners.labels.equations import Equations, Scores, equations
-from unsoftmax.learners.labels.paths import Group, Keys, Rows, rounds
-from unsoftmax.learners.labels.search import Halving, Prior
+from unsoftmax.learners.labels.paths import HURRY, Group, Keys, Rows, rounds
+from unsoftmax.learners.labels.search import BITS, FINEST, Halving, Prior
 from unsoftmax.learners.labels.sizes import SIGMA
 from unsoftmax.learners.labels.values import PlaneSearch
 from unsoftmax.models import Floats
 
-COARSE = 2.0**-7  # width of brackets when ranks and final widths are settled
-BLOCK = 2.0**-8  # and when a block shows whether its rank is low
-CROWD = 0.15  # share of paths without a boundary at first sight: scores are too large
-CROWDED = 4.0  # times as large as they should be, then
-TOO_LARGE, TOO_SMALL = 2.5, 0.25  # times the size that scores should have, beyond which tokens are chosen anew
-IN_ANY_CASE = 1.0  # width of brackets, over the accuracy wanted, that is never too narrow
-SOME = 8  # rounds after which paths without a boundary show
+FIRST_BITS = 3  # of each of the first scores, from which their usual size is told
+OCTAVES = 1.5  # doublings by which it may be off before tokens are chosen anew
 NOISE = 3.0  # largest singular value of rounding alone, in units of it and of the root of the size of a block; 2 is usual
 SLACK = 1.2  # finer than wanted
-MOST_ROUNDS = 60
+NEARLY = 3.0  # times the accuracy wanted of W
 # a key that never wins has a score too low for the lean of its token: the opposite one, further out, has a higher one. Twice as
-# far, not as far: keys of a simplex and their opposites alone do not tell the score along v. These follow each other.
-REPAIRS = (-2.0, -2.0, -1.0)
-FINEST = 2.0**-49
+# far, not as far: keys of a simplex and their opposites alone do not tell the score along v.
+OPPOSITE = -2.0
+REPAIRS = 6  # times that a path is moved
 
 
 class LostError(Exception):
@@ -57,6 +52,7 @@ class Reading:
     design: Design
     accuracy: float
     rng: np.random.Generator
+    last_round: int  # by which brackets should be narrow: towards the end, those that would not be are halved twice a round
     blocks: list[tuple[Group, Rows]] = field(default_factory=list)  # groups with the token of each path
 
     @property
@@ -73,9 +69,8 @@ class Reading:
         length = np.linalg.norm(directions, axis=1)
         corner = np.isclose(length, SHORT)
         prior = Prior(len(paths), np.where(corner, SHORT, 1.0) * SIGMA)
-        group = Group(paths, Halving(prior), 0.0, np.full(len(paths), late))
+        group = Group.of(paths, Halving(prior), 0.0)
         self.blocks.append((group, tokens))
-        group.late[:] = False
         rounds(self.asker, [group], 1, also=[*(g for g, _ in self.blocks[:-1]), self.fine.group])
         group.late[:] = late
         below = np.flatnonzero(~corner & (group.search.high <= 0))
@@ -98,46 +93,69 @@ class Reading:
         Unless this is final, narrow paths go on while others catch up: all will have to become far narrower.
         """
         groups = [group for group, _ in self.blocks]
-        stop = max(until if final else min(until, IN_ANY_CASE * self.accuracy), FINEST)
+        narrow = max(until, 2 * FINEST)
         for group in groups:
-            group.until = stop
-        left, repairs = MOST_ROUNDS, 0
-        while left > 0:
-            for _ in range(min(left, SOME)):
-                left -= 1
-                if all((group.search.width <= max(until, FINEST)).all() for group in groups):
-                    break
-                rounds(self.asker, groups, 1, also=[self.fine.group])
-            if not repairs and np.mean(np.concatenate([group.search.lost for group in groups])) > CROWD:
-                raise SizeError(CROWDED)
-            if self._moved(groups, REPAIRS[min(repairs, len(REPAIRS) - 1)]):
-                repairs, left = repairs + 1, MOST_ROUNDS
-            elif all((group.search.width <= max(until, FINEST)).all() for group in groups):
+            group.until = narrow if final else max(min(until, self.accuracy), 2 * FINEST)
+        for _ in range(2 * BITS):
+            self._repair()
+            if all((group.search.width <= narrow).all() for group in groups):
                 return
-            if repairs > len(REPAIRS):
-                break
-        raise LostError(sum(int((group.search.width > max(until, FINEST)).sum()) for group in groups))
+            if final:
+                left = max(1, self.last_round - self.asker.rounds)
+                for group in groups:
+                    group.late |= np.log2(group.search.width / narrow) > left
+            rounds(self.asker, groups, 1, also=[self.fine.group])
+        raise LostError(sum(int((group.search.width > narrow).sum()) for group in groups))
 
-    def settle(self) -> None:
-        """Look at the first scores: are they as large as they should be?"""
-        search = self.blocks[0][0].search
-        assert search.prior.sigma is not None
-        ratio = float(np.sqrt(np.mean((search.centre / search.prior.sigma) ** 2)))
+    def coarse(self, share: float = 2 * HURRY) -> float:
+        """A width of brackets at which W shows: ``share``, or less where its part of the scores is small."""
+        return share * min(1.0, 2 * self.design.sizes.shown / SIGMA)
+
+    def look(self) -> None:
+        """After the first bits of the first scores: are they as large as they should be?"""
+        group = self.blocks[0][0]
+        rounds(self.asker, [group], FIRST_BITS, also=[self.fine.group])
+        ratio = group.search.size()
         longer = self.design.sizes.key < self.design.sizes.longest / 2
-        if ratio > TOO_LARGE or (ratio < TOO_SMALL and longer and ratio * SIGMA > COARSE):
+        if abs(np.log2(ratio)) > OCTAVES and (ratio > 1 or longer):
             raise SizeError(ratio)
 
-    @staticmethod
-    def _moved(groups: list[Group], factor: float) -> bool:
-        """Start paths without a boundary in sight anew: other side and further where no key ever wins, closer where all do."""
-        lost = [np.flatnonzero(group.search.lost) for group in groups]
-        for group, rows in zip(groups, lost, strict=True):
-            assert isinstance(group.paths, Keys)
+    def settle(self) -> None:
+        """Keys from now on are as long as the first scores say."""
+        ratio, sizes = self.blocks[0][0].search.size(), self.design.sizes
+        self.design = replace(self.design, sizes=replace(sizes, key=min(sizes.key / ratio, sizes.longest)))
+
+    def _repair(self) -> None:
+        """Start paths without a boundary in sight anew: other side and further where no key ever wins, closer where all do.
+
+        Where the other side did not help, the key goes along with the one of its token that wins most easily.
+        """
+        for group, tokens in self.blocks:
+            rows = np.flatnonzero(group.search.lost)
+            if not len(rows):
+                continue
+            keys = group.paths
+            assert isinstance(keys, Keys)
+            group.repairs[rows] += 1
+            if group.repairs.max() > REPAIRS:
+                raise LostError(int((group.repairs > REPAIRS).sum()))
             never = group.search.centre[rows] < 0
-            group.paths.beside[rows] *= np.where(never, factor, 0.5)[:, None]
+            keys.beside[rows] *= np.where(never, OPPOSITE, 0.5)[:, None]
+            for row in rows[never & (group.repairs[rows] > 1)]:
+                keys.beside[row] += self._easiest(tokens[row])
             group.search.restart(rows)
             group.late[rows] = True
-        return any(map(len, lost))
+
+    def _easiest(self, token: int) -> Floats:
+        """The key beside this token whose boundary is furthest up, of those that have one."""
+        best, found = -np.inf, np.zeros(self.width)
+        for group, tokens in self.blocks:
+            assert isinstance(group.paths, Keys)
+            rows = np.flatnonzero((tokens == token) & np.isfinite(group.search.width))
+            if len(rows) and group.search.low[rows].max() > best:
+                row = rows[np.argmax(group.search.low[rows])]
+                best, found = group.search.low[row], group.paths.beside[row]
+        return found
 
     def equations(self, wanted: Rows, unit: bool = False) -> Equations:
         """The equations of these tokens, token by token in that order, in the order in which their keys were asked.
@@ -173,9 +191,16 @@ def pivots(columns: Floats) -> NDArray[np.int_]:
 
 
 def wanted_width(reading: Reading, rough: Scores, per_width: Scores) -> float:
-    """How narrow brackets must be for the accuracy wanted of W, given what it is like and its error per width of a bracket."""
-    error = float(np.sqrt(per_width.W_variance.sum()))
-    return reading.accuracy * float(np.linalg.norm(rough.W)) / (SLACK * error)
+    """How narrow brackets must be for the accuracy wanted of W and, where there is one, nearly that of c.
+
+    Both follow from what they are like and from their errors per width of a bracket.
+    """
+    W, c = float(np.linalg.norm(rough.W)), float(np.linalg.norm(rough.c))
+    width = reading.accuracy * W / (SLACK * float(np.sqrt(per_width.W_variance.sum())))
+    error = float(np.sqrt(per_width.c_variance.sum()))
+    if c < NOISE * float(np.sqrt(rough.c_variance.sum())):
+        return width
+    return float(np.clip(NEARLY * reading.accuracy * c / (SLACK * error), width / NEARLY, width))
 
 
 def block_sizes(width: int) -> list[int]:

@@ -11,13 +11,12 @@ from scipy.special import ndtr, ndtri
 from unsoftmax.models import Floats
 
 Flags = NDArray[np.bool_]
+BITS = 50  # of a place relative to the tokens: the last ones that a float64 tells
+FINEST = 2.0**-BITS
 LINEAR = 0.25  # brackets narrower than this share of the prior's standard deviation are halved in the middle
-LOST = 2.0**-7  # prior mass below which a bracket without a lower end has probably none
-TOO_HIGH = 6.0  # log-odds at which a key's distance from the plane drowns in rounding
+LOWEST, HIGHEST = -1.5, 6.0  # log-odds beyond which a key never wins, or its distance from the plane drowns in rounding
 MIRRORED = 0.7  # standard deviations below 0 that a mirrored boundary may lie, since keys are not mirrored along v
-BEYOND = 3.0  # standard deviations of a prior that are taken at its word
-GUESSED = 2.0**-4  # of a standard deviation: brackets that have shrunk to a lower end which nobody asked
-DEEPEST = 1e-300
+BEYOND = 2.0  # standard deviations of a prior that are taken at its word
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +31,7 @@ class Prior:
     def place(self, share: Floats, rows: NDArray[np.int_] | slice = slice(None)) -> Floats:
         """The place below which ``share`` of the prior lies."""
         if self.sigma is not None:
-            found: Floats = self.sigma[rows] * ndtri(np.clip(share, DEEPEST, 1 - 2.0**-53))
+            found: Floats = self.sigma[rows] * ndtri(np.clip(share, 1e-300, 1 - 2.0**-53))
             return found
         low, high = self.low[rows], self.high[rows]
         return low + (high - low) * share
@@ -80,13 +79,19 @@ class Halving:
     @property
     def lost(self) -> Flags:
         """Brackets that go to an end of the prior, where no boundary is to be expected."""
-        sigma = self.prior.sigma
-        if sigma is None:
+        if self.prior.sigma is None:
             return np.zeros(len(self.low), dtype=bool)
-        below, above = np.isinf(self.low), np.isinf(self.high)
-        guessed = (self.low == self._guess) & (self.high - self.low < GUESSED * sigma)
-        gone: Flags = guessed | (below & (ndtr(self.high / sigma) < LOST)) | (above & (self.low > TOO_HIGH))
+        gone: Flags = (np.isinf(self.low) & (self.high < LOWEST)) | (np.isinf(self.high) & (self.low > HIGHEST))
         return gone
+
+    def size(self) -> float:
+        """The factor of the prior's standard deviations that makes these brackets most likely, to a sixteenth of an octave."""
+        assert self.prior.sigma is not None
+        factors = np.exp2(np.arange(-8, 8, 1 / 16))[:, None]
+        low, high = np.abs(self.low), np.abs(self.high)
+        low, high = np.where(self.low * self.high < 0, 0.0, np.minimum(low, high)), np.maximum(low, high)
+        mass = ndtr(high / (factors * self.prior.sigma)) - ndtr(low / (factors * self.prior.sigma))
+        return float(factors[np.argmax(np.log(mass + 1e-300).sum(axis=1)), 0])
 
     def mirror(self, rows: NDArray[np.int_]) -> None:
         """Of paths whose boundary lies below 0 the mirror images are asked from now on: there it lies above, but for a little."""
@@ -126,6 +131,8 @@ class Halving:
         np.minimum.at(self.high, rows[~above], at[~above])
         crossed = self.low > self.high
         self.high[crossed] = self.prior.ends[1][crossed]
+        if self.prior.sigma is not None:  # a lower end that nobody asked was none
+            self.low[(self.low == self._guess) & (self.width < LINEAR**2 * self.prior.sigma)] = -np.inf
 
     def part(self, rows: NDArray[np.int_]) -> Halving:
         """Some of these searches."""

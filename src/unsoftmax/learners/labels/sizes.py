@@ -8,26 +8,13 @@ import numpy as np
 
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.paths import Group, Rows, rounds
-from unsoftmax.learners.labels.search import Flags, Halving, Prior
-from unsoftmax.learners.labels.values import Plane
+from unsoftmax.learners.labels.search import BITS, Flags, Halving, Prior
+from unsoftmax.learners.labels.values import PlaneSearch
 from unsoftmax.models import Floats
 
-PAIRS = 8
-DOUBLINGS = 12.0  # shorter and longer than the tokens of the first labels that are tried
-MOST_LABELS = 12  # where labels may be wrong
-NORMAL = 1.5  # standard deviation of scores whose usual size is 1: of normal ones 1.25, of those of low rank more
-STEP = 1.0  # doublings to which a length is found
 BESIDE = 0.125  # distance of tokens from the plane, of their offset
-KNOWN = 8.0  # times the uncertainty of the plane
 ODDS = 0.5  # log-odds that the score must exceed
-FURTHER = (2.0, 16.0, 128.0)  # times that length, where last tokens lie until W shows in their scores
-SHOWN = 1.5  # times as large scores as beside the foot: then W shows
-FAINT = 0.1  # share of the scores that W is taken to have where it does not show
-LONGER = 6.0  # than where W alone would need them: last tokens at most
-MOVED = 8.0  # keys that had to be moved are several times as long as others
 SIGMA = 0.35  # standard deviation of scores that are asked: small, so that every path has its boundary near the middle
-LEAN = 0.06  # of the score along v, at a token's distance from the plane: where it is larger, some paths have no boundary
-DOMINANT = 1.0  # times that the part of W in scores exceeds the part that is the same for all tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,59 +58,87 @@ class Ladder:
         return ~labels
 
 
-def climbed(asker: Asker, ladder: Ladder, low: float, high: float, also: list[Group]) -> float:
-    """The usual size of the scores of keys of length 1; as if they won at the last length where they never do."""
-    count = len(ladder.reach)
-    won = asker(ladder.tokens(np.arange(count), np.full(count, high)))
-    ladder.key[~won] *= -1  # of a key and its opposite one has a positive score
-    search = Halving(Prior(count, None, np.full(count, low), np.full(count, high)))
-    rounds(asker, [Group.of(ladder, search, STEP, late=True)], MOST_LABELS, also)
-    return float(np.mean(np.exp2(-search.centre))) * ODDS * NORMAL
+@dataclass(frozen=True, slots=True, eq=False)
+class SizeSearch:
+    """How long tokens must be, around ``centre`` (None: the foot of the plane), up to ``room`` away.
 
-
-def sizes(
-    asker: Asker,
-    plane: Plane,
-    length: float,
-    *,
-    max_norm: float | None,
-    rng: np.random.Generator,
-    also: list[Group],
-    centre: Floats | None = None,
-    room: float = np.inf,
-) -> Sizes:
-    """Lengths that give scores of standard deviation ``SIGMA``; the groups ``also`` ride along. Price: about ``16 PAIRS`` labels.
-
-    Around ``centre``, the foot of the plane if it is None, tokens may lie up to ``room`` away.
+    Attributes:
+        length: of the tokens of the first labels.
+        pairs: of tokens asked side by side.
+        doublings: shorter and longer than ``length`` that are tried.
+        normal: standard deviation of scores whose usual size is 1: of normal ones 1.25, of those of low rank more.
+        known: times the uncertainty of the plane that tokens lie from it.
+        further: times the first length, where last tokens lie until W shows in their scores.
+        shown: times as large scores as beside the foot: then W shows.
+        faint: share of the scores that W is taken to have where it does not show.
+        longer: than where W alone would need them: last tokens at most.
+        moved: keys that had to be moved are that many times as long as others.
+        lean: of the score along v, at a token's distance from the plane: where it is larger, some paths have no boundary.
     """
-    beside, foot = plane.beside, plane.offset * plane.normal if centre is None else centre
-    width = len(plane.normal)
-    if max_norm is not None and centre is None:
-        room = 0.9 * (max_norm**2 - plane.offset**2) ** 0.5
-    middle = np.log2(max(length, abs(plane.offset)))
-    high = min(middle + DOUBLINGS, np.log2(room / 2))
 
-    def units() -> Floats:
-        found = rng.normal(size=(PAIRS, width - 1)) @ beside if width > 1 else np.tile(plane.normal, (PAIRS, 1))
-        directions: Floats = found / np.linalg.norm(found, axis=1, keepdims=True)
-        return directions
+    asker: Asker
+    fine: PlaneSearch
+    length: float
+    rng: np.random.Generator
+    centre: Floats | None = None
+    room: float = np.inf
+    pairs: int = 8
+    doublings: float = 12.0
+    normal: float = 1.5
+    known: float = 8.0
+    further: tuple[float, ...] = (2.0, 16.0, 128.0)
+    shown: float = 1.5
+    faint: float = 0.1
+    longer: float = 6.0
+    moved: float = 8.0
+    lean: float = 0.06
 
-    # no shorter than that distances from the plane are known
-    blur = np.hypot(plane.offset_spread, plane.normal_spread * max(length, abs(plane.offset)))
-    low = min(max(high - 2 * DOUBLINGS, np.log2(KNOWN * blur / BESIDE)), high - 2)
-    none = np.zeros((PAIRS, width))
-    constant = climbed(asker, Ladder(foot, plane.normal, none, units()), low, high, also)
-    first = 1 / constant  # keys so long have scores of 1 beside the foot of the plane itself
-    far, per_far = 0.0, constant
-    for longer in FURTHER:
-        far = min(longer * first, room / 2)
-        ends = max(np.log2(first) - DOUBLINGS, min(low, np.log2(first) - 2)), min(np.log2(first) + 2, high)
-        per_far = climbed(asker, Ladder(foot, plane.normal, far * units(), units()), *ends, also)
-        if per_far > SHOWN * constant or far == room / 2:
-            break
-    entry = np.sqrt(max(per_far**2 - constant**2, (FAINT * constant) ** 2)) / far  # of W, root mean square
-    reach = min(max(np.sqrt(SIGMA / entry), DOMINANT * constant / entry), LONGER * np.sqrt(SIGMA / entry), room / 2)
-    longest = room / MOVED
-    key = min(SIGMA / float(np.hypot(reach * entry, constant)), longest)
-    depth = min(reach, LEAN / SIGMA * key * np.sqrt(width + 1))
-    return Sizes(float(reach), float(depth), float(key), float(longest), float(key * reach * entry))
+    def run(self) -> Sizes:
+        """Lengths that give scores of standard deviation ``SIGMA``; the search for the plane goes on. About ``16 pairs`` labels."""
+        room = self.room
+        high = min(np.log2(max(self.length, self._out)) + self.doublings, np.log2(room / 2))
+        constant = self._climb(0.0, high - 2 * self.doublings, high)
+        first = 1 / constant  # keys so long have scores of 1 beside the foot of the plane itself
+        far, per_far = 0.0, constant
+        for longer in self.further:
+            far = min(longer * first, room / 2)
+            per_far = self._climb(far, np.log2(first) - self.doublings, min(np.log2(first) + 2, high))
+            if per_far > self.shown * constant or far == room / 2:
+                break
+        entry = np.sqrt(max(per_far**2 - constant**2, (self.faint * constant) ** 2)) / far  # of W, root mean square
+        alone = np.sqrt(SIGMA / entry)  # of last tokens, if scores came from W alone; longer where others have a part in them
+        reach = min(max(alone, constant / entry), self.longer * alone, room / 2)
+        longest = room / self.moved
+        key = min(SIGMA / float(np.hypot(reach * entry, constant)), longest)
+        depth = min(reach, self.lean / SIGMA * key * np.sqrt(self.asker.width + 1))
+        return Sizes(float(reach), float(depth), float(key), float(longest), float(key * reach * entry))
+
+    @property
+    def _out(self) -> float:
+        """Distance of the design from the origin."""
+        return abs(self.fine.plane.offset) if self.centre is None else float(np.linalg.norm(self.centre))
+
+    def _climb(self, far: float, low: float, high: float) -> float:
+        """The usual size of scores so far from the foot, for keys no shorter than that distances from the plane are known."""
+        while True:
+            plane = self.fine.plane
+            blur = np.hypot(plane.offset_spread, plane.normal_spread * np.hypot(self._out, far))
+            known = np.log2(self.known * blur / BESIDE)
+            if known < max(low, high - self.doublings) or not rounds(self.asker, [self.fine.group], 1):
+                break
+        foot, width = plane.offset * plane.normal if self.centre is None else self.centre, self.asker.width
+        found = np.tile(plane.normal, (2, self.pairs, 1))
+        if width > 1:
+            found = self.rng.normal(size=(2, self.pairs, width - 1)) @ plane.beside
+        reach, keys = found / np.linalg.norm(found, axis=2, keepdims=True)
+        return self._climbed(Ladder(foot, plane.normal, far * reach, keys), min(max(low, known), high - 2), high)
+
+    def _climbed(self, ladder: Ladder, low: float, high: float) -> float:
+        """The usual size of the scores of keys of length 1; as if they won at the last length where they never do."""
+        asker, count = self.asker, len(ladder.reach)
+        won = asker(ladder.tokens(np.arange(count), np.full(count, high)))
+        ladder.key[~won] *= -1  # of a key and its opposite one has a positive score
+        search = Halving(Prior(count, None, np.full(count, low), np.full(count, high)))
+        octave = Group.of(ladder, search, 1.0, late=asker.hurried)
+        rounds(asker, [octave], BITS, [self.fine.group])
+        return float(np.mean(np.exp2(-search.centre))) * ODDS * self.normal

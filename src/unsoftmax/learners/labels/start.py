@@ -15,10 +15,7 @@ DIRECTIONS = 4
 LENGTHS = (2.0**-4, 1.0, 2.0**4, 2.0**10, 2.0**20)  # of tokens, times the root of the width
 FIRST = 2 * DIRECTIONS * len(LENGTHS)
 FLIPS = 48  # labels far from the boundary that show whether labels are wrong now and then
-SOME_FLIPS = 160  # the same before a target is refused
-MORE_FLIPS = 464  # more of them, once one was wrong
 MOST = 0.2  # flip rate beyond which too few bits come through
-FARTHEST = 0.9  # of the longest token allowed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +35,7 @@ def lengths(width: int, max_norm: float | None) -> list[float]:
     wanted = [length * np.sqrt(width) for length in LENGTHS]
     if max_norm is None:
         return wanted
-    return [FARTHEST * max_norm * 2.0**k for k in range(1 - len(wanted), 1)]
+    return [0.9 * max_norm * 2.0**k for k in range(1 - len(wanted), 1)]
 
 
 def first_labels(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> tuple[Floats, Floats]:
@@ -52,7 +49,7 @@ def first_labels(oracle: Oracle, rng: np.random.Generator, max_norm: float | Non
 
 
 def start(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None, flip: float | None) -> Start:
-    """Find a yes and a no, and the flip rate unless it is known. Price: ``FIRST + FLIPS``, and ``MORE_FLIPS`` if labels are wrong.
+    """Find a yes and a no, and the flip rate unless it is known. Price: ``FIRST + FLIPS``, and ten times that if labels are wrong.
 
     Raises:
         NotIdentifiableError: only one label was ever seen.
@@ -86,7 +83,7 @@ def flip_rate(asker: Asker, ray: Floats, rng: np.random.Generator, first: int = 
     Each question is another point of the rays, so that labels which are wrong for a question, again and again, show too.
     """
     asked, wrong = 0, 0
-    for more in (first, MORE_FLIPS):
+    for more in (first, 10 * FLIPS):
         count = more // len(ray)
         lengths = np.sort(rng.uniform(0.5, 1.0, size=(count, len(ray), 1)), axis=0)
         told = asker.classes((ray[None] * lengths).reshape(-1, 1, asker.width)).reshape(count, len(ray))

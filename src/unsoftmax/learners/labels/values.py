@@ -14,7 +14,7 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.paths import Group, Lines, rounds
-from unsoftmax.learners.labels.search import Halving, Prior
+from unsoftmax.learners.labels.search import BITS, FINEST, Halving, Prior
 from unsoftmax.learners.labels.start import Start
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
@@ -23,11 +23,8 @@ ROUGH = 9  # bits of the rough search: then the plane is known to about a percen
 BENT = 40.0  # misfit of a plane to the rough points, in units of their own rounding, that a plane does not show
 REACH = 5.0  # standard deviations of the rough plane that fine brackets reach to either side
 WIDEST = 6  # times that a bracket without a boundary is made eight times as wide
-FINEST = 2.0**-50  # width of fine brackets, relative to the tokens: the last bits
-MOST_ROUNDS = 60
 ALONE = 5  # rounds of the fine search before others ride along
 HURRIED = 2.0**-20  # width of brackets, relative to the tokens, down to which it gets two bits a round
-KNOWN = 10.0  # standard deviations from 0 of a rough offset that is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,11 +59,11 @@ def rough_plane(asker: Asker, begin: Start, rng: np.random.Generator) -> Plane:
     lines = Lines(no_end, np.where(yes[:, None], points, begin.yes) - no_end)
     search = Halving(Prior(count, None, np.zeros(count), np.ones(count)))
     wanted = 2.0**-ROUGH
-    rounds(asker, [Group.of(lines, search, wanted, late=True)], 40 * ROUGH)
+    rounds(asker, [Group.of(lines, search, wanted, late=asker.hurried)], 40 * ROUGH)
     centre, spread = search.centre, search.spread
     found = lines.points(np.arange(count), centre)
     blur = float(np.sqrt(np.mean((spread * np.linalg.norm(lines.direction, axis=1)) ** 2)))
-    plane, misfit = fitted_plane(found, begin, blur)
+    plane, misfit = fitted_plane(found, lines.direction, begin.length, blur)
     if misfit > BENT * blur:
         raise NotInFamilyError(
             f"The boundary between the labels of one token is no plane: points of it miss the best one by {misfit / blur:.0f} "
@@ -77,19 +74,19 @@ def rough_plane(asker: Asker, begin: Start, rng: np.random.Generator) -> Plane:
     return plane
 
 
-def fitted_plane(points: Floats, begin: Start, blur: float) -> tuple[Plane, float]:
-    """The plane through points of standard deviation ``blur``, and its rms misfit."""
+def fitted_plane(points: Floats, upwards: Floats, length: float, blur: float) -> tuple[Plane, float]:
+    """The plane through points of standard deviation ``blur``, found along lines ``upwards`` to yes, and its rms misfit."""
     width = points.shape[1]
-    rows = np.concatenate([points, np.full((len(points), 1), -begin.length)], axis=1)
+    rows = np.concatenate([points, np.full((len(points), 1), -length)], axis=1)
     _, singular, right = np.linalg.svd(rows, full_matrices=False)
     null = right[-1] / np.linalg.norm(right[-1, :-1])
-    if null[:-1] @ (begin.yes - begin.no) < 0:
+    if (upwards @ null[:-1] > 0).mean() < 0.5:
         null = -null
     # few more rows than unknowns: what the fit took up is given back
     misfit = float(singular[-1] * np.linalg.norm(null) / np.sqrt(len(points) - width))
     variance = ((right[:-1] / singular[:-1, None]) ** 2).sum(axis=0) * blur**2
-    spread = float(np.sqrt(variance[:-1].mean())), float(np.sqrt(variance[-1]) * begin.length)
-    return Plane(null[:-1], float(null[-1] * begin.length), *spread), misfit
+    spread = float(np.sqrt(variance[:-1].mean())), float(np.sqrt(variance[-1]) * length)
+    return Plane(null[:-1], float(null[-1] * length), *spread), misfit
 
 
 class PlaneSearch(Protocol):
@@ -155,13 +152,13 @@ class Fine:
         self.planned = self.until = until
         target = self._target()
         search = Halving(Prior(width, None, low, high))
-        self.group = Group.of(self.lines, search, target, late=True, hurry=HURRIED * self.arm)
-        rounds(asker, [self.group], ALONE)
+        self.group = Group.of(self.lines, search, target, late=asker.hurried, hurry=HURRIED * self.arm)
+        rounds(asker, [self.group], ALONE if asker.hurried else 2 * ALONE)
 
     def _target(self) -> Floats:
         """Widths of brackets that are narrow enough."""
         target = np.full(self.asker.width, self.until * self.arm)
-        if abs(self.rough.offset) > KNOWN * self.rough.offset_spread:
+        if abs(self.rough.offset) > 2 * REACH * self.rough.offset_spread:
             target[0] = self.until * abs(self.rough.offset)
         return target
 
@@ -185,12 +182,12 @@ class Fine:
 
     def finish(self) -> None:
         """Finish, and go on with the offset alone until it is known relative to itself: it may be far smaller than the tokens."""
-        rounds(self.asker, [self.group], MOST_ROUNDS)
+        rounds(self.asker, [self.group], 2 * BITS)
         search = self.group.search
         if not self._through_origin():
             last = Lines(self.arms[:1], self.lines.direction[:1])
             alone = Halving(Prior(1, None, search.low[:1], search.high[:1]))
-            rounds(self.asker, [Group.of(last, alone, self.until * abs(float(search.centre[0])))], MOST_ROUNDS)
+            rounds(self.asker, [Group.of(last, alone, self.until * abs(float(search.centre[0])))], 2 * BITS)
             search.low[:1], search.high[:1] = alone.low, alone.high
 
     def _through_origin(self) -> bool:

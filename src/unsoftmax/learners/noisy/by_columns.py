@@ -7,23 +7,20 @@ import numpy as np
 from unsoftmax.errors import BudgetExceededError
 from unsoftmax.learners.noisy.design import frames, tilted_keys
 from unsoftmax.learners.noisy.further import resolved
-from unsoftmax.learners.noisy.judgement import SCORE_RESOLUTION
 from unsoftmax.learners.noisy.low_rank import Columns, ask_columns, fit_low_rank, more_columns
-from unsoftmax.learners.noisy.plan import BIAS_PROBES, GENEROUS_LOW_RANK
 from unsoftmax.learners.noisy.probes import ask_pairs, joined
 from unsoftmax.learners.noisy.run import Run, packed
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.learners.noisy.stages import biased, of_lowest_rank, simplest
 from unsoftmax.oracles.base import phase
 from unsoftmax.results import Learned
-
-BLURRED = 0.2  # of the largest singular value: columns with more noise than that show no rank
 
 
 def find_columns(run: Run) -> tuple[Columns, int] | None:
     """Columns of W until their rank stops growing; None if it does not, or if a query bias blurs it."""
     settings = run.settings
-    keys = tilted_keys(run.rng, BIAS_PROBES, run.head.v, run.norm)
-    half = np.full(BIAS_PROBES, run.copies / 2)
+    keys = tilted_keys(run.rng, NOISY.bias_probes, run.head.v, run.norm)
+    half = np.full(NOISY.bias_probes, run.copies / 2)
     run.asked.append(ask_pairs(run.oracle, keys, half, half, np.zeros_like(keys)))
     if biased(run.head, run.asked[-1], run.noise):
         return None
@@ -42,7 +39,7 @@ def find_columns(run: Run) -> tuple[Columns, int] | None:
         if settings.rank is not None:
             return columns, settings.rank
         if rank <= max(1, start - 2):
-            hidden = columns.threshold > max(BLURRED * columns.largest, SCORE_RESOLUTION / run.norm**2)
+            hidden = columns.threshold > max(NOISY.blurred * columns.largest, NOISY.score_resolution / run.norm**2)
             return None if hidden else (columns, rank)
     return None
 
@@ -51,12 +48,12 @@ def learn_low_rank(run: Run, columns: Columns, rank: int) -> Learned:
     """Rows and tangent questions at the rank found, one more if that does not fit."""
     rank = max(1, rank)
     dimension = run.width + rank * (2 * run.width - rank)
-    total = run.settings.queries or max(GENEROUS_LOW_RANK * dimension - run.settings.already, run.spent + dimension)
+    total = run.settings.queries or max(NOISY.generous_low_rank * dimension - run.settings.already, run.spent + dimension)
     if total - run.spent < rank * run.width:
         raise BudgetExceededError(
-            f"W looks like rank {rank}, which takes about {GENEROUS_LOW_RANK * dimension} queries; {total} were allowed. "
+            f"W looks like rank {rank}, which takes about {NOISY.generous_low_rank * dimension} queries; {total} were allowed. "
             "Raise `budget`.",
-            evidence={"wanted": GENEROUS_LOW_RANK * dimension, "budget": total, "rank": rank},
+            evidence={"wanted": NOISY.generous_low_rank * dimension, "budget": total, "rank": rank},
             model=run.head.model(),
         )
     phase(run.oracle, "scores")

@@ -6,26 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotInFamilyError, Sign, TooNoisyError
 from unsoftmax.learners.noisy.design import tilted_keys
 from unsoftmax.learners.noisy.intervals import Interval, key_score, log_odds
-from unsoftmax.learners.noisy.keys import LARGEST_LEFTOVER, axis_pairs, score_keys
-from unsoftmax.learners.noisy.probes import SHRINK, ask_pairs, ask_tokens
+from unsoftmax.learners.noisy.keys import axis_pairs, score_keys
+from unsoftmax.learners.noisy.probes import ask_pairs, ask_tokens
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Bounds, Learned
 
-# the last token's value must stay between those of the key and its negative, or the answer is not monotone in the score
-LARGEST_LAST_VALUE = 0.9
-# an answer beyond one end gives a one-sided interval; shrinking the last token mends it. beyond that the interval would be
-# finite but say nothing.
-MAX_HALVINGS = 24
 # factors tried for the length of the last token, and steps beside the balanced number of copies
 LENGTHS = 2.0 ** (-np.arange(25) / 4)
 COPY_STEPS = np.array([-2, 0, 2])
-# the target's own float64 rounding, relative to the largest value; belongs to every answer beside the stated tolerance
-EVALUATION = 2.0**-46
-LARGEST_OWN = 250.0  # keeps predicted weights finite in float64; only the choice of questions depends on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +80,7 @@ class _Run:
         self.settings = settings
         self.oracle = oracle
         self.width = oracle.width
-        self.norm = settings.max_norm * SHRINK
+        self.norm = settings.max_norm * NOISY.shrink
         self.slack = 0.0
         self.constant = 0.0  # answer to the zero token, where b is an unknown
         self.doubt = 0.0  # and how far b may lie from it
@@ -159,7 +152,7 @@ class _Run:
         """Intervals for v, the keys, and intervals for the keys' values."""
         width, norm = self.width, self.norm
         answers = ask_tokens(self.oracle, norm * np.eye(width + 1, width)).answers  # each axis, and the zero token
-        self.slack = EVALUATION * float(np.abs(answers).sum())  # bounds every value that a token can have
+        self.slack = NOISY.evaluation * float(np.abs(answers).sum())  # bounds every value that a token can have
         if self.settings.biases:
             constant = float(answers[width])
             self.doubt = self.settings.tolerance + self.settings.relative * abs(constant) + self.slack
@@ -198,7 +191,7 @@ class _Run:
         """Balanced copies beside a zero token answer zero, unless there is a query bias."""
         keys = np.concatenate([self.keys[:1], tilted_keys(rng, 1, self.values.middle, self.norm)])
         half = np.full(2, self.settings.copies / 2)
-        self.refuse_bias(ask_pairs(self.oracle, keys, half, half, np.zeros_like(keys)).answers, "a query bias c")
+        self.refuse_bias(ask_pairs(self.oracle, keys, half, half, np.zeros_like(keys)).answers, "a query bias c", Sign.QUERY_BIAS)
 
     def ask_query_bias(self) -> None:
         """Intervals for c along every key and every axis: balanced copies beside a zero token."""
@@ -212,10 +205,11 @@ class _Run:
                 f"Keys of length {self.norm:.3g} beside a zero token saturate the softmax: a query bias c that large leaves no "
                 "certified interval. Lower `max_norm`, or leave `tolerance` out to get estimated ones.",
                 evidence={"found": "a query bias c"},
+                signs=(Sign.QUERY_BIAS,),
             )
         self.bias = self.along_axes(self.key_bias[:, None])[:, 0]
 
-    def refuse_bias(self, answers: Floats, name: str) -> None:
+    def refuse_bias(self, answers: Floats, name: str, *signs: Sign) -> None:
         """Refuse ``answers`` that should be 0 and are not."""
         truth = self.truth(answers)
         if (truth.low > 0).any() or (truth.high < 0).any():
@@ -225,21 +219,22 @@ class _Run:
                 f"beyond the tolerance ±{self.settings.tolerance:.3g}. Certified intervals cover heads without biases; "
                 "leave `tolerance` out to get estimated ones.",
                 evidence={"found": name, "answer": float(np.abs(answers).max())},
+                signs=signs,
             )
 
     def longest(self) -> Floats:
         """Longest usable last tokens ``(keys, columns)``, as a share of the norm limit."""
         with np.errstate(divide="ignore"):
-            return np.minimum(1.0, LARGEST_LAST_VALUE * self.key_values.low[:, None] / self.last_values.largest[None, :])
+            return np.minimum(1.0, NOISY.largest_last_value * self.key_values.low[:, None] / self.last_values.largest[None, :])
 
     def ask_last_tokens(self) -> None:
         """Two tokens, ``[±key; last]``, give the score of the first key and the last token's own, without any prior bound."""
         width = self.width
         self.scores = Interval.unknown((2 * width + 1, width))
         self.own = Interval.unknown((width,))
-        self.column_lengths = np.minimum(1.0, self.longest()[0] / LARGEST_LAST_VALUE * 0.8)
+        self.column_lengths = np.minimum(1.0, self.longest()[0] / NOISY.largest_last_value * 0.8)
         columns = np.arange(width)
-        for _ in range(MAX_HALVINGS):
+        for _ in range(NOISY.certified_max_halvings):
             length = self.column_lengths[columns]
             last = (length * self.last_signs[columns] * self.norm)[:, None] * np.eye(width)[columns]
             on = np.repeat([1.0, 0.0], len(columns))
@@ -262,7 +257,7 @@ class _Run:
 
     def ask_scores(self, key: np.ndarray, column: np.ndarray, length: Floats, plus: Floats | None) -> None:
         """Ask keys beside last tokens of given lengths; where an interval stays infinite, again with half the length."""
-        for _ in range(MAX_HALVINGS):
+        for _ in range(NOISY.certified_max_halvings):
             counts = np.full(len(key), self.settings.copies / 2) if plus is None else plus
             last = (length * self.last_signs[column] * self.norm)[:, None] * np.eye(self.width)[column]
             answers = ask_pairs(self.oracle, self.keys[key], counts, self.settings.copies - counts, last).answers
@@ -321,7 +316,9 @@ class _Run:
             top = np.minimum(longest, 4.0 / np.abs(guess))  # beyond a score of 4 copies cannot balance
         length = top[:, None] * LENGTHS
         bias = self.key_bias.middle[:, None]
-        balanced = self.settings.copies / (1 + np.exp(np.clip(2 * (length * guess[:, None] + bias), -LARGEST_OWN, LARGEST_OWN)))
+        balanced = self.settings.copies / (
+            1 + np.exp(np.clip(2 * (length * guess[:, None] + bias), -NOISY.largest_own, NOISY.largest_own))
+        )
         plus = np.clip(np.rint(balanced[..., None] + COPY_STEPS), 1, self.settings.copies - 1)
         spread = self.scores[:, column].half
         spread = np.where(np.isfinite(spread), spread, 0.0)
@@ -335,7 +332,7 @@ class _Run:
 
     def predicted_half(self, column: int, length: Floats, plus: Floats, score: Floats) -> Floats:
         """First-order half-width of a key's score, per unit of length."""
-        own = length**2 * np.clip(self.own.middle[column], -LARGEST_OWN, LARGEST_OWN)
+        own = length**2 * np.clip(self.own.middle[column], -NOISY.largest_own, NOISY.largest_own)
         top = np.maximum(np.abs(score), own)
         up, down, rest = plus * np.exp(score - top), (self.settings.copies - plus) * np.exp(-score - top), np.exp(own - top)
         total = up + down + rest
@@ -366,7 +363,7 @@ class _Run:
         for pair in self.pairs:
             sums = scores[pair.one].times(pair.shares[:, :1]).plus(scores[pair.other].times(pair.shares[:, 1:]))
             # a leftover above rounding size means that the two keys do not span the axis: the pair says nothing
-            parts.append(sums.widened(np.where(pair.leftover < LARGEST_LEFTOVER, 0.0, np.inf)[:, None]))
+            parts.append(sums.widened(np.where(pair.leftover < NOISY.largest_leftover, 0.0, np.inf)[:, None]))
             leftovers.append(pair.leftover[:, None])
         rough = parts[0].meet(parts[1], "an entry of W").meet(parts[2], "an entry of W")
         # what two keys miss of an axis acts on a column of W, which these intervals bound

@@ -11,13 +11,11 @@ from unsoftmax.learners.noisy.pilot import first_idea, planned, promising, rescu
 from unsoftmax.learners.noisy.plan import shares
 from unsoftmax.learners.noisy.probes import joined
 from unsoftmax.learners.noisy.run import Run, packed
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.learners.noisy.stages import ask_recentred, find_norm, simplest
-from unsoftmax.learners.noisy.values import SEARCH_RANK_FROM, ask_values
+from unsoftmax.learners.noisy.values import ask_values
 from unsoftmax.oracles.base import phase
 from unsoftmax.results import Learned
-
-CLIMB = 4  # rounds of questions on the way from short tokens to long ones
-LOUD_COLUMNS = 0.1  # noise in units of the largest answers, from which on columns would be blurred anyhow
 
 
 def learn(run: Run) -> Learned:
@@ -29,12 +27,12 @@ def learn(run: Run) -> Learned:
     else:
         run.norm = settings.max_norm
     run.length = run.norm
-    searching = settings.rank is None and run.width >= SEARCH_RANK_FROM
+    searching = settings.rank is None and run.width >= NOISY.search_rank_from
     low = settings.low(run.width)
     values = run.width + 8 if low or searching else shares(run.settings.base(run.width), run.width)[0]
     phase(run.oracle, "values")
     ask_values(run, values)
-    loud = run.noise > LOUD_COLUMNS * run.norm * float(np.linalg.norm(run.head.v))
+    loud = run.noise > NOISY.loud_columns * run.norm * float(np.linalg.norm(run.head.v))
     if low or (searching and not loud):
         phase(run.oracle, "columns")
         found = find_columns(run)
@@ -55,7 +53,7 @@ def learn_full(run: Run) -> Learned:
         base = total
     elif not settings.cuts(run.width):
         head = promising(run, head, run.most(total))
-    for _ in range(CLIMB):
+    for _ in range(NOISY.climb):
         if run.length == run.norm or run.spent >= base:
             break
         run.asked.append(ask_recentred(run.oracle, head, max(1, (base - run.spent) // 3), run.length, run.copies, run.rng))

@@ -10,21 +10,20 @@ from unsoftmax.learners.noisy.fit import Head, unpacked
 from unsoftmax.learners.noisy.judgement import refuse_saturated, resolution
 from unsoftmax.learners.noisy.pilot import rescued
 from unsoftmax.learners.noisy.probes import joined
-from unsoftmax.learners.noisy.rounding import REACH, cut
+from unsoftmax.learners.noisy.rounding import cut
 from unsoftmax.learners.noisy.run import Run, packed
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.learners.noisy.stages import ask_recentred, simplest
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 from unsoftmax.results import Learned
-
-CUTS = 3  # tries to cut rounded answers, each after twice as many as before
 
 
 def cut_at_edges(run: Run, head: Head, total: int) -> Learned | None:
     """Aim the remaining questions at the edges between rounded answers; None if the answers are not purely rounded."""
     step = run.settings.floor.step
     assert step is not None
-    for _ in range(CUTS):
+    for _ in range(NOISY.cuts):
         before = run.spent
         phase(run.oracle, "edges")
         found = cut(
@@ -58,7 +57,7 @@ def cut_at_edges(run: Run, head: Head, total: int) -> Learned | None:
 
 def judged(run: Run, head: Head, spread: Floats, step: float) -> Learned:
     """The head that cutting left, if it is known well enough."""
-    errors = unpacked(head, np.diag(spread**2), step / np.sqrt(12), REACH, max(1, run.spent - head.free))
+    errors = unpacked(head, np.diag(spread**2), step / np.sqrt(12), NOISY.reach, max(1, run.spent - head.free))
     refuse_saturated(head, errors, run.spent, run.length, run.rough_budget)
     known = resolution(head, errors, run.norm, run.settings.accuracy)
     if not known.reached:

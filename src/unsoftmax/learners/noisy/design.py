@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.noisy.fit import Head
-from unsoftmax.learners.noisy.probes import SHRINK, of_norm
+from unsoftmax.learners.noisy.probes import of_norm
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.models import Floats
 
 # lengths of the last token that are tried, as shares of the limit: quarter octaves over six octaves
 LENGTHS = 2.0 ** (-np.arange(25) / 4)
-ROWS_AT_ONCE = 20_000
-PLACEABLE = 0.3  # error of a score around which questions can be placed
-LARGEST_SCORE = 1.5  # 61 to 3 copies still balance it; the last token grows a little when it is brought back to its length
 
 
 def frames(rng: np.random.Generator, count: int, width: int, norm: float) -> Floats:
@@ -41,20 +39,20 @@ def softened(head: Head, keys: Floats, last: Floats) -> Floats:
     direction = keys @ head.W
     strength = np.linalg.norm(direction, axis=1)
     score = np.einsum("md,md->m", direction, last) + keys @ head.c
-    excess = score - np.clip(score, -LARGEST_SCORE, LARGEST_SCORE)
+    excess = score - np.clip(score, -NOISY.design_largest_score, NOISY.design_largest_score)
     direction *= (excess / np.maximum(strength, 1e-100) ** 2)[:, None]
     norm = np.linalg.norm(last, axis=1, keepdims=True)
     moved = last - direction
     lengths = np.linalg.norm(moved, axis=1, keepdims=True)
     # a token that would lose nearly all of itself stays: the shorter one is then chosen among the lengths tried
-    return np.where(lengths > 0.1 * norm, moved * (norm / np.maximum(lengths, 1e-200)) * SHRINK, last)
+    return np.where(lengths > 0.1 * norm, moved * (norm / np.maximum(lengths, 1e-200)) * NOISY.shrink, last)
 
 
 def recentred(head: Head, keys: Floats, last: Floats, copies: int) -> tuple[Floats, Floats]:
     """Lengths ``(count,)`` and copies of ``+key`` that make the answers most sensitive to the scores, judged by ``head``."""
     length, plus = np.empty(len(keys)), np.empty(len(keys))
-    for start in range(0, len(keys), ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
+    for start in range(0, len(keys), NOISY.rows_at_once):
+        rows = slice(start, start + NOISY.rows_at_once)
         length[rows], plus[rows] = _recentred(head, keys[rows], last[rows], copies)
     return length, plus
 

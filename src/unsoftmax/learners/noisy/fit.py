@@ -9,15 +9,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from unsoftmax.learners.noisy.probes import Probes
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.learners.threads import threads_for
 from unsoftmax.models import Attention, Floats
-
-CHUNK_BYTES = 64 * 2**20
-MAX_STEPS = 80
-MAX_REJECTIONS = 12
-# a step this many standard errors long changes nothing that the answers could tell
-NEGLIGIBLE_STEP = 1e-5
-SATURATED = 0.97  # share of the largest possible answer beyond which an answer hardly depends on the score
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +138,7 @@ def jacobian(head: Head, probes: Probes) -> tuple[Floats, Floats]:
 def _parts(head: Head, probes: Probes) -> list[slice]:
     """Rows at a time, so that the derivatives stay within the memory limit."""
     columns = head.width * (head.width if head.left is None else 2 * head.left.shape[1]) + 2 * head.width + 1
-    size = max(1, CHUNK_BYTES // (8 * columns))
+    size = max(1, NOISY.fit_chunk_bytes // (8 * columns))
     return [slice(start, start + size) for start in range(0, len(probes), size)]
 
 
@@ -178,14 +172,14 @@ def _fitted(head: Head, probes: Probes, weight: Floats, ridge: float) -> Head:
     damping = 1e-3
     current = cost(head, probes, weight) + ridge * float(np.sum(head.W**2))
     entries = np.arange(head.W.size)
-    for _ in range(MAX_STEPS):
+    for _ in range(NOISY.max_steps):
         matrix, vector = normal_equations(head, probes, weight)
         if ridge:
             matrix[entries, entries] += ridge
             vector[entries] -= ridge * head.W.ravel()
         scale = np.diag(matrix) + 1e-12 * np.diag(matrix).max() + np.finfo(float).tiny
         accepted = False
-        for _ in range(MAX_REJECTIONS):
+        for _ in range(NOISY.max_rejections):
             step = np.asarray(np.linalg.solve(matrix + np.diag(damping * scale), vector), dtype=np.float64)
             trial = head.moved(step)
             value = cost(trial, probes, weight) + ridge * float(np.sum(trial.W**2))
@@ -196,7 +190,7 @@ def _fitted(head: Head, probes: Probes, weight: Floats, ridge: float) -> Head:
         if not accepted:
             break
         noise = value / max(1, len(probes) - head.free)
-        small = float(step @ matrix @ step) <= NEGLIGIBLE_STEP**2 * noise * head.free and damping <= 1e-3
+        small = float(step @ matrix @ step) <= NOISY.negligible_step**2 * noise * head.free and damping <= 1e-3
         head, current = trial, value
         if head.left is not None:
             head = head.of_rank(head.left.shape[1])  # balanced factors keep the coordinates well scaled
@@ -299,7 +293,7 @@ def linear_start(head: Head, probes: Probes) -> Head:
     """W and c by linear least squares from the scores that unsaturated answers show, the last token's own score taken as 0."""
     pairs = probes[~probes.single]
     key, last, answers = pairs.keys @ head.v, pairs.last @ head.v, pairs.answers - head.b
-    usable = np.abs(answers) < SATURATED * key
+    usable = np.abs(answers) < NOISY.saturated * key
     if not usable.any():
         return head
     pairs, key, last, answers = pairs[usable], key[usable], last[usable], answers[usable]

@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.models import Floats
-
-# every sum below is off by a few units in the last place; this is ten thousand of them
-ROUNDING = 1e-12
-# beyond this the exponential of the last token's own score leaves no information in float64
-LARGEST_SCORE = 300.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +33,7 @@ class Interval:
     @property
     def half(self) -> Floats:
         """Half-widths, rounded up."""
-        return (self.high - self.low) / 2 * (1 + ROUNDING)
+        return (self.high - self.low) / 2 * (1 + NOISY.rounding)
 
     @property
     def finite(self) -> np.ndarray:
@@ -65,7 +61,7 @@ class Interval:
 
     def widened(self, by: Floats | float) -> Interval:
         """Allow ``by`` more on either side, and the rounding of the sum that led here."""
-        return Interval(self.low - by - ROUNDING * _size(self.low), self.high + by + ROUNDING * _size(self.high))
+        return Interval(self.low - by - NOISY.rounding * _size(self.low), self.high + by + NOISY.rounding * _size(self.high))
 
     def meet(self, other: Interval, what: str) -> Interval:
         """What both allow; raises if they exclude each other."""
@@ -96,7 +92,7 @@ def log_odds(answer: Interval, last: Interval, key: Interval) -> Interval:
     with np.errstate(divide="ignore", invalid="ignore"):
         low = np.where(low_top > 0, np.log(low_top / low_bottom), -np.inf)
         high = np.where(high_bottom > 0, np.log(high_top / high_bottom), np.inf)
-    return Interval(low, high).widened(ROUNDING)
+    return Interval(low, high).widened(NOISY.rounding)
 
 
 def key_score(answer: Interval, plus: Floats, minus: Floats, own: Interval, key: Interval, last: Interval) -> Interval:
@@ -105,16 +101,16 @@ def key_score(answer: Interval, plus: Floats, minus: Floats, own: Interval, key:
     For a fixed answer the root ``s`` is monotone in each of the last token's own score ``own`` and the two values, and it
     rises with the answer as long as ``key > |last|``; so its extremes lie at corners of the box.
     """
-    hopeless = (own.largest > LARGEST_SCORE) | ~(key.low > last.largest)
+    hopeless = (own.largest > NOISY.intervals_largest_score) | ~(key.low > last.largest)
     low, high = np.full(plus.shape, np.inf), np.full(plus.shape, -np.inf)
     for own_end in (own.low, own.high):
-        weight = np.exp(np.clip(own_end, -LARGEST_SCORE, LARGEST_SCORE))
+        weight = np.exp(np.clip(own_end, -NOISY.intervals_largest_score, NOISY.intervals_largest_score))
         for key_end in (key.low, key.high):
             for last_end in (last.low, last.high):
                 low = np.minimum(low, _root(answer.low, plus, minus, weight, key_end, last_end))
                 high = np.maximum(high, _root(answer.high, plus, minus, weight, key_end, last_end))
     found = Interval(np.where(hopeless, -np.inf, low), np.where(hopeless, np.inf, high))
-    return found.widened(ROUNDING)
+    return found.widened(NOISY.rounding)
 
 
 def _root(answer: Floats, plus: Floats, minus: Floats, weight: Floats, key: Floats, last: Floats) -> Floats:

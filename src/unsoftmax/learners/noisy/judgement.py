@@ -10,35 +10,12 @@ from scipy.special import fdtri
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.noisy.fit import Errors, Head, entry_variance, predicted
-from unsoftmax.learners.noisy.plan import MOST_QUERIES, ideal_error
-from unsoftmax.learners.noisy.probes import SHRINK, Probes, chunk_size, of_norm, one_number
+from unsoftmax.learners.noisy.plan import ideal_error
+from unsoftmax.learners.noisy.probes import Probes, chunk_size, of_norm, one_number
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.loud import loud_sequences
-
-# what counts as known: a tenth of W, or scores to 0.05
-RESOLUTION = 0.1
-SCORE_RESOLUTION = 0.05
-USUAL_SCORE = 1.5  # standard deviation of scores to expect where nothing is known about them
-LARGEST_SCORE = 3.0
-SATURATION = 1000.0  # times the error that balanced questions leave: beyond, hardly any answer depends on W
-SATURATED_SHARE = 0.01  # of W itself: an error that leaves it two digits is no runaway
-MARGIN = 1.3  # more queries than the estimate, so that another run with other noise does with them too
-CHECKED = 0.02  # share of the queries that a check on fresh answers may add
-# fresh answers tell the head from none at all by some five standard errors if there are this many, times (noise / (norm |v|))^2
-CHECKABLE = 150.0
-FEWEST_CHECKS = 256
-# sequences of another kind, asked again and again until their mean answers are known to less than a tenth: this many times
-# (noise / (norm |v|))^2 questions; without noise to speak of the fit and the held-out check see what is not one head
-FRESH_LENGTHS = (2, 2, 3, 3, 4, 4, 6, 8, 16, 64, -1, -2, -4, -8)  # negative: of random tokens
-FEWEST_TIMES = 4
-ONE_HEAD = 32000.0
-NO_NOISE = 1e-4
-FALSE_ALARM = 1e-6
-SUSPICIOUS = 1e-3  # deviations that chance explains less often than that ask for a closer look
-CLOSER = 3  # times the queries
-DRAWS = 200  # heads within the error bars
-JITTER = 1e-3  # repeated questions differ by this, relatively, so that errors fixed by the question average out as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +54,8 @@ def resolution(head: Head, errors: Errors, norm: float, accuracy: float | None =
         return Resolution(error, 1.3 * accuracy, 1.3 * accuracy)
     size = entry_variance(head, errors, ridge)
     doubt = 2 * math.sqrt(2 * noise**2 + 4 * noise * max(size, 0.0)) / head.width
-    least = SCORE_RESOLUTION / norm**2
-    return Resolution(error, *(max(RESOLUTION * math.sqrt(max(0.0, at)), least) for at in (size, size + doubt)))
+    least = NOISY.score_resolution / norm**2
+    return Resolution(error, *(max(NOISY.resolution * math.sqrt(max(0.0, at)), least) for at in (size, size + doubt)))
 
 
 def score_size(head: Head, errors: Errors, norm: float) -> float:
@@ -89,8 +66,8 @@ def score_size(head: Head, errors: Errors, norm: float) -> float:
     noise = float(np.mean(errors.W**2))
     seen = (float(np.mean(head.W**2)) - noise) * norm**4
     if noise * norm**4 > 2.0 or seen <= 0:  # nothing but noise
-        return USUAL_SCORE
-    return float(min(LARGEST_SCORE, np.sqrt(seen / max(1 - np.pi / 2 * seen, 1e-3))))
+        return NOISY.usual_score
+    return float(min(NOISY.judgement_largest_score, np.sqrt(seen / max(1 - np.pi / 2 * seen, 1e-3))))
 
 
 def drowning(noise: float, norm: float, size: float) -> float:
@@ -100,18 +77,22 @@ def drowning(noise: float, norm: float, size: float) -> float:
 
 def least_queries(drowned: float) -> float:
     """Queries below which a check on fresh answers, a fiftieth of them, could not tell the head from nothing."""
-    checks = CHECKABLE * drowned
-    return checks / CHECKED if checks > FEWEST_CHECKS else 0.0
+    checks = NOISY.checkable * drowned
+    return checks / NOISY.checked if checks > NOISY.fewest_checks else 0.0
 
 
 def one_head_price(drowned: float) -> int:
     """Queries that it takes to see what is not one head; 0 where the fit and the held-out check show it anyway."""
-    return 0 if drowned < NO_NOISE else math.ceil(min(MOST_QUERIES, max(FEWEST_TIMES * len(FRESH_LENGTHS), ONE_HEAD * drowned)))
+    return (
+        0
+        if drowned < NOISY.no_noise
+        else math.ceil(min(NOISY.most_queries, max(NOISY.fewest_times * len(NOISY.fresh_lengths), NOISY.one_head * drowned)))
+    )
 
 
 def budget_for(needed: float, beside: int) -> int:
     """What to name in a refusal: the learning with a margin, what is asked ``beside`` it, and the check's share of it all."""
-    return math.ceil(min(float(MOST_QUERIES), MARGIN * needed * (1 + CHECKED) + beside))
+    return math.ceil(min(float(NOISY.most_queries), NOISY.margin * needed * (1 + NOISY.checked) + beside))
 
 
 def refuse_saturated(head: Head, errors: Errors, asked: int, norm: float, budget: int) -> None:
@@ -119,7 +100,7 @@ def refuse_saturated(head: Head, errors: Errors, asked: int, norm: float, budget
     error = float(np.sqrt(np.mean(errors.W**2)))
     size = float(np.linalg.norm(head.v))
     ideal = ideal_error(asked, noise=errors.noise, max_norm=norm, width=head.width, value_norm=size)
-    if error > SATURATION * ideal and error > SATURATED_SHARE * float(np.sqrt(np.mean(head.W**2))):
+    if error > NOISY.saturation * ideal and error > NOISY.saturated_share * float(np.sqrt(np.mean(head.W**2))):
         raise TooNoisyError(
             f"The answers saturate: they leave W uncertain by {error:.3g}, where moderate scores would leave {ideal:.3g}. The "
             f"scores are far too steep for tokens of length {norm:.3g}; give a smaller `max_norm`, or a budget of about {budget} "
@@ -146,7 +127,9 @@ class PureNoise:
 
         With a budget ``closer`` that would tell, also one that chance explains but rarely.
         """
-        sure, maybe = (dimensions * float(fdtri(dimensions, max(1, self.freedom), 1 - at)) for at in (FALSE_ALARM, SUSPICIOUS))
+        sure, maybe = (
+            dimensions * float(fdtri(dimensions, max(1, self.freedom), 1 - at)) for at in (NOISY.false_alarm, NOISY.suspicious)
+        )
         evidence = {"deviation": statistic, "dimensions": dimensions, "queries": closer}
         if statistic > sure:
             raise NotInFamilyError(
@@ -200,10 +183,10 @@ def check_one_head(
     Their mean answers are known to a tenth of what they say. Several heads, a network behind or positions miss by more. Hands
     back the noise, which the repetitions show as well.
     """
-    model, times = head.model(), max(2, count // len(FRESH_LENGTHS))
-    fresh = [_fresh(head.v, length, norm, rng) for length in FRESH_LENGTHS]
-    drawn = [_drawn(head, errors, rng) for _ in range(DRAWS)]
-    left, doubts, squares = np.empty(len(fresh)), np.empty((DRAWS, len(fresh))), 0.0
+    model, times = head.model(), max(2, count // len(NOISY.fresh_lengths))
+    fresh = [_fresh(head.v, length, norm, rng) for length in NOISY.fresh_lengths]
+    drawn = [_drawn(head, errors, rng) for _ in range(NOISY.draws)]
+    left, doubts, squares = np.empty(len(fresh)), np.empty((NOISY.draws, len(fresh))), 0.0
     for row, sequence in enumerate(fresh):
         left[row], scatter = _mean_deviation(oracle, model, sequence, times, norm, rng)
         squares += scatter
@@ -212,7 +195,7 @@ def check_one_head(
     noise = noise.with_more(squares, len(fresh) * (times - 1))
     # errors of a fit that does not explain the answers look larger than the noise makes them
     inflated = min(1.0, noise.size / errors.noise)
-    covariance = noise.size**2 / times * np.eye(len(fresh)) + inflated**2 * doubts.T @ doubts / DRAWS
+    covariance = noise.size**2 / times * np.eye(len(fresh)) + inflated**2 * doubts.T @ doubts / NOISY.draws
     statistic = float(left @ np.linalg.solve(covariance, left))
     noise.judge(statistic, len(fresh), f"{len(fresh)} fresh sequences, each asked {times} times, miss it", head, closer)
     return noise
@@ -239,9 +222,9 @@ def _mean_deviation(
     size = chunk_size(*sequence.shape)
     for start in range(0, times, size):
         count = min(size, times - start)
-        tokens = sequence + JITTER * norm / np.sqrt(model.width) * rng.normal(size=(count, *sequence.shape))
+        tokens = sequence + NOISY.jitter * norm / np.sqrt(model.width) * rng.normal(size=(count, *sequence.shape))
         lengths = np.linalg.norm(tokens, axis=-1, keepdims=True)
-        tokens *= np.minimum(1.0, norm * SHRINK / lengths)
+        tokens *= np.minimum(1.0, norm * NOISY.shrink / lengths)
         found.append(one_number(oracle(tokens)) - model(tokens))
     left = np.concatenate(found)
     return float(left.mean()), float(np.sum((left - left.mean()) ** 2))

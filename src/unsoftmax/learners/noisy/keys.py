@@ -9,8 +9,6 @@ import numpy as np
 from unsoftmax.learners.noisy.probes import of_norm
 from unsoftmax.models import Floats
 
-LARGEST_LEFTOVER = 1e-9  # part of an axis that two keys may miss and still be said to span it
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:

@@ -8,24 +8,12 @@ import numpy as np
 
 from unsoftmax.errors import BudgetExceededError, TooNoisyError
 from unsoftmax.learners.noisy.course import learn
-from unsoftmax.learners.noisy.judgement import RESOLUTION, USUAL_SCORE, budget_for
-from unsoftmax.learners.noisy.plan import (
-    BIAS_PROBES,
-    FEW,
-    FEWEST_PER_PARAMETER,
-    GENEROUS,
-    GENEROUS_LOW_RANK,
-    LEAST_GENEROUS,
-    PILOT,
-    queries_for,
-    shares,
-)
+from unsoftmax.learners.noisy.judgement import budget_for
+from unsoftmax.learners.noisy.plan import queries_for, shares
 from unsoftmax.learners.noisy.run import Run
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor, Learned
-
-# cutting solves dense systems in all parameters many times a round
-CUT_UP_TO = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +58,9 @@ class NoisyHeadLearner:
         """Phases, queries and tokens for a given ``max_norm``, without saturated columns asked again; full rank if None."""
         long = self.copies + 1
         if self.low(width):
-            total = self.queries or GENEROUS_LOW_RANK * self.dimension(width)
+            total = self.queries or NOISY.generous_low_rank * self.dimension(width)
             values = width + 8
-            bias, columns = BIAS_PROBES, min(width, (self.rank or 0) + 2) * width
+            bias, columns = NOISY.bias_probes, min(width, (self.rank or 0) + 2) * width
             rest = total - values - bias - columns
             return [
                 ("values", values, values),
@@ -97,12 +85,12 @@ class NoisyHeadLearner:
 
     def cuts(self, width: int) -> bool:
         """Whether rounded answers are cut at their edges."""
-        return self.floor.decimals and self.floor.step is not None and not self.floor.fresh and width <= CUT_UP_TO
+        return self.floor.decimals and self.floor.step is not None and not self.floor.fresh and width <= NOISY.cut_up_to
 
     def base(self, width: int) -> int:
         """Queries before rounded answers are cut at their edges; without cutting, all of them."""
         total = self.total(width)
-        return min(total, int(PILOT * (width**2 + width)) + 4) if self.cuts(width) else total
+        return min(total, int(NOISY.plan_pilot * (width**2 + width)) + 4) if self.cuts(width) else total
 
     def dimension(self, width: int) -> int:
         """Free numbers in W and v."""
@@ -112,8 +100,8 @@ class NoisyHeadLearner:
     def total(self, width: int) -> int:
         """Queries to ask unless W stays unknown."""
         parameters = width**2 + width
-        least = FEWEST_PER_PARAMETER * parameters + 4
-        total = self.queries or max(GENEROUS * parameters - self.already, LEAST_GENEROUS * parameters, FEW)
+        least = NOISY.fewest_per_parameter * parameters + 4
+        total = self.queries or max(NOISY.generous * parameters - self.already, NOISY.least_generous * parameters, NOISY.few)
         if total < least:
             self._refuse_noise(width, least)
             raise BudgetExceededError(
@@ -127,7 +115,7 @@ class NoisyHeadLearner:
         """Where the noise measured so far would take far more than the fewest queries, it is the reason to name."""
         if not self.floor.random or self.max_norm is None or not self.floor.absolute:
             return
-        wanted = RESOLUTION * USUAL_SCORE / self.max_norm**2
+        wanted = NOISY.resolution * NOISY.usual_score / self.max_norm**2
         needed = queries_for(wanted, noise=self.floor.absolute, max_norm=self.max_norm, width=width)
         if needed > least:
             budget = budget_for(needed, self.beside)

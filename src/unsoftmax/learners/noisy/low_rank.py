@@ -6,19 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.learners.noisy.design import LARGEST_SCORE, frames, recentred, softened, tilted_keys
-from unsoftmax.learners.noisy.fit import SATURATED, Head, fit
+from unsoftmax.learners.noisy.design import frames, recentred, softened, tilted_keys
+from unsoftmax.learners.noisy.fit import Head, fit
 from unsoftmax.learners.noisy.keys import score_keys
 from unsoftmax.learners.noisy.probes import Probes, ask_pairs, joined, of_norm
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
-
-COLUMN_LENGTH = 0.5  # of the norm limit: keeps most scores off saturation
-MAX_HALVINGS = 12
-PILOT = 8  # questions of the first columns that find the length for all others
-# a singular value is signal if it exceeds this many times the size that noise alone gives a column
-RANK_THRESHOLD = 3.0
-OWN_SCORE_STEPS = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +41,7 @@ class Columns:
     @property
     def threshold(self) -> float:
         """The singular value that noise alone may give."""
-        return RANK_THRESHOLD * float(np.sqrt((self.errors**2).sum(axis=1).max()))
+        return NOISY.rank_threshold * float(np.sqrt((self.errors**2).sum(axis=1).max()))
 
     @property
     def largest(self) -> float:
@@ -68,26 +62,26 @@ def ask_columns(
     inverse = np.linalg.inv(frame)
     keys, directions = np.tile(frame, (count, 1)), np.repeat(tokens, width, axis=0)
     key = keys @ head.v
-    answers, length_of = np.zeros(len(keys)), np.full(len(keys), COLUMN_LENGTH * norm if length is None else length)
+    answers, length_of = np.zeros(len(keys)), np.full(len(keys), NOISY.column_length * norm if length is None else length)
     probes: list[Probes] = []
     order = np.argsort(np.arange(len(keys)) % width, kind="stable")  # the first few are of different last tokens
-    first = PILOT if length is None else 0
+    first = NOISY.low_rank_pilot if length is None else 0
     pilot, others = order[:first], np.sort(order[first:])
     for part in (pilot, others):
         if part is others and first:
             length_of[others] = np.median(length_of[pilot])
         again = part
-        for _ in range(MAX_HALVINGS):
+        for _ in range(NOISY.low_rank_max_halvings):
             if not len(again):
                 break
             half = np.full(len(again), copies / 2)
             probes.append(ask_pairs(oracle, keys[again], half, half, length_of[again, None] * directions[again]))
             answers[again] = probes[-1].answers - head.b
-            again = again[np.abs(answers[again]) >= SATURATED * key[again]]
+            again = again[np.abs(answers[again]) >= NOISY.saturated * key[again]]
             length_of[again] /= 2
-    answers = np.clip(answers, -SATURATED * key, SATURATED * key)
+    answers = np.clip(answers, -NOISY.saturated * key, NOISY.saturated * key)
     images = np.zeros_like(tokens)
-    for _ in range(OWN_SCORE_STEPS):  # the last tokens' own scores follow from the columns themselves
+    for _ in range(NOISY.own_score_steps):  # the last tokens' own scores follow from the columns themselves
         own = length_of**2 * np.repeat(np.einsum("kd,kd->k", tokens, images), width)
         scores = balanced_scores(answers, key, length_of * (directions @ head.v), own, copies) / length_of
         images = scores.reshape(count, width) @ inverse.T
@@ -132,13 +126,13 @@ def ask_rows(
     _, _, span = np.linalg.svd(columns.images)
     basis = span[:rank].T
     keys = _keys_within(rng, count, head.v, basis, norm)
-    last = frames(rng, count, head.width, min(COLUMN_LENGTH * norm, columns.length))
+    last = frames(rng, count, head.width, min(NOISY.column_length * norm, columns.length))
     half = np.full(count, copies / 2)
     probes = ask_pairs(oracle, keys, half, half, last)
     answers, key = probes.answers - head.b, keys @ head.v
-    usable = np.abs(answers) < SATURATED * key
+    usable = np.abs(answers) < NOISY.saturated * key
     slope = np.where(usable, key * (1 - (answers / key) ** 2), 0.0)
-    answers = np.clip(answers, -SATURATED * key, SATURATED * key)
+    answers = np.clip(answers, -NOISY.saturated * key, NOISY.saturated * key)
     # columns say basis^T W x directly; rows and columns weigh as their standard errors
     rows = ((keys @ basis)[:, :, None] * last[:, None, :]).reshape(count, -1) * slope[:, None]
     trust = np.repeat(noise / np.maximum(np.sqrt((columns.errors**2).mean(axis=1)), np.finfo(float).tiny), rank)
@@ -146,7 +140,7 @@ def ask_rows(
     column_rows = np.einsum("kl,jx->jklx", np.eye(rank), columns.tokens).reshape(len(known), -1) * trust[:, None]
     system = np.concatenate([rows, column_rows])
     core = np.zeros((rank, head.width))
-    for _ in range(OWN_SCORE_STEPS):
+    for _ in range(NOISY.own_score_steps):
         own = np.einsum("md,md->m", last @ basis, last @ core.T)
         score = balanced_scores(answers, key, last @ head.v, own, copies)
         core = np.linalg.lstsq(system, np.concatenate([score * slope, known * trust]), rcond=1e-10)[0].reshape(rank, head.width)
@@ -176,7 +170,7 @@ def ask_tangent(oracle: Oracle, head: Head, count: int, norm: float, copies: int
     # they are, or else nothing would see the few numbers that join the two spaces
     image = within @ head.W.T
     excess = np.einsum("md,md->m", keys[:first], image)
-    excess -= np.clip(excess, -LARGEST_SCORE, LARGEST_SCORE)
+    excess -= np.clip(excess, -NOISY.design_largest_score, NOISY.design_largest_score)
     excess[: first // 4] = 0.0
     excess /= np.maximum((image**2).sum(axis=1), np.finfo(float).tiny)
     keys[:first] = of_norm(keys[:first] - excess[:, None] * image, norm)
@@ -204,7 +198,9 @@ def fit_low_rank(
     start, probes = ask_rows(oracle, head, columns, rank, rows, noise=noise, norm=norm, copies=copies, rng=rng)
     asked = [singles, *columns.probes, probes]
     head = fit(start, joined(asked))
-    moderate = float(np.sqrt(norm * min(norm, columns.length / COLUMN_LENGTH)))  # keys and last tokens share what steep scores take
+    moderate = float(
+        np.sqrt(norm * min(norm, columns.length / NOISY.column_length))
+    )  # keys and last tokens share what steep scores take
     for share in (2, 1):
         left = queries - rows - sum(len(part) for part in asked[len(columns.probes) + 2 :])
         asked.append(ask_tangent(oracle, head, left // share, moderate, copies, rng))

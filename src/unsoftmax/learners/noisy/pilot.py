@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from unsoftmax.errors import TooNoisyError
-from unsoftmax.learners.noisy.design import PLACEABLE, frames
+from unsoftmax.learners.noisy.design import frames
 from unsoftmax.learners.noisy.fit import Head, fit, standard_errors
-from unsoftmax.learners.noisy.judgement import RESOLUTION, SCORE_RESOLUTION, budget_for, one_head_price, resolution, score_size
-from unsoftmax.learners.noisy.plan import PILOT, Forecast, shares
+from unsoftmax.learners.noisy.judgement import budget_for, one_head_price, resolution, score_size
+from unsoftmax.learners.noisy.plan import Forecast, shares
 from unsoftmax.learners.noisy.probes import Probes, ask_tokens, joined
 from unsoftmax.learners.noisy.run import Run
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.learners.noisy.stages import (
     ask_pilot,
     ask_recentred,
@@ -26,10 +27,6 @@ from unsoftmax.learners.noisy.stages import (
     started,
 )
 from unsoftmax.oracles.base import phase
-
-WORST_PILOT_SCORE = 0.5  # the same under strong noise; beyond, a fit gets lost
-CLOSE_ENOUGH = 1.2  # times the accuracy asked for: a forecast is no better than that
-SHORT = 0.3  # of the longest tokens
 
 
 def first_idea(run: Run, total: int) -> tuple[Head, int]:
@@ -47,8 +44,8 @@ def first_idea(run: Run, total: int) -> tuple[Head, int]:
         base, already = min(total, base + already), 0
     base = min(base, max(run.most(total) - one_head_price(run.drowned), base // 2))
     # strong noise takes a longer pilot: one that does not know the scores cannot place questions around them
-    most, spread = run.most(total), PILOT * (run.width**2 + run.width) + 4
-    rough, least = (run.formula(score) for score in (PLACEABLE, WORST_PILOT_SCORE))
+    most, spread = run.most(total), NOISY.plan_pilot * (run.width**2 + run.width) + 4
+    rough, least = (run.formula(score) for score in (NOISY.placeable, NOISY.worst_pilot_score))
     if rough > spread:
         pilot = max(pilot, min(base // 3, rough), min(most // 2, least))
         base = min(most, max(base, 2 * pilot + values))
@@ -75,8 +72,8 @@ def refuse_blind(run: Run, probes: Probes) -> None:
     """Noise so strong that half the limit does not find the scores even roughly; their size tells how many queries would."""
     head = started(run.head, probes, run.noise)
     errors = standard_errors(replace(head, W=np.zeros_like(head.W), c=np.zeros_like(head.c)), probes)
-    score = RESOLUTION * score_size(head, errors, run.norm)
-    needed = run.with_tests(run.formula(max(score, SCORE_RESOLUTION)))
+    score = NOISY.resolution * score_size(head, errors, run.norm)
+    needed = run.with_tests(run.formula(max(score, NOISY.score_resolution)))
     run.refuse(head, errors, max(needed, run.most(run.settings.total(run.width))))
 
 
@@ -89,7 +86,7 @@ def planned(run: Run, head: Head, accuracy: float) -> tuple[Head, int]:
     forecast = Forecast(head, probes, errors.noise, run.length, run.copies, run.rng)
     needed, test = forecast.queries(accuracy), one_head_price(run.drowned)
     limit = None if run.settings.queries is None else run.settings.queries - test
-    if limit is not None and needed > limit and forecast.error(limit) <= CLOSE_ENOUGH * accuracy:
+    if limit is not None and needed > limit and forecast.error(limit) <= NOISY.close_enough * accuracy:
         needed = max(limit, run.spent + 1)
     if limit is not None and needed > limit:
         budget = budget_for(needed + test, run.settings.beside)
@@ -126,7 +123,7 @@ def rescued(run: Run, head: Head, total: int) -> Head:
         return head
     phase(run.oracle, "short tokens")
     left = run.most(total) - run.spent
-    parts, _ = ask_pilot(run.oracle, run.head, count, left, run.noise, SHORT * run.length, run.copies, run.rng)
+    parts, _ = ask_pilot(run.oracle, run.head, count, left, run.noise, NOISY.short * run.length, run.copies, run.rng)
     run.asked += parts
     short = joined([probes[probes.single], *parts])
     return min(

@@ -9,19 +9,8 @@ import numpy as np
 from unsoftmax.learners.noisy.design import frames, recentred, tilted_keys
 from unsoftmax.learners.noisy.fit import Head, normal_equations
 from unsoftmax.learners.noisy.probes import Probes
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.models import Floats
-
-# the pilot's share, one-token answers and scores beyond what copies can balance cost about this factor in error; measured for
-# scores of standard deviation up to 2.5, see benchmarks/noise.py
-OVERHEAD = 1.5
-FEWEST_PER_PARAMETER = 2
-GENEROUS = 6  # queries per parameter unless told otherwise
-LEAST_GENEROUS = 5  # of these, whatever was asked before
-FEW = 48  # error bars from fewer answers would be guesses
-GENEROUS_LOW_RANK = 3
-PILOT = 2.5  # queries per parameter that are enough to place the others
-BIAS_PROBES = 8
-MOST_QUERIES = 10**12
 
 
 def queries_for(accuracy: float, *, noise: float, max_norm: float, width: int, value_norm: float | None = None) -> int:
@@ -43,9 +32,9 @@ def queries_for(accuracy: float, *, noise: float, max_norm: float, width: int, v
     if not (accuracy > 0 and noise >= 0 and max_norm > 0 and width >= 1):
         raise ValueError(f"accuracy={accuracy}, noise={noise}, max_norm={max_norm}, width={width}: all must be positive.")
     size = math.sqrt(width) if value_norm is None else value_norm
-    root = OVERHEAD * 2 * width / size * noise / accuracy / max_norm / max_norm / max_norm  # one by one: products may vanish
-    wanted = math.ceil(min(root, math.sqrt(MOST_QUERIES)) ** 2)
-    return min(MOST_QUERIES, max(FEWEST_PER_PARAMETER * (width**2 + width) + 4, wanted))
+    root = NOISY.overhead * 2 * width / size * noise / accuracy / max_norm / max_norm / max_norm  # one by one: products may vanish
+    wanted = math.ceil(min(root, math.sqrt(NOISY.most_queries)) ** 2)
+    return min(NOISY.most_queries, max(NOISY.fewest_per_parameter * (width**2 + width) + 4, wanted))
 
 
 def ideal_error(queries: int, *, noise: float, max_norm: float, width: int, value_norm: float) -> float:
@@ -79,7 +68,7 @@ class Forecast:
     def queries(self, accuracy: float) -> int:
         """Fewest queries in all that reach ``accuracy``."""
         low, high = self.asked, self.asked
-        while self.error(high) > accuracy and high < MOST_QUERIES:
+        while self.error(high) > accuracy and high < NOISY.most_queries:
             low, high = high, 2 * high
         while high - low > max(1, low // 200):
             middle = (low + high) // 2
@@ -90,5 +79,5 @@ class Forecast:
 def shares(total: int, width: int) -> tuple[int, int, int]:
     """One-token questions, pilot, recentred ones."""
     values = max(total // 7, width + 2)
-    pilot = min(total // 3, int(PILOT * (width**2 + width)))
+    pilot = min(total // 3, int(NOISY.plan_pilot * (width**2 + width)))
     return values, pilot, total - values - pilot

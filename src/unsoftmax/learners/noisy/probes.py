@@ -16,12 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
-
-CHUNK_BYTES = 32 * 2**20
-# a token computed as R times a unit vector may exceed R by a few rounding errors, and watchers nudge one by a few more
-SHRINK = 1.0 - 2.0**-44
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +98,7 @@ def ask_pairs(oracle: Oracle, keys: Floats, plus: Floats, minus: Floats, last: F
 
 def chunk_size(length: int, width: int) -> int:
     """How many sequences of this shape to hold at once."""
-    return max(1, CHUNK_BYTES // (8 * length * width))
+    return max(1, NOISY.probes_chunk_bytes // (8 * length * width))
 
 
 def in_chunks(tokens: Floats, length: int) -> list[Floats]:
@@ -113,5 +110,5 @@ def in_chunks(tokens: Floats, length: int) -> list[Floats]:
 def of_norm(directions: Floats, norm: float) -> Floats:
     """Rows rescaled to ``norm``, never longer, to the last bit."""
     lengths = np.linalg.norm(directions, axis=-1, keepdims=True)
-    rows: Floats = directions * (norm * SHRINK / np.maximum(lengths, 1e-200))  # a zero row stays zero
+    rows: Floats = directions * (norm * NOISY.shrink / np.maximum(lengths, 1e-200))  # a zero row stays zero
     return rows

@@ -11,24 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.learners.noisy.design import PLACEABLE, frames, recentred, tilted_keys
+from unsoftmax.learners.noisy.design import frames, recentred, tilted_keys
 from unsoftmax.learners.noisy.fit import Head, jacobian, predicted, slopes, weights
-from unsoftmax.learners.noisy.probes import SHRINK, Probes, ask_pairs, ask_tokens, joined
+from unsoftmax.learners.noisy.probes import Probes, ask_pairs, ask_tokens, joined
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.learners.threads import threads_for
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
-
-MAX_CENTRING = 200
-ROUND = 2  # rounds of questions per query and parameter: fewer waste cuts, more cost calls
-KEPT = 5  # tightest answers per parameter that are kept while cutting; the others lie far outside
-# half-width of a 95% interval in units of the root of the barrier's inverse Hessian; measured, see benchmarks/noise.py
-REACH = 2.4
-FINEST = 2.0**-44  # the region cannot shrink below the rounding of the answers themselves, relative to the largest
-MAX_SHORTER = 40
-STEPS_INSIDE = 2  # further steps once inside, away from the walls, where the barrier is too steep for float64
-CENTRED = 0.1  # squared Newton decrement
-MAX_TURNS = 12
-LARGEST_TURN = 0.5  # radians; further away the edge would be another one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +51,7 @@ def cut(
     largest = float(np.abs(probes.answers).max())
     left = queries
     while True:
-        half = np.full(len(tight), step / 2 + FINEST / 16 * largest)
+        half = np.full(len(tight), step / 2 + NOISY.finest / 16 * largest)
         with threads_for(parameters):
             found = centre(head, tight, half)
         if found is None:
@@ -70,17 +59,17 @@ def cut(
         head, covariance = found
         spread = np.sqrt(np.diag(covariance))
         error = float(np.sqrt(np.mean(spread[: width**2] ** 2)))
-        enough = error <= (accuracy or 0.0) or np.median(open_width(head, tight, covariance)) < FINEST * largest
+        enough = error <= (accuracy or 0.0) or np.median(open_width(head, tight, covariance)) < NOISY.finest * largest
         if left <= 0 or enough:
             break
-        size = min(left, max(2, parameters // ROUND))
+        size = min(left, max(2, parameters // NOISY.round))
         left -= size
-        length = min(norm, max(length, float(np.sqrt(PLACEABLE / max(error, 1e-200)))))
+        length = min(norm, max(length, float(np.sqrt(NOISY.placeable / max(error, 1e-200)))))
         new = ask_edges(oracle, head, size, step, length, copies, rng)
         asked += new
-        tight = joined([tightest(head, tight, half, covariance, KEPT * parameters), *new])
+        tight = joined([tightest(head, tight, half, covariance, NOISY.rounding_kept * parameters), *new])
     everything = joined(asked)
-    agrees = np.abs(everything.answers - predicted(head, everything)) <= step / 2 + FINEST * largest
+    agrees = np.abs(everything.answers - predicted(head, everything)) <= step / 2 + NOISY.finest * largest
     return Cut(head if agrees.all() else None, spread, everything)
 
 
@@ -121,7 +110,7 @@ def centre(head: Head, probes: Probes, half: Floats) -> tuple[Head, Floats] | No
     if inside is None:
         return None
     head = inside
-    for _ in range(MAX_CENTRING):
+    for _ in range(NOISY.max_centring):
         answers, J = jacobian(head, probes)
         residual = probes.answers - answers
         up, down = 1 / (half - residual), 1 / (half + residual)
@@ -132,7 +121,7 @@ def centre(head: Head, probes: Probes, half: Floats) -> tuple[Head, Floats] | No
         if trial is None:
             break
         head = trial
-        if decrement < CENTRED:
+        if decrement < NOISY.centred:
             break
     return head, _solved(matrix, np.eye(len(matrix)))
 
@@ -142,9 +131,9 @@ def moved_inside(head: Head, probes: Probes, half: Floats) -> Head | None:
     excess = float(np.max(np.abs(probes.answers - predicted(head, probes)) - half))
     already = head if excess < 0 else None  # kept where float64 is too coarse for a way further in
     # little more than what is violated: the region may be a billion times smaller than a cell, and the way there is paid in steps
-    slack = max(2 * excess, 0.0) + 8 * FINEST * float(np.abs(probes.answers).max())
+    slack = max(2 * excess, 0.0) + 8 * NOISY.finest * float(np.abs(probes.answers).max())
     pressure, inside, least = 0.0, 0, 2.0**-60 * float(np.abs(probes.answers).max())
-    for _ in range(MAX_CENTRING):
+    for _ in range(NOISY.max_centring):
         answers, J = jacobian(head, probes)
         residual = probes.answers - answers
         # strictly inside, but for the rounding of these sums
@@ -160,7 +149,7 @@ def moved_inside(head: Head, probes: Probes, half: Floats) -> Head | None:
             return head if inside else already
         head, slack = trial, slack + share * float(step[-1])
         inside += bool((np.abs(probes.answers - predicted(head, probes)) < half).all())
-        if inside == STEPS_INSIDE:
+        if inside == NOISY.steps_inside:
             return head
         if float(-step @ slope) < 1.0:
             pressure *= 10
@@ -195,7 +184,7 @@ def _searched(
 
     start = merit(head, half + slack, slack)
     share = 1.0
-    for _ in range(MAX_SHORTER):
+    for _ in range(NOISY.max_shorter):
         trial = head.moved(share * step)
         if merit(trial, half + slack + share * slack_step, slack + share * slack_step) < start:
             return trial, share
@@ -213,13 +202,13 @@ def turned_to_edges(head: Head, probes: Probes, step: float) -> Probes:
     across = by_token - probes.last * (np.einsum("md,md->m", by_token, probes.last)[:, None] / length**2)
     across *= length / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-200)  # in one dimension there is none
     angle = np.zeros(len(probes))
-    for _ in range(MAX_TURNS):
+    for _ in range(NOISY.max_turns):
         toward = -np.sin(angle)[:, None] * probes.last + np.cos(angle)[:, None] * across
         slope = np.einsum("md,md->m", token_slopes(head, current), toward)
         move = (edge - predicted(head, current)) / np.where(np.abs(slope) > 1e-12, slope, 1e-12)
-        angle = np.clip(angle + np.clip(move, -0.2, 0.2), -LARGEST_TURN, LARGEST_TURN)
+        angle = np.clip(angle + np.clip(move, -0.2, 0.2), -NOISY.largest_turn, NOISY.largest_turn)
         last = np.cos(angle)[:, None] * probes.last + np.sin(angle)[:, None] * across
-        current = replace(probes, last=last * (SHRINK * length / np.linalg.norm(last, axis=1, keepdims=True)))
+        current = replace(probes, last=last * (NOISY.shrink * length / np.linalg.norm(last, axis=1, keepdims=True)))
     return current
 
 

@@ -8,25 +8,19 @@ import numpy as np
 
 from unsoftmax.errors import TooNoisyError
 from unsoftmax.learners.noisy.fit import Errors, Head, fit
-from unsoftmax.learners.noisy.judgement import (
-    RESOLUTION,
-    USUAL_SCORE,
-    PureNoise,
-    budget_for,
-    drowning,
-    least_queries,
-    one_head_price,
-)
-from unsoftmax.learners.noisy.plan import MOST_QUERIES, queries_for
+from unsoftmax.learners.noisy.judgement import PureNoise, budget_for, drowning, least_queries, one_head_price
+from unsoftmax.learners.noisy.plan import queries_for
 from unsoftmax.learners.noisy.probes import Probes, joined
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.learners.noisy.stages import check_fit, reach, refitted
+from unsoftmax.models import Attention
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Bounds, Learned
+from unsoftmax.watching import watchers
 
 if TYPE_CHECKING:
     from unsoftmax.learners.noisy.learner import NoisyHeadLearner
 
-RUNAWAY = 4  # times the queries that left W running off
 AMBIGUITY = "The parameters are unique in this form and known to within the stated error bars."
 
 
@@ -56,14 +50,16 @@ class Run:
     def most(self, total: int) -> int:
         """The most queries that may be asked; one length search is not counted."""
         if self.settings.accuracy is not None:  # as many as that takes, up to ``queries``
-            return MOST_QUERIES if self.settings.queries is None else max(total, self.settings.queries)
+            return NOISY.most_queries if self.settings.queries is None else max(total, self.settings.queries)
         return total if self.settings.most is None else max(total, self.settings.most)
 
     def refitted(self, head: Head) -> Head:
         """The fit to all answers so far."""
-        if self.ridge:
-            return fit(head, joined(self.asked), ridge=self.ridge)
-        return refitted(head, joined(self.asked), self.noise, self.floor)
+        probes = joined(self.asked)
+        found = fit(head, probes, ridge=self.ridge) if self.ridge else refitted(head, probes, self.noise, self.floor)
+        for watcher in watchers():
+            watcher.sees(lambda: Attention.single(found.W, found.v, found.c, found.b))
+        return found
 
     def lengthened(self, head: Head) -> Head:
         """The same head, after a look at how long tokens may be now."""
@@ -93,8 +89,8 @@ class Run:
     @property
     def rough_budget(self) -> int:
         """What to name where W ran off, so that its answers say nothing: several times as many, or what usual scores would take."""
-        usual = self.with_tests(self.formula(RESOLUTION * USUAL_SCORE))
-        return budget_for(max(RUNAWAY * self.spent, usual), self.settings.beside)
+        usual = self.with_tests(self.formula(NOISY.resolution * NOISY.usual_score))
+        return budget_for(max(NOISY.runaway * self.spent, usual), self.settings.beside)
 
     def refuse(self, head: Head, errors: Errors, needed: float) -> None:
         """End with the budget that would do."""

@@ -8,36 +8,14 @@ import numpy as np
 from scipy.special import chdtri, fdtri
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
-from unsoftmax.learners.noisy.design import PLACEABLE, frames, recentred, softened, tilted_keys
-from unsoftmax.learners.noisy.fit import (
-    SATURATED,
-    Errors,
-    Head,
-    cost,
-    entry_variance,
-    fit,
-    linear_start,
-    predicted,
-    standard_errors,
-)
+from unsoftmax.learners.noisy.design import frames, recentred, softened, tilted_keys
+from unsoftmax.learners.noisy.fit import Errors, Head, cost, entry_variance, fit, linear_start, predicted, standard_errors
 from unsoftmax.learners.noisy.judgement import PureNoise
 from unsoftmax.learners.noisy.low_rank import balanced_scores
 from unsoftmax.learners.noisy.probes import Probes, ask_pairs, ask_tokens
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
-
-# chance to keep a query bias or a constant that is not there, and to refuse a head that is one
-FALSE_BIAS = 1e-4
-FALSE_REFUSAL = 1e-7
-MAX_SHORTENINGS = 30
-FAINTEST = 1 / 64  # of the keys: last tokens that are shorter still do not saturate any
-# search for a token length at which scores are moderate
-SEARCH_STEPS = 40
-SEARCH_PAIRS = 8
-MODERATE_SCORES = (0.7, 2.0)
-LEAST_SIGNAL = 4.0  # values of keys, in units of the noise
-LEAST_SCORE = 1.0  # scores may always be this large
-LOUD = 0.3  # noise in units of the largest answers, from which on a single answer shows no score
 
 
 def fit_values(singles: Probes) -> tuple[Head, float]:
@@ -54,7 +32,7 @@ def fit_values(singles: Probes) -> tuple[Head, float]:
 def find_norm(oracle: Oracle, copies: int, rng: np.random.Generator) -> float:
     """A token length at which values stand out of the noise and scores are moderate, by doubling and halving from 1."""
     norm, width = 1.0, oracle.width
-    for _ in range(SEARCH_STEPS):
+    for _ in range(NOISY.search_steps):
         head, noise = fit_values(ask_tokens(oracle, frames(rng, width + 4, width, norm)))
         if np.linalg.norm(head.v) * norm > 10 * noise * np.sqrt(width):
             break
@@ -66,17 +44,17 @@ def find_norm(oracle: Oracle, copies: int, rng: np.random.Generator) -> float:
             evidence={"noise": noise, "length": norm},
         )
     went = 0
-    half = np.full(SEARCH_PAIRS, copies / 2)
-    for _ in range(SEARCH_STEPS):
-        keys = tilted_keys(rng, SEARCH_PAIRS, head.v, norm)
-        answers = ask_pairs(oracle, keys, half, half, frames(rng, SEARCH_PAIRS, width, norm)).answers - head.b
+    half = np.full(NOISY.search_pairs, copies / 2)
+    for _ in range(NOISY.search_steps):
+        keys = tilted_keys(rng, NOISY.search_pairs, head.v, norm)
+        answers = ask_pairs(oracle, keys, half, half, frames(rng, NOISY.search_pairs, width, norm)).answers - head.b
         key = keys @ head.v
-        share = np.clip(np.abs(answers) / key, 0.0, SATURATED)
+        share = np.clip(np.abs(answers) / key, 0.0, NOISY.saturated)
         score = float(np.sqrt(np.mean(np.arctanh(share) ** 2)))
-        direction = -1 if score > MODERATE_SCORES[1] else 1 if score < MODERATE_SCORES[0] else 0
+        direction = -1 if score > NOISY.moderate_scores[1] else 1 if score < NOISY.moderate_scores[0] else 0
         if direction == 0 or direction == -went:  # found, or stepped across
             break
-        if direction < 0 and float(key.mean()) < LEAST_SIGNAL * noise:
+        if direction < 0 and float(key.mean()) < NOISY.least_signal * noise:
             break  # shorter still, and noise would pass for scores
         went = direction
         norm *= 2.0**direction
@@ -93,7 +71,7 @@ def ask_pilot(
     geometric mean of keys and last tokens.
     """
     few = max(4, count // 32)
-    steps = min(MAX_SHORTENINGS, most // (2 * few))
+    steps = min(NOISY.max_shortenings, most // (2 * few))
     asked: list[Probes] = []
 
     def lengthen(size: int, key_norm: float, last_norm: float) -> float:
@@ -102,13 +80,13 @@ def ask_pilot(
         last = last_norm * frames(rng, size, head.width, 1.0)
         asked.append(ask_pairs(oracle, keys, half, half, last))
         key, answers = keys @ head.v, asked[-1].answers - head.b
-        saturated = np.abs(answers) > SATURATED * key
+        saturated = np.abs(answers) > NOISY.saturated * key
         if last_norm:  # all weight may also go to the last token itself
-            saturated |= np.abs(answers - last @ head.v) < (1 - SATURATED) * key
+            saturated |= np.abs(answers - last @ head.v) < (1 - NOISY.saturated) * key
         # under strong noise single answers lie anywhere: there the head is judged by the fit, not by the eye
-        if saturated.mean() > 0.25 and noise <= LOUD * float(key.mean()):
+        if saturated.mean() > 0.25 and noise <= NOISY.loud * float(key.mean()):
             return 0.25
-        scores = np.arctanh(np.clip(answers / key, -SATURATED, SATURATED))
+        scores = np.arctanh(np.clip(answers / key, -NOISY.saturated, NOISY.saturated))
         return float(np.clip(1 / max(float(np.sqrt(np.mean(scores**2))), 0.1), 1.0, 2.0))
 
     key_norm = last_norm = norm
@@ -123,7 +101,7 @@ def ask_pilot(
         while factor < 1 and len(asked) < steps:
             factor = lengthen(few, key_norm, last_norm)
             last_norm = min(key_norm, last_norm * factor)
-            if last_norm < FAINTEST * key_norm:  # no token is too long for these keys: the bias is, after all
+            if last_norm < NOISY.faintest * key_norm:  # no token is too long for these keys: the bias is, after all
                 key_norm = last_norm = key_norm / 4
         least = (head.width + 1) ** 2
     used = len(asked) * few
@@ -136,13 +114,13 @@ def reach(head: Head, probes: Probes, noise: float, shortest: float, norm: float
     errors = standard_errors(head, probes)
     doubt = max(1.0, noise / max(errors.noise, np.finfo(float).tiny))  # as many answers as parameters leave no residuals
     by_weights, by_bias = (doubt * float(np.sqrt(np.mean(error**2))) for error in (errors.W, errors.c))
-    known = min(np.sqrt(PLACEABLE / max(by_weights, 1e-200)), PLACEABLE / max(by_bias, 1e-200))
+    known = min(np.sqrt(NOISY.placeable / max(by_weights, 1e-200)), NOISY.placeable / max(by_bias, 1e-200))
     return float(np.clip(known, shortest, norm))
 
 
 def is_loud(head: Head, probes: Probes, noise: float) -> bool:
     """Whether the noise hides the score behind a single answer."""
-    return bool(noise > LOUD * np.median(np.abs(probes.keys[~probes.single] @ head.v)))
+    return bool(noise > NOISY.loud * np.median(np.abs(probes.keys[~probes.single] @ head.v)))
 
 
 def started(head: Head, probes: Probes, noise: float) -> Head:
@@ -165,7 +143,7 @@ def likely_ridge(head: Head, errors: Errors, noise: float, norm: float, ridge: f
 
     One step of expectation maximisation for the variance of W's entries, from a fit with the ridge before.
     """
-    return noise**2 / max(entry_variance(head, errors, ridge), (LEAST_SCORE / norm**2) ** 2)
+    return noise**2 / max(entry_variance(head, errors, ridge), (NOISY.least_score / norm**2) ** 2)
 
 
 def shrunk(head: Head, errors: Errors) -> Head:
@@ -187,11 +165,11 @@ def ask_recentred(oracle: Oracle, head: Head, count: int, norm: float, copies: i
 def biased(head: Head, probes: Probes, noise: float) -> bool:
     """Whether balanced copies beside a zero token show a score, which only a query bias gives them."""
     key = probes.keys @ head.v
-    answers = np.clip(probes.answers - head.b, -SATURATED * key, SATURATED * key)
+    answers = np.clip(probes.answers - head.b, -NOISY.saturated * key, NOISY.saturated * key)
     copies = int(probes.plus[0] + probes.minus[0])
     scores = balanced_scores(answers, key, np.zeros(len(key)), np.zeros(len(key)), copies)
     # low-precision targets err a few times more here than on one token: a bias worth fitting is far larger
-    return bool(np.sum((scores * key / noise) ** 2) > 64 * chdtri(len(key), FALSE_BIAS))
+    return bool(np.sum((scores * key / noise) ** 2) > 64 * chdtri(len(key), NOISY.false_bias))
 
 
 def simplest(head: Head, probes: Probes, ridge: float = 0.0) -> tuple[Head, Errors]:
@@ -206,7 +184,7 @@ def simplest(head: Head, probes: Probes, ridge: float = 0.0) -> tuple[Head, Erro
         if not dropped:
             continue
         trial = fit(trial, probes, ridge=ridge)
-        if cost(trial, probes, weight) - noise * freedom < dropped * noise * fdtri(dropped, freedom, 1 - FALSE_BIAS):
+        if cost(trial, probes, weight) - noise * freedom < dropped * noise * fdtri(dropped, freedom, 1 - NOISY.false_bias):
             return trial, standard_errors(trial, probes)
     return head, standard_errors(head, probes)
 
@@ -218,7 +196,7 @@ def of_lowest_rank(head: Head, probes: Probes, rank: int) -> tuple[Head, int]:
         trial = fit(head.of_rank(rank - 1), probes)
         freedom, dropped = max(1, len(probes) - head.free), head.free - trial.free
         least = cost(head, probes, weight)
-        if cost(trial, probes, weight) - least >= dropped * least / freedom * fdtri(dropped, freedom, 1 - FALSE_BIAS):
+        if cost(trial, probes, weight) - least >= dropped * least / freedom * fdtri(dropped, freedom, 1 - NOISY.false_bias):
             break
         head, rank = trial, rank - 1
     return head, rank
@@ -259,5 +237,5 @@ def lack_of_fit(head: Head, probes: Probes, noise: float, floor: Floor, known: i
     # low-precision arithmetic errs more on 65 tokens than on one; random noise and rounding do not
     allowance = 1.0 if floor.noisy or floor.decimals else 24.0
     known = int(single.sum()) - head.width - 1 if known is None else known
-    ratio = float(np.sqrt(fdtri(freedom, max(1, known), 1 - FALSE_REFUSAL)))
+    ratio = float(np.sqrt(fdtri(freedom, max(1, known), 1 - NOISY.false_refusal)))
     return found, max(noise * allowance * ratio, 2.0**-46 * largest)

@@ -8,22 +8,18 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, TooNoisyError
 from unsoftmax.learners.noisy.design import frames
-from unsoftmax.learners.noisy.judgement import RESOLUTION, USUAL_SCORE, budget_for
-from unsoftmax.learners.noisy.plan import GENEROUS, GENEROUS_LOW_RANK
+from unsoftmax.learners.noisy.judgement import budget_for
 from unsoftmax.learners.noisy.probes import ask_tokens, joined
 from unsoftmax.learners.noisy.run import Run
+from unsoftmax.learners.noisy.settings import NOISY
 from unsoftmax.learners.noisy.stages import fit_values
-
-# below this width a full fit costs less than finding out that the rank is low
-SEARCH_RANK_FROM = 16
-UNSURE = 1.5  # more queries are named where not even the values are known
 
 
 def ask_values(run: Run, count: int) -> None:
     """One-token answers: v and b, and the noise; more of them while the noise hides v."""
     settings, width = run.settings, run.width
-    low = settings.low(width) or (settings.rank is None and width >= SEARCH_RANK_FROM)
-    total = settings.queries or (GENEROUS_LOW_RANK if low else GENEROUS) * settings.dimension(width)
+    low = settings.low(width) or (settings.rank is None and width >= NOISY.search_rank_from)
+    total = settings.queries or (NOISY.generous_low_rank if low else NOISY.generous) * settings.dimension(width)
     limit, first = run.most(total), True
     while True:
         run.asked.append(ask_tokens(run.oracle, frames(run.rng, count - run.spent, width, run.norm)))
@@ -41,8 +37,8 @@ def ask_values(run: Run, count: int) -> None:
         count, first = min(limit, 2 * count), False
     true_size = np.sqrt(max(size**2 - error**2 / 2, error**2 / 2))  # the noise itself looks like values
     run.head = replace(run.head, v=run.head.v * true_size / size)
-    needed = run.with_tests(run.formula(RESOLUTION * USUAL_SCORE))
-    budget = budget_for(UNSURE * max(needed, run.most(total)), settings.beside)
+    needed = run.with_tests(run.formula(NOISY.resolution * NOISY.usual_score))
+    budget = budget_for(NOISY.unsure * max(needed, run.most(total)), settings.beside)
     raise TooNoisyError(
         f"The values drown in the noise: |v| = {size:.3g} with an error of {error:.3g} after {run.spent} one-token answers. "
         f"A budget of about {budget} queries would do; raise `budget` or allow longer tokens (`max_norm`).",

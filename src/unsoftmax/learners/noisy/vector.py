@@ -7,20 +7,17 @@ from typing import cast
 import numpy as np
 from scipy.special import fdtri, stdtrit
 
-from unsoftmax.errors import NotInFamilyError
-from unsoftmax.learners.noisy.certified import EVALUATION, CertifiedHeadLearner
+from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, tried
+from unsoftmax.learners.noisy.certified import CertifiedHeadLearner
 from unsoftmax.learners.noisy.design import frames
+from unsoftmax.learners.noisy.further import variances
 from unsoftmax.learners.noisy.learner import NoisyHeadLearner
-from unsoftmax.learners.noisy.probes import SHRINK, of_norm
-from unsoftmax.learners.noisy.stages import FALSE_REFUSAL, find_norm
+from unsoftmax.learners.noisy.probes import of_norm
+from unsoftmax.learners.noisy.settings import NOISY
+from unsoftmax.learners.noisy.stages import find_norm
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, Wrapper, phase
 from unsoftmax.results import Bounds, Floor, Learned
-
-KEPT = 512  # longer sequences whose whole answers are kept, to see whether the head explains every output
-LOOSE = 1.5  # the scores come from one mixture, so that they fit the other outputs a little less well
-LONGER = 2.0**8  # tokens against those whose scores are moderate: the intervals narrow as their inverse, few answers saturate
-LOW_PRECISION = 24.0  # arithmetic of low precision errs more on many tokens than on one
 
 
 class Mixture(Wrapper):
@@ -38,7 +35,7 @@ class Mixture(Wrapper):
         if sequences.shape[1] == 1:
             self.singles.append((sequences[:, 0].copy(), answers))
         else:
-            room = max(0, KEPT - sum(len(told) for _, told in self.longer))
+            room = max(0, NOISY.vector_kept - sum(len(told) for _, told in self.longer))
             if room:
                 self.longer.append((sequences[:room].copy(), answers[:room]))
         return np.asarray(answers @ self.direction)
@@ -48,14 +45,14 @@ def learn_vector(learner: NoisyHeadLearner, oracle: Oracle, rng: np.random.Gener
     """W, c from the mixture of outputs with the largest values, V and b from all one-token answers.
 
     Price: that of ``learner`` and ``2 width + 8`` one-token questions. Errors of the outputs are taken to be independent and of
-    like size. Answers rounded to decimals stay so in a single output, which is then the mixture.
+    like size. Answers that are rounded when they are written down stay so in a single output, which is then the mixture.
     """
     width = oracle.width
     phase(oracle, "outputs")
     tokens = frames(rng, 2 * width + 8, width, 1.0 if learner.max_norm is None else learner.max_norm)
     answers = LastPosition(oracle)(tokens[:, None])
     values = np.linalg.lstsq(np.pad(tokens, ((0, 0), (0, 1)), constant_values=1.0), answers, rcond=None)[0][:-1]
-    if learner.floor.decimals or learner.floor.digits:
+    if learner.floor.decimals or learner.floor.cast:
         direction = np.eye(values.shape[1])[np.argmax(np.linalg.norm(values, axis=0))]
     else:
         direction = np.linalg.svd(values)[2][0]
@@ -71,17 +68,19 @@ def _packed(learned: Learned, mixture: Mixture, floor: Floor) -> Learned:
     assert model.V is not None
     assert bounds is not None
     tokens, answers = (np.concatenate(parts) for parts in zip(*mixture.singles, strict=True))
-    rows = np.pad(tokens, ((0, 0), (0, 1)), constant_values=1.0) if model.has_b else tokens
-    found = np.linalg.lstsq(rows, answers, rcond=None)[0]
+    rows = np.pad(tokens, ((0, 0), (0, 1)), constant_values=1.0)
+    found, errors, noise = _values(rows, answers, floor)
     freedom = max(1, len(rows) - rows.shape[1])
-    largest = float(np.abs(answers).max())
-    noise = np.sqrt(np.sum((answers - rows @ found) ** 2, axis=0) / freedom) + 2.0**-52 * largest
-    spread = np.sqrt(np.diag(np.linalg.pinv(rows.T @ rows)))[:, None] * noise * float(stdtrit(freedom, 0.975))
-    V, b = found[: model.width], (found[-1] if model.has_b else None)
+    # the mixture may hide a constant that the outputs have
+    has_b = model.has_b or np.mean((found[-1] / errors[-1]) ** 2) > float(fdtri(answers.shape[1], freedom, 1 - NOISY.false_bias))
+    if not has_b:
+        found, errors, noise = _values(tokens, answers, floor)
+    spread = errors * float(stdtrit(freedom, 0.975))
+    V, b = found[: model.width], (found[-1] if has_b else None)
     u = mixture.direction
     V = V + np.outer(model.V[0] - V @ u, u)  # the mixture's own values are known better
     whole = Attention(model.W, V[None], model.c if model.has_c else None, b)
-    _check_outputs(whole, mixture, noise * (1.0 if floor.noisy or floor.decimals else LOW_PRECISION), freedom)
+    _check_outputs(whole, mixture, noise * (1.0 if floor.noisy or floor.decimals else NOISY.low_precision), freedom)
     note = f"W was learned from one mixture of the {len(u)} outputs, V from {len(tokens)} one-token answers."
     return Learned(
         model=whole,
@@ -91,7 +90,7 @@ def _packed(learned: Learned, mixture: Mixture, floor: Floor) -> Learned:
             W=bounds.W,
             V=spread[None, : model.width],
             c=bounds.c,
-            b=spread[-1] if model.has_b else None,
+            b=spread[-1] if has_b else None,
         ),
         notes=(*learned.notes, note),
         evidence=learned.evidence,
@@ -100,11 +99,40 @@ def _packed(learned: Learned, mixture: Mixture, floor: Floor) -> Learned:
     )
 
 
+def _values(rows: Floats, answers: Floats, floor: Floor) -> tuple[Floats, Floats, Floats]:
+    """Least squares of each output ``(width, outputs)``, with standard errors, and the noise of the answers ``(outputs,)``.
+
+    Where errors follow the size of tokens or answers, each answer is weighted by its own.
+    """
+    found: Floats = np.asarray(np.linalg.lstsq(rows, answers, rcond=None)[0], dtype=np.float64)
+    freedom = max(1, len(rows) - rows.shape[1])
+    least = 2.0**-52 * float(np.abs(answers).max())
+    noise = np.sqrt(np.sum((answers - rows @ found) ** 2, axis=0) / freedom) + least
+    errors = np.sqrt(np.diag(np.linalg.pinv(rows.T @ rows)))[:, None] * noise
+    if not (floor.half or floor.digits):
+        return found, errors, noise
+    lengths = np.linalg.norm(rows, axis=1)
+    longer = lengths > np.sqrt(lengths.min() * lengths.max()) * (1 + 2.0**-20)
+    for output, told in enumerate(answers.T):
+        for _ in range(NOISY.reweighted):
+            squares = (told - rows @ found[:, output]) ** 2 * len(rows) / freedom
+            root = 1 / np.sqrt(variances(squares, floor.written(told), longer) + least**2)
+            found[:, output] = np.linalg.lstsq(root[:, None] * rows, root * told, rcond=None)[0]
+        weighted = root[:, None] * rows
+        left = root * (told - rows @ found[:, output])
+        inverse = np.linalg.pinv(weighted.T @ weighted)
+        pulled = weighted @ inverse
+        leverage = np.minimum(np.einsum("ij,ij->i", pulled, weighted), 1 - 1e-6)
+        plain = max(1.0, float(left @ left) / freedom) * np.diag(inverse)
+        errors[:, output] = np.sqrt(np.maximum(plain, (left**2 / (1 - leverage)) @ pulled**2))  # as in ``standard_errors``
+    return found, errors, noise
+
+
 def _check_outputs(model: Attention, mixture: Mixture, noise: Floats, freedom: int) -> None:
     """Refuse heads that the mixture does not show: the kept answers must be explained in every output."""
     left = np.concatenate([answers - model(sequences) for sequences, answers in mixture.longer])
     found = np.mean((left / noise) ** 2, axis=0)
-    allowed = LOOSE * float(fdtri(len(left), freedom, 1 - FALSE_REFUSAL))
+    allowed = NOISY.loose * float(fdtri(len(left), freedom, 1 - NOISY.false_refusal))
     if (found > allowed).any():
         worst = int(np.argmax(found))
         raise NotInFamilyError(
@@ -122,10 +150,10 @@ def certify_vector(learner: CertifiedHeadLearner, oracle: Oracle, rng: np.random
     """
     width = oracle.width
     phase(oracle, "outputs")
-    norm = learner.max_norm * SHRINK
+    norm = learner.max_norm * NOISY.shrink
     tokens = np.concatenate([of_norm(np.eye(width), norm), np.zeros((1, width))])
     answers = LastPosition(oracle)(tokens[:, None])
-    within = learner.tolerance + learner.relative * np.abs(answers) + EVALUATION * np.abs(answers).sum(axis=0)
+    within = learner.tolerance + learner.relative * np.abs(answers) + NOISY.evaluation * np.abs(answers).sum(axis=0)
     if not learner.biases and (np.abs(answers[width]) > within[width]).any():
         raise NotInFamilyError(
             f"The target has a constant b: the zero token was answered with up to {np.abs(answers[width]).max():.6g}, beyond the "
@@ -171,11 +199,12 @@ def certify_long(tolerance: float, oracle: Oracle, rng: np.random.Generator) -> 
     loudest = int(np.argmax(np.linalg.norm(some[1:] - some[0], axis=0)))
     one = Mixture(oracle, np.eye(some.shape[1])[loudest]) if some.shape[1] > 1 else oracle
     moderate = find_norm(one, 64, rng)
-    try:
-        return _certified(CertifiedHeadLearner(tolerance, LONGER * moderate, biases=True), oracle, rng, some.shape[1])
-    except NotInFamilyError as refusal:
-        if "bias" not in refusal.evidence.get("found", ""):
-            raise
+    long = CertifiedHeadLearner(tolerance, NOISY.longer * moderate, biases=True)
+    found = tried(lambda: _certified(long, oracle, rng, some.shape[1]), NotInFamilyError)
+    if not isinstance(found, RefusalError):
+        return found
+    if Sign.QUERY_BIAS not in found.signs:
+        raise found
     return _certified(CertifiedHeadLearner(tolerance, moderate, biases=True), oracle, rng, some.shape[1])
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
 from unsoftmax.learners.non_adaptive.low_rank_fit import Fit, fit_rank, nuclear_norm
 from unsoftmax.learners.non_adaptive.measurements import Measurements, polished
+from unsoftmax.learners.non_adaptive.settings import FIXED
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.probes.fixed import FixedProbes
@@ -19,15 +20,6 @@ from unsoftmax.probes.rank_one import bias_pair, grid_of_pairs, random_pairs, si
 from unsoftmax.results import Check, Floor, Learned
 
 KIND = "non-adaptive"
-HELD_BACK = 0.05  # share of the pairs that no fit sees: they tell a solution from an interpolation
-FEWEST_BACK = 8
-STARTS = 8  # of the factored solver when the rank is known
-AGREES = 1e-8  # misfit of held-back pairs, relative to the scores, up to which exact answers count as explained
-INVISIBLE = 1e-8  # scores between tokens of unit entries below this leave every answer as if W were zero
-LOOSEST = 1e-2  # beyond, held-back pairs prove nothing
-WORST = 1e3  # a score whose error is this many times the usual one is left out
-CHECK_LENGTH = 6
-CALL_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ class NonAdaptiveLearner:
         record = {"kind": KIND, "width": width, "rank": self.rank, "dense": dense, "held_back": back, "scale": self.scale}
         arrays = [singles(width, self.max_norm), pairs]
         if checks:
-            tokens = rng.normal(size=(checks, CHECK_LENGTH, width))
+            tokens = rng.normal(size=(checks, FIXED.check_length, width))
             if self.max_norm is not None:
                 tokens *= 0.99 * self.max_norm / np.linalg.norm(tokens, axis=2, keepdims=True)
             arrays.append(tokens)
@@ -87,7 +79,7 @@ class NonAdaptiveLearner:
         answers = []
         for name, asked in zip(("values", "measurements"), probes.arrays, strict=True):
             phase(oracle, name)
-            size = max(1, CALL_BYTES // (8 * asked.shape[1] * asked.shape[2]))
+            size = max(1, FIXED.call_bytes // (8 * asked.shape[1] * asked.shape[2]))
             answers.append(np.concatenate([oracle(asked[at : at + size]) for at in range(0, len(asked), size)]))
         return self.learn(probes, answers, rng=rng)
 
@@ -156,7 +148,7 @@ class NonAdaptiveLearner:
         readable = np.isfinite(scores) & (errors > 0) & (errors < 0.05)
         # scores far up lose digits by the factor exp(score): they would spoil the others, and enough are left without them
         usual = float(np.quantile(errors[readable], 0.1)) if readable.any() else 0.0
-        good = readable & (errors <= WORST * usual)
+        good = readable & (errors <= FIXED.worst * usual)
         if good.sum() < 0.5 * len(good):
             raise TooNoisyError(
                 f"{int((~good).sum())} of {len(good)} pairs are saturated or drowned: W is too large for these probes. Plan again "
@@ -170,8 +162,8 @@ class NonAdaptiveLearner:
 
     def _allowed(self, noise: float) -> float:
         """Misfit of held-back pairs that counts as agreement, for scores with this relative error."""
-        allowed = max(AGREES, 100 * noise)
-        if allowed > LOOSEST:
+        allowed = max(FIXED.agrees, 100 * noise)
+        if allowed > FIXED.loosest:
             raise TooNoisyError(
                 f"The scores asked for are known only to {noise:.1g} of their size, too little to tell a solution from an "
                 "interpolation. Plan with a larger `scale`, or use adaptive probes.",
@@ -193,7 +185,7 @@ class NonAdaptiveLearner:
         columns = np.linalg.solve(keys, measured.z[:square].reshape(width, width, 1))[..., 0]  # row j: W x_j
         W = np.linalg.solve(measured.x[:square:width], columns).T
         size, noise = measured.size(), measured.noise()
-        if size == 0 or size <= 64 * noise <= INVISIBLE:
+        if size == 0 or size <= 64 * noise <= FIXED.invisible:
             return Fit(np.zeros((width, width)), 0.0), 0
         misfit = measured.misfit(W, slice(square, None))
         if misfit > self._allowed(noise / size):
@@ -211,7 +203,7 @@ class NonAdaptiveLearner:
         back = held_back(count)
         fitted = measured.part(slice(0, count - back))
         size, noise = measured.size(), measured.noise()
-        if size == 0 or size <= 64 * noise <= INVISIBLE:
+        if size == 0 or size <= 64 * noise <= FIXED.invisible:
             return Fit(np.zeros((width, width)), 0.0), 0
         allowed = self._allowed(noise / size)
         tried: dict[int, float] = {}
@@ -248,8 +240,8 @@ class NonAdaptiveLearner:
         planned = record.get("rank")
         if isinstance(planned, int):
             lower = [rank for rank in enough if rank < planned]
-            return ([(planned, STARTS)] if planned in enough else []) + [(rank, 2) for rank in lower]
-        return [(rank, 2) for rank in enough] + [(rank, STARTS) for rank in enough]
+            return ([(planned, FIXED.starts)] if planned in enough else []) + [(rank, 2) for rank in lower]
+        return [(rank, 2) for rank in enough] + [(rank, FIXED.starts) for rank in enough]
 
 
 def recorded_check(learned: Learned, probes: FixedProbes, answers: Sequence[Floats]) -> Check | None:
@@ -263,7 +255,7 @@ def recorded_check(learned: Learned, probes: FixedProbes, answers: Sequence[Floa
         sequences=len(said),
         max_abs_error=float(error),
         relative_error=float(error) / spread,
-        by_length={CHECK_LENGTH: float(error) / spread},
+        by_length={FIXED.check_length: float(error) / spread},
     )
 
 
@@ -275,7 +267,7 @@ def price(width: int, rank: int | None = None, oversampling: float | None = None
 
 def pairs_needed(width: int, rank: int | None, oversampling: float | None) -> tuple[int, bool]:
     """How many pairs are measured, and whether they are the dense grid for any rank."""
-    everything = width**2 + max(FEWEST_BACK, math.ceil(0.02 * width**2))
+    everything = width**2 + max(FIXED.fewest_back, math.ceil(0.02 * width**2))
     if rank is None or rank >= width:
         return everything, True
     factor = oversampling if oversampling is not None else (3.0 if rank <= 1 else 2.2)
@@ -285,4 +277,4 @@ def pairs_needed(width: int, rank: int | None, oversampling: float | None) -> tu
 
 def held_back(count: int) -> int:
     """How many of so many measurements are kept for the test."""
-    return max(FEWEST_BACK, int(HELD_BACK * count))
+    return max(FIXED.fewest_back, int(FIXED.held_back * count))

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from unsoftmax.learners.non_adaptive.settings import FIXED
 from unsoftmax.models import Floats
-
-ALTERNATIONS = 40  # half of them usually decide whether a start leads home
-NEWTON_STEPS = 60
-SOLVED = 1e-11  # relative misfit at which a fit counts as exact; rounding leaves 1e-13
-STALLED = 0.995  # an alternation that lowers the misfit by less has found a local minimum or the wrong rank
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +30,9 @@ def factor_jacobian(u: Floats, x: Floats, A: Floats, B: Floats) -> Floats:
     return np.hstack([part.reshape(len(u), -1) for part in parts])
 
 
-def fit_rank(u: Floats, x: Floats, z: Floats, rank: int, rng: np.random.Generator, starts: int, solved: float = SOLVED) -> Fit:
+def fit_rank(
+    u: Floats, x: Floats, z: Floats, rank: int, rng: np.random.Generator, starts: int, solved: float = FIXED.solved
+) -> Fit:
     """The best rank-``rank`` fit found: spectral start, alternating least squares, Levenberg-Marquardt; then random starts.
 
     For Gaussian rows the mean of ``z_i u_i x_i^T`` is W, which is where the first start comes from.
@@ -59,12 +57,12 @@ def fit_rank(u: Floats, x: Floats, z: Floats, rank: int, rng: np.random.Generato
 def _alternate(u: Floats, x: Floats, z: Floats, A: Floats, B: Floats) -> tuple[Floats, Floats]:
     """Alternating least squares: with B fixed the measurements are linear in A, and the other way round."""
     before = np.inf
-    for _ in range(ALTERNATIONS):
+    for _ in range(FIXED.alternations):
         A = _half(u, x @ B, z)
         A = np.linalg.qr(A)[0]
         B = _half(x, u @ A, z)
         misfit = float(np.linalg.norm(z - np.einsum("mr,mr->m", u @ A, x @ B)))
-        if misfit > STALLED * before or misfit <= SOLVED * np.linalg.norm(z):
+        if misfit > FIXED.stalled * before or misfit <= FIXED.solved * np.linalg.norm(z):
             break
         before = misfit
     return A, B
@@ -88,7 +86,7 @@ def _newton(u: Floats, x: Floats, z: Floats, A: Floats, B: Floats, solved: float
     misfit = float(np.linalg.norm(residual))
     size = float(np.linalg.norm(z)) or 1.0
     history: list[float] = []
-    for _ in range(NEWTON_STEPS):
+    for _ in range(FIXED.newton_steps):
         if misfit <= 1e-2 * solved * size:
             break
         history.append(misfit)

@@ -12,9 +12,10 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
-from unsoftmax.learners.one_head.positions import PositionReader, is_causal, loud_values, read_pairs
+from unsoftmax.learners.one_head.positions import Loud, PositionReader, is_causal, loud_values, read_pairs
 from unsoftmax.learners.one_head.score_matrix import read_score_matrix
-from unsoftmax.learners.one_head.scores import SATURATED, ScoreReader, Values, copies
+from unsoftmax.learners.one_head.scores import ScoreReader, Values, copies
+from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import INSIDE, on_host, orthonormal
 from unsoftmax.models import Attention, Floats
 from unsoftmax.models.attention import all_finite
@@ -23,19 +24,6 @@ from unsoftmax.oracles.local import checked_answers
 from unsoftmax.probes.pairs import BATCH_NUMBERS
 from unsoftmax.results import Bounds, Floor, Learned
 
-SEPARATION = 2.0**-60  # last tokens against keys where nothing forbids it: their own value and score drop below the rounding
-NEAREST = 0.25  # last tokens against keys otherwise: keeps the frames well conditioned
-SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
-CAREFUL = 0.15  # the same for the first column, because a few probes tell its size only roughly
-LARGEST_GAIN = 2.0**120  # a W that shows no score at this magnification is zero
-LOW_RANK_GROWTH = 32.0  # of errors in W that is known through a basis of its range (measured: 3 to 100)
-READABLE = 12.0  # scores beyond this are not trusted to tell the size of others
-RESIZES = 4  # times that a whole set of keys is asked again because one of them saturates
-DIGITS = 1e-4  # error bars of W against W from which on it is not called known (they are a few dozen times wider than errors are)
-UNSEEN = 1e-8  # size that a W of no visible entry may have against the query bias, to be called zero
-STRAYS = 0.25  # share of the keys that may saturate for those alone to be asked again
-MEDIAN = 0.67  # of the absolute scores of random keys, where their rms is 1
-SEARCH = 24  # steps of a search for the right size; each covers many powers of two
 AMBIGUITY = (
     "The parameters are unique in this form: W, v, c and b are determined by the function. "
     "A target built from query and key matrices has W = Wk^T Wq / sqrt(r): those two are known only through W, "
@@ -55,12 +43,14 @@ class OneHeadLearner:
         max_norm: no token longer than this is sent.
         floor: precision of the answers.
         zero_answer: the raw answer ``(1, …)`` to the one-token sequence ``[0]``, where it was already asked.
+        known: tokens ``(n, width)`` and their one-token answers ``(n, outputs)``, where some were already asked.
     """
 
     rank: int | None = None
     max_norm: float | None = None
     floor: Floor = Floor()  # noqa: RUF009 - frozen
     zero_answer: Floats | None = None
+    known: tuple[Floats, Floats] | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Ask for the values, the biases, the scale of the scores, columns of W, and its remaining rows."""
@@ -69,10 +59,16 @@ class OneHeadLearner:
         phase(oracle, "values")
         zero = oracle(np.zeros((1, 1, d))) if self.zero_answer is None else self.zero_answer
         everywhere = zero.ndim == 3
-        values = self._values(oracle, zero, everywhere, rng)
-        c, key_size = self._query_bias(last, values, rng)
+        loud = None
+        if everywhere and self.max_norm is None and self.floor.exact:
+            loud = loud_values(oracle, zero.reshape(-1), self.known, rng)
+        values = self._values(oracle, zero, loud)
+        c, key_size = self._query_bias(last, values, loud, rng)
         free = not np.any(c) and self.max_norm is None
-        causal = everywhere and is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng)
+        told = None if loud is None else loud.causal
+        causal = everywhere and (
+            is_causal(oracle, values.V, values.b, 2.0**-10 * min(1.0, key_size), rng) if told is None else told
+        )
         if everywhere and not free and values.usable == d:
             phase(oracle, "pairs")
             longest = np.inf if self.max_norm is None else INSIDE * self.max_norm
@@ -83,11 +79,13 @@ class OneHeadLearner:
             if everywhere and free:
                 template = PositionReader(oracle, values, key_size, 1.0, causal=causal)
             reader, unseen = self._scale(template, free, rng)
+            if reader is not None and not (everywhere and free):  # there all of W costs less than the test, and fresh answers tell
+                self._one_softmax(reader, rng)
             like = getattr(oracle, "like", None)
             if reader is not None and like is not None and zero.ndim < 3 and values.usable == 1:
                 reader = reader.moved(like)
-            told = d if everywhere and free else self.rank
-            W, rank, noise = (np.zeros((d, d)), 0, unseen) if reader is None else read_score_matrix(reader, self.floor, told, rng)
+            most = d if everywhere and free else self.rank
+            W, rank, noise = (np.zeros((d, d)), 0, unseen) if reader is None else read_score_matrix(reader, self.floor, most, rng)
         if not all_finite(W):
             raise NotInFamilyError(
                 "The answers to two tokens are no mean of the answers to one: several heads whose values cancel, or no head.",
@@ -110,6 +108,7 @@ class OneHeadLearner:
             bounds=self._bounds(model, noise, rank, blur),
             notes=() if rank else (f"W does not show in the answers; entries below about {noise:.1g} would not.",),
             evidence={"rank": rank, "causal": causal},
+            causal=causal,
             ranks=(rank,),
         )
 
@@ -119,7 +118,7 @@ class OneHeadLearner:
         if not bias or self.max_norm is not None or not self.floor.exact:
             return
         known = float(np.abs(model.W).max())
-        if error > (DIGITS * known if known else UNSEEN * bias):
+        if error > (HEAD.digits * known if known else HEAD.unseen * bias):
             entries = f"its largest entry is about {known:.2g}" if known else "it may well not be zero"
             raise NotIdentifiableError(
                 f"The query bias of about {bias:.2g} saturates the softmax for all but tiny tokens, and those show W only to about "
@@ -135,23 +134,20 @@ class OneHeadLearner:
         assert model.V is not None
         return Bounds(
             kind="estimated",
-            W=np.broadcast_to(2 * noise * (1.0 if rank in (0, model.width) else LOW_RANK_GROWTH), model.W.shape),
+            W=np.broadcast_to(2 * noise * (1.0 if rank in (0, model.width) else HEAD.low_rank_growth), model.W.shape),
             V=np.full(model.V.shape, precision * float(np.abs(model.V).max())),
             c=np.full(model.c.shape, 16 * blur * precision * float(np.abs(model.c).max())),
             b=np.full(model.b.shape, precision * float(np.abs(model.b).max())),
         )
 
-    def _values(self, oracle: Oracle, zero: Floats, everywhere: bool, rng: np.random.Generator) -> Values:
-        """The value of each axis: ``d`` one-token queries; 2 in all where every position answers and the scores allow it."""
+    def _values(self, oracle: Oracle, zero: Floats, loud: Loud | None) -> Values:
+        """The value of each axis: ``d`` one-token queries, unless loud tokens have told them."""
         d = oracle.width
         b = zero.reshape(-1)
         # a long token drowns a constant, a rounding step or noise; without any of them its length does not matter
         size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
         size = size if self.max_norm is None else INSIDE * self.max_norm
-        if everywhere and self.max_norm is None and self.floor.exact:
-            V = loud_values(oracle, b, rng)
-        else:
-            V = (self._axes(oracle, size).reshape(d, -1) - b) / size
+        V = (self._axes(oracle, size).reshape(d, -1) - b) / size if loud is None else loud.V
         if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
             raise NotIdentifiableError(
                 f"Every one-token answer equals {b[0]:.6g}: the value vector v is zero, so the attention weights never show and "
@@ -180,8 +176,11 @@ class OneHeadLearner:
         """Largest key size: a key is up to 2 long before scaling, or 3 with vector answers."""
         return np.inf if self.max_norm is None else INSIDE * self.max_norm / 3.0
 
-    def _query_bias(self, oracle: Oracle, values: Values, rng: np.random.Generator) -> tuple[Floats, float]:
-        """The bias c from keys before a zero token, and the key size to use; 1 query without a bias, about ``d + 6`` with one."""
+    def _query_bias(self, oracle: Oracle, values: Values, loud: Loud | None, rng: np.random.Generator) -> tuple[Floats, float]:
+        """The bias c from keys before a zero token, and the key size to use; about ``d + 6`` queries with one.
+
+        Without a bias 1 query, or none where loud tokens have told that there is none.
+        """
         phase(oracle, "query bias")
         d = oracle.width
         worth = float(np.linalg.norm(values.worth[:, -1])) / np.sqrt(d)
@@ -191,32 +190,36 @@ class OneHeadLearner:
             reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
             return reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0]
 
-        if size * np.abs(products(orthonormal(d, rng, rows=1), size)).max() <= self._noise(values, size):
+        if loud is None:
+            biased = size * np.abs(products(orthonormal(d, rng, rows=1), size)).max() > self._noise(values, size)
+        else:
+            biased = loud.biased
+        if not biased:
             return np.zeros(d), size
         rotation = orthonormal(d, rng)
-        for _ in range(SEARCH):
+        for _ in range(HEAD.learner_search):
             rms = size * float(np.sqrt(np.mean(products(rotation[: max(2, values.usable)], size) ** 2)))
             if not np.isfinite(rms):
                 size /= 2.0**10
-            elif rms > 2 * SCORE:
-                size *= SCORE / rms
-            elif rms < SCORE / 4 and size < self._longest_key():
-                size = min(size * SCORE / max(rms, 1e-9), self._longest_key())
+            elif rms > 2 * HEAD.score:
+                size *= HEAD.score / rms
+            elif rms < HEAD.score / 4 and size < self._longest_key():
+                size = min(size * HEAD.score / max(rms, 1e-9), self._longest_key())
             else:
                 break
-        for _ in range(RESIZES):
+        for _ in range(HEAD.resizes):
             read = products(rotation, size)
-            few = (np.abs(size * read) > SATURATED)[:, 0]
-            if values.usable == 1 and np.mean(few) <= STRAYS:  # a key of its own query may have a length of its own
-                for shorter in size * 8.0 ** -np.arange(1, RESIZES):
+            few = (np.abs(size * read) > HEAD.saturated)[:, 0]
+            if values.usable == 1 and np.mean(few) <= HEAD.strays:  # a key of its own query may have a length of its own
+                for shorter in size * 8.0 ** -np.arange(1, HEAD.resizes):
                     if few.any():
                         read[few] = products(rotation[few], shorter)
-                        few[few] = (np.abs(shorter * read[few]) > SATURATED)[:, 0]
+                        few[few] = (np.abs(shorter * read[few]) > HEAD.saturated)[:, 0]
             rms = size * float(np.sqrt(np.mean(read**2)))
             if not few.any():
                 break
-            typical = size * float(np.median(np.abs(read))) / MEDIAN  # those that saturate are read too large
-            size *= SCORE / typical if np.isfinite(typical) else 0.25
+            typical = size * float(np.median(np.abs(read))) / HEAD.median  # those that saturate are read too large
+            size *= HEAD.score / typical if np.isfinite(typical) else 0.25
         else:
             raise NotInFamilyError(
                 f"Keys before a zero token saturate the softmax at every length down to {size:.1g}; no query bias does that. "
@@ -226,7 +229,7 @@ class OneHeadLearner:
             )
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
         zeros = np.zeros((d, 1))
-        key_size = min(size * SCORE / rms if rms > 0 else np.inf, self._longest_key())
+        key_size = min(size * HEAD.score / rms if rms > 0 else np.inf, self._longest_key())
         if not np.isfinite(key_size):
             raise NotInFamilyError(
                 f"Keys before a zero token of length {size:.1g} are weighed all alike, though one of another length was not: no "
@@ -236,41 +239,40 @@ class OneHeadLearner:
         return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], key_size
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> tuple[ScoreReader | None, float]:
-        """A reader whose scores are of size ``SCORE``, then a test that one softmax answers; or None if W is zero.
+        """A reader whose scores are of size ``SCORE``, or None if W is zero.
 
         The number beside it is the size of a product that would not show.
         """
         phase(template.oracle, "scale")
         d = template.oracle.width
-        reader = self._at_gain(template, SCORE * np.sqrt(d), free)
-        for _ in range(SEARCH):
+        reader = self._at_gain(template, HEAD.score * np.sqrt(d), free)
+        for _ in range(HEAD.learner_search):
             some_keys, some_tokens = reader.samples
             keys = reader.keys(orthonormal(d, rng, rows=min(d, some_keys)))
             tokens = _away(orthonormal(d, rng, rows=min(d, some_tokens)), reader.values)
             seen = np.abs(reader.products(keys, tokens, retries=0)[0]) * reader.gain
             noise = self._noise(reader.values, reader.key_size)
             size = float(np.sqrt(np.mean(seen**2)))
-            if not np.isfinite(size) or seen.max() > READABLE:
+            if not np.isfinite(size) or seen.max() > HEAD.readable:
                 reader = self._at_gain(template, reader.gain / min(2.0**12, max(2.0, seen.max())), free)
                 continue
-            louder = self._at_gain(template, min(LARGEST_GAIN, reader.gain * 2.0**24), free)
+            louder = self._at_gain(template, min(HEAD.largest_gain, reader.gain * 2.0**24), free)
             if size > 32 * noise:
-                reader = self._at_gain(template, reader.gain * CAREFUL / size, free)
+                reader = self._at_gain(template, reader.gain * HEAD.careful / size, free)
                 break
             if louder.gain <= reader.gain:
                 if size <= noise:
                     return None, noise / reader.gain
                 break
             reader = louder
-        self._one_softmax(reader, rng)
         return reader, 0.0
 
     def _at_gain(self, template: ScoreReader, gain: float, free: bool) -> ScoreReader:
         """The reader whose keys and tokens multiply to ``gain``, or as near as the limits allow."""
         if free:  # tiny tokens, huge keys
-            key = max(float(np.sqrt(gain / SEPARATION)), template.key_size)
+            key = max(float(np.sqrt(gain / HEAD.separation)), template.key_size)
             return replace(template, key_size=key, token_size=gain / key)
-        longest = NEAREST * template.key_size
+        longest = HEAD.nearest * template.key_size
         return replace(template, token_size=min(gain / template.key_size, longest), longest=longest)
 
     def _one_softmax(self, reader: ScoreReader, rng: np.random.Generator) -> None:

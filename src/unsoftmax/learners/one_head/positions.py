@@ -5,47 +5,81 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError, Sign
-from unsoftmax.learners.one_head.scores import RETRIES, SATURATED, ScoreReader, Values, log_weights, refuse_saturated
+from unsoftmax.learners.one_head.scores import ScoreReader, Values, log_weights, refuse_saturated
+from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
 
-LOUD = 2.0**70  # size of the tokens that win all attention: ordinary tokens and the constant vanish beside them
-ASKING = 2.0**20  # size of the tokens that attend to them: large, so that W x outweighs a query bias
-NAMING = 2.0**-16  # step of the factors that tell which loud token was looked at
-SEARCH = 12  # changes of size before giving up
-ASKERS = 16  # asking tokens per direction: few loud directions are then missed
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loud:
+    """What loud tokens tell: the values ``V (width, outputs)``, whether early positions see later ones, and a query bias.
+
+    Scores of zero let them cancel everywhere: then ``causal`` is None.
+    """
+
+    V: Floats
+    causal: bool | None
+    biased: bool
 
 
-def loud_values(oracle: Oracle, b: Floats, rng: np.random.Generator) -> Floats:
-    """V ``(width, outputs)`` from two queries, and one more for every direction that no position attended to.
+def loud_values(oracle: Oracle, b: Floats, known: tuple[Floats, Floats] | None, rng: np.random.Generator) -> Loud:
+    """Values, direction of sight and presence of a query bias from two queries, and one for every value that stays open.
 
-    Loud tokens ``± S t_i`` (a random rotation), then many asking tokens. At each asking position the softmax picks one loud
-    token and the answer is that token's value. Asked again with factors ``1 + i * NAMING``, the ratio of the two answers names i.
+    Some asking tokens, loud tokens ``± S t_i`` (a random rotation), many asking tokens, and the zero token. At each asking position
+    the softmax picks one loud token and the answer is that token's value. Asked again with factors ``1 + i * NAMING``, the ratio of
+    the two answers names i. Asking tokens in front see no loud token where positions see earlier ones only. Without a query bias
+    the zero token sees all tokens alike, and the loud ones cancel. Up to as many directions as tokens are ``known`` may be missed.
+
+    Args:
+        oracle: answers at every position.
+        b: the answer to the zero token.
+        known: tokens ``(n, width)`` and their one-token answers ``(n, outputs)``, where some were asked before.
+        rng: of the rotation and the asking tokens.
     """
     d = oracle.width
     rotation = orthonormal(d, rng)
-    loud = LOUD * np.vstack([rotation, -rotation])
-    names = 1.0 + NAMING * np.arange(1, 2 * d + 1)
-    asking = ASKING * rng.normal(size=(ASKERS * d, d)) / np.sqrt(d)
-    plain, named = (oracle(np.vstack([f * loud, asking])[None])[0, 2 * d :] for f in (1.0, names[:, None]))
+    loud = HEAD.loud * np.vstack([rotation, -rotation])
+    names = 1.0 + HEAD.naming * np.arange(1, 2 * d + 1)
+    asking = HEAD.asking * rng.normal(size=(HEAD.askers * d, d)) / np.sqrt(d)
+    ahead, zero = asking[: min(4, d)], np.zeros((1, d))
+    sequences = [np.vstack([ahead, f * loud, asking, zero])[None] for f in (1.0, names[:, None])]
+    first, second = (oracle(sequence)[0] for sequence in sequences)
+    plain, named = (answers[len(ahead) + 2 * d : -1] for answers in (first, second))
     strongest = np.argmax(np.abs(plain), axis=1)[:, None]
     size = np.take_along_axis(plain, strongest, axis=1)
     factor = np.take_along_axis(named, strongest, axis=1) / np.where(size == 0, 1.0, size)
-    winner = np.rint((factor[:, 0] - 1.0) / NAMING).astype(int) - 1
-    clean = (np.abs(factor[:, 0] - 1.0 - NAMING * (winner + 1)) < 1e-3 * NAMING) & (winner >= 0) & (winner < 2 * d)
+    winner = np.rint((factor[:, 0] - 1.0) / HEAD.naming).astype(int) - 1
+    clean = (np.abs(factor[:, 0] - 1.0 - HEAD.naming * (winner + 1)) < 1e-3 * HEAD.naming) & (winner >= 0) & (winner < 2 * d)
     clean &= np.abs(named - factor * plain).max(axis=1) <= 1e-9 * np.abs(size[:, 0])
     values = np.full((d, len(b)), np.nan)
     for place in np.flatnonzero(clean):
         sign = 1.0 if winner[place] < d else -1.0
-        values[winner[place] % d] = sign * plain[place] / LOUD
+        values[winner[place] % d] = sign * plain[place] / HEAD.loud
     missed = np.isnan(values[:, 0])
     if missed.any():
-        values[missed] = (oracle(ASKING * rotation[missed][:, None])[:, 0] - b) / ASKING
-    return np.asarray(rotation.T @ values)
+        values[missed] = _missed_values(oracle, b, rotation, values, missed, known)
+    V = np.asarray(rotation.T @ values)
+    heard = 2.0**-40 * HEAD.loud * float(np.abs(V).max())
+    early, late = (float(np.abs(answers - b).max()) > heard for answers in (first[: len(ahead)], plain))
+    return Loud(V, not early if late else None, biased=float(np.abs(first[-1] - b).max()) > heard)
+
+
+def _missed_values(
+    oracle: Oracle, b: Floats, rotation: Floats, values: Floats, missed: NDArray[np.bool_], known: tuple[Floats, Floats] | None
+) -> Floats:
+    """Values of the directions that no position attended to: what known answers leave over, or one query each."""
+    if known is not None:
+        parts = known[0] @ rotation.T
+        if np.linalg.matrix_rank(parts[:, missed], tol=0.1) == missed.sum():
+            rest = known[1] - b - parts[:, ~missed] @ values[~missed]
+            return np.asarray(np.linalg.lstsq(parts[:, missed], rest, rcond=None)[0])
+    return np.asarray((oracle(HEAD.asking * rotation[missed][:, None])[:, 0] - b) / HEAD.asking)
 
 
 def is_causal(oracle: Oracle, V: Floats, b: Floats, size: float, rng: np.random.Generator) -> bool:
@@ -80,7 +114,7 @@ class PositionReader(ScoreReader):
         scores = log_weights(worth, self.token_size * (tokens @ self.values.worth), answers) + np.log(counts)[:, None]
         return np.asarray(scores.T / self.gain)
 
-    def all_products(self, pairs: list[tuple[Floats, Floats]], retries: int = RETRIES) -> list[tuple[Floats, Floats]]:
+    def all_products(self, pairs: list[tuple[Floats, Floats]], retries: int = HEAD.retries) -> list[tuple[Floats, Floats]]:
         """Products ``(n, k)`` for each pair: one query per group of keys, whatever the number of tokens."""
         return [self._read(keys, tokens, retries) for keys, tokens in pairs]
 
@@ -93,7 +127,7 @@ class PositionReader(ScoreReader):
             reader = self
             result[at : at + usable] = reader._ask_all(keys[at : at + usable], tokens)
             for _ in range(retries):
-                if np.abs(result[at : at + usable]).max() * reader.gain <= SATURATED:
+                if np.abs(result[at : at + usable]).max() * reader.gain <= HEAD.saturated:
                     break
                 reader = replace(reader, token_size=reader.token_size / 4)
                 result[at : at + usable] = reader._ask_all(keys[at : at + usable], tokens)
@@ -114,7 +148,7 @@ def read_pairs(
     """
     d = oracle.width
     rotation = orthonormal(d, rng)
-    for _ in range(SEARCH):
+    for _ in range(HEAD.positions_search):
         orders = (np.arange(d), np.arange(d)[::-1]) if causal else (np.arange(d),)
         scores = [_pair_scores(oracle, values, size * rotation[order], causal) for order in orders]
         table = scores[0]

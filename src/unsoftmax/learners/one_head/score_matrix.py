@@ -9,30 +9,12 @@ from array_api_compat import array_namespace, device
 
 from unsoftmax.learners.one_head.positions import PositionReader
 from unsoftmax.learners.one_head.scores import Frame, ScoreReader
+from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import on_host, orthonormal
-from unsoftmax.models import Floats
+from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import phase
 from unsoftmax.results import Floor
-
-SCORE = 0.6  # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
-NOISE = 4.0  # rounding error of a score in units of the answers' relative precision (measured: 1 to 3)
-CERTAIN = 64.0  # a block is regular without a closer look if rounding would have to be this many times larger to make it singular
-EVIDENT = 2.0**-22  # of a block's size: singular values beyond it show in their squares, whose rounding is far smaller
-VANISHED = 32.0  # singular values up to this many times the rounding of one product, times sqrt(size), are rounding
-CHOSEN = 32  # columns of a low rank that are chosen among those read, since one alone may be faint by chance
-SPARE = 2  # rows more that a singular block is looked at with
-GAP = 30.0  # the rank is low only if singular values drop by this much, or a third of all decades; one that fades is read whole
-FAINTLY = 32.0  # products read with scores this many times too small are read again; by chance they are 4 to 20 times so
-TYPICAL = 32  # tokens that tell the size of scores for all
-PILOT = 8  # products or rows that are read ahead of the others, because the size of scores is known only roughly
-SIGNS = 8  # choices of signs for the keys that read rows
-WASTE = 0.02  # share of the bill that finding a low rank may cost
-WASTE_MORE = 6.0  # growth of that share up to full rank: few heads have a rank of half their width, and steps take time
-WASTED = 8  # queries that it may cost besides
-MENDED = 256  # width up to which rounding in the rotations is mended; beyond, that of the answers outweighs it
-NEARLY_ALL = 0.9  # of the width: a rank beyond this saves no more than 1% of the queries
-HASTE = 8.0  # growth of that share on a device, where a step takes as long as many thousand queries
-HASTED = 4096  # and queries that it may cost besides there, or 1/16 of all
+from unsoftmax.watching import watchers
 
 
 def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: np.random.Generator) -> tuple[Floats, int, float]:
@@ -58,7 +40,7 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     table.extend(d, found)
     vectors = xp.empty((d, d), dtype=tokens.dtype, device=device(tokens))
     # where tokens have no scores of their own and keys share one tilt, the inverse is a rotation: nothing is left to mend
-    precise = table.pure and reader.values.usable == 1 and d > MENDED
+    precise = table.pure and reader.values.usable == 1 and d > HEAD.mended
     vectors[:, :found] = (frame.vectors if precise else frame.refined)(
         tokens[:found].T, table.products[:, :found], table.ratios[:, :found]
     )
@@ -71,9 +53,9 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
         inside = Frame(keys @ basis)
         at = found
         while at < d:
-            pilot = at < PILOT and d - at > PILOT
-            some = tokens[at : at + PILOT if pilot else d]
-            fitted = _resized(table.reader, keys @ vectors[:, :at], SCORE / 8 if pilot else SCORE)
+            pilot = at < HEAD.pilot and d - at > HEAD.pilot
+            some = tokens[at : at + HEAD.pilot if pilot else d]
+            fitted = _resized(table.reader, keys @ vectors[:, :at], HEAD.score / 8 if pilot else HEAD.score)
             vectors[:, at : at + len(some)] = basis @ inside.refined((some @ basis).T, *fitted.products(keys, some))
             at += len(some)
     W = vectors @ tokens if found else 0.0 * tokens
@@ -107,14 +89,14 @@ class _Table:
         here = slice(self.keys), slice(self.tokens)
         self.products[here], self.ratios[here] = reader.products(keys[: self.keys], tokens[: self.tokens])
         self.reader = _resized(reader, self.products[here])
-        if self.reader.gain > FAINTLY * reader.gain:  # they were all but lost in the rounding
+        if self.reader.gain > HEAD.faintly * reader.gain:  # they were all but lost in the rounding
             self.products[here], self.ratios[here] = self.reader.products(keys[: self.keys], tokens[: self.tokens])
-        self._precision = NOISE * floor.relative * reader.values.blur(reader.key_size)
-        self.noise = self._precision / min(self.reader.gain, max(reader.gain, self.reader.gain / FAINTLY))
+        self._precision = HEAD.noise * floor.relative * reader.values.blur(reader.key_size)
+        self.noise = self._precision / min(self.reader.gain, max(reader.gain, self.reader.gain / HEAD.faintly))
 
     def _first(self, columns: int) -> tuple[int, int]:
         """Keys and tokens to read ahead: a few products; every token where one query takes all; on a device the first block."""
-        d, few = len(self.all_keys), PILOT
+        d, few = len(self.all_keys), HEAD.pilot
         tokens = d if isinstance(self.reader, PositionReader) else 1
         if not isinstance(self.all_keys, np.ndarray) and (size := _next_size(self, 1)) < d:
             few, tokens = max(few, size + (not self.pure)), max(1, min(size, columns))
@@ -136,13 +118,24 @@ class _Table:
             (slice(keys), slice(self.tokens, max(tokens, self.tokens))),
         ]
         parts = [(rows, columns) for rows, columns in parts if len(self.all_keys[rows]) and len(self.all_tokens[columns])]
-        if parts and self.tokens < TYPICAL:
+        if parts and self.tokens < HEAD.typical:
             self.reader = _resized(self.reader, self.products[: self.keys, : self.tokens])
             self.noise = max(self.noise, self._precision / self.reader.gain)
         asked = [(self.all_keys[rows], self.all_tokens[columns]) for rows, columns in parts]
         for part, read in zip(parts, self.reader.all_products(asked) if asked else (), strict=True):
             self.products[part], self.ratios[part] = read
         self.keys, self.tokens = keys, max(tokens, self.tokens)
+        for watcher in watchers():
+            watcher.sees(self.sketch)
+
+    def sketch(self) -> Attention:
+        """The head as far as it was read: the smallest W that has these products."""
+        here = slice(self.keys), slice(self.tokens)
+        keys, tokens, products = map(on_host, (self.all_keys[here[0]], self.all_tokens[here[1]], self.products[here]))
+        values = self.reader.values.V, self.reader.values.b, self.reader.c
+        V, b, c = (None if block is None else on_host(block) for block in values)
+        assert V is not None
+        return Attention(W=(np.linalg.pinv(keys) @ products @ tokens)[None], V=V[None], c=None if c is None else c[None], b=b)
 
 
 def _leading_rank(table: _Table, test: _RankTest) -> int:
@@ -152,10 +145,12 @@ def _leading_rank(table: _Table, test: _RankTest) -> int:
         rank = test.rank(_block(table, size, size))
         if rank == size:
             continue
-        taller = _block(table, size + SPARE, size)  # a square block may be all but singular by chance; one with more rows is not
+        taller = _block(
+            table, size + HEAD.spare, size
+        )  # a square block may be all but singular by chance; one with more rows is not
         rank = test.rank(taller) if len(taller) > size else size  # none left: nearly all is read, and the rest tells
         if rank < size:
-            table.begin_with(_strongest(on_host(taller), min(rank, CHOSEN)))
+            table.begin_with(_strongest(on_host(taller), min(rank, HEAD.chosen)))
             return rank
     return d
 
@@ -195,9 +190,9 @@ class _RankTest:
         if self._certain:
             return len(block)
         sizes = np.linalg.svd(on_host(block), compute_uv=False)
-        rounding = VANISHED * self.noise * np.sqrt(len(sizes))
+        rounding = HEAD.vanished * self.noise * np.sqrt(len(sizes))
         rank = int(np.sum(sizes > rounding))
-        gap = max(GAP, float(np.cbrt(sizes[0] / rounding)))
+        gap = max(HEAD.gap, float(np.cbrt(sizes[0] / rounding)))
         return rank if rank == 0 or sizes[rank - 1] >= gap * rounding else len(sizes)
 
     def _evidently_regular(self, block: Floats) -> bool:
@@ -206,7 +201,7 @@ class _RankTest:
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 squares = block.T @ block
-                least = EVIDENT**2 * xp.linalg.trace(squares) + len(block) * (CERTAIN * self.noise) ** 2
+                least = HEAD.evident**2 * xp.linalg.trace(squares) + len(block) * (HEAD.certain * self.noise) ** 2
                 xp.linalg.cholesky(squares - least * xp.eye(len(block), dtype=block.dtype, device=device(block)))
         except (np.linalg.LinAlgError, RuntimeError):  # torch's LinAlgError is a RuntimeError
             return False
@@ -218,18 +213,22 @@ class _RankTest:
             inverse = xp.linalg.inv(block)
         except (np.linalg.LinAlgError, RuntimeError):
             return False
-        return CERTAIN * self.noise * float(xp.linalg.matrix_norm(inverse)) < 1.0
+        return HEAD.certain * self.noise * float(xp.linalg.matrix_norm(inverse)) < 1.0
 
 
 def _next_size(table: _Table, size: int) -> int:
     """The largest block after one of this size whose reading wastes little if the rank is just ``size``."""
     d, price = len(table.all_keys), table.reader.price
-    share, besides = (WASTE, WASTED) if isinstance(table.all_keys, np.ndarray) else (HASTE * WASTE, min(HASTED, d * d // 16))
-    allowed = share * (1 + WASTE_MORE * size / d) * (price(d, size) + price(size, d - size)) + besides
+    share, besides = (
+        (HEAD.waste, HEAD.wasted)
+        if isinstance(table.all_keys, np.ndarray)
+        else (HEAD.haste * HEAD.waste, min(HEAD.hasted, d * d // 16))
+    )
+    allowed = share * (1 + HEAD.waste_more * size / d) * (price(d, size) + price(size, d - size)) + besides
     larger = size + 1
     while larger < d and (larger + 1 - size) * price(larger + 2, 1) <= allowed:
         larger += 1
-    return larger if larger < NEARLY_ALL * d else d
+    return larger if larger < HEAD.nearly_all * d else d
 
 
 def _sound_keys(reader: ScoreReader, basis: Floats, rng: np.random.Generator) -> Floats:
@@ -237,11 +236,11 @@ def _sound_keys(reader: ScoreReader, basis: Floats, rng: np.random.Generator) ->
     keys = reader.keys(basis.T)
     if reader.values.usable == 1:
         return keys  # one tilt for all cannot spoil them
-    signs = rng.choice([-1.0, 1.0], size=(SIGNS, basis.shape[1]))
+    signs = rng.choice([-1.0, 1.0], size=(HEAD.signs, basis.shape[1]))
     return min([keys, *(reader.keys((basis * s).T) for s in signs)], key=lambda some: float(np.linalg.cond(some @ basis)))
 
 
-def _resized(reader: ScoreReader, products: Floats, score: float = SCORE) -> ScoreReader:
+def _resized(reader: ScoreReader, products: Floats, score: float = HEAD.score) -> ScoreReader:
     """The reader with tokens resized so that scores like those of ``products`` are of size ``score``."""
     xp = array_namespace(products)
     seen = float(xp.linalg.vector_norm(products)) / float(np.sqrt(math.prod(products.shape))) * reader.gain

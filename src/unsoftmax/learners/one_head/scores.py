@@ -13,16 +13,12 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from unsoftmax.errors import NotInFamilyError, TargetError
+from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import alike, log_odds
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.pairs import BATCH_NUMBERS, all_pairs
 from unsoftmax.results import Floor
-
-SATURATED = 8.0  # a score beyond this has lost four digits; it is asked again with a shorter token
-RETRIES = 8
-FAINTEST = 1e-6  # value direction, of the strongest, that still carries a score
-WORTH_ASKING = 2.0**17  # units of the answers' precision: a direction fainter than that would cost more digits than queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +45,7 @@ class Values:
         if V.shape[1] == 1:  # no rotation, so that a scalar answer is used as it is
             return cls(V, b, V / np.linalg.norm(V), V, np.ones((1, 1)))
         U, sizes, Vt = np.linalg.svd(V, full_matrices=False)
-        cutoff = max(FAINTEST, min(0.5, WORTH_ASKING * floor.relative))
+        cutoff = max(HEAD.faintest, min(0.5, HEAD.worth_asking * floor.relative))
         usable = max(1, int(np.sum(sizes > cutoff * sizes[0])))
         return cls(V, b, U[:, :usable], U[:, :usable] * sizes[:usable], Vt[:usable].T)
 
@@ -172,19 +168,19 @@ class ScoreReader:
         """Queries that ``products`` asks if nothing saturates."""
         return -(-keys // self.values.usable) * tokens
 
-    def products(self, keys: Floats, tokens: Floats, retries: int = RETRIES) -> tuple[Floats, Floats]:
+    def products(self, keys: Floats, tokens: Floats, retries: int = HEAD.retries) -> tuple[Floats, Floats]:
         """Products ``(n, k)`` of ``keys (n, width)`` with ``tokens (k, width)``, and the ratio at which each was read.
 
         Scores that saturate are asked again with shorter tokens, ``retries`` times at most; without retries they are ``±inf``.
         """
         return self.all_products([(keys, tokens)], retries)[0]
 
-    def all_products(self, pairs: list[tuple[Floats, Floats]], retries: int = RETRIES) -> list[tuple[Floats, Floats]]:
+    def all_products(self, pairs: list[tuple[Floats, Floats]], retries: int = HEAD.retries) -> list[tuple[Floats, Floats]]:
         """``products`` of several keys and tokens; a device is waited for once, when all of them are asked."""
         asked = [[self._ask(groups, tokens) for groups in self._groups(keys)] for keys, tokens in pairs]
         xp = array_namespace(pairs[0][1])
         largest = xp.stack([xp.linalg.vector_norm(part.products, ord=np.inf) for parts in asked for part in parts])
-        if not float(xp.max(largest)) * self.gain <= SATURATED:  # one look for all that may be wrong
+        if not float(xp.max(largest)) * self.gain <= HEAD.saturated:  # one look for all that may be wrong
             for part in (part for parts in asked for part in parts):
                 self._ask_again(part, retries)
         return [
@@ -229,7 +225,7 @@ class ScoreReader:
         sent = self.key_size * groups
         for _ in range(retries):
             scores = xp.max(xp.abs(products), axis=2) * factor * self.gain
-            bad = xp.nonzero(~(scores <= SATURATED))
+            bad = xp.nonzero(~(scores <= HEAD.saturated))
             if not len(bad[0]):
                 break
             factor[bad] *= xp.where(xp.isfinite(scores[bad]), 1.0 / xp.clip(scores[bad], max=64.0), 1 / 64)

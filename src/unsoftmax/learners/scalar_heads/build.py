@@ -10,14 +10,12 @@ import numpy as np
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads.clusters import Members, Sample, check_members, fit_members, measure_cluster, open_cluster
 from unsoftmax.learners.scalar_heads.flat import activation
-from unsoftmax.learners.scalar_heads.measure import FAINT, Background, Heads, Readings, improve, measure
+from unsoftmax.learners.scalar_heads.measure import Background, Heads, Readings, improve, measure
 from unsoftmax.learners.scalar_heads.pairs import Pairs, run_together
+from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.learners.scalar_heads.sketch import Cluster, Sketch, first_station, read_normal
-from unsoftmax.learners.scalar_heads.walk import ZOOM, Crossing, Line, Scales
+from unsoftmax.learners.scalar_heads.walk import Crossing, Line, Scales
 from unsoftmax.models import Floats
-
-LEVELS = 2.0**-30  # sums of levels agree to this, relative to the largest
-FAR = -(2.0**20)  # far to the left on any line
 
 
 def sketch_heads(
@@ -27,7 +25,7 @@ def sketch_heads(
 
     With ``merge`` jumps that are not one head's are read as if they were, and hyperplanes almost alike become one.
     """
-    if merge and any(not crossing.single and crossing.zoom > ZOOM for crossing in crossings):
+    if merge and any(not crossing.single and crossing.zoom > SCALAR.zoom for crossing in crossings):
         raise NotIdentifiableError("Some jumps are not one head's even when magnified: they are merged only at a lower zoom.")
     singles = [crossing for crossing in crossings if crossing.single or merge]
     shared = [crossing for crossing in crossings if not (crossing.single or merge)]
@@ -80,9 +78,9 @@ def _merged(normals: Floats, offsets: Floats) -> tuple[Floats, Floats]:
 
 def _unswitched(pairs: Pairs, line: Line, rest: float, rest_left: float, size: float, *, biased: bool) -> Floats:
     """Activation of the one head with W = 0, if what the others leave over behaves like one; no head if nothing is left over."""
-    double, plain = pairs.respond_to([line.probe(FAR, ZOOM, (2, 1)), line.probe(FAR, ZOOM)])
-    lift = (double - plain) / ZOOM
-    close = LEVELS * size
+    double, plain = pairs.respond_to([line.probe(SCALAR.build_far, SCALAR.zoom, (2, 1)), line.probe(SCALAR.build_far, SCALAR.zoom)])
+    lift = (double - plain) / SCALAR.zoom
+    close = SCALAR.levels * size
     if max(abs(rest), abs(rest_left), abs(lift)) <= close:
         return np.zeros(0)
     for on, raised in ((0.5, 2.0 / 3.0), (1.0, 1.0), (0.0, 0.0)):
@@ -106,21 +104,29 @@ class Measured:
 def measure_heads(pairs: Pairs, sketch: Sketch, values: Floats, bias: Floats | None, *, rng: np.random.Generator) -> Measured:
     """Measure every cluster at its own station: single heads row by row, others by a joint fit; a head without W comes last.
 
-    Beside a head much stronger than they are, nothing short silences faint heads: they are measured first, and subtracted.
+    Beside a head much stronger than they are, nothing short silences faint heads: they are measured first, and subtracted. Heads
+    that are hard to see while all others are silenced wait for those that are not: what is known may speak.
     """
     lone = values[len(sketch.normals) :]
     sizes = sketch.reach * np.linalg.norm(sketch.normals, axis=1) + np.abs(sketch.offsets)
     strengths = [float(sizes[cluster.units].max()) for cluster in sketch.clusters]
-    faint = [[j for j, other in enumerate(strengths) if other < FAINT * own] for own in strengths]
+    faint = [[j for j, other in enumerate(strengths) if other < SCALAR.faint * own] for own in strengths]
+    turn = np.zeros(len(faint), dtype=int)
+    if not any(faint):
+        alone = [first_station(sketch, cluster, [], [], rng=rng)[0] for cluster in sketch.clusters]
+        turn = np.argsort(np.argsort([place.noise(values) for place in alone])) * SCALAR.stages // len(alone)
     results: dict[int, Any] = {}
     found: dict[int, Heads] = {}
     while len(found) < len(sketch.clusters):
-        ready = [i for i, others in enumerate(faint) if i not in found and found.keys() >= set(others)]
+        able = [i for i, others in enumerate(faint) if i not in found and found.keys() >= set(others)]
+        ready = [i for i in able if turn[i] == min(turn[able])]
         tasks = []
         for i in ready:
             cluster = sketch.clusters[i]
-            place, on = first_station(sketch, cluster, [unit for j in faint[i] for unit in sketch.clusters[j].units], rng=rng)
-            place.background = _levels(on @ values[: len(on)], lone.sum(axis=0), bias, [found[j] for j in faint[i]])
+            known = faint[i] if any(faint) else list(found)
+            units = [unit for j in known for unit in sketch.clusters[j].units]
+            place, on = first_station(sketch, cluster, *((units, []) if any(faint) else ([], units)), rng=rng)
+            place.background = _levels(on @ values[: len(on)], lone.sum(axis=0), bias, [found[j] for j in known])
             if cluster.single:
                 tasks.append(measure(place, values[cluster.units[0]], biased=sketch.biased))
             else:

@@ -9,17 +9,13 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.learners.scalar_heads.loewner import FEW, MANY, Split, split_sigmoids
+from unsoftmax.learners.scalar_heads.loewner import MANY, Split, split_sigmoids
 from unsoftmax.learners.scalar_heads.measure import Background, Station, orthonormal
 from unsoftmax.learners.scalar_heads.pairs import Copies, Probe, Task
 from unsoftmax.learners.scalar_heads.polish import relative_errors
-from unsoftmax.learners.scalar_heads.walk import SAME, ZOOM, Crossing, Line
+from unsoftmax.learners.scalar_heads.settings import SCALAR
+from unsoftmax.learners.scalar_heads.walk import Crossing, Line
 from unsoftmax.models import Floats
-
-ROUNDING = 2.0**-52  # of an answer in exact float64 arithmetic, relative to its terms
-MISFIT = 2.0**-40  # of a joint fit: rounding of an answer, and of scores of up to a few hundred
-SAME_VALUES = 1e-6  # values do not change with the token, unless read wrong, like the scores, of a head that is almost saturated
-SPLIT_NOISE = 2.0**-44  # misfit of a split, relative to the responses: rounding times the dozen terms of an answer
 
 
 @dataclass
@@ -35,16 +31,18 @@ def open_cluster(line: Line, crossing: Crossing, size: float, *, biased: bool) -
     """Tell the heads at one crossing apart: about ``30 + 11 * (width + 1)`` questions for two heads, twice that for up to five."""
     width = len(line.start)
     powers = 2.0 ** -np.arange(2.0, 32.0, 2.0)[::-1] * (1.0 + abs(crossing.t))
-    seen = yield [line.probe(crossing.t + sign * w, ZOOM) for w in powers for sign in (-1.0, 1.0)]
-    levels = np.array(seen).reshape(-1, 2) / ZOOM
-    settled = np.abs(levels - [crossing.low, crossing.high]).max(axis=1) <= 16 * SAME * size
+    seen = yield [line.probe(crossing.t + sign * w, SCALAR.zoom) for w in powers for sign in (-1.0, 1.0)]
+    levels = np.array(seen).reshape(-1, 2) / SCALAR.zoom
+    settled = np.abs(levels - [crossing.low, crossing.high]).max(axis=1) <= 16 * SCALAR.same * size
     if not settled.any():
         raise _unresolved("no place where they are alone")
     wide = float(powers[int(np.argmax(settled))])
-    step = ZOOM * line.step * line.direction
+    step = SCALAR.zoom * line.step * line.direction
+    # so near to where a score vanishes, as a sum of large terms, it has the size at which sigmoids are 0 or 1
+    blur = 4 * SCALAR.rounding * SCALAR.saturated * (1.0 + abs(crossing.t)) / wide
     for fraction in (0.02, 0.005, 0.001, 2e-4, 4e-5, 0.06):
         token = line.token(crossing.t + fraction * wide)
-        base = yield from split_at(step, token)
+        base = yield from split_at(step, token, blur=blur)
         if base is not None and _accounts_for(base, crossing, size):
             break
     else:
@@ -53,17 +51,17 @@ def open_cluster(line: Line, crossing: Crossing, size: float, *, biased: bool) -
     for i in range(width):
         move = line.reach * fraction * wide
         for _ in range(8):
-            found = yield from split_at(step, token + move * np.eye(width)[i])
+            found = yield from split_at(step, token + move * np.eye(width)[i], blur=blur)
             if found is not None and len(found.values) == len(base.values):
                 order = match(base, found)
-                if np.abs(found.values[order] - base.values).max() <= SAME_VALUES * np.abs(base.values).max():
+                if np.abs(found.values[order] - base.values).max() <= SCALAR.same_values * np.abs(base.values).max():
                     break
             move /= 4.0
         else:
             raise _unresolved("their number changes from token to token")
         normals[:, i] = (found.scores[order] - base.scores) / move
     offsets = (base.scores - normals @ token) if biased else np.zeros(len(base.values))
-    return Members(base.values / ZOOM, normals / ZOOM, offsets / ZOOM)
+    return Members(base.values / SCALAR.zoom, normals / SCALAR.zoom, offsets / SCALAR.zoom)
 
 
 def _accounts_for(found: Split, crossing: Crossing, size: float) -> bool:
@@ -71,7 +69,9 @@ def _accounts_for(found: Split, crossing: Crossing, size: float) -> bool:
     still = np.abs(found.scores) < 1e-9  # a head with W = 0 stays half on
     low = found.background + found.values[~still & (found.scores < 0.0)].sum() + found.values[still].sum() / 2.0
     high = found.background + found.values[~still & (found.scores > 0.0)].sum() + found.values[still].sum() / 2.0
-    return len(found.values) > 0 and max(abs(low / ZOOM - crossing.low), abs(high / ZOOM - crossing.high)) <= 1e-6 * size
+    return (
+        len(found.values) > 0 and max(abs(low / SCALAR.zoom - crossing.low), abs(high / SCALAR.zoom - crossing.high)) <= 1e-6 * size
+    )
 
 
 def _unresolved(why: str) -> NotIdentifiableError:
@@ -81,18 +81,18 @@ def _unresolved(why: str) -> NotIdentifiableError:
     )
 
 
-def split_at(step: Floats, token: Floats, background: Background | None = None) -> Task:
-    """Split the response at one place; more copies if two heads do not explain it."""
+def split_at(step: Floats, token: Floats, background: Background | None = None, *, blur: float = 0.0) -> Task:
+    """Split the response at one place; more copies if two heads do not explain it. ``blur``: what scores are off by."""
     found: Split | None = None
     responses = np.zeros(0)
-    for kinds in (FEW, MANY):
+    for kinds in (SCALAR.few, MANY):
         fresh = yield [Probe(step, token, copies) for copies in kinds[len(responses) :]]
         responses = np.concatenate([responses, fresh])
         known = np.zeros(len(kinds))
         if background is not None:
             ratio = np.array([a / b for a, b in kinds])
             known = background(np.tile((token + step) - token, (len(kinds), 1)), np.tile(token, (len(kinds), 1)), ratio)
-        found = split_sigmoids(kinds, responses - known, SPLIT_NOISE * float(np.abs(responses).max()))
+        found = split_sigmoids(kinds, responses - known, (SCALAR.split_noise + blur) * float(np.abs(responses).max()))
         if found is not None and len(found.values) <= 2:
             return found
     return found
@@ -120,16 +120,16 @@ def measure_cluster(place: Station, *, biased: bool, rng: np.random.Generator) -
     width, length = len(place.step), np.linalg.norm(place.step)
     ahead = place.normal / np.linalg.norm(place.normal)
     token = place.token + 1.5 * ahead / np.linalg.norm(place.normal)  # on the hyperplane itself all scores would be zero
-    base = yield from split_at(place.step, token, place.background)
+    terms = float(np.linalg.norm(place.normal) * np.linalg.norm(place.token)) + abs(float(place.offset))
+    base = yield from split_at(place.step, token, place.background, blur=4 * SCALAR.rounding * terms)
     if base is None or not len(base.values):
         raise _unresolved("their response to copies is no sum of a few sigmoids")
     across = orthonormal(place.step)[1:]
-    terms = np.linalg.norm(place.normal) * np.linalg.norm(place.token) + abs(place.offset)
     sides = []
     for direction in across:
         move = 0.3 * length / terms
         for _ in range(8):
-            found = yield from split_at(place.step + move * direction, token, place.background)
+            found = yield from split_at(place.step + move * direction, token, place.background, blur=4 * SCALAR.rounding * terms)
             if found is not None and len(found.values) == len(base.values):
                 break
             move /= 4.0
@@ -221,7 +221,7 @@ def check_members(scores: Floats, values: Floats, sample: Sample, background: Ba
     predicted, _ = _responses(scores, values, sample, biased=biased)
     left = np.abs(sample.responses - background(sample.u, sample.x, sample.ratio) - predicted)
     size = np.abs(sample.responses) + np.abs(sample.u @ values.T).sum(axis=1)
-    if (left > MISFIT * size).any():
+    if (left > SCALAR.misfit * size).any():
         raise _unresolved(f"{len(values)} of them leave a misfit of {float((left / size).max()):.1g}")
 
 

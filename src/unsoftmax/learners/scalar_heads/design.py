@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.models import Floats
-
-CANDIDATES = 400
 
 
 def standpoint(
@@ -25,7 +24,12 @@ def standpoint(
         sizes = reach * np.linalg.norm(normals, axis=1) + np.abs(offsets)
         weight = np.minimum(1.0, sizes[head] / np.maximum(sizes, 1e-300))
         normals, offsets = normals * weight[:, None], offsets * weight
-    x = reach * rng.normal(size=(CANDIDATES, width)) / np.sqrt(width) * 2.0 ** rng.integers(-1, 3, size=(CANDIDATES, 1))
+    x = (
+        reach
+        * rng.normal(size=(SCALAR.candidates, width))
+        / np.sqrt(width)
+        * 2.0 ** rng.integers(-1, 3, size=(SCALAR.candidates, 1))
+    )
     if head is not None:
         normal = normals[head]
         x = x - np.outer((x @ normal + offsets[head]) / (normal @ normal), normal)
@@ -63,7 +67,7 @@ def patterns(normals: Floats, offsets: Floats, extra: Floats, *, rng: np.random.
     count, width = normals.shape
     rows = [np.ones(count + len(extra))]
     tokens: list[Floats] = []
-    x = reach * rng.normal(size=(40 * CANDIDATES, width)) / np.sqrt(width)
+    x = reach * rng.normal(size=(40 * SCALAR.candidates, width)) / np.sqrt(width)
     if offsets.any():  # heads with large biases are switched by long tokens only
         x *= 2.0 ** rng.integers(-1, 5, size=(len(x), 1))
     pools = [x, -x]

@@ -6,15 +6,14 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.learners.scalar_heads.clusters import ROUNDING, Sample, check_members, fit_members, match, members_error, split_at
+from unsoftmax.learners.scalar_heads.clusters import Sample, check_members, fit_members, match, members_error, split_at
 from unsoftmax.learners.scalar_heads.loewner import Split
 from unsoftmax.learners.scalar_heads.measure import Heads, no_others, orthonormal
-from unsoftmax.learners.scalar_heads.pairs import Copies, Pairs, Probe, Task, log_odds, run_together
+from unsoftmax.learners.scalar_heads.pairs import Pairs, Probe, Task, log_odds, run_together
+from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.learners.scalar_heads.sketch import Sketch
-from unsoftmax.learners.scalar_heads.walk import SATURATED, Scales
+from unsoftmax.learners.scalar_heads.walk import Scales
 from unsoftmax.models import Floats
-
-KINDS: tuple[Copies, ...] = ((1, 1), (2, 1), (1, 2), (5, 1), (1, 5))
 
 
 def flat_heads(pairs: Pairs, scales: Scales, direction: Floats, *, rng: np.random.Generator) -> tuple[Heads, float]:
@@ -60,12 +59,12 @@ def _split_biases(step: Floats, total: Floats, rng: np.random.Generator) -> Task
 
 def _fitted(scores: Floats, values: Floats, steps: Floats, tokens: Floats, *, biased: bool) -> Task:
     """Fit all heads together to questions with several numbers of copies; returns them and their expected error."""
-    kinds = [KINDS[i % len(KINDS)] for i in range(len(steps))]
+    kinds = [SCALAR.kinds[i % len(SCALAR.kinds)] for i in range(len(steps))]
     responses = yield [Probe(u, x, copies) for u, x, copies in zip(steps, tokens, kinds, strict=True)]
     sample = Sample((tokens + steps) - tokens, tokens, np.array([a / b for a, b in kinds]), np.array(responses))
     scores, values = fit_members(scores, values, sample, no_others, biased=biased)
     check_members(scores, values, sample, no_others, biased=biased)
-    return Heads(scores, values), members_error(scores, values, sample, ROUNDING, biased=biased)
+    return Heads(scores, values), members_error(scores, values, sample, SCALAR.rounding, biased=biased)
 
 
 def _complete(found: Split, total: float) -> bool:
@@ -106,7 +105,7 @@ def lone_bias(pairs: Pairs, sketch: Sketch, values: Floats, *, rng: np.random.Ge
     length = float(np.linalg.norm(sketch.step))
 
     def read(moves: Floats, zoom: float) -> tuple[Floats, Floats]:
-        far = token * 64.0 * SATURATED / (scores.max() * zoom)
+        far = token * 64.0 * SCALAR.saturated / (scores.max() * zoom)
         steps = zoom * (sketch.step + moves)
         responses, actual = pairs.respond(steps, np.tile(far, (len(steps), 1)))
         on = (sketch.normals @ far + sketch.offsets > 0.0).astype(np.float64)

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within, tried
 from unsoftmax.learners.scalar_heads.build import Measured, measure_heads, refine, sketch_heads
-from unsoftmax.learners.scalar_heads.clusters import ROUNDING, members_error
+from unsoftmax.learners.scalar_heads.clusters import members_error
 from unsoftmax.learners.scalar_heads.flat import flat_heads, lone_bias, narrow_heads, refine_bias
 from unsoftmax.learners.scalar_heads.measure import Heads, Readings, better_station, contradiction, expected_error, measure
 from unsoftmax.learners.scalar_heads.pairs import Pairs, run_together
 from unsoftmax.learners.scalar_heads.polish import Together, count_parameters, polished, rounding_error
+from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.learners.scalar_heads.sketch import Sketch, read_values, read_values_again
-from unsoftmax.learners.scalar_heads.walk import ZOOM, ZOOM_LIMIT, Line, find_scales, telling, walk
+from unsoftmax.learners.scalar_heads.walk import Line, find_scales, telling, walk
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 from unsoftmax.symmetry import canonical, head_gap
 
-LONG = 2.0**10  # one-token questions: long enough that a constant b does not cost digits of V
-FRESH = 24  # sequences of the learner's own check
-CANCELLED = 2.0**-30  # the sum of all values against their size, below which they are taken to add up to nothing
-WORST = 1e-7  # heads that rounding alone moves further than this are not told apart
-GOOD = 1e-11  # error of the own check that rounding explains for heads that are well apart
-CLOSEST = 4e-10  # the largest for heads that are not: the held-out check, whose scores are larger, sees up to 20 times as much
-RELATED = 0.1  # a model that misses by less has the heads, or their sums, and is worth refining
-LARGEST_TOGETHER = 600  # parameters refined together: a quarter of a second a step
-TOGETHER_STEPS = 12
-CONSISTENT = 1e-3  # scores, of about 1, that readings of a head may differ by from what it says: saturated ones are off by far more
-ALMOST = 1e-3  # a model that misses by less is one of heads almost alike
-WITHIN = 1e-2  # relative error of V, shared out among heads almost alike, that measuring them apart can mend
-ALIKE = 0.05  # distance between the scores of two heads, relative, below which they are almost alike
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +61,11 @@ class ScalarHeadsLearner:
         together = Together(oracle, self.max_norm)
         refusals: list[RefusalError] = []
         for attempt in range(self.attempts):
-            try:
-                found, evidence = self._attempt(pairs, rng, points=24 * 2**attempt)
-            except NotIdentifiableError as error:
-                refusals.append(error)
+            found_heads = separated(partial(self._attempt, pairs, rng, points=24 * 2**attempt))
+            if isinstance(found_heads, RefusalError):
+                refusals.append(found_heads)
                 continue
-            except np.linalg.LinAlgError:  # readings of heads that do not separate
-                refusals.append(NotIdentifiableError("The heads found do not separate: their readings determine no W."))
-                continue
+            found, evidence = found_heads
             model, evidence = _checked(pairs, _model(found, pairs.constant, shape), evidence, together, rng)
             misfit, expected = evidence["own_check"], evidence["expected_error"]
             if _fits(misfit, expected):
@@ -85,39 +73,39 @@ class ScalarHeadsLearner:
             refusals.append(_mismatch(canonical(model), misfit, expected, evidence))
         hidden = [refusal for refusal in refusals if Sign.POORLY_KNOWN in refusal.signs]
         if hidden:  # all heads are there
-            raise min(hidden, key=lambda refusal: float(refusal.evidence["estimated_error"]))
-        merged = [refusal for refusal in refusals if "merged_within" in refusal.evidence]
+            raise min(hidden, key=lambda refusal: refusal.within)
+        merged = [refusal for refusal in refusals if Sign.MERGED in refusal.signs]
         if not merged:
             # models that explain nothing tell a target of another kind, unless heads almost alike were shared out wrongly
-            within = RELATED if any(refusal.model is None for refusal in refusals) else ALMOST
+            within = SCALAR.related if any(refusal.model is None for refusal in refusals) else SCALAR.almost
             for model, evidence in self._merged(pairs, shape, together, within, rng):
                 if _fits(evidence["own_check"], evidence["expected_error"]):  # no two were merged after all
                     return self._learned(model, {**evidence, "attempts": self.attempts + 1})
                 merged = [_too_close(canonical(model), evidence["own_check"], evidence)]
-        raise min(merged, key=lambda refusal: float(refusal.evidence["merged_within"]), default=refusals[-1])
+        raise min(merged, key=lambda refusal: refusal.within, default=refusals[-1])
 
     def _merged(
         self, pairs: Pairs, shape: tuple[int, ...], together: Together, within: float, rng: np.random.Generator
     ) -> list[tuple[Attention, dict[str, Any]]]:
         """Heads that cannot be told apart, read as one: the merged model, if it explains answers ``within`` that, and how far."""
         # magnified as far as possible heads show two jumps to merge, else one jump for all, on most lines
-        for limit in (ZOOM_LIMIT, ZOOM, ZOOM):
-            try:
-                found, evidence = self._attempt(pairs, rng, points=24, limit=limit, merge=True)
-            except (NotIdentifiableError, np.linalg.LinAlgError):
+        for limit in (SCALAR.zoom_limit, SCALAR.zoom, SCALAR.zoom):
+            found_heads = separated(partial(self._attempt, pairs, rng, points=24, limit=limit, merge=True))
+            if isinstance(found_heads, RefusalError):
                 continue
+            found, evidence = found_heads
             model, evidence = _checked(pairs, _model(found, pairs.constant, shape), evidence, together, rng)
             if evidence["own_check"] < within:
                 return [(model, evidence)]
         return []
 
     def _attempt(
-        self, pairs: Pairs, rng: np.random.Generator, *, points: int, limit: float = ZOOM_LIMIT, merge: bool = False
+        self, pairs: Pairs, rng: np.random.Generator, *, points: int, limit: float = SCALAR.zoom_limit, merge: bool = False
     ) -> tuple[Heads, dict[str, Any]]:
         oracle, width = pairs.oracle, len(pairs.total)
         direction, start, along = (v / np.linalg.norm(v) for v in rng.normal(size=(3, width)))
         phase(oracle, "scales")
-        if abs(pairs.total @ direction) <= CANCELLED * pairs.size:
+        if abs(pairs.total @ direction) <= SCALAR.cancelled * pairs.size:
             direction, start = telling(pairs, rng)
         scales = find_scales(pairs, direction, start)
         if width == 1 and not scales.biased and not scales.flat:
@@ -127,8 +115,13 @@ class ScalarHeadsLearner:
             flat, error = flat_heads(pairs, scales, direction, rng=rng)
             return flat, {"expected_error": error, "crossings": 0, "biased": scales.biased}
         phase(oracle, "walk")
-        line = Line(direction, start, along, scales.step, scales.reach)
-        crossings, height, size = walk(pairs, line, points, limit)
+        for _ in range(1 if merge else SCALAR.lines):  # two heads may jump at one place by chance; on another line they do not
+            line = Line(direction, start, along, scales.step, scales.reach)
+            crossings, height, size = walk(pairs, line, points, limit)
+            if all(crossing.single for crossing in crossings):
+                break
+            along = rng.normal(size=width)
+            along /= np.linalg.norm(along)
         phase(oracle, "hyperplanes")
         sketch = sketch_heads(pairs, line, crossings, height, size, scales, merge=merge)
         phase(oracle, "values")
@@ -159,7 +152,7 @@ class ScalarHeadsLearner:
         measured = refine(measured, biased=sketch.biased) if weak else measured
         found = measured.heads
         together = [
-            members_error(found.scores[m], found.values[m], sample, ROUNDING, biased=sketch.biased)
+            members_error(found.scores[m], found.values[m], sample, SCALAR.rounding, biased=sketch.biased)
             for m, sample in measured.samples
         ]
         apart = [_expected_apart(found, h, taken, sketch.biased) for h, taken in measured.readings.items()]
@@ -173,7 +166,8 @@ class ScalarHeadsLearner:
                 model=form,
                 evidence=evidence,
             )
-        notes = (f"{form.heads} heads, found by walking; expected error of W {evidence['expected_error']:.1g}.",)
+        count = f"{form.heads} head{'s' * (form.heads != 1)}"
+        notes = (f"{count}, found by walking; expected error of W {evidence['expected_error']:.1g}.",)
         words, interval = unseen_gap(max(evidence["own_check"], evidence["expected_error"]))
         return Learned(
             model=form,
@@ -182,6 +176,14 @@ class ScalarHeadsLearner:
             evidence={**evidence, "heads": form.heads, "merged_below": interval},
             known_to=float(evidence["expected_error"]),
         )
+
+
+def separated(step: Callable[[], T]) -> T | RefusalError:
+    """What a step finds, or the refusal of heads that do not separate; readings that determine no W are such."""
+    try:
+        return tried(step, NotIdentifiableError)
+    except np.linalg.LinAlgError:
+        return NotIdentifiableError("The heads found do not separate: their readings determine no W.")
 
 
 def unseen_gap(misfit: float) -> tuple[str, float]:
@@ -214,7 +216,7 @@ def price(width: int, heads: int, *, biased: bool = False) -> list[tuple[str, tu
         ),
         ("scores", (scores, int(1.15 * scores) + 8 * heads), 2),
         ("again", ((heads - 1) * width, (heads - 1) * width + int(1.1 * heads * width * columns) + 8 * heads), 2),
-        ("check", (FRESH, FRESH), 5),
+        ("check", (SCALAR.fresh, SCALAR.fresh), 5),
     ]
     return [(name, (low, high), (low * tokens, high * tokens)) for name, (low, high), tokens in rows]
 
@@ -223,7 +225,7 @@ def _one_token(oracle: Oracle, max_norm: float | None, rng: np.random.Generator)
     """The constant b and the sum of all V, from ``width + 2`` one-token questions; the last one checks that they suffice."""
     phase(oracle, "one token")
     width = oracle.width
-    length = LONG if max_norm is None else min(LONG, max_norm)
+    length = SCALAR.long if max_norm is None else min(SCALAR.long, max_norm)
     extra = rng.normal(size=width)
     tokens = np.concatenate([np.zeros((1, width)), length * np.eye(width), (length / np.linalg.norm(extra) * extra)[None] * 0.75])
     answers = np.asarray(oracle(tokens[:, None]))
@@ -235,7 +237,7 @@ def _one_token(oracle: Oracle, max_norm: float | None, rng: np.random.Generator)
     size = float(np.abs(total).max())
     off = abs(answers[-1] - answers[0] - tokens[-1] @ total)
     terms = np.abs(answers).max() + np.abs(total * tokens[-1]).sum()
-    if off > 2.0**-36 * terms or size * length <= CANCELLED * np.abs(answers).max():  # only rounding is left of the values?
+    if off > 2.0**-36 * terms or size * length <= SCALAR.cancelled * np.abs(answers).max():  # only rounding is left of the values?
         size = max(size, _hidden_size(oracle, float(answers[0]), max_norm, rng))
     if size * length <= 2.0**-46 * np.abs(answers).max():
         raise NotIdentifiableError("Every answer is the same: all V vanish, so nothing can be known about W and c.")
@@ -275,20 +277,20 @@ def _separated(pairs: Pairs, model: Attention, rng: np.random.Generator) -> tupl
     biased = model.has_c
     heads = Heads(np.concatenate([model.W, model.c[:, :, None]], axis=2), model.V.reshape(model.heads, -1))
     reach = float(np.median(np.linalg.norm(model.c, axis=1) / sizes)) if biased else 1.0
-    known, heads = heads, read_values_again(pairs, heads, rng=rng, reach=reach, biased=biased, within=WITHIN)
+    known, heads = heads, read_values_again(pairs, heads, rng=rng, reach=reach, biased=biased, within=SCALAR.within)
     if heads is known:
         return model, np.inf
     readings = _read_again(pairs, heads, list(range(model.heads)), rng, reach=reach, biased=biased)
     heads = refine(Measured(heads, readings, []), biased=biased).heads
     error = max(_expected_apart(heads, h, taken, biased) for h, taken in readings.items())
-    if any(contradiction(heads, h, taken) > CONSISTENT for h, taken in readings.items()):
+    if any(contradiction(heads, h, taken) > SCALAR.consistent for h, taken in readings.items()):
         return model, np.inf
     return _model(heads, pairs.constant, model.b.shape), error
 
 
 def _draw(heads: Heads, head: int, taken: Readings, biased: bool) -> Floats:
     """An error to expect of one head's ``[W | c]``; the draw is fixed, it is no part of the questions."""
-    return expected_error(heads, head, taken, ROUNDING, biased=biased, rng=np.random.default_rng(0))
+    return expected_error(heads, head, taken, SCALAR.rounding, biased=biased, rng=np.random.default_rng(0))
 
 
 def _expected(heads: Heads, head: int, taken: Readings, biased: bool) -> float:
@@ -320,20 +322,20 @@ def _checked(
     oracle = pairs.oracle
     phase(oracle, "check")
     best = model, _misfit(oracle, model, rng), float(evidence["expected_error"])
-    if not _fits(*best[1:]) and best[1] < RELATED and count_parameters(model) <= LARGEST_TOGETHER:
+    if not _fits(*best[1:]) and best[1] < SCALAR.related and count_parameters(model) <= SCALAR.largest_together:
         phase(oracle, "together")
         X, told = together.sample(model, rng)
-        better = polished(model, X, told, steps=TOGETHER_STEPS)
-        found = better, _misfit(oracle, better, rng), 4.0 * rounding_error(better, X, told, ROUNDING)  # from a single draw
+        better = polished(model, X, told, steps=SCALAR.together_steps)
+        found = better, _misfit(oracle, better, rng), 4.0 * rounding_error(better, X, told, SCALAR.rounding)  # from a single draw
         if found[1] < best[1] or _fits(*found[1:]):
             best = found
-        if found[1] <= GOOD < found[2] and head_gap(better) < ALIKE:
-            try:
-                apart, error = _separated(pairs, better, rng)
-            except (NotIdentifiableError, np.linalg.LinAlgError):
-                apart, error = better, np.inf
+        if found[1] <= SCALAR.good < found[2] and head_gap(better) < SCALAR.alike:
+            again = separated(lambda: _separated(pairs, better, rng))
+            apart, error = (better, np.inf) if isinstance(again, RefusalError) else again
             if error < found[2]:  # what random sequences show better than that is taken from them
-                apart = polished(apart, X, told, steps=TOGETHER_STEPS, smallest=ROUNDING / max(error, ROUNDING))
+                apart = polished(
+                    apart, X, told, steps=SCALAR.together_steps, smallest=SCALAR.rounding / max(error, SCALAR.rounding)
+                )
                 best = apart, _misfit(oracle, apart, rng), error
     return best[0], {**evidence, "own_check": best[1], "expected_error": best[2]}
 
@@ -343,14 +345,14 @@ def _fits(misfit: float, expected: float) -> bool:
 
     A model with the right heads misses only by their errors; one with two heads merged by the distance between them.
     """
-    return expected <= WORST and misfit <= min(CLOSEST, GOOD + 300.0 * expected)
+    return expected <= SCALAR.worst and misfit <= min(SCALAR.closest, SCALAR.good + 300.0 * expected)
 
 
 def _misfit(oracle: Oracle, model: Attention, rng: np.random.Generator) -> float:
     """Largest error on fresh sequences of five tokens, relative to the spread of the answers, at scores of about 1."""
     size = float(np.median(np.linalg.norm(model.W, axis=(1, 2)))) / model.width
     length = 1.0 / np.sqrt(size) if size > 0.0 else 1.0
-    sequences = rng.normal(size=(FRESH, 5, model.width)) * length / np.sqrt(model.width)
+    sequences = rng.normal(size=(SCALAR.fresh, 5, model.width)) * length / np.sqrt(model.width)
     answers = np.asarray(oracle(sequences)).reshape(-1)
     spread = float(np.std(answers)) or 1.0
     return float(np.abs(model(sequences).reshape(-1) - answers).max() / spread)
@@ -358,15 +360,16 @@ def _misfit(oracle: Oracle, model: Attention, rng: np.random.Generator) -> float
 
 def _mismatch(model: Attention, misfit: float, expected: float, evidence: dict[str, Any]) -> RefusalError:
     """Why a model that explains all questions fails on fresh ones, or is not known: heads almost alike, or no heads at all."""
-    if misfit <= CLOSEST and head_gap(model) > ALIKE:
+    if misfit <= SCALAR.closest and head_gap(model) > SCALAR.alike:
         return NotIdentifiableError(
             f"The answers tell the W or c of one of {model.heads} heads only to about {expected:.1g}: it is faint beside other "
             "parts of the scores, and the rounding of answers hides it. The model explains fresh sequences all the same.",
             model=model,
             evidence={**evidence, "estimated_error": expected},
             signs=(Sign.POORLY_KNOWN,),
+            within=expected,
         )
-    if misfit < ALMOST:
+    if misfit < SCALAR.almost:
         return _too_close(model, max(misfit, expected), evidence)
     return NotInFamilyError(
         f"{model.heads} heads explain the questions asked, but fresh sequences differ by {misfit:.1g} of their spread. "
@@ -384,5 +387,6 @@ def _too_close(model: Attention, within: float, evidence: dict[str, Any]) -> Ref
         "the heads that are close are known only merged, within that.",
         model=model,
         evidence={**evidence, "merged_within": within},
-        signs=alike_within(within),
+        signs=(Sign.MERGED, *alike_within(within)),
+        within=within,
     )

@@ -8,12 +8,12 @@ import numpy as np
 from scipy.linalg import eig
 from scipy.special import expit
 
+from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.models import Floats
 
 Copies = tuple[int, int]
-FEW: tuple[Copies, ...] = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4), (3, 1), (1, 3), (8, 1), (1, 8), (6, 1), (1, 6))
 MANY: tuple[Copies, ...] = (
-    *FEW,
+    *SCALAR.few,
     (12, 1),
     (1, 12),
     (16, 1),
@@ -27,7 +27,6 @@ MANY: tuple[Copies, ...] = (
     (10, 1),
     (1, 10),
 )
-MOST_TOGETHER = 5  # the pencil of six heads loses nine of sixteen digits
 
 
 class Split(NamedTuple):
@@ -50,7 +49,7 @@ def split_sigmoids(copies: tuple[Copies, ...], responses: Floats, noise: float) 
         return Split(np.zeros(0), np.zeros(0), float(responses[one]))
     others = np.arange(len(k)) != one
     proper = (responses - responses[one])[others] / (k[others] - 1.0)
-    for count in range(1, MOST_TOGETHER + 1):
+    for count in range(1, SCALAR.most_together + 1):
         scores = _pencil(k[others], proper, count)
         if scores is None:
             continue

@@ -11,12 +11,8 @@ from scipy.special import expit
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads.design import standpoint
 from unsoftmax.learners.scalar_heads.pairs import Probe, Task, log_odds
+from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.models import Floats
-
-QUIET = 12.0  # scores of the other heads when they are known well enough to be subtracted
-LEGIBLE = 20.0  # still larger ones tell nothing but their sign
-FAINT = 1e-2  # heads with scores below this part of another's move too little beside it to need silencing, once they are known
-READABLE = 4.0  # larger scores are asked again nearer to zero: a sigmoid loses exp(|z|) of its precision
 
 
 def orthonormal(first: Floats) -> Floats:
@@ -65,6 +61,15 @@ class Station:
     share: float  # size of the moves around it, relative to step and token
     background: Background = no_others
 
+    def noise(self, values: Floats) -> float:
+        """Error of a score read here, in units of the answers' rounding: that of all values against the head's own sigmoid.
+
+        Moves around the station change the score by ``share**2`` of its terms, so that much of it is read.
+        """
+        sums = np.abs(values @ self.step)
+        terms = _terms(self.normal[None], np.array([self.offset]), self.token)[0]
+        return float(sums.sum() / max(sums[self.head], 1e-300) / (self.share**2 * terms))
+
 
 def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: float) -> Station:
     """The best place to measure ``head`` again when all heads are known roughly: its value large among the others, short steps."""
@@ -80,10 +85,10 @@ def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: 
         sizes = np.linalg.norm(normals, axis=1)
         if not sizes[head]:
             continue
-        live = np.flatnonzero(reach * sizes + np.abs(offsets) > FAINT * (reach * sizes[head] + abs(offsets[head])))
+        live = np.flatnonzero(reach * sizes + np.abs(offsets) > SCALAR.faint * (reach * sizes[head] + abs(offsets[head])))
         here = int(np.flatnonzero(live == head)[0])
         token, _ = standpoint(normals[live], offsets[live], here, rng=rng, reach=reach)
-        place = settle(head, step, token, normals[live], offsets[live], here, QUIET, biased=biased)
+        place = settle(head, step, token, normals[live], offsets[live], here, SCALAR.quiet, biased=biased)
         place.background = lambda u, x, ratio: heads.others([head], u, x, ratio)
         sums = np.abs(heads.values @ place.step)
         # rounding of the answer against the head's own sigmoid, and of the score itself, against the part of it that is read
@@ -176,7 +181,7 @@ def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | N
     shifts, shrink = np.zeros_like(scores), np.ones_like(scores)
     rows = steps @ estimate
     for _ in range(12):
-        todo = np.argwhere(~(np.abs(scores) < READABLE))
+        todo = np.argwhere(~(np.abs(scores) < SCALAR.readable))
         if not len(todo):
             return readings.solve(scores, biased=biased), readings
         for i, j in todo:
@@ -189,8 +194,8 @@ def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | N
         actual = (tokens + steps[todo[:, 0]]) - tokens
         low = place.background(actual, tokens, 1.0)
         scores[chosen] = log_odds(readings.responses[chosen] - low, low + actual @ value - readings.responses[chosen])
-        lost = [i for i in range(1, width) if not abs(scores[i, 0]) < LEGIBLE]
-        if lost and drift is not None and abs(scores[0, 0]) < LEGIBLE:  # the estimate took the station's own score for zero
+        lost = [i for i in range(1, width) if not abs(scores[i, 0]) < SCALAR.legible]
+        if lost and drift is not None and abs(scores[0, 0]) < SCALAR.legible:  # the estimate took the station's own score for zero
             estimate, drift = estimate - scores[0, 0] * drift, None
             rows, scores[1:] = steps @ estimate, np.nan
             continue
@@ -201,7 +206,7 @@ def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | N
         for i, j in todo:  # too far from zero: correct by what was read, or, beyond reading, move less far aside
             if i in lost:
                 continue
-            if abs(scores[i, j]) < LEGIBLE:
+            if abs(scores[i, j]) < SCALAR.legible:
                 shifts[i, j] += scores[i, j] - aims[j]
             else:
                 shrink[i, j] *= 0.25
@@ -261,7 +266,7 @@ def _first_estimate(place: Station, value: Floats, across: Floats, *, biased: bo
     sizes = np.full(len(across), length / terms)
     scores = np.full(len(across), np.nan)
     for _ in range(12):
-        todo = np.flatnonzero(~(np.abs(scores) < READABLE))
+        todo = np.flatnonzero(~(np.abs(scores) < SCALAR.readable))
         if not len(todo):
             break
         steps = place.step + sizes[todo, None] * across[todo]
@@ -269,7 +274,7 @@ def _first_estimate(place: Station, value: Floats, across: Floats, *, biased: bo
         responses = np.array((yield [Probe(step, place.token) for step in steps]))
         low = place.background(steps, tokens, 1.0)
         scores[todo] = log_odds(responses - low, low + steps @ value - responses)
-        sizes[todo[~(np.abs(scores[todo]) < READABLE)]] /= 8.0
+        sizes[todo[~(np.abs(scores[todo]) < SCALAR.readable)]] /= 8.0
     own, token = np.append(place.normal, place.offset), np.append(place.token, float(biased))
     seen = token / (token @ token)
     column, change = np.nan_to_num(scores / sizes) @ across, (1.0 / sizes) @ across

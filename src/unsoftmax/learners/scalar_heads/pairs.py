@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, TooNoisyError
+from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 
 Copies = tuple[int, int]
-CHUNK = 2**22  # numbers in one call: 32 MB
 
 
 class Probe(NamedTuple):
@@ -57,7 +57,7 @@ class Pairs:
                 f"Telling the heads apart needs tokens longer than max_norm = {self.max_norm:g}. Allow longer tokens.",
                 evidence={"needed_norm": float(max(np.linalg.norm(p, axis=1).max(), np.linalg.norm(x, axis=1).max()))},
             )
-        size = max(1, CHUNK // (sum(copies) * p.shape[1]))
+        size = max(1, SCALAR.chunk // (sum(copies) * p.shape[1]))
         pieces = []
         for i in range(0, len(p), size):
             rows = [np.repeat(tokens[i : i + size, None], n, axis=1) for tokens, n in zip((p, x), copies, strict=True)]

@@ -6,15 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.symmetry import attention_jacobian
-
-LARGEST_POLISH = 1200  # parameters that are refined together; the time grows with the cube
-SPARE = 1.5  # answers per parameter
-VISIBLE = 64.0  # times its expected error: a W or c below that may be zero, and zeros have no relative error
-SMALLEST = 1e-13  # singular value, relative, below which a direction is left alone
 
 
 def count_parameters(model: Attention) -> int:
@@ -44,14 +40,14 @@ class Together:
 
     def sample(self, model: Attention, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Sequences and answers, 1.5 for each parameter of the model and a few."""
-        lacking = int(SPARE * count_parameters(model)) + 20 - sum(map(len, self.X))
+        lacking = int(SCALAR.spare * count_parameters(model)) + 20 - sum(map(len, self.X))
         if lacking > 0:
             self.X.append(sequences_for(model, lacking, rng, self.max_norm))
             self.told.append(np.asarray(self.oracle(self.X[-1])))
         return np.concatenate(self.X), np.concatenate(self.told)
 
 
-def polished(model: Attention, X: Floats, told: Floats, *, steps: int, smallest: float = SMALLEST) -> Attention:
+def polished(model: Attention, X: Floats, told: Floats, *, steps: int, smallest: float = SCALAR.smallest) -> Attention:
     """The model after Newton steps on all heads at once, taken while they explain the answers ``told`` to ``X`` better.
 
     Directions that show in the answers by less than ``smallest``, relative to the others, stay as they are.
@@ -90,7 +86,7 @@ def rounding_error(model: Attention, X: Floats, told: Floats, rounding: float) -
 def relative_errors(blocks: Floats, moved: Floats) -> Floats:
     """Relative errors ``(heads,)`` of blocks ``(heads, n)`` that rounding moves so far; none where a block is nothing else."""
     sizes, errors = np.linalg.norm(blocks, axis=1), np.linalg.norm(moved - blocks, axis=1)
-    return np.where(sizes > VISIBLE * errors, errors / np.maximum(sizes, np.finfo(float).tiny), 0.0)
+    return np.where(sizes > SCALAR.visible * errors, errors / np.maximum(sizes, np.finfo(float).tiny), 0.0)
 
 
 def _solve(slopes: Floats, goal: Floats, smallest: float) -> Floats:

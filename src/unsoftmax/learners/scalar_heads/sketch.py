@@ -10,7 +10,8 @@ from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads.design import patterns, standpoint
 from unsoftmax.learners.scalar_heads.measure import Heads, Station, orthonormal, settle
 from unsoftmax.learners.scalar_heads.pairs import Pairs, Probe, Task, log_odds
-from unsoftmax.learners.scalar_heads.walk import SATURATED, Crossing, Line
+from unsoftmax.learners.scalar_heads.settings import SCALAR
+from unsoftmax.learners.scalar_heads.walk import Crossing, Line
 from unsoftmax.models import Floats
 
 
@@ -77,7 +78,7 @@ def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> Fl
         )
     if not len(tokens):
         return pairs.total[None]
-    zooms = 32.0 * SATURATED / np.abs(tokens @ sketch.normals.T + sketch.offsets).min(axis=1)
+    zooms = 32.0 * SCALAR.saturated / np.abs(tokens @ sketch.normals.T + sketch.offsets).min(axis=1)
     across = orthonormal(sketch.step)[1:]
     moves = np.linalg.norm(sketch.step) * np.concatenate([across, across.sum(axis=0, keepdims=True) / np.sqrt(width)])
     sums = np.zeros((len(tokens), width))
@@ -118,7 +119,7 @@ def read_values_again(
         if len(patterns_) < count:
             return heads
         for token in chosen:
-            zoom = 2.0 * SATURATED / float(np.abs(rows[live, :width] @ token + rows[live, width]).min())
+            zoom = 2.0 * SCALAR.saturated / float(np.abs(rows[live, :width] @ token + rows[live, width]).min())
             stretch = 1.0 if biased else float(np.sqrt(zoom / (16.0 * np.linalg.norm(token))))
             steps.append(zoom / stretch * axis)
             tokens.append(token * stretch)
@@ -135,16 +136,21 @@ def read_values_again(
     return Heads(heads.scores, values) if close.all() else heads
 
 
-def first_station(sketch: Sketch, cluster: Cluster, known: list[int], *, rng: np.random.Generator) -> tuple[Station, Floats]:
-    """The best place to measure a cluster when of the others only hyperplanes and values are known: they must be saturated.
+def first_station(
+    sketch: Sketch, cluster: Cluster, faint: list[int], known: list[int], *, rng: np.random.Generator
+) -> tuple[Station, Floats]:
+    """The best place to measure a cluster: units of which only hyperplanes and values are known must be saturated there.
 
-    Returns the station and the activations of all other units there; those ``known`` already may do as they like and count as off.
+    Returns the station and the activations of all other units there. Those that are ``known``, or ``faint`` and known, count as
+    off: the former must be quiet, the latter may do as they like.
     """
-    others = [i for i in range(len(sketch.normals)) if i not in (*cluster.units, *known)]
+    others = [i for i in range(len(sketch.normals)) if i not in (*cluster.units, *faint)]
     rows = [cluster.units[0], *others]
-    token, _ = standpoint(sketch.normals[rows], sketch.offsets[rows], 0, rng=rng, reach=sketch.reach)
-    normals, offsets = sketch.normals[rows], sketch.offsets[rows]
-    place = settle(cluster.units[0], sketch.step, token, normals, offsets, 0, SATURATED, biased=sketch.biased)
+    # quiet is enough: known heads count as if their scores were larger
+    louder = np.where(np.isin(rows, known), SCALAR.saturated / SCALAR.quiet, 1.0)
+    normals, offsets = louder[:, None] * sketch.normals[rows], louder * sketch.offsets[rows]
+    token, _ = standpoint(normals, offsets, 0, rng=rng, reach=sketch.reach)
+    place = settle(cluster.units[0], sketch.step, token, normals, offsets, 0, SCALAR.saturated, biased=sketch.biased)
     on = (sketch.normals @ token + sketch.offsets > 0.0).astype(np.float64)
-    on[[*cluster.units, *known]] = 0.0
+    on[[*cluster.units, *faint, *known]] = 0.0
     return place, on

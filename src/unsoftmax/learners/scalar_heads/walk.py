@@ -8,16 +8,10 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads.pairs import Pairs, Probe, Task, log_odds, run_together
+from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.models import Floats
 
-SATURATED = 45.0  # exp(-45) is far below float64 rounding: such a sigmoid is 0 or 1
-FAR = 2.0**40  # length of tokens that saturate whatever can be
 EXPONENTS = tuple(range(-12, 29, 4))
-ZOOM = 2.0**12  # the walk's step over the step that just saturates: transitions are narrow, yet bisected in a dozen questions
-ZOOM_LIMIT = 2.0**24  # closer heads than SATURATED / ZOOM_LIMIT cannot be measured to 1e-8 afterwards
-MOST_MOVING = 0.75  # of the cells of a walk; more heads than that would share cells, and the next walk is twice as fine
-TRIES = 2  # at judging a jump: the first place may come from scores far from zero
-SAME = 2.0**-38  # levels closer than this, relative to the largest, are one level
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +66,9 @@ def telling(pairs: Pairs, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """
     directions, tokens = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in rng.normal(size=(2, 16, len(pairs.total))))
     moved = np.zeros(len(tokens))
-    for length in (0.0, FAR):
-        moved = np.abs(pairs.respond(FAR * directions, length * tokens)[0]) / FAR
-        if (moved > SAME * pairs.size).any():
+    for length in (0.0, SCALAR.walk_far):
+        moved = np.abs(pairs.respond(SCALAR.walk_far * directions, length * tokens)[0]) / SCALAR.walk_far
+        if (moved > SCALAR.same * pairs.size).any():
             break
     best = int(np.argmax(moved))
     return directions[best], tokens[best]
@@ -84,13 +78,13 @@ def find_scales(pairs: Pairs, direction: Floats, token: Floats) -> Scales:
     """How long u and x must be to saturate the scores, by factors of 16: 12 questions, with a bias c 34 more."""
     half = float(pairs.total @ direction) / 2.0
     powers = 2.0 ** np.array(EXPONENTS)
-    lone = pairs.respond(FAR * direction[None], np.zeros((1, len(token))))[0][0] / FAR
-    rounding = SAME * (np.abs(pairs.total).sum() + pairs.size + abs(lone) + abs(pairs.constant) / FAR)
+    lone = pairs.respond(SCALAR.walk_far * direction[None], np.zeros((1, len(token))))[0][0] / SCALAR.walk_far
+    rounding = SCALAR.same * (np.abs(pairs.total).sum() + pairs.size + abs(lone) + abs(pairs.constant) / SCALAR.walk_far)
     if abs(lone - half) <= rounding:
         levels = pairs.respond(powers[:, None] * direction, powers[:, None] * token)[0] / powers
         noise = 2.0**-48 * abs(pairs.constant) / powers  # short tokens drown in a constant
         size = max(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0), pairs.size)
-        if (np.abs(levels - half) <= SAME * size * 16 + noise).all():
+        if (np.abs(levels - half) <= SCALAR.same * size * 16 + noise).all():
             return Scales(1.0, 1.0, biased=False, flat=True)
         settled = float(powers[_settled(levels, size, noise)])
         return Scales(settled, settled, biased=False, flat=False)
@@ -99,9 +93,9 @@ def find_scales(pairs: Pairs, direction: Floats, token: Floats) -> Scales:
     noise = 2.0**-48 * abs(pairs.constant) / powers
     size = max(float(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0)), pairs.size)
     step = float(powers[_settled(levels, size, noise)])
-    long = np.repeat(ZOOM**2 * step * direction[None], len(powers), axis=0)
-    sides = np.stack([pairs.respond(long, sign * powers[:, None] * token)[0] for sign in (1.0, -1.0)]) / (ZOOM**2 * step)
-    moved = np.abs(sides - levels[-1]).max(axis=0) > SAME * size * 16
+    long = np.repeat(SCALAR.zoom**2 * step * direction[None], len(powers), axis=0)
+    sides = np.stack([pairs.respond(long, sign * powers[:, None] * token)[0] for sign in (1.0, -1.0)]) / (SCALAR.zoom**2 * step)
+    moved = np.abs(sides - levels[-1]).max(axis=0) > SCALAR.same * size * 16
     if not moved.any():
         return Scales(step, 1.0, biased=True, flat=True)
     settled = max(_settled(side, size, noise[-1]) for side in sides)
@@ -115,16 +109,16 @@ def _settled(levels: Floats, size: float, noise: Floats | float) -> int:
     return min(len(levels) - 1, int(moving[-1]) + 1 if len(moving) else 0)
 
 
-def walk(pairs: Pairs, line: Line, points: int, limit: float = ZOOM_LIMIT) -> tuple[list[Crossing], float, float]:
+def walk(pairs: Pairs, line: Line, points: int, limit: float = SCALAR.zoom_limit) -> tuple[list[Crossing], float, float]:
     """All jumps along a line, the level far to its left, the size of the levels: ``points + 2`` questions and about 20 a jump."""
     angles = (np.arange(points) + 0.5) / points * np.pi - np.pi / 2.0
     ticks = np.concatenate([[-(2.0**20)], np.tan(angles), [2.0**20]])
-    steps = np.repeat(ZOOM * line.step * line.direction[None], len(ticks), axis=0)
-    heights = pairs.respond(steps, line.reach * (line.start + ticks[:, None] * line.along))[0] / ZOOM
+    steps = np.repeat(SCALAR.zoom * line.step * line.direction[None], len(ticks), axis=0)
+    heights = pairs.respond(steps, line.reach * (line.start + ticks[:, None] * line.along))[0] / SCALAR.zoom
     size = float(max(np.abs(heights).max(), pairs.size * line.step))
     cells = [((ticks[i], heights[i]), (ticks[i + 1], heights[i + 1])) for i in range(points + 1)]
-    moving = [cell for cell in cells if abs(cell[0][1] - cell[1][1]) > SAME * size]
-    if len(moving) > MOST_MOVING * len(cells):
+    moving = [cell for cell in cells if abs(cell[0][1] - cell[1][1]) > SCALAR.same * size]
+    if len(moving) > SCALAR.most_moving * len(cells):
         raise NotIdentifiableError(
             f"With a long step the answers move almost everywhere ({len(moving)} of {len(cells)} places), where each head jumps "
             "once: more heads than places, or no heads with bilinear scores."
@@ -140,20 +134,20 @@ Point = tuple[float, float]
 def _isolate(line: Line, left: Point, right: Point, size: float, limit: float) -> Task:
     """Bisect one cell until each jump in it is a single sigmoid, or as close to others as the zoom can tell."""
     found: list[Crossing] = []
-    stack = [(left, right, ZOOM, np.inf)]  # the last: a jump that several heads share, as seen at a lower zoom
+    stack = [(left, right, SCALAR.zoom, np.inf)]  # the last: a jump that several heads share, as seen at a lower zoom
     for _ in range(400):  # a cell with many jumps ends long before
         if not stack:
             break
         low, high, zoom, shared = stack.pop()
-        if abs(low[1] - high[1]) <= SAME * size:
+        if abs(low[1] - high[1]) <= SCALAR.same * size:
             continue
         middle = _between(low[0], high[0])
         if not low[0] < middle < high[0]:
             continue
         level = (yield [line.probe(middle, zoom)])[0] / zoom
-        if abs(level - low[1]) <= SAME * size:
+        if abs(level - low[1]) <= SCALAR.same * size:
             stack.append(((middle, level), high, zoom, shared))
-        elif abs(level - high[1]) <= SAME * size:
+        elif abs(level - high[1]) <= SCALAR.same * size:
             stack.append((low, (middle, level), zoom, shared))
         else:
             crossing = yield from _fit(line, low, high, (middle, level), zoom, size)
@@ -161,7 +155,7 @@ def _isolate(line: Line, left: Point, right: Point, size: float, limit: float) -
                 stack += [(low, (middle, level), zoom, shared), ((middle, level), high, zoom, shared)]
                 continue
             jump = abs(crossing.jump)
-            if abs(jump - shared) <= 64 * SAME * size:  # the same jump, of which a high zoom shows the shape less well
+            if abs(jump - shared) <= 64 * SCALAR.same * size:  # the same jump, of which a high zoom shows the shape less well
                 crossing = replace(crossing, single=False)
             if crossing.single or zoom * 64.0 > limit:
                 found.append(crossing)
@@ -183,9 +177,9 @@ def _fit(line: Line, low: Point, high: Point, middle: Point, zoom: float, size: 
     step = (high[0] - low[0]) / 64.0
     for _ in range(8):
         level = (yield [line.probe(middle[0] + step, zoom)])[0] / zoom
-        if abs(level - middle[1]) <= SAME * size:
+        if abs(level - middle[1]) <= SCALAR.same * size:
             return None
-        if min(abs(level - low[1]), abs(level - high[1])) > SAME * size:
+        if min(abs(level - low[1]), abs(level - high[1])) > SCALAR.same * size:
             break
         step /= 8.0
     levels = np.array([middle[1], level])
@@ -195,7 +189,7 @@ def _fit(line: Line, low: Point, high: Point, middle: Point, zoom: float, size: 
     if not np.isfinite(slope) or slope <= 0.0:
         return Crossing(middle[0], sign, low[1], high[1], zoom, False, jump)
     t = middle[0] - float(scores[0]) / slope
-    for _ in range(TRIES):
+    for _ in range(SCALAR.tries):
         crossing, t, slope = yield from _judged(line, low[1], high[1], t, slope, zoom, size)
         if crossing.single or not (np.isfinite(t) and slope > 0.0):
             break
@@ -205,18 +199,18 @@ def _fit(line: Line, low: Point, high: Point, middle: Point, zoom: float, size: 
 def _judged(line: Line, low: float, high: float, t: float, slope: float, zoom: float, size: float) -> Task:
     """The crossing near ``t``, whether it is one head's, and place and slope as read again there; 7 questions."""
     jump = high - low
-    width = SATURATED / slope
+    width = SCALAR.saturated / slope
     places = [t, t + 1.5 / slope, t - 3.0 / slope, t - width, t + width]
     seen = yield [*(line.probe(place, zoom) for place in places), line.probe(t, zoom, (2, 1)), line.probe(t - width, zoom, (2, 1))]
     centre, near, far, below, above, double, double_below = (value / zoom for value in seen)
     # scores are differences of numbers of size slope * t; a blur of 0.02 still tells 1/3 from 2/3 and one sigmoid from two
     blur = min(2.0**-46 * slope * (1.0 + abs(t)) + 2.0**-30, 0.02)
     levels = low + jump / (1.0 + np.exp([0.0, -1.5, 3.0]))
-    smooth = bool((np.abs([centre, near, far] - levels) <= blur * abs(jump) + SAME * size).all())
-    smooth = smooth and abs(below - low) <= 4 * SAME * size and abs(above - high) <= 4 * SAME * size
+    smooth = bool((np.abs([centre, near, far] - levels) <= blur * abs(jump) + SCALAR.same * size).all())
+    smooth = smooth and abs(below - low) <= 4 * SCALAR.same * size and abs(above - high) <= 4 * SCALAR.same * size
     share = (double - double_below) / jump  # 2/3 if the head turns on with t, 1/3 if it turns off
     rising = abs(share - 2.0 / 3.0) < abs(share - 1.0 / 3.0)
-    single = bool(smooth and abs(share - (2.0 / 3.0 if rising else 1.0 / 3.0)) <= blur + 16 * SAME * size / abs(jump))
+    single = bool(smooth and abs(share - (2.0 / 3.0 if rising else 1.0 / 3.0)) <= blur + 16 * SCALAR.same * size / abs(jump))
     # both fully saturated, unlike the ends of the cell; scores near zero are read much better than those the place was found from
     bottom, top = (below, above) if single else (low, high)
     exact = log_odds(np.array([centre, near]) - bottom, top - np.array([centre, near]))

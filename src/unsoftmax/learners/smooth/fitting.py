@@ -13,12 +13,7 @@ from unsoftmax.models import Floats
 
 Model = TypeVar("Model")
 
-ROUNDS = 40  # steps, most of them with an old factorisation
-FACTORS = 12  # factorisations at most
 FAINT = 1e-14  # ridge relative to the columns: directions that no answer determines stay where they are
-GAIN = 0.2  # a step that leaves more of the misfit than this wants a new factorisation
-LITTLE = 0.5  # one that leaves more than this ends the fit, if it is fresh or the gaps are already what rounding explains
-LONGEST = 8  # halvings of a step that makes things worse
 
 
 def least_squares(matrix: Floats) -> Callable[[Floats], Floats]:
@@ -49,23 +44,31 @@ def fitted(
     gaps: Callable[[Model], Floats],
     derivatives: Callable[[Model], Floats],
     moved: Callable[[Model, Floats], Model],
+    *,
+    rounds: int = 40,
+    factors_at_most: int = 12,
+    halvings: int = 8,
+    much: float = 0.2,
+    little: float = 0.5,
 ) -> tuple[Model, float]:
     """The model moved to where its ``gaps``, in units of their expected errors, are least; and their root mean square there.
 
     A factorisation is used as long as its steps gain much: near the solution one gives several digits per step.
+    A step that leaves more than ``much`` of the misfit wants a new one; one that leaves more than ``little`` ends the fit, if it is
+    fresh or the gaps are already what rounding explains. A step that makes things worse is shortened, ``halvings`` times at most.
     """
     current, left = model, gaps(model)
     misfit = float(np.linalg.norm(left))
     solve: Callable[[Floats], Floats] | None = None
     fresh, factors = False, 0
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         if solve is None:
-            if factors == FACTORS:
+            if factors == factors_at_most:
                 break
             solve, fresh, factors = least_squares(derivatives(current)), True, factors + 1
         step = solve(left)
         share = 1.0
-        for _ in range(LONGEST if fresh else 1):
+        for _ in range(halvings if fresh else 1):
             trial = moved(current, share * step)
             after = gaps(trial)
             size = float(np.linalg.norm(after))
@@ -77,9 +80,9 @@ def fitted(
         if better:
             current, left, misfit = trial, after, size
         rounding = misfit <= np.sqrt(len(left))
-        if (fresh and not better) or (gain > LITTLE and (rounding or (fresh and share == 1.0))):
+        if (fresh and not better) or (gain > little and (rounding or (fresh and share == 1.0))):
             break
-        if gain > GAIN or not better:
+        if gain > much or not better:
             solve = None
         fresh = False
     return current, misfit / np.sqrt(max(1, len(left)))

@@ -23,16 +23,9 @@ from unsoftmax.results import Floor, Learned
 
 CHECKS = 12  # fresh points that the finished network must answer
 ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers
-EXTRA = 0.4  # random points as a share of P / outputs
-ROOM = 2.19  # questions per parameter, in all, that random points may fill (one output)
-FEWEST = 0.1  # random points, as a share of P, that are asked in any case
 POOL = 6  # points drawn for each of them, of which the most telling are asked
 LEAST = 8  # and at least so many
-ATTEMPTS = 3  # each from four times as far out
-QUIET = 30.0  # misfit, in expected errors, beyond which neurons are looked at for a second one of their direction
 LOUD = 1e4  # misfit, in expected errors, beyond which a fit has not found the network; right ones end near 0.02
-BENDS_ON = 1e-3  # height that a neuron may still have, in widths of its bend, where it is taken to be straight
-MOST_SHARED = 4  # directions that several neurons share; more are not looked into
 SPREAD = 256  # points of the model at which the spread of its answers is measured
 
 
@@ -97,6 +90,12 @@ class SmoothNetworkLearner:
         max_norm: no token longer than this is asked.
         max_neurons: refuse a target with more bends on one line.
         extra: random points near by, as a share of ``P / outputs``.
+        room: questions per parameter, in all, that they may fill (one output).
+        fewest: random points, as a share of ``P / outputs``, that are asked in any case.
+        attempts: each from four times as far out.
+        quiet: misfit, in expected errors, beyond which neurons are looked at for a second one of their direction.
+        bends_on: height that a neuron may still have, in widths of its bend, where it is taken to be straight.
+        most_shared: directions that several neurons share; more are not looked into.
 
     >>> from unsoftmax.models import FFN
     >>> from unsoftmax.oracles.local import CallableOracle
@@ -111,7 +110,13 @@ class SmoothNetworkLearner:
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     max_neurons: int = 2048
-    extra: float = EXTRA
+    extra: float = 0.4
+    room: float = 2.19
+    fewest: float = 0.1
+    attempts: int = 3
+    quiet: float = 30.0
+    bends_on: float = 1e-3
+    most_shared: int = 4
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
@@ -130,7 +135,7 @@ class SmoothNetworkLearner:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
         random = max(LEAST, int(self.extra * parameters))
-        fewest = max(LEAST, int(min(self.extra, FEWEST) * parameters))
+        fewest = max(LEAST, int(min(self.extra, self.fewest) * parameters))
         afar = max(8, int(0.05 * parameters))
         offsets = -(-(neurons + outputs) // outputs)
         ranges = {name: bounds for name, bounds, _ in FFNLearner(through_origin=True).price(width, neurons, outputs)}
@@ -153,7 +158,7 @@ class SmoothNetworkLearner:
         far = Far(afar.points * scale, afar.answers * scale)
         corners = Corners.of(limit.hinges, rng)
         refusal: RefusalError | None = None
-        for _ in range(ATTEMPTS):
+        for _ in range(self.attempts):
             try:
                 corners = self._placed(corners, questions, limit.error, rng)
                 return self._bent(corners, questions, far, rng)
@@ -186,11 +191,11 @@ class SmoothNetworkLearner:
         curves = curves_of(corners, phi, sharp, turned)
         self._random(questions, far, curves, rng)
         fitted, misfit = self._fitted(curves, questions, far)
-        if not misfit <= QUIET:
+        if not misfit <= self.quiet:
             doubted = suspects(corners, questions, phi, sharp, turned)
             straight = np.abs(phi.value(-sharp * (corners.reach - np.abs(corners.offsets))) - phi.low)
             straight[doubted] = 0.0  # what is told of several bends as of one
-            alone = straight.max() > BENDS_ON or not doubted or len(doubted) > MOST_SHARED
+            alone = straight.max() > self.bends_on or not doubted or len(doubted) > self.most_shared
             if alone and misfit <= LOUD:
                 return self._checked(fitted, misfit, questions, far, rng)
             if alone:
@@ -205,8 +210,8 @@ class SmoothNetworkLearner:
         phase(questions.oracle, "random points")
         neurons, outputs = curves.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
-        room = int(ROOM * parameters) - len(far.points) - len(questions.points) - CHECKS if outputs == 1 else np.inf
-        count = int(max(LEAST, min(self.extra * parameters, max(room, FEWEST * parameters))))
+        room = int(self.room * parameters) - len(far.points) - len(questions.points) - CHECKS if outputs == 1 else np.inf
+        count = int(max(LEAST, min(self.extra * parameters, max(room, self.fewest * parameters))))
         pool = scattered(curves.lengths(), POOL * count, questions.width, rng)
         questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
 

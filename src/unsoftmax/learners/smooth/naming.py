@@ -13,13 +13,9 @@ from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.results import Fact
 
 DISTANCE = 2.0**20  # of the line from the origin: bends of width one are then far apart, and straight in between
-SPACING = 2.0**10  # between the answers that begin a piece
 CLEAR = 2.0**11  # distance from a bend at which it is straight
-SEARCHES = 24  # halvings of the line before a bend is given up
 SAME = 1e-7  # error of a continued piece, relative to the answers, that is none
 AGREE = 1e-4  # error, in widths of the bend, at which an activation fits
-ROUNDS = 2  # of looks, each nearer
-LINES = 3  # tried before nothing is said
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,14 +32,14 @@ class Stretch:
         return np.asarray(np.vander((np.asarray(t) - centre) / scale, len(self.places)) @ np.linalg.solve(matrix, self.values))
 
 
-def named_activation(oracle: Oracle, *, degree: int, rng: np.random.Generator) -> Fact:
+def named_activation(oracle: Oracle, *, degree: int, rng: np.random.Generator, lines: int = 3) -> Fact:
     """The activation of one neuron of a network whose pieces, seen from afar, are of ``degree`` one (plain) or two (gated).
 
-    About ``(degree + 3) log2(neurons)`` queries and a dozen more; up to thrice as many.
+    About ``(degree + 3) log2(neurons)`` queries and a dozen more; up to thrice as many, on ``lines`` of them.
     """
     fact = Fact("activation", np.inf, AGREE, None, "No single bend was found on a line, so that its activation is not told.")
     mix: list[Floats] = []
-    for _ in range(LINES):
+    for _ in range(lines):
         if fact.passed:
             break
         across, along = np.linalg.qr(rng.normal(size=(oracle.width, 2)))[0].T if oracle.width > 1 else (np.zeros(1), np.ones(1))
@@ -64,7 +60,7 @@ def named_activation(oracle: Oracle, *, degree: int, rng: np.random.Generator) -
 def _looked_at(ask: Callable[[Floats], Floats], left: Stretch, right: Stretch, place: float) -> Fact:
     """Which activation explains answers nearer and nearer to a bend."""
     steps, heights = np.zeros(0), np.zeros(0)
-    for k in range(ROUNDS):
+    for k in range(2):
         near = CLEAR * SHRINK ** -(k * LOOKS + np.arange(LOOKS)) * np.array([1.0, -1.0])[np.arange(LOOKS) % 2]
         offered = (right(place + near) - left(place + near)) / near
         told = (ask(place + near) - left(place + near)) / offered
@@ -81,12 +77,12 @@ def _bend(ask: Callable[[Floats], Floats], degree: int) -> tuple[Stretch, Stretc
     """The pieces on both sides of one bend and its place, or None where none was singled out."""
 
     def begun(t: float) -> Stretch:
-        places = np.asarray(t + SPACING * np.arange(degree + 1), dtype=np.float64)
+        places = np.asarray(t + CLEAR / 2 * np.arange(degree + 1), dtype=np.float64)
         return Stretch(places, ask(places))
 
     left, right = begun(-2 * DISTANCE), begun(2 * DISTANCE)
     size = float(np.abs(np.concatenate([left.values, right.values])).max())
-    for _ in range(SEARCHES):
+    for _ in range(24):
         for place in _crossings(left, right, degree, CLEAR):
             beside = np.array([place - CLEAR, place + CLEAR])
             values = ask(beside)

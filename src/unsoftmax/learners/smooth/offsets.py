@@ -13,11 +13,8 @@ from unsoftmax.learners.smooth.places import clear_directions, clear_place
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
-FIRST = 64.0  # distance from every hyperplane at which straightness is tried first
 FURTHER = 4.0  # and by how much farther the next
-TRIES = 16  # up to 7e10 away
 STRAIGHT = 1e-7  # change of slope, relative to a neuron's, that is straight; a finer test mistakes errors of slopes for bends
-SEVERAL = 64  # random directions far from all hyperplanes that are offered beside the pairs across each
 ENOUGH = 1e-6  # an offset that only this share of an equation's size tells is not told
 
 
@@ -90,10 +87,10 @@ def with_reach(corners: Corners, questions: Questions, error: float, rng: np.ran
     strengths = np.linalg.norm(corners.jumps, axis=1)
     slope = float(np.median(strengths) * margin[0])
     allowed = STRAIGHT * slope + 30 * (error + 2.0**-50) * float(strengths.sum() + np.linalg.norm(corners.linear))
-    radius = (FIRST if corners.reach == 0 else FURTHER * corners.reach) / margin[0]
+    radius = (64.0 if corners.reach == 0 else FURTHER * corners.reach) / margin[0]
     bare = replace(corners, offsets=np.zeros(len(strengths)))
     here = questions.ask(radius * rays)
-    for _ in range(TRIES):
+    for _ in range(16):
         there = questions.ask(FURTHER * radius * rays)
         rise = bare(FURTHER * radius * rays) - bare(radius * rays)
         if np.linalg.norm(there - here - rise, axis=1).max() <= allowed * radius * (FURTHER - 1):
@@ -116,7 +113,7 @@ def with_offsets(corners: Corners, questions: Questions, rng: np.random.Generato
     """
     phase(questions.oracle, "offsets")
     neurons, outputs = corners.jumps.shape
-    rays, margins = clear_directions(corners.units, SEVERAL, rng)
+    rays, margins = clear_directions(corners.units, 64, rng)
     pairs = [corners.across(j, np.array([-1.0, 1.0]) * corners.reach) for j in range(neurons)]
     points = np.concatenate([rays * (corners.reach / margins)[:, None], *pairs])
     strengths = np.linalg.norm(corners.jumps, axis=1)

@@ -9,7 +9,6 @@ from unsoftmax.learners.transformer.paths import Paths, projected
 from unsoftmax.models import Floats
 
 GRID = 49  # places looked at on a path; its bends are wider than the steps between them, or the path is not taken
-HALVINGS = 56  # to the last bit of a place
 
 
 def heights_along(network: Network, starts: Floats, moves: Floats, places: Floats) -> Floats:
@@ -33,7 +32,7 @@ def place_of(network: Network, starts: Floats, moves: Floats, answers: Floats) -
     directions, _ = projected(heights_along(network, starts, moves, ends))
     goals = np.einsum("no,no->n", answers, directions)
     low, high = np.zeros(len(goals)), np.ones(len(goals))
-    for _ in range(HALVINGS):
+    for _ in range(56):
         middle = (low + high) / 2
         here = np.einsum("no,no->n", heights_along(network, starts, moves, middle[:, None])[:, 0], directions)
         low, high = np.where(here < goals, middle, low), np.where(here < goals, high, middle)

@@ -6,22 +6,23 @@ import numpy as np
 
 from unsoftmax.models import Floats
 
-POOL = 4000  # random directions, of which the one farthest from the hyperplanes is taken
-ROUNDS = 12  # of local search around it, each with a smaller step
-NEARBY = 48  # points tried in each
 
-
-def clear_directions(units: Floats, count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """``count`` unit vectors farthest from the hyperplanes with the given unit normals, and their distances."""
-    pool = rng.normal(size=(POOL, units.shape[1]))
-    pool /= np.linalg.norm(pool, axis=1, keepdims=True)
-    margins = np.abs(pool @ units.T).min(axis=1, initial=np.inf)
+def clear_directions(units: Floats, count: int, rng: np.random.Generator, pool: int = 4000) -> tuple[Floats, Floats]:
+    """``count`` unit vectors, of ``pool`` random ones, farthest from the hyperplanes with these unit normals; their distances."""
+    drawn = rng.normal(size=(pool, units.shape[1]))
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    margins = np.abs(drawn @ units.T).min(axis=1, initial=np.inf)
     best = np.argsort(-margins, kind="stable")[:count]
-    return pool[best], margins[best]
+    return drawn[best], margins[best]
 
 
-def clear_place(units: Floats, j: int, rng: np.random.Generator) -> tuple[Floats, float]:
-    """A unit vector in hyperplane ``j`` and its distance from the nearest other hyperplane, made as large as a search can."""
+def clear_place(
+    units: Floats, j: int, rng: np.random.Generator, *, pool: int = 4000, rounds: int = 12, nearby: int = 48
+) -> tuple[Floats, float]:
+    """A unit vector in hyperplane ``j`` and its distance from the nearest other hyperplane, made as large as a search can.
+
+    The best of ``pool`` random vectors, then of ``nearby`` ones around it in each of ``rounds``, with smaller and smaller steps.
+    """
     others = np.delete(units, j, axis=0)
     width = units.shape[1]
     if width == 1 or len(others) == 0:
@@ -32,11 +33,11 @@ def clear_place(units: Floats, j: int, rng: np.random.Generator) -> tuple[Floats
         inside /= np.maximum(np.linalg.norm(inside, axis=1, keepdims=True), 1e-300)
         return inside, np.asarray(np.abs(inside @ others.T).min(axis=1))
 
-    points, sizes = margins(rng.normal(size=(POOL, width)))
+    points, sizes = margins(rng.normal(size=(pool, width)))
     best = int(np.argmax(sizes))
     place, margin = points[best], float(sizes[best])
-    for k in range(ROUNDS):
-        points, sizes = margins(place + 0.3 * 0.7**k * rng.normal(size=(NEARBY, width)) / np.sqrt(width))
+    for k in range(rounds):
+        points, sizes = margins(place + 0.3 * 0.7**k * rng.normal(size=(nearby, width)) / np.sqrt(width))
         best = int(np.argmax(sizes))
         if sizes[best] > margin:
             place, margin = points[best], float(sizes[best])

@@ -10,7 +10,7 @@ from scipy.optimize import least_squares
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.questions import Questions
-from unsoftmax.learners.smooth.bends import AGREE, best_bends, profile
+from unsoftmax.learners.smooth.bends import AGREE, SHRINK, best_bends, profile
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.offsets import Corners
 from unsoftmax.models import Floats
@@ -20,13 +20,9 @@ from unsoftmax.oracles.base import phase
 SUSPECT = 1e-9  # error, in widths of the bend, of two answers near a hyperplane that rounding explains
 APART = 100.0  # times the usual error of all neurons, from which on one bend does not explain them
 COARSE = 7  # distances on each side at which the extent of the bends is looked for
-SHRINK = 3.0  # each shorter by this factor
 BENT = 1e-5  # share of the distance by which an answer must leave the straight parts to lie within the bends
 FINE = 14  # answers within the extent, each time that it is narrowed down
-NARROWINGS = 3  # times
-ALONE = 12  # starts of the fit of one bend
 STARTS = 60  # of the fit, for two bends; twice as many for three
-LONG = 400  # steps of the last fit
 MOST = 3  # bends of one direction that are looked for
 FITS = 1e-5  # error, in units of the jump and of the step between answers, at which bends may explain a line; the fit of all tells
 EXACTLY = 1e-11  # error at which they do, and nothing is gained by one more
@@ -68,7 +64,7 @@ def separated(corners: Corners, questions: Questions, phi: Activation, j: int, r
     best, lowest = None, np.inf
     for count in range(1, MOST + 1):
         sides = _sides(phi, count)
-        starts = {1: ALONE, 2: STARTS, 3: 2 * STARTS}[count] // len(sides) + 1
+        starts = {1: STARTS // 5, 2: STARTS, 3: 2 * STARTS}[count] // len(sides) + 1
         for turned in sides:
             bends, misfit = _fitted(phi, along, heights, extent, turned, starts, rng)
             if misfit < lowest / APART or (best is not None and len(best.sharp) == count and misfit < lowest):
@@ -113,7 +109,7 @@ def _looked(corners: Corners, questions: Questions, j: int) -> tuple[Floats, Flo
     heights = _vectors(corners, questions, j, along)
     size = float(np.linalg.norm(corners.jumps[j]))
     low, high = -np.inf, np.inf
-    for _ in range(NARROWINGS):
+    for _ in range(3):
         allowed = BENT * size * (np.abs(along) + steps[-1])
         off = np.linalg.norm(heights, axis=1) > allowed
         beyond = np.linalg.norm(heights - along[:, None] * corners.jumps[j], axis=1) > allowed
@@ -179,7 +175,7 @@ def _fitted(
         if lowest <= 0.01 * FITS:
             break
     if lowest <= FITS:  # bends that lie close together: a narrow valley, followed to its end
-        result = least_squares(gaps, best, "3-point", bounds, x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=LONG)
+        result = least_squares(gaps, best, "3-point", bounds, x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=400)
         misfit = float(np.abs(result.fun).max())
         best, lowest = (result.x, misfit) if misfit < lowest else (best, lowest)
     jumps = np.linalg.lstsq(basis(best), heights * weights[:, None], rcond=1e-13)[0][:count]

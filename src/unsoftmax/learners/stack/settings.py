@@ -13,7 +13,7 @@ from unsoftmax.results import Floor
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How many answers each step asks for beyond what it needs, and what counts as zero.
+    """How many answers each step asks for beyond what it needs, and what counts as zero; measured by ``benchmarks/stacks.py``.
 
     Attributes:
         scale: length of tokens over that of normalised ones.

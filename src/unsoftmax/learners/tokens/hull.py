@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 
 from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.learners.tokens.settings import KNOWN_TOKENS
 from unsoftmax.models import Attention, Floats
 
 Indices = NDArray[np.intp]
-
-SAFETY = 50.0  # a disagreement counts from this many estimated errors on
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +81,8 @@ class Hull:
             W, V = W + np.outer(c, share), V + np.outer(share, b)
             c, b = np.zeros_like(c), np.zeros_like(b)
         spread = float(np.linalg.cond(np.column_stack([self.coordinates[self.tokens], np.ones(len(self.tokens))])))
-        has_bias = np.abs(c).max() > SAFETY * error * spread
-        has_constant = np.abs(b).max() > SAFETY * noise * spread
+        has_bias = np.abs(c).max() > KNOWN_TOKENS.safety * error * spread
+        has_constant = np.abs(b).max() > KNOWN_TOKENS.safety * noise * spread
         return Attention(
             W=W[None],
             V=V.T if scalar else V[None],

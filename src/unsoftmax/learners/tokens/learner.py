@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.learners.tokens.hull import Hull
-from unsoftmax.learners.tokens.reader import CHECKS, CONFIDENT, TokenReader
+from unsoftmax.learners.tokens.reader import TokenReader
+from unsoftmax.learners.tokens.settings import KNOWN_TOKENS
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
@@ -70,9 +71,9 @@ def price(width: int, rank: int, vocabulary: int) -> list[tuple[str, int, int]]:
     tokens = dimension + 1
     full = rank * dimension
     within = (tokens - rank) * rank
-    checks = min(CONFIDENT, tokens - rank) if rank < dimension else 0
+    checks = min(KNOWN_TOKENS.confident, tokens - rank) if rank < dimension else 0
     return [
         ("values", tokens, tokens),
         ("scores", full + within + checks, 2 * (full + within + checks)),
-        ("checks", CHECKS, 3 * CHECKS),
+        ("checks", KNOWN_TOKENS.checks, 3 * KNOWN_TOKENS.checks),
     ]

@@ -5,22 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
-from unsoftmax.learners.tokens.hull import SAFETY, Hull, Indices, well_placed
+from unsoftmax.learners.tokens.hull import Hull, Indices, well_placed
+from unsoftmax.learners.tokens.settings import KNOWN_TOKENS
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
-
-SPARE = 1000.0  # a score whose error is this many times that of a balanced one (|score| > 8) is replaced: another key is asked
-REPLACEMENTS = 12  # rounds of other keys in place of saturated ones
-RETRIES = 4  # other check keys where one saturates
-SAMPLE = 8  # scores that show how many of a column saturate,
-CROWDED = 0.3  # and the share from which on other columns are taken first
-ROUNDS = 5  # of companions: each reaches scores some ten higher
-BEYOND = 40.0  # stands for a score whose weight is 0 or 1 to the last digit
-TASTES = 3  # tokens of which that many scores each are asked to choose the first column
-BEST_SIZE = 2.5  # of the scores in it
-CONFIDENT = 2  # consecutive columns that must stay in the known space before the rank counts as found
-CHECKS = 2
 
 
 class TokenReader:
@@ -67,7 +56,7 @@ class TokenReader:
         up = np.einsum("bo,bo->b", answers - low, span)
         down = np.einsum("bo,bo->b", high - answers, span)
         size = np.linalg.norm(span, axis=1)
-        outside = np.minimum(up, down) < -SAFETY * self.noise * self.blur[keys] * size
+        outside = np.minimum(up, down) < -KNOWN_TOKENS.safety * self.noise * self.blur[keys] * size
         if outside.any():
             pair = int(np.argmax(outside))
             raise NotInFamilyError(
@@ -78,7 +67,7 @@ class TokenReader:
             scores = np.log(up / down)
             error = self.noise * self.blur[keys] * size * (1 / up + 1 / down)
         lost = ~np.isfinite(scores) | ~(error > 0) | (error > 0.1)
-        return np.where(lost, np.where(up > down, BEYOND, -BEYOND), scores), np.where(lost, np.inf, error)
+        return np.where(lost, np.where(up > down, KNOWN_TOKENS.beyond, -KNOWN_TOKENS.beyond), scores), np.where(lost, np.inf, error)
 
     def read_scores(self) -> tuple[Floats, int, float]:
         """``basis.T (W E_j + c)`` at the spanning tokens, ``(tokens, dimension)``; their rank; the error of a score."""
@@ -88,7 +77,7 @@ class TokenReader:
         worst, calm = 0.0, 0
         waiting = self._well_begun(list(range(len(tokens))))
         postponed: list[int] = []
-        while waiting and calm < CONFIDENT and space.shape[1] < dimension:
+        while waiting and calm < KNOWN_TOKENS.confident and space.shape[1] < dimension:
             index = waiting.pop(0)
             outcome = self._column(int(tokens[index]), space, forced=not waiting or len(postponed) > len(tokens))
             if outcome is None:  # too many of its scores saturate: better tokens first
@@ -110,15 +99,15 @@ class TokenReader:
 
     def _well_begun(self, order: list[int]) -> list[int]:
         """Move a token to the front whose scores are of middling size: all others lean on the accuracy of the first column."""
-        if len(order) < 2 * TASTES:
+        if len(order) < 2 * KNOWN_TOKENS.tastes:
             return order
         sizes = []
-        for index in order[:TASTES]:
+        for index in order[: KNOWN_TOKENS.tastes]:
             last = int(self.hull.tokens[index])
-            self._ask_about(last, self.hull.tokens[-TASTES:])
+            self._ask_about(last, self.hull.tokens[-KNOWN_TOKENS.tastes :])
             _, scores, errors = self._known(last)
             size = float(np.sqrt(np.mean(np.where(np.isfinite(errors), scores, 10.0) ** 2)))
-            sizes.append(size if size < BEST_SIZE else BEST_SIZE**2 / size)
+            sizes.append(size if size < KNOWN_TOKENS.best_size else KNOWN_TOKENS.best_size**2 / size)
         first = int(np.argmax(sizes))
         return [order[first], *order[:first], *order[first + 1 :]]
 
@@ -150,9 +139,9 @@ class TokenReader:
         dimension, rank = space.shape
         directions, weights = self._candidates(last)
         near = self.hull.tokens[self.hull.tokens != last]  # keys whose own answers were asked; just enough for a column
-        for _ in range(RETRIES):
+        for _ in range(KNOWN_TOKENS.retries):
             keys, _, errors = self._known(last)
-            weights[keys[errors > SPARE * self.balanced]] = 0.0
+            weights[keys[errors > KNOWN_TOKENS.spare * self.balanced]] = 0.0
             inside = directions[near] @ space
             first = well_placed(inside, weights[near], rank)
             # the check key is the one that looks farthest out of the known space
@@ -160,14 +149,14 @@ class TokenReader:
             outward[first] = -1.0
             self._ask_about(last, near[np.append(first, np.argmax(outward))])
             keys, scores, errors = self._known(last)
-            good = errors <= SPARE * self.balanced
+            good = errors <= KNOWN_TOKENS.spare * self.balanced
             if good.sum() > rank:
                 column, error, fits = _fit(directions[keys[good]], scores[good], errors[good], space, self.wobble)
                 if fits:
                     return column, error, True
                 break
-        self._ask_about(last, near[:SAMPLE])
-        if not forced and np.mean(self._known(last)[2] > SPARE * self.balanced) > CROWDED:
+        self._ask_about(last, near[: KNOWN_TOKENS.sample])
+        if not forced and np.mean(self._known(last)[2] > KNOWN_TOKENS.spare * self.balanced) > KNOWN_TOKENS.crowded:
             return None
         self._ask_about(last, near)
         column, error = self._completed(last, np.eye(dimension))
@@ -177,24 +166,26 @@ class TokenReader:
         """Fit a column within ``space`` to all scores known, with more keys in place of saturated ones."""
         directions, free = self._candidates(last)
         directions = directions @ space
-        for _ in range(REPLACEMENTS):
+        for _ in range(KNOWN_TOKENS.replacements):
             keys, scores, errors = self._known(last)
             free[keys] = 0.0
-            good = errors <= SPARE * self.balanced
+            good = errors <= KNOWN_TOKENS.spare * self.balanced
             count = min(space.shape[1] - int(good.sum()), int((free > 0).sum()))
             if count <= 0:
                 weakest, size = _weakest(directions[keys[good]], errors[good])
-                if size <= SPARE * self.balanced * np.sqrt(space.shape[1]) or not (free > 0).any():
+                if size <= KNOWN_TOKENS.spare * self.balanced * np.sqrt(space.shape[1]) or not (free > 0).any():
                     break
                 self._ask_about(last, np.array([np.argmax(np.abs(directions @ weakest) * free)]))
                 continue
             spanned = np.linalg.qr(directions[keys[good]].T)[0]
             calm = free * self._unsaturated(last, directions)
             self._ask_about(last, well_placed(directions - directions @ spanned @ spanned.T, calm, count))
-        if (self._known(last)[2] <= SPARE * self.balanced).sum() < space.shape[1]:
+        if (self._known(last)[2] <= KNOWN_TOKENS.spare * self.balanced).sum() < space.shape[1]:
             self._with_companions(last)
         keys, scores, errors = self._known(last)
-        errors = np.where(scores == -BEYOND, BEYOND, errors)  # such a key never weighs anything: any score so low will do
+        errors = np.where(
+            scores == -KNOWN_TOKENS.beyond, KNOWN_TOKENS.beyond, errors
+        )  # such a key never weighs anything: any score so low will do
         usable = np.isfinite(errors)
         if usable.sum() < space.shape[1]:
             raise NotIdentifiableError(
@@ -210,10 +201,10 @@ class TokenReader:
 
         With a companion k of known score, ``exp(z_i - z_k) = ((y - y_k) + exp(-z_k) (y - y_last)) / (y_i - y)``.
         """
-        for _ in range(ROUNDS):
+        for _ in range(KNOWN_TOKENS.rounds):
             keys, scores, errors = self._known(last)
-            helpers = np.flatnonzero((errors <= SPARE * self.balanced) & (scores > 2.0))
-            rows = np.flatnonzero((errors > SPARE * self.balanced) & (scores > 0))
+            helpers = np.flatnonzero((errors <= KNOWN_TOKENS.spare * self.balanced) & (scores > 2.0))
+            rows = np.flatnonzero((errors > KNOWN_TOKENS.spare * self.balanced) & (scores > 0))
             if not len(helpers) or not len(rows):
                 return
             contrast = np.linalg.norm(self.worth[keys[rows], None] - self.worth[keys[helpers]], axis=2)
@@ -269,7 +260,7 @@ class TokenReader:
 
     def check(self, model: Attention, rng: np.random.Generator) -> float:
         """A few fresh sequences of several tokens against the model; the largest error, relative to the spread of the values."""
-        ids = rng.integers(len(self.hull.embeddings), size=(CHECKS, 3))
+        ids = rng.integers(len(self.hull.embeddings), size=(KNOWN_TOKENS.checks, 3))
         answers = self.ask(ids)
         wanted = model(self.hull.embeddings[ids]).reshape(len(ids), -1)
         worst = float(np.abs(answers - wanted).max() / np.ptp(self.worth, axis=0).max())
@@ -301,7 +292,7 @@ def _fit(directions: Floats, scores: Floats, errors: Floats, space: Floats, wobb
     weighted = design / errors[:, None]
     coefficients = np.linalg.lstsq(weighted, scores / errors, rcond=None)[0]
     misfit = np.abs(scores - design @ coefficients)
-    allowed = SAFETY * (errors + float(np.abs(coefficients) @ wobble))
+    allowed = KNOWN_TOKENS.safety * (errors + float(np.abs(coefficients) @ wobble))
     agrees = len(scores) > space.shape[1] and bool((misfit <= allowed).all())
     lengths = np.sqrt(np.mean(design**2, axis=0))
     error = float(np.linalg.norm(np.linalg.pinv(weighted) * lengths[:, None])) if space.shape[1] else float(errors.min())

@@ -13,14 +13,9 @@ from scipy.linalg import qr, solve_triangular
 from unsoftmax.learners.ffn.hinges import Hinges, beyond_doubt, design_at, fixed_pattern, moved_by, shifted
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.transformer.model import Mixture, Sequences
+from unsoftmax.learners.transformer.settings import TRANSFORMER
 from unsoftmax.learners.transformer.shared import attention_rows
 from unsoftmax.models import Floats
-
-ROUNDS = 6
-STUDENT = 2.2  # standard deviations of a 95% interval, where each parameter rests on a dozen answers or so
-LARGEST_LEVERAGE = 0.99  # an answer that alone determines a parameter says nothing about its own error
-LARGEST = 250_000_000  # numbers in the system of equations; beyond, the model is left as it was read
-FAINT = 1e-13  # ridge relative to the columns: directions that no answer determines stay where they are
 
 
 class Bars(NamedTuple):
@@ -53,14 +48,16 @@ def _factors(matrix: Floats, network: Hinges) -> tuple[Floats, Floats, Floats]:
     start = (neurons + outputs) * (network.normal.shape[1] + 1)
     for j in range(len(held)):
         held[j, start + j * outputs : start + (j + 1) * outputs] = network.out[j]
-    q, r = qr(np.concatenate([matrix, held, FAINT * np.eye(columns)]), mode="economic", overwrite_a=True, check_finite=False)
+    q, r = qr(
+        np.concatenate([matrix, held, TRANSFORMER.faint * np.eye(columns)]), mode="economic", overwrite_a=True, check_finite=False
+    )
     return q, r, scales
 
 
 def _grown(q: Floats, gaps: Floats) -> Floats:
     """What is left of answers ``(questions, outputs)``, grown by the share ``(1 - q q^T)^-1/2`` that the fit took of it (CR2)."""
     shares, turns = np.linalg.eigh(np.einsum("nok,npk->nop", q, q))
-    factors = 1 / np.sqrt(1 - np.clip(shares, 0.0, LARGEST_LEVERAGE))
+    factors = 1 / np.sqrt(1 - np.clip(shares, 0.0, TRANSFORMER.largest_leverage))
     return np.asarray(np.einsum("nop,np,nqp,nq->no", turns, factors, turns, gaps, optimize=True))
 
 
@@ -91,7 +88,7 @@ class JointFit:
         matrix, size, centre = system
         solve = _solver(matrix, model.network)
         best, lowest, current = model, np.inf, model
-        for _ in range(ROUNDS):
+        for _ in range(TRANSFORMER.rounds):
             gaps = self._gaps(model, current)
             misfit = float(gaps @ gaps)
             if not misfit < 0.999 * lowest:
@@ -118,7 +115,7 @@ class JointFit:
         for own in self._questions(model):  # the outputs of one sequence share the rounding of its scores
             grown = _grown(q[own], gaps[own])
             squares += np.sum(np.einsum("nov,no->nv", pulls[own], grown) ** 2, axis=0)
-        half = STUDENT * np.sqrt(squares)
+        half = TRANSFORMER.student * np.sqrt(squares)
         return Bars(half[: width * width].reshape(width, width), half[width * width :] if self.bias else None)
 
     def _questions(self, model: Mixture[Hinges]) -> list[NDArray[np.intp]]:
@@ -141,7 +138,7 @@ class JointFit:
         centre = np.asarray(np.average(points, axis=0, weights=weights))
         groups = [self._rows(model, X, centre)[0] for X, _ in self.sequences.kept]
         total = groups[0].shape[1]
-        if total * (answers.size + sum(len(rows) for rows in groups) + total) > LARGEST:
+        if total * (answers.size + sum(len(rows) for rows in groups) + total) > TRANSFORMER.largest:
             return None
         own = design_at(model.network, centre, points, references, weights)
         size = own.shape[1]

@@ -10,30 +10,19 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.ffn.forms import Found, canonical_network
 from unsoftmax.learners.ffn.hinges import Hinges
-from unsoftmax.learners.ffn.learner import ROUGH, FFNLearner
+from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.places import distances
 from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.learners.transformer.fit import JointFit
 from unsoftmax.learners.transformer.model import Mixture, Sequences
 from unsoftmax.learners.transformer.reading import Known, read_scores
+from unsoftmax.learners.transformer.settings import TRANSFORMER
 from unsoftmax.learners.transformer.shared import ambiguity, ask_random, public_transformer, token_sizes
 from unsoftmax.learners.transformer.values import FarProbes, has_residual, read_mix
 from unsoftmax.models import Transformer
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Bounds, Floor, Learned
-
-CHECKS = 16  # fresh sequences, of 2, 3, 5 and 8 tokens, that the finished model must answer
-ACCEPT = 1e-8  # error accepted there, relative to the spread of the answers
-BIAS = 1e-7  # scores that a query bias must reach, after the fit, to be one
-NO_WORSE = 2.0  # misfit without scores against that with them, up to which answers do not show that there are any
-COARSE = 2.0  # more answers for the fit where they are rounded, per entry of W
-ROUGH_SHARE, ROUGH_ROUNDS = (
-    4.0,
-    3,
-)  # sequences for each entry of W and fits, each from the last, where answers are of short precision
-ROUGH_ACCEPT = 2048.0  # units of that precision which the finished model may miss by, as the proof allows
-DOUBTFUL = 3.0  # half widths of its 95% interval that a bias, or a direction of W, must reach
-FARTHEST = 1e6  # length of tokens that outweigh rounding, where no bound is set
 
 UNTESTED = "No score could be saturated, so a residual path was not looked for; allow longer tokens (`max_norm`). "
 AMBIGUITY = "equal up to the order of the neurons and a positive factor per neuron"
@@ -80,21 +69,23 @@ class TransformerLearner:
         known = Known(found.hinges, found.length, found.spread, found.error)
         model, left, bias = read_scores(sequences, known, mix, rng)
         phase(oracle, "fit")
-        self._ask_random(sequences, model, found, rng, CHECKS // 4 + width // (1 if residual else 2), keep=True)
+        self._ask_random(sequences, model, found, rng, TRANSFORMER.checks // 4 + width // (1 if residual else 2), keep=True)
         if self.floor.absolute > 0:
             self._ask_stretched(sequences, model, found, rng)
         if self.rough:
             return self._roughly(questions, sequences, model, found, residual, rng)
         fitted = JointFit(questions, sequences, left, bias, residual).run(model)
-        if bias and np.linalg.norm(fitted.c) * found.length <= BIAS:  # it was an error of the values, which the fit has taken back
+        if (
+            bias and np.linalg.norm(fitted.c) * found.length <= TRANSFORMER.bias
+        ):  # it was an error of the values, which the fit has taken back
             bias = False
             fitted = JointFit(questions, sequences, left, bias, residual).run(replace(fitted, c=np.zeros(width)))
         flat = replace(fitted, W=np.zeros((width, width)))
-        if _misfit(questions, sequences, flat) <= NO_WORSE * max(_misfit(questions, sequences, fitted), 1.0):
+        if _misfit(questions, sequences, flat) <= TRANSFORMER.no_worse * max(_misfit(questions, sequences, fitted), 1.0):
             left = np.zeros((width, 0))
             fitted = JointFit(questions, sequences, left, bias, residual).run(flat)
         phase(oracle, "check")
-        deviation = self._ask_random(sequences, fitted, found, rng, CHECKS // 4, keep=False)
+        deviation = self._ask_random(sequences, fitted, found, rng, TRANSFORMER.checks // 4, keep=False)
         transformer, notes = canonical_transformer(fitted, found, residual, bias)
         rank = width if left is None else left.shape[1]
         evidence = {
@@ -104,14 +95,14 @@ class TransformerLearner:
             "query_bias": bias,
             "check_error": deviation,
         }
-        if not deviation <= ACCEPT + 100 * self.floor.absolute / found.spread:
+        if not deviation <= TRANSFORMER.accept + 100 * self.floor.absolute / found.spread:
             raise _misses(evidence, transformer, tested=verdict is not None)
         return Learned(model=transformer, ambiguity=ambiguity(AMBIGUITY, residual), notes=notes, evidence=evidence, ranks=(rank,))
 
     @property
     def rough(self) -> bool:
         """Answers of short precision: float32, or float64 that jitters."""
-        return self.floor.relative > ROUGH and self.floor.absolute == 0
+        return self.floor.relative > RELU.rough and self.floor.absolute == 0
 
     def _roughly(
         self,
@@ -127,22 +118,24 @@ class TransformerLearner:
         Ranks and a query bias are told by what the bars leave of them, for no reading alone is precise enough.
         """
         width, outputs = len(model.W), found.hinges.out.shape[1]
-        self._ask_random(sequences, model, found, rng, int(ROUGH_SHARE * width**2 / (4 * min(outputs, 2))) + width, keep=True)
+        self._ask_random(
+            sequences, model, found, rng, int(TRANSFORMER.rough_share * width**2 / (4 * min(outputs, 2))) + width, keep=True
+        )
         fit = JointFit(questions, sequences, None, True, residual)
         fitted = model
-        for _ in range(ROUGH_ROUNDS):
+        for _ in range(TRANSFORMER.rough_rounds):
             fitted = fit.run(fitted)
         bars = fit.bars(fitted)
-        bias = bars is None or bars.c is None or bool(np.any(np.abs(fitted.c) > DOUBTFUL * bars.c))
+        bias = bars is None or bars.c is None or bool(np.any(np.abs(fitted.c) > TRANSFORMER.doubtful * bars.c))
         if not bias:
             fit = JointFit(questions, sequences, None, False, residual)
             fitted = fit.run(replace(fitted, c=np.zeros(width)))
             bars = fit.bars(fitted)
         phase(sequences.oracle, "check")
-        deviation = self._ask_random(sequences, fitted, found, rng, CHECKS // 4, keep=False)
+        deviation = self._ask_random(sequences, fitted, found, rng, TRANSFORMER.checks // 4, keep=False)
         transformer, notes = canonical_transformer(fitted, found, residual, bias)
         sizes = np.linalg.svd(fitted.W, compute_uv=False)
-        rank = width if bars is None else int(np.sum(sizes > DOUBTFUL * float(np.linalg.norm(bars.W, 2))))
+        rank = width if bars is None else int(np.sum(sizes > TRANSFORMER.doubtful * float(np.linalg.norm(bars.W, 2))))
         evidence = {
             "neurons": found.hinges.neurons,
             "rank": rank,
@@ -150,7 +143,7 @@ class TransformerLearner:
             "query_bias": bias,
             "check_error": deviation,
         }
-        if not deviation <= ROUGH_ACCEPT * self.floor.relative:
+        if not deviation <= TRANSFORMER.rough_accept * self.floor.relative:
             raise _misses(evidence, transformer, tested=True)
         bounds = None if bars is None else Bounds(kind="estimated", W=bars.W[None], c=None if bars.c is None else bars.c[None])
         return Learned(
@@ -172,7 +165,7 @@ class TransformerLearner:
         phases = FFNLearner().price(width, neurons, outputs)
         phases.append(("residual", values, (2 * values[0], 2 * values[1])))
         phases.append(("scores", scores, (2 * scores[0], 2 * scores[1])))
-        fits = (CHECKS + 4 * (width // 2), CHECKS + 4 * width)
+        fits = (TRANSFORMER.checks + 4 * (width // 2), TRANSFORMER.checks + 4 * width)
         phases.append(("fit", fits, (18 * fits[0] // 4, 18 * fits[1] // 4)))
         return [(name, *_added(bounds, tokens)) if name == "check" else (name, bounds, tokens) for name, bounds, tokens in phases]
 
@@ -192,9 +185,9 @@ class TransformerLearner:
         Scores stay of order 1 while the answers, unlike their rounding, grow with the tokens.
         """
         width = len(model.W)
-        count = int(COARSE * width**2 / (4 * found.hinges.out.shape[1])) + 1
+        count = int(TRANSFORMER.coarse * width**2 / (4 * found.hinges.out.shape[1])) + 1
         size = 1 / np.sqrt(max(float(np.linalg.norm(model.W)), 1e-300))  # per entry, for scores of order 1
-        far = 0.3 * (FARTHEST if self.max_norm is None else self.max_norm)
+        far = 0.3 * (TRANSFORMER.farthest if self.max_norm is None else self.max_norm)
         far = min(far, 1 / max(float(np.linalg.norm(model.c)), 1e-300) * np.sqrt(width))
         stretch = max(1.0, far / (size * np.sqrt(width)))
         for tokens in (2, 3, 5, 8):
@@ -225,8 +218,8 @@ def _misfit(questions: Questions, sequences: Sequences, model: Mixture[Hinges]) 
 
 def _added(queries: tuple[int, int], tokens: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
     """The checks of both learners together: points of one token and sequences of 2, 3, 5 and 8."""
-    more = CHECKS // 4 * 18
-    return (queries[0] + CHECKS, queries[1] + CHECKS), (tokens[0] + more, tokens[1] + more)
+    more = TRANSFORMER.checks // 4 * 18
+    return (queries[0] + TRANSFORMER.checks, queries[1] + TRANSFORMER.checks), (tokens[0] + more, tokens[1] + more)
 
 
 def _nearer(found: Found, rng: np.random.Generator) -> Found:

@@ -7,11 +7,10 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from unsoftmax.learners.transformer.settings import TRANSFORMER
 from unsoftmax.models import Floats, softmax
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.results import Floor
-
-CHUNK_NUMBERS = 2**22  # 32 MB of probes in one call
 
 
 class Network(Protocol):
@@ -74,7 +73,7 @@ class Sequences:
 
     def ask(self, X: Floats, *, keep: bool = True) -> Floats:
         """Answers ``(n, outputs)`` to ``X (n, length, width)``."""
-        size = max(1, CHUNK_NUMBERS // (X.shape[1] * X.shape[2]))
+        size = max(1, TRANSFORMER.chunk_numbers // (X.shape[1] * X.shape[2]))
         answers = np.concatenate([self.oracle(np.ascontiguousarray(X[i : i + size])) for i in range(0, len(X), size)])
         answers = answers.reshape(len(X), -1)
         self.asked += len(X)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.learners.ffn.hinges import Hinges
+from unsoftmax.learners.transformer.settings import TRANSFORMER
 from unsoftmax.models import Floats
-
-CHUNK = 256  # paths worked out at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ def along(network: Hinges, starts: Floats, moves: Floats) -> tuple[Floats, Float
     The values are ``(n, neurons + 2, outputs)``.
     """
     places, values = [], []
-    for i in range(0, len(starts), CHUNK):
-        part = slice(i, i + CHUNK)
+    for i in range(0, len(starts), TRANSFORMER.chunk):
+        part = slice(i, i + TRANSFORMER.chunk)
         before, rate = network.before(starts[part]), moves[part] @ network.normal.T
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.where(rate != 0, -before / rate, 1.0)

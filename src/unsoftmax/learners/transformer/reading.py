@@ -10,11 +10,8 @@ import numpy as np
 from unsoftmax.learners.transformer.model import Kind, Mixture, Sequences
 from unsoftmax.learners.transformer.paths import BROKEN, Paths
 from unsoftmax.learners.transformer.scores import ScoreReader, column
+from unsoftmax.learners.transformer.settings import TRANSFORMER
 from unsoftmax.models import Floats
-
-NO_BIAS = 1e-9  # scores at x = 0 below this (in exact answers) mean that there is no query bias
-PLACES = 64  # random places, of which the steepest stands in for an origin at which no neuron is awake
-ASLEEP = 1e-6  # steepness of the network, relative to the steepest of those places, below which it is rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +57,7 @@ def _bias(reader: ScoreReader, base: Floats, found: Known[Kind], rng: np.random.
     if not base.any():
         steps = reader.steps(base, rng.normal(size=(min(3, width), width)))
         scores, steps = reader.read(np.repeat(base[None], len(steps), axis=0), steps)
-        silent = NO_BIAS + 1e3 * found.error + 1e2 * reader.sequences.floor.absolute / found.spread
+        silent = TRANSFORMER.no_bias + 1e3 * found.error + 1e2 * reader.sequences.floor.absolute / found.spread
         if np.abs(scores).max() <= silent:
             return reader, False
     there, _ = column(reader, base, np.zeros((width, 0)), 0.0, rng)
@@ -89,10 +86,10 @@ def _steepness(reader: ScoreReader, points: Floats) -> Floats:
 def _base(reader: ScoreReader, length: float, rng: np.random.Generator) -> Floats:
     """The origin, where scores are those of the query bias alone; where the network is constant there, the steepest of many."""
     width = len(reader.c)
-    places = rng.normal(size=(PLACES, width))
+    places = rng.normal(size=(TRANSFORMER.places, width))
     places *= length / np.linalg.norm(places, axis=1, keepdims=True)
     steepness = _steepness(reader, places)
-    if _steepness(reader, np.zeros((1, width)))[0] > ASLEEP * steepness.max():
+    if _steepness(reader, np.zeros((1, width)))[0] > TRANSFORMER.asleep * steepness.max():
         return np.zeros(width)
     return np.asarray(places[np.argmax(steepness)])
 

@@ -9,12 +9,9 @@ import numpy as np
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.transformer.model import Network, Sequences
 from unsoftmax.learners.transformer.paths import BROKEN, Paths
+from unsoftmax.learners.transformer.settings import TRANSFORMER
 from unsoftmax.models import Floats
 
-LARGEST_SCORE = 3.0  # |logit| beyond which a step is repeated shorter: the sigmoid has lost a factor 10 of its slope
-TRIES = 14  # a saturated step is shortened by 8 each time: enough for scores of 1e12
-RANK = 1e-8  # a column is inside the space found so far if it leaves it by no more than this share of its length
-SILENT = 1e-10  # scores below this are rounding: no column at all
 LEAN = np.cos(np.pi / 4)  # share of the steepest direction in every step
 
 
@@ -85,12 +82,12 @@ class ScoreReader:
         steps = steps.copy()
         scores = np.zeros(len(steps))
         todo = np.arange(len(steps))
-        for _ in range(TRIES):
+        for _ in range(TRANSFORMER.tries):
             answers = self.sequences.pairs(last[todo], steps[todo])
             t = self.paths.place_of(self.network, last[todo], steps[todo] @ self.mix.T, answers)
             safe = np.clip(t, 1e-12, 1 - 1e-12)
             scores[todo] = np.log(safe / (1 - safe))
-            large = np.abs(scores[todo]) > LARGEST_SCORE
+            large = np.abs(scores[todo]) > TRANSFORMER.largest_score
             if not large.any():
                 break
             factor = np.where(np.abs(scores[todo]) > 12, 1 / 8, 2.0 / np.maximum(np.abs(scores[todo]), 1e-9))
@@ -117,8 +114,8 @@ def column(reader: ScoreReader, x: Floats, known: Floats, size: float, rng: np.r
         amounts = np.linalg.lstsq(steps @ known, scores, rcond=None)[0] if rank else np.zeros(0)
         left = scores - steps @ known @ amounts
         lengths = np.linalg.norm(steps, axis=1)
-        inside = np.linalg.norm(left / lengths) <= RANK * max(size, float(np.linalg.norm(scores / lengths)))
-        if inside or np.abs(left).max() <= SILENT:
+        inside = np.linalg.norm(left / lengths) <= TRANSFORMER.rank * max(size, float(np.linalg.norm(scores / lengths)))
+        if inside or np.abs(left).max() <= TRANSFORMER.silent:
             return known @ amounts, False
     if count < width:
         more, more_steps = _read(reader, x, basis[:, count:].T)

@@ -7,16 +7,8 @@ from scipy.linalg import qr
 
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.transformer.model import Network, Sequences
+from unsoftmax.learners.transformer.settings import TRANSFORMER
 from unsoftmax.models import Floats
-
-FAR = 1e6  # distance of saturated probes, in lengths of the network: a score that is moderate by accident is then one in 1e9
-MARGIN = 5.0  # distance to the nearest bend, in steps, that is fair
-STRIDE = 1e-3  # their step against that distance: small enough to stay in one linear piece, large enough to saturate
-PAIRS = 4  # places at which the two hypotheses are compared
-ROBUST = 20  # rounds of reweighting
-NEWTON = 12  # steps at most; one or two where a piece was left
-CLEAR = 1e-4  # least singular value of the gradients used, relative to the largest: more cells are asked below it
-AGREE = 1e-5  # relative deviation that still counts as agreement
 
 
 class FarProbes:
@@ -28,9 +20,11 @@ class FarProbes:
 
     def __init__(self, sequences: Sequences, network: Network, length: float) -> None:
         self.sequences, self.network, self.share = sequences, network, 1.0
-        rounding = sequences.floor.relative / STRIDE  # of a step's change, which is that much smaller than the answers
-        self.agree = max(AGREE, 64 * rounding)
-        self.distance = FAR * length if sequences.max_norm is None else min(FAR * length, 0.9 * sequences.max_norm)
+        rounding = sequences.floor.relative / TRANSFORMER.stride  # of a step's change, which is that much smaller than the answers
+        self.agree = max(TRANSFORMER.agree, 64 * rounding)
+        self.distance = (
+            TRANSFORMER.far * length if sequences.max_norm is None else min(TRANSFORMER.far * length, 0.9 * sequences.max_norm)
+        )
 
     def places(self, count: int, rng: np.random.Generator) -> Floats:
         """Random far points with a fair margin to every bend, ``(count, width)``; narrow cells count as much as wide ones."""
@@ -39,7 +33,9 @@ class FarProbes:
         points *= self.distance / np.linalg.norm(points, axis=1, keepdims=True)
         norms = np.maximum(np.linalg.norm(self.network.normal, axis=1), 1e-300)
         margins = (np.abs(self.network.before(points)) / norms).min(axis=1, initial=np.inf)
-        fair = np.minimum(margins, MARGIN * STRIDE * self.distance)  # beyond that, the order is that of the draw
+        fair = np.minimum(
+            margins, TRANSFORMER.margin * TRANSFORMER.stride * self.distance
+        )  # beyond that, the order is that of the draw
         return points[np.sort(np.argsort(-fair, kind="stable")[:count])]
 
     def attended(self, x: Floats, u: Floats) -> tuple[Floats, Floats, Floats]:
@@ -62,11 +58,11 @@ class FarProbes:
 
 def has_residual(probes: FarProbes, rng: np.random.Generator) -> bool | None:
     """Whether the answers contradict a layer without residual path, by ``2 * PAIRS`` far questions; None if no score saturates."""
-    x = probes.places(4 * PAIRS, rng)
+    x = probes.places(4 * TRANSFORMER.pairs, rng)
     gradients = probes.network.gradients(x)
     steepest = np.linalg.svd(gradients, full_matrices=False)[2][:, 0]
-    best = np.argsort(-np.linalg.norm(gradients, axis=(1, 2)), kind="stable")[:PAIRS]
-    x, u = x[best], steepest[best] * STRIDE * probes.distance
+    best = np.argsort(-np.linalg.norm(gradients, axis=(1, 2)), kind="stable")[: TRANSFORMER.pairs]
+    x, u = x[best], steepest[best] * TRANSFORMER.stride * probes.distance
     noise = rng.normal(size=u.shape)
     u = u + 0.3 * noise * (np.linalg.norm(u, axis=1) / np.linalg.norm(noise, axis=1))[:, None]
     steps, changes, ratio = probes.attended(x, u)
@@ -92,20 +88,20 @@ def read_mix(probes: FarProbes, rng: np.random.Generator) -> Floats:
     if rank == 0:
         raise NotIdentifiableError("The network is constant far out, so the value matrix leaves no trace in saturated answers.")
     order = qr(flat.T, pivoting=True, mode="r")[1]
-    rough = probes.agree > AGREE
+    rough = probes.agree > TRANSFORMER.agree
     count = -(-rank // outputs) * (2 if rough else 1)
     while count < min(len(order), 2 * rank):  # cells that differ by one neuron have most of their gradients in common
         sizes = np.linalg.svd(stacked[order[:count]].reshape(-1, width), compute_uv=False)
-        if sizes[rank - 1] >= max(CLEAR, probes.agree) * sizes[0]:
+        if sizes[rank - 1] >= max(TRANSFORMER.clear, probes.agree) * sizes[0]:
             break
         count += 1
     cells = order[:count]
     x, gradients = candidates[cells], stacked[cells]
     u = rng.normal(size=x.shape)
-    u *= STRIDE * probes.distance / np.linalg.norm(u, axis=1, keepdims=True)
+    u *= TRANSFORMER.stride * probes.distance / np.linalg.norm(u, axis=1, keepdims=True)
     first, first_changes, _ = probes.attended(x, u)
     sides, values = [], []
-    across = np.linalg.qr(rng.normal(size=(width, width)))[0] * (0.5 * STRIDE * probes.distance)
+    across = np.linalg.qr(rng.normal(size=(width, width)))[0] * (0.5 * TRANSFORMER.stride * probes.distance)
     starts = np.repeat(x, width - 1, axis=0)
     base = np.repeat(first, width - 1, axis=0)
     turns = np.tile(across[: width - 1], (len(x), 1))
@@ -135,7 +131,7 @@ def _without_outliers(gradients: Floats, u: Floats, changes: Floats, mix: Floats
     """
     rows = np.einsum("now,nv->nowv", gradients, u).reshape(-1, mix.size)
     goals = changes.ravel()
-    for _ in range(ROBUST):
+    for _ in range(TRANSFORMER.robust):
         left = np.abs(goals - rows @ mix.ravel())
         weights = 1 / np.sqrt(np.maximum(left, np.median(left) + 1e-300))
         mix = np.linalg.lstsq(rows * weights[:, None], goals * weights, rcond=1e-9)[0].reshape(mix.shape)
@@ -150,12 +146,12 @@ def _refined(network: Network, mix: Floats, x: Floats, u: Floats, changes: Float
     goals = network(x) + changes
     size = float(np.linalg.norm(changes))
     best, lowest = mix, np.inf
-    for _ in range(NEWTON):
+    for _ in range(TRANSFORMER.newton):
         gaps = goals - network(x + u @ mix.T)
         error = float(np.linalg.norm(gaps))
         if error < lowest:
             best, lowest = mix, error
-        if error <= AGREE * size:
+        if error <= TRANSFORMER.agree * size:
             break
         gradients = network.gradients(x + u @ mix.T)
         rows = np.einsum("now,nv->nowv", gradients, u).reshape(-1, mix.size)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.learners.vector_heads.answers import Answers, orthonormal
+from unsoftmax.learners.vector_heads.answers import Answers
 from unsoftmax.learners.vector_heads.demixing import Mixture, Totals
+from unsoftmax.linalg import on_host, orthonormal
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
@@ -36,9 +38,9 @@ class Steering:
 
     @property
     def step(self) -> float:
-        """How far one may leave the base direction before a switch fails: 3.5 standard deviations of what a random step does."""
+        """How far one may leave the base direction before a switch fails: 8 standard deviations of what a random step does."""
         x = np.linalg.pinv(self.slopes) @ (np.linalg.norm(self.slopes, axis=1) * (2 * np.eye(len(self.slopes)) - 1)).T
-        return float(min(0.3, np.sqrt(len(self.D)) / (3.5 * np.linalg.norm(x, axis=0).max())))
+        return float(min(0.3, np.sqrt(len(self.D)) / (8 * np.linalg.norm(x, axis=0).max())))
 
     def switches(self) -> Floats:
         """Last tokens of length one, ``(heads, width)``: the h-th turns head h on and the others off."""
@@ -67,7 +69,9 @@ class Pairs:
         """Scores ``(n, heads)``; infinite where a head is saturated as far as the answers can tell."""
         parts = self.mixture.parts / self.answers.reach  # for a base direction of length one
         lengths = factors[:, None] * self.answers.reach
-        told = self.answers.last(np.stack([x + self.mixture.u * factors[:, None], x], axis=1)) - self.totals.of(x)
+        tokens, sizes = self.answers.there(x), self.answers.there(factors)[:, None]
+        pairs = array_namespace(tokens).stack([tokens + self.mixture.u * sizes, tokens], axis=1)
+        told = on_host(self.answers.last(pairs) - self.totals.of(tokens))
         solve = np.linalg.pinv(parts)
         share = told / lengths @ solve
         noise = 256 * self.answers.eps(float(np.abs(told).max())) * np.linalg.norm(solve) * np.abs(parts).max()
@@ -77,20 +81,26 @@ class Pairs:
         return np.asarray(z)
 
 
+def has_biases(pairs: Pairs) -> bool:
+    """Whether there is a c: without one both tokens weigh one half at the greatest length. 1 query."""
+    parts = pairs.mixture.parts
+    first = pairs.log_odds(np.ones(1), np.zeros((1, pairs.answers.width)))
+    flat = 1e3 * pairs.answers.eps(float(np.abs(parts).max())) * np.linalg.cond(parts)
+    return not (np.abs(first) < flat).all()
+
+
 def read_offsets(pairs: Pairs) -> Floats:
     """``u·c_h`` per unit length, ``(heads,)``, all zero if there is no c: 1 query, 9 with c."""
-    answers, parts = pairs.answers, pairs.mixture.parts
-    first = pairs.log_odds(np.ones(1), np.zeros((1, answers.width)))
-    flat = 1e3 * answers.eps(float(np.abs(parts).max())) * np.linalg.cond(parts)
-    if (np.abs(first) < flat).all():  # one half at the greatest length only if c = 0
-        return np.zeros(len(parts))
+    answers = pairs.answers
+    if not has_biases(pairs):
+        return np.zeros(pairs.mixture.heads)
     factors = 2.0 ** -np.arange(0.0, 64.0, 8.0)
     z = pairs.log_odds(factors, np.zeros((8, answers.width)))
     return readable_slope(z, factors * answers.reach)
 
 
 def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Generator) -> Steering:
-    """Measure the scores of the base direction at moderate size: ``17 + min(width, 5 * heads + 4)`` queries (8 less without c)."""
+    """Measure the scores of the base direction at moderate size: 17 queries and ``steps_for`` (8 less without c)."""
     phase(answers.oracle, "scales")
     width, length = answers.width, answers.reach
     pairs = Pairs(answers, totals, mixture)
@@ -98,7 +108,7 @@ def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Gen
     usual = 2.0**10 / length  # without c any size will do
     if offsets.any():
         usual = min(float(2.0 ** np.floor(-np.log2(np.abs(offsets).max() * length))), usual)
-    D = orthonormal(rng, min(width, 5 * mixture.heads + 4), width)
+    D = orthonormal(width, rng, rows=steps_for(width, mixture.heads))
     sizes = length * 2.0 ** -np.arange(0.0, 64.0, 8.0)
     z = pairs.log_odds(np.full(8, usual), D[0] * sizes[:, None])
     rung = readable_rung(z)
@@ -115,6 +125,11 @@ def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Gen
             evidence={"sizes": [float(sizes[-1]), float(sizes[0])]},
         )
     return checked_steering(Steering(D=D, slopes=(z / (usual * length) - offsets).T / size, offsets=offsets))
+
+
+def steps_for(width: int, heads: int) -> int:
+    """Directions in which the last token is moved: more make switches that bear longer steps away from the base."""
+    return min(width, 2 * heads + 6 + width // 32)
 
 
 def checked_steering(steering: Steering) -> Steering:

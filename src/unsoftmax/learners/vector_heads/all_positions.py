@@ -7,22 +7,26 @@ so that causal layers answer alike.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.special
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.addressing import Steering, checked_steering
-from unsoftmax.learners.vector_heads.answers import Answers, orthonormal, unit
+from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, binary_patterns, sums_rank, too_many
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
-from unsoftmax.learners.vector_heads.values import AskSlices, Slices, Values, range_of
+from unsoftmax.learners.vector_heads.values import Slices, Split, Values, ill, range_of, stacked
+from unsoftmax.linalg import on_host, orthonormal
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 LONG = 2.0**80  # a long token: ordinary ones of 2**20 are below its rounding
 ORDINARY = 2.0**20  # an ordinary token: long enough that c does not matter beside W
-KEYS_AT_ONCE = 48
+KEYS_AT_ONCE = 128
 DIRECTIONS = 64  # of the last token, in which heads are switched; more heads than that are switched at the last position
 TAG = 2.0**-16  # a token's factor names it: 1 + TAG * (number + 1)
 
@@ -34,8 +38,8 @@ def looks_back_only(answers: Answers, b: Floats, rng: np.random.Generator) -> bo
     """
     phase(answers.oracle, "values")
     direction = unit(rng, 1, answers.width)[0] * 2.0**10
-    told = answers.everywhere(np.stack([0 * direction, direction, -2 * direction])[None])[0]
-    return bool(np.abs(told[0] - b).max() <= 64 * answers.floor.of(float(np.abs(told).max())))
+    told = answers.everywhere(answers.there(np.stack([0 * direction, direction, -2 * direction])[None]))[0]
+    return bool(abs(told[0] - b).max() <= 64 * answers.floor.of(float(abs(told).max())))
 
 
 def demix_everywhere(answers: Answers, rng: np.random.Generator, *, heads: int | None = None) -> tuple[Mixture, Steering]:
@@ -45,14 +49,16 @@ def demix_everywhere(answers: Answers, rng: np.random.Generator, *, heads: int |
     """
     phase(answers.oracle, "heads")
     width = answers.width
-    u = unit(rng, 1, width)[0]
-    D = orthonormal(rng, min(width, DIRECTIONS), width)
+    rotation = answers.rotation(rng)
+    xp = array_namespace(rotation)
+    u = rotation[0]
+    D = orthonormal(width, rng, rows=min(width, DIRECTIONS))
     half = int(np.clip(40 * len(D), 300, 800))
     coordinates = rng.normal(size=(half, len(D)))
 
     def ask(x: Floats) -> Floats:
-        told: Floats = answers.everywhere(np.concatenate([u[None] * LONG, x * ORDINARY])[None])[0, 1:] / LONG
-        return told
+        sequence = xp.concat([u[None] * LONG, answers.there(x * ORDINARY)])
+        return on_host(answers.everywhere(sequence[None])[0, 1:] / LONG)
 
     told = ask(np.concatenate([coordinates, -coordinates]) @ D)
     whole = told[:half] + told[half:]  # x and -x turn complementary sets of heads on
@@ -81,7 +87,7 @@ def demix_everywhere(answers: Answers, rng: np.random.Generator, *, heads: int |
     signs = 2 * np.round(told[:half] @ np.linalg.pinv(parts)) - 1
     slopes = np.stack([separating_direction(coordinates, sign) for sign in signs.T])
     steering = checked_steering(Steering(D=D, slopes=slopes, offsets=np.zeros(len(parts))))
-    return Mixture(u=u * answers.reach, parts=parts * answers.reach), steering
+    return Mixture(u=u * answers.reach, parts=parts * answers.reach, around=rotation[1:]), steering
 
 
 def separating_direction(points: Floats, signs: Floats) -> Floats:
@@ -95,40 +101,54 @@ def separating_direction(points: Floats, signs: Floats) -> Floats:
     return scaled
 
 
-def switched_everywhere(answers: Answers, steering: Steering) -> AskSlices:
-    """Ask for slices with one query per direction: its switches, and one token that turns all heads on, answer side by side."""
-    x = np.concatenate([steering.switches(), steering.all_on()[None]]) * ORDINARY
+@dataclass(frozen=True, slots=True, eq=False)
+class SideBySide:
+    """Slices with one query per direction: its switches, and one token that turns all heads on, answer side by side.
 
-    def ask(directions: Floats) -> tuple[Floats, Floats]:
-        sequences = np.concatenate([directions[:, None] * LONG, np.broadcast_to(x, (len(directions), *x.shape))], axis=1)
-        told = answers.everywhere(sequences)[:, 1:] / LONG
-        return told[:, :-1], np.abs(told[:, :-1].sum(axis=1) - told[:, -1]).max(axis=1)
+    ``x (heads + 1, width)`` are those tokens.
+    """
 
-    return ask
+    answers: Answers
+    x: Floats
+
+    @classmethod
+    def of(cls, answers: Answers, steering: Steering) -> SideBySide:
+        """The switches at the length that saturates."""
+        return cls(answers, answers.there(np.concatenate([steering.switches(), steering.all_on()[None]]) * ORDINARY))
+
+    def ask(self, directions: Floats, *, whole: bool) -> tuple[Floats, Floats]:
+        """Values of all heads, and how far they are from the sum of all."""
+        xp = array_namespace(directions)
+        behind = xp.broadcast_to(self.x[None], (len(directions), *self.x.shape))
+        told = self.answers.everywhere(xp.concat([directions[:, None] * LONG, behind], axis=1))[:, 1:] / LONG
+        return told[:, :-1], on_host(xp.max(xp.abs(xp.sum(told[:, :-1], axis=1) - told[:, -1]), axis=1))
+
+    def confirm(self, directions: Floats, values: Floats) -> Floats:
+        """All were asked already; what a mixture finds wrong in them no sum shows."""
+        return np.full(len(directions), np.inf)
 
 
 def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) -> Values:
     """Values of heads with independent ranges: many long tokens at once; each position shows, for each head, the one it chose.
 
-    A second query with every long token scaled by its own factor names the chosen ones. About ``2 * width / 48`` queries; tokens
-    that no position chose (heads of rank 1 choose extremes only) are asked again in smaller groups, at last one by one.
+    A second query with every long token scaled by its own factor names the chosen ones. About ``2 * width / 128`` queries; tokens
+    that no position chose (heads of rank 1 choose extremes only) are asked again in groups half as large, at last one by one.
     """
     phase(answers.oracle, "values")
     width = answers.width
     bases = [range_of(block, answers) for block in slices.Y]
-    stacked = np.concatenate(bases)
-    project = np.linalg.pinv(stacked)
-    T = orthonormal(rng, width, width)
+    split, T = Split.of(bases), answers.rotation(rng)
+    xp = array_namespace(T)
     sums = [np.zeros((width, len(basis))) for basis in bases]
     hits = np.zeros((len(bases), width))
-    slack = 256 * answers.floor.relative * float(np.linalg.norm(project, 2))
-    for size in (KEYS_AT_ONCE, KEYS_AT_ONCE // 6, 1):
-        missing = np.flatnonzero((hits == 0).any(axis=0))
-        if size > 1 and len(missing) > 0.3 * width and hits.any():
-            continue  # these heads choose too few
-        for group in np.array_split(missing, -(-len(missing) // size)) if len(missing) else []:
-            told = ask_spread(answers, T[group], rng) @ project
-            for head, local in enumerate(np.split(told, np.cumsum([len(basis) for basis in bases])[:-1], axis=2)):
+    slack = 256 * answers.floor.relative * split.conditioning
+    size = min(KEYS_AT_ONCE, 3 * min(map(len, bases)))  # a head looks at extremes: more than that a low rank has not
+    while len(missing := np.flatnonzero((hits == 0).any(axis=0))):
+        size = size if len(missing) > 4 else 1
+        for group in np.array_split(missing, -(-len(missing) // size)):
+            told = ask_spread(answers, T[group], rng)
+            parts = split.parts(told.reshape(-1, told.shape[2]))
+            for head, local in enumerate(on_host(part).reshape(*told.shape[:2], -1) for part in parts):
                 if len(group) == 1:  # x and -x: at one of them the head is on
                     best = (local[0] ** 2).sum(axis=1).argmax()
                     sums[head][group[0]], hits[head, group[0]] = local[0, best], 1
@@ -136,8 +156,14 @@ def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) ->
                     number, valid = chosen(local, len(group), slack)
                     np.add.at(sums[head], group[number[valid]], local[0, valid])
                     np.add.at(hits[head], group[number[valid]], 1)
-    V = np.stack([T.T @ (total / count[:, None]) @ basis for total, count, basis in zip(sums, hits, bases, strict=True)])
-    return Values(V=V, ranks=tuple(map(len, bases)), direct=False, conditioning=float(np.linalg.cond(stacked)))
+        size = max(1, size // 2)
+    left = [T.T @ answers.there(total / count[:, None]) for total, count in zip(sums, hits, strict=True)]
+    ranks = tuple(map(len, bases))
+    if answers.floor.relative * split.conditioning < ill(answers):
+        right = stacked(bases)
+        return Values(stacked(left), right, split.padded(right.shape[1]), ranks, split.conditioning)
+    V = xp.stack([part @ basis for part, basis in zip(left, bases, strict=True)])
+    return Values(V, None, None, ranks, split.conditioning)
 
 
 def ask_spread(answers: Answers, directions: Floats, rng: np.random.Generator) -> Floats:
@@ -145,11 +171,11 @@ def ask_spread(answers: Answers, directions: Floats, rng: np.random.Generator) -
 
     A single long token needs no tag: one query.
     """
-    x = unit(rng, 10 * len(directions) + 10, answers.width) * ORDINARY
-    x = np.concatenate([x, -x])
-    factors = np.ones((1, len(directions))) if len(directions) == 1 else np.stack([np.ones(len(directions)), tags(len(directions))])
-    sequences = np.stack([np.concatenate([directions * LONG * factor[:, None], x]) for factor in factors])
-    return answers.everywhere(sequences)[:, len(directions) :] / LONG
+    x = answers.there(unit(rng, min(960, 16 * len(directions) + 64), answers.width) * ORDINARY)
+    xp, count = array_namespace(x), len(directions)
+    factors = np.ones((1, count)) if count == 1 else np.stack([np.ones(count), tags(count)])
+    sequences = xp.stack([xp.concat([directions * answers.there(LONG * factor)[:, None], x, -x]) for factor in factors])
+    return answers.everywhere(sequences)[:, count:] / LONG
 
 
 def tags(count: int) -> Floats:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from unsoftmax.errors import TargetError
+from unsoftmax.linalg import alike, orthonormal
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor
-
-CHUNK_BYTES = 2**25  # probes in memory at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +33,20 @@ class Answers:
     def width(self) -> int:
         """Length of a token vector."""
         return self.oracle.width
+
+    @property
+    def like(self) -> Floats | None:
+        """An array of the kind that probes are built of, where the target has a device of its own."""
+        kind: Floats | None = getattr(self.oracle, "like", None)
+        return kind
+
+    def there(self, array: Floats) -> Floats:
+        """An array of this host as one of the kind that probes are built of."""
+        return alike(array, self.like)
+
+    def rotation(self, rng: np.random.Generator) -> Floats:
+        """A random rotation ``(width, width)``, where probes are built."""
+        return orthonormal(self.width, rng, like=self.like)
 
     @property
     def bits(self) -> int:
@@ -64,8 +78,8 @@ class Answers:
 
     def grid(self, tokens: Floats, length: float) -> Floats:
         """Round so that sums of two such tokens, none longer than ``2 * length``, are exact in the target's arithmetic."""
-        step = 2.0 ** (np.ceil(np.log2(length)) + 2 - self.bits)
-        rounded: Floats = np.round(tokens / step) * step
+        step = float(2.0 ** (np.ceil(np.log2(length)) + 2 - self.bits))
+        rounded: Floats = array_namespace(tokens).round(tokens / step) * step
         return rounded
 
     def last(self, sequences: Floats) -> Floats:
@@ -74,16 +88,19 @@ class Answers:
 
     def everywhere(self, sequences: Floats) -> Floats:
         """Ask and return the answers at every position, ``(batch, length, outputs)``."""
-        step = max(1, CHUNK_BYTES // (8 * sequences.shape[1] * self.width))
-        return np.concatenate([self.oracle(sequences[i : i + step]) for i in range(0, len(sequences), step)])
+        step = self._step(sequences.shape[1])
+        parts = [self.oracle(sequences[i : i + step]) for i in range(0, len(sequences), step)]
+        told: Floats = array_namespace(*parts).concat(parts)
+        return told
 
     def stream(self, build: Callable[[int, int], Floats], count: int, length: int) -> Floats:
         """Ask ``count`` sequences that ``build(start, stop)`` makes when their turn comes; last position only."""
-        step = max(1, CHUNK_BYTES // (8 * length * self.width))
+        step = self._step(length)
         parts = []
         for start in range(0, count, step):
             sequences = build(start, min(start + step, count))
-            if self.max_norm is not None and np.linalg.norm(sequences, axis=-1).max() > self.max_norm:
+            xp = array_namespace(sequences)
+            if self.max_norm is not None and float(xp.max(xp.linalg.vector_norm(sequences, axis=-1))) > self.max_norm:
                 raise AssertionError("a probe is longer than max_norm")
             answers = self.oracle(sequences)
             if answers.ndim == 1:
@@ -91,13 +108,12 @@ class Answers:
             parts.append(answers[:, -1] if answers.ndim == 3 else answers)
         if len({part.shape[1] for part in parts}) > 1:
             raise TargetError("The target changed the number of its outputs between two calls; it must stay the same.")
-        return np.concatenate(parts)
+        told: Floats = xp.concat(parts)
+        return told
 
-
-def orthonormal(rng: np.random.Generator, count: int, width: int) -> Floats:
-    """Random orthonormal rows ``(count, width)``, ``count <= width``."""
-    q: Floats = np.linalg.qr(rng.normal(size=(width, count)))[0].T
-    return q
+    def _step(self, length: int) -> int:
+        """Sequences at once: 32 MB of probes, on a device 256."""
+        return max(1, 2 ** (22 if self.like is None else 25) // (length * self.width))
 
 
 def unit(rng: np.random.Generator, count: int, width: int) -> Floats:

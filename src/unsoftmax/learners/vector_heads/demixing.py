@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+from array_api_compat import array_namespace, device
 
 from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.half_circle import BINARY_SLACK, AskSums, patterns_on_half_circle
+from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
@@ -37,15 +39,22 @@ def one_token(answers: Answers, b: Floats, rng: np.random.Generator) -> Totals:
     """
     phase(answers.oracle, "values")
     width, length = answers.width, answers.reach * 2.0**-8
-    check = answers.grid(unit(rng, 1, width) * length, length)
-    told = answers.last(np.concatenate([length * np.eye(width), check])[:, None])
+    check = answers.there(answers.grid(unit(rng, 1, width) * length, length))
+    xp = array_namespace(check)
+
+    def build(start: int, stop: int) -> Floats:
+        axes = length * xp.eye(min(stop, width) - start, width, k=start, dtype=check.dtype, device=device(check))
+        tokens: Floats = axes if stop <= width else xp.concat([axes, check])
+        return tokens[:, None]
+
+    told = answers.stream(build, width + 1, 1)
     found = Totals(b=b, total=(told[:-1] - b) / length)
-    size = float(np.abs(told).max())
-    error = float(np.abs(found.of(check) - told[-1:]).max())
+    size = float(xp.max(xp.abs(told)))
+    error = float(xp.max(xp.abs(found.of(check) - told[-1:])))
     if error > _allowed(answers, size):  # values that cancel leave rounding that only they can be measured by
         # values show where the heads choose different tokens, which the more there are they do the more often
-        longer = answers.grid(unit(rng, 64, width).reshape(8, 8, width) * length, length)
-        size = max(size, float(np.abs(answers.last(longer) - b).max()))
+        longer = answers.there(answers.grid(unit(rng, 64, width).reshape(8, 8, width) * length, length))
+        size = max(size, float(xp.max(xp.abs(answers.last(longer) - b))))
     if error > _allowed(answers, size):
         raise NotInFamilyError(
             f"One-token answers are not affine: a check is off by {error:.2g}, answers are of size {size:.2g}. "
@@ -62,10 +71,14 @@ def _allowed(answers: Answers, size: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """The base direction ``u (width,)`` and what each head adds for it, ``parts (heads, outputs)``: ``V_h^T u``."""
+    """The base direction ``u (width,)`` and what each head adds for it, ``parts (heads, outputs)``: ``V_h^T u``.
+
+    ``around (width - 1, width)`` are orthonormal directions across it. The parts, few numbers, are on the host.
+    """
 
     u: Floats
     parts: Floats
+    around: Floats
 
     @property
     def heads(self) -> int:
@@ -76,34 +89,38 @@ class Mixture:
 def demix(answers: Answers, totals: Totals, rng: np.random.Generator, *, heads: int | None = None) -> Mixture:
     """Find the heads from saturated pairs ``[x + u; x]``: every head looks fully at one of the two tokens.
 
-    Answers minus ``f([x])`` are sums of ``V_h^T u`` over the heads that look at ``x + u``. About ``24 + 2 * heads`` queries;
+    Answers minus ``f([x])`` are sums of ``V_h^T u`` over the heads that look at ``x + u``. About ``8 + 2 * heads`` queries;
     about ``12 * heads`` beyond ``MOST_SEARCHED`` heads.
     """
     phase(answers.oracle, "heads")
-    width, length = answers.width, answers.reach
-    u = answers.grid(unit(rng, 1, width)[0] * length, length)
+    width, length, asked = answers.width, answers.reach, 0
+    while asked <= 6 * MOST_SEARCHED:
+        rotation = answers.rotation(rng)
+        u = answers.grid(rotation[0] * length, length)
 
-    def ask(directions: Floats) -> Floats:
-        x = answers.grid(directions * length * answers.contrast, length)
-        return answers.last(np.stack([x + u, x], axis=1)) - totals.of(x)
+        def ask(directions: Floats, u: Floats = u) -> Floats:
+            x = answers.grid(answers.there(directions * length * answers.contrast), length)
+            return on_host(answers.last(array_namespace(x).stack([x + u, x], axis=1)) - totals.of(x))
 
-    sums, patterns = (u @ totals.total)[None], None
-    for count in (24, *(8 for _ in range(12))):
-        sums = np.concatenate([sums, ask(unit(rng, count, width))])
-        size = float(np.abs(sums).max())
-        many = sums_rank(sums, answers.eps(size)) > MOST_SEARCHED
-        if many:
-            sums, patterns = demix_many(ask, sums, answers.eps(size), width, rng)
-        else:
+        sums, patterns, rank, more = on_host(u @ totals.total)[None], None, 0, 2 * MARGIN
+        while patterns is None and len(sums) <= 4 * MARGIN + 2 * rank:  # then another direction tells the heads apart sooner
+            sums = np.concatenate([sums, ask(unit(rng, more, width))])
+            size = float(np.abs(sums).max())
+            rank = sums_rank(sums, answers.eps(size))
+            more = 4 if rank <= len(sums) - MARGIN else len(sums) // 2
+            many = rank > MOST_SEARCHED
+            if many:
+                sums, patterns = demix_many(ask, sums, answers.eps(size), width, rng)
+                break
             patterns = binary_patterns(sums, answers.eps(size))
         if patterns is not None and (heads is None or patterns.shape[1] <= heads):
             parts: Floats = np.linalg.lstsq(patterns, sums, rcond=None)[0].astype(np.float64)
-            return Mixture(u=u, parts=parts)
+            return Mixture(u=u, parts=parts, around=rotation[1:])
         if many or patterns is not None:
             break
+        asked += len(sums) - 1
     if patterns is not None:
         raise too_many(patterns.shape[1], heads)
-    rank = sums_rank(sums, answers.eps(size))
     full = "So many outputs tell no more apart: probably more heads than outputs. " if rank == sums.shape[1] else ""
     raise NotInFamilyError(
         f"Saturated pairs show no consistent number of heads (rank {rank} of {sums.shape[1]} outputs over "

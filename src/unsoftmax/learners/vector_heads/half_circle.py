@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unsoftmax.learners.vector_heads.answers import orthonormal
+from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
 
 ROUNDS = 24  # each halves the arcs; two of a hundred heads rarely change sides within 2**-12 of each other
@@ -25,7 +25,7 @@ def patterns_on_half_circle(
     each change is what one head adds, but for its sign, which the sum of all tells. About ``10 * heads`` questions, in a few
     rounds; no search over subsets. Returns None where the changes do not explain all sums.
     """
-    x, y = orthonormal(rng, 2, width)
+    x, y = orthonormal(width, rng, rows=2)
     angles = np.linspace(0.0, np.pi, 4 * heads + 1)
 
     def on(at: Floats) -> Floats:

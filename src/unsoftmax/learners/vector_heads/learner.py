@@ -5,45 +5,41 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within
 from unsoftmax.learners.scalar_heads import unseen_gap
-from unsoftmax.learners.vector_heads.addressing import Pairs, read_offsets, steer
-from unsoftmax.learners.vector_heads.all_positions import (
-    demix_everywhere,
-    looks_back_only,
-    spread_values,
-    switched_everywhere,
-)
+from unsoftmax.learners.vector_heads.addressing import Pairs, has_biases, steer, steps_for
+from unsoftmax.learners.vector_heads.all_positions import SideBySide, demix_everywhere, looks_back_only, spread_values
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Totals, demix, one_token
+from unsoftmax.learners.vector_heads.keys import copies_for
 from unsoftmax.learners.vector_heads.projected import WIDEST, learn_projected
-from unsoftmax.learners.vector_heads.scores import group_size, read_matrices
+from unsoftmax.learners.vector_heads.scores import ScoreMatrices, group_size, read_matrices
 from unsoftmax.learners.vector_heads.short_tokens import read_matrices_everywhere
 from unsoftmax.learners.vector_heads.values import Switches, Values, collect, direct_values, slices_for, split_values
+from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
+from unsoftmax.models.attention import attend
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 from unsoftmax.symmetry import canonical
+from unsoftmax.watching import watchers
 
-ATTEMPTS = 2  # a base direction may be unlucky for one head; the second try is always at the last position
 COARSEST = 2.0**-16  # relative error of answers beyond which weights in a mixture of heads cannot be read
-SELF_CHECKS = 6
 WORST = 3e-8  # expected relative error of W beyond which a head is not known; the estimate may be a few times too small
-WORST_COARSE = 1e-2  # the same for float32 and the like
 SPREAD = 4.0  # error of W over that of V, or over that of fresh answers, at its largest among heads of about equal strength
-ALMOST = 1e-3  # a model that misses by less is one of heads almost alike, read as one
 
 
 @dataclass(frozen=True, slots=True)
 class VectorHeadsLearner:
     """Recover all heads of an attention layer with vector answers, ``heads <= min(width, outputs)``.
 
-    Price for last-position answers, with ``g`` keys per question (``group_size``), ``k`` and ``rows`` about 1.25 rank:
-    ``width + 2`` one-token answers, about 32 saturated pairs (ten a head beyond 20 heads), ``9 + min(width, 5 * heads + 4)`` for
-    scales, about ``heads * (1.25 * rank + 6)`` switched answers (``heads * width`` and a few at full rank),
-    ``k * ceil(width / g) + (width - k) * ceil(rows / g)`` for scores (``width * ceil(width / g)`` at full rank), and
-    ``8 + ceil(width / g)`` more where there are biases c.
+    Price for last-position answers, with ``g`` keys per question (``group_size``) and ``k`` a few more than the rank:
+    ``width + 2`` one-token answers, about ``8 + 2 * heads`` saturated pairs (ten a head beyond 20 heads),
+    ``9 + 2 * heads + width / 32`` for scales, about ``(heads - 1) * (k + 1)`` switched answers (``(heads - 1) * width`` and a
+    few at full rank), ``k * ceil(width / g) + (width - k) * ceil(rank / g)`` for scores (``width * ceil(width / g)`` at full
+    rank), and ``8 + ceil(width / g)`` more where there are biases c. On a device probes are built and answers read there.
 
     Assumes tokens of any length unless ``max_norm`` is given, values of different heads that are linearly independent for a
     random direction, and scores that can be switched one by one; refuses otherwise. Reference: arXiv 2608.03294 shows why
@@ -72,16 +68,17 @@ class VectorHeadsLearner:
         phase(oracle, "values")
         first = oracle(np.zeros((1, 2, oracle.width)))
         b = first.reshape(-1, first.shape[-1] if first.ndim > 1 else 1)[-1]
+        constant = answers.there(b)
         everywhere = first.ndim == 3 and self.floor.exact and self.max_norm is None
         if not everywhere:
-            totals = one_token(answers, b, rng)
+            totals = one_token(answers, constant, rng)
         refusal = None
-        for attempt in range(ATTEMPTS):
+        for attempt in range(2):  # a base direction may be unlucky for one head; the second try is always at the last position
             try:
                 if everywhere and attempt == 0:
-                    return self._everywhere(answers, Totals(b=b, total=np.zeros((oracle.width, len(b)))), rng)
+                    return self._everywhere(answers, constant, rng)
                 if everywhere and attempt == 1:
-                    totals = one_token(answers, b, rng)
+                    totals = one_token(answers, constant, rng)
                 return self._last(answers, totals, rng)
             except NotInFamilyError as error:
                 refusal = error
@@ -104,10 +101,10 @@ class VectorHeadsLearner:
     def _projected(self, answers: Answers, b: Floats, refusal: NotInFamilyError, rng: np.random.Generator) -> Learned:
         try:
             model, rounding = learn_projected(answers, b, rng, heads=self.heads)
-            misfit = self_check(answers, model, rng)
+            misfit = self_check(answers, Blocks(model.W, _values(model), model.c, model.b, model), rng)
         except RefusalError as error:
             within = error.evidence.get("self_check_error", 1.0)
-            if within < ALMOST:  # heads that explain the answers this far are heads, and two of them are one
+            if within < 1e-3:  # heads that explain the answers this far are heads, and two of them are one
                 raise NotIdentifiableError(
                     "Two heads lie too close together to be told apart by float64 answers: those found explain fresh sequences "
                     f"only to {within:.1g} of their spread.",
@@ -123,57 +120,68 @@ class VectorHeadsLearner:
         value_ranks = tuple(int(np.linalg.matrix_rank(V, tol=1e-9 * float(np.linalg.norm(V, 2)))) for V in _values(model))
         return package(model, ranks, value_ranks, 0.0, misfit, max(rounding, SPREAD * misfit))
 
-    def _everywhere(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
-        causal = looks_back_only(answers, totals.b, rng)
+    def _everywhere(self, answers: Answers, b: Floats, rng: np.random.Generator) -> Learned:
+        causal = looks_back_only(answers, b, rng)
         mixture, steering = demix_everywhere(answers, rng, heads=self.heads)
-        slices = collect(answers, totals, mixture, steering.step, switched_everywhere(answers, steering), rng, widen=True)
+        totals = Totals(b=b, total=answers.there(np.zeros((answers.width, len(b)))))
+        slices = collect(answers, totals, mixture, steering.step, SideBySide.of(answers, steering), rng, widen=True)
         values = spread_values(answers, slices, rng) if len(slices.U) < answers.width else direct_values(answers, slices)
-        offsets = read_offsets(Pairs(answers, totals, mixture))
-        offset = float(np.abs(offsets).max()) if offsets.any() else None
-        scores = read_matrices_everywhere(
-            answers, totals, values.V, offset, rng, size=keys_per_question(answers, values), causal=causal
-        )
-        model = assemble(answers, totals.b, values.V, scores.W, scores.c)
-        misfit = self_check(answers, model, rng)
-        error = known(answers, model, np.maximum(scores.errors, SPREAD * values.errors(answers)), misfit)
-        return package(model, scores.ranks, values.ranks, scores.residual, misfit, error)
+        values = values.ordered()
+        biased = has_biases(Pairs(answers, totals, mixture))
+        scores = read_matrices_everywhere(answers, totals, values, rng, biased=biased, causal=causal)
+        return self._packed(answers, b, values, scores, rng)
 
     def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         mixture = demix(answers, totals, rng, heads=self.heads)
         steering = steer(answers, totals, mixture, rng)
-        switches = Switches.of(answers, totals, steering)
-        slices = collect(answers, totals, mixture, steering.step, switches.slices, rng, widen=False)
+        switches = Switches.of(answers, totals, mixture, steering)
+        slices = collect(answers, totals, mixture, steering.step, switches, rng, widen=False)
         whole = len(slices.U) >= answers.width
-        values = direct_values(answers, slices) if whole else split_values(switches, slices, steering.step)
+        values = (direct_values(answers, slices) if whole else split_values(switches, slices, steering.step)).ordered()
+        for watcher in watchers():
+            watcher.sees(
+                lambda: Attention(np.zeros((len(values.V), answers.width, answers.width)), on_host(values.V), b=on_host(totals.b))
+            )
         offset = float(np.abs(steering.offsets).max()) if steering.offsets.any() else None
         guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
-        scores = read_matrices(
-            answers, totals, values.V, steering.strength, offset, rng, rank=guess, size=keys_per_question(answers, values)
-        )
-        model = assemble(answers, totals.b, values.V, scores.W, scores.c)
-        misfit = self_check(answers, model, rng)
+        scores = read_matrices(answers, totals, values, steering.strength, offset, rng, rank=guess)
+        return self._packed(answers, totals.b, values, scores, rng)
+
+    def _packed(self, answers: Answers, b: Floats, values: Values, scores: ScoreMatrices, rng: np.random.Generator) -> Learned:
+        """The heads, checked where they are and only then brought to the host."""
+        found = Blocks(scores.W, values.V, scores.biases.c, b, None)
+        misfit = self_check(answers, found, rng)
+        model = found.model(answers, has_c=scores.c is not None)
         error = known(answers, model, np.maximum(scores.errors, SPREAD * values.errors(answers)), misfit)
         return package(model, scores.ranks, values.ranks, scores.residual, misfit, error)
 
 
-def keys_per_question(answers: Answers, values: Values) -> int:
-    """As many keys as the values of every head keep apart."""
-    return group_size(values.V.shape[2], len(values.V), min(values.ranks), coarse=answers.coarse)
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """The parameters of a layer where they were found, and the model that they are, if there is one already."""
 
+    W: Floats
+    V: Floats
+    c: Floats
+    b: Floats
+    built: Attention | None
 
-def assemble(answers: Answers, b: Floats, V: Floats, W: Floats, c: Floats | None) -> Attention:
-    """The model, without the constant where it is zero as far as the answers can tell."""
-    optional: dict[str, Floats] = {} if c is None else {"c": c}
-    if np.abs(b).max() > answers.floor.absolute:
-        optional["b"] = b
-    return Attention(W=W, V=V, **optional)
+    def model(self, answers: Answers, *, has_c: bool) -> Attention:
+        """On the host; without the constant where it is zero as far as the answers can tell."""
+        if self.built is not None:
+            return self.built
+        W, V, c, b = (on_host(block) for block in (self.W, self.V, self.c, self.b))
+        for block in (W, V):
+            block.setflags(write=False)  # no copy of it is needed
+        constant = np.abs(b).max() > answers.floor.absolute
+        return Attention(W=W, V=V, c=c if has_c else None, b=b if constant else None)
 
 
 def known(answers: Answers, model: Attention, errors: Floats, misfit: float) -> float:
     """The largest relative error of a head's W, as rounding and the learner's own check tell; refuses where it is not known."""
     worst, head = float(errors.max()), int(errors.argmax())
-    if worst > (WORST_COARSE if answers.coarse else WORST):
-        W, V = (np.linalg.norm(blocks, axis=(1, 2)) for blocks in (model.W, _values(model)))
+    if worst > (1e-2 if answers.coarse else WORST):
+        W, V = model.score_sizes, np.linalg.norm(_values(model), axis=(1, 2))
         raise NotIdentifiableError(
             f"The answers tell the W of one head only to about {worst:.1g}: its values are {V[head] / V.max():.1g} and its scores "
             f"{W[head] / W.max():.1g} of the largest among the {model.heads} heads, and the rounding of answers hides it. "
@@ -193,7 +201,7 @@ def package(
     ``misfit`` is the error of the learner's own check, ``error`` what it expects of W.
     """
     form = canonical(model)
-    order = [next((i for i, W in enumerate(model.W) if np.array_equal(W, kept)), 0) for kept in form.W]
+    order = [next((i for i, W in enumerate(model.W) if np.array_equal(W[0], kept[0])), 0) for kept in form.W]
     ranks, value_ranks = tuple(ranks[i] for i in order), tuple(value_ranks[i] for i in order)
     heads = f"{form.heads} head{'s' if form.heads > 1 else ''}"
     words, interval = unseen_gap(max(misfit, residual))
@@ -232,26 +240,28 @@ def _values(model: Attention) -> Floats:
     return model.V
 
 
-def self_check(answers: Answers, model: Attention, rng: np.random.Generator) -> float:
+def self_check(answers: Answers, found: Blocks, rng: np.random.Generator) -> float:
     """The error on six fresh sequences with scores around 1 and around 10; refuses where it is too large."""
     phase(answers.oracle, "self-check")
-    directions = unit(rng, SELF_CHECKS * 5, answers.width).reshape(SELF_CHECKS, 5, -1)
-    quadratic = np.abs(np.einsum("nid,hde,nje->hnij", directions, model.W, directions, optimize=True)).max()
-    linear = np.abs(directions @ model.c.T).max()
+    count, xp = 6, array_namespace(found.W)
+    directions = answers.there(unit(rng, count * 5, answers.width))
+    apart = directions.reshape(count, 5, -1)
+    quadratic = max(float(xp.max(xp.abs(apart @ (directions @ W.T).reshape(apart.shape).swapaxes(1, 2)))) for W in found.W)
+    linear = float(xp.max(xp.abs(directions @ found.c.T)))
     length = min(1 / np.sqrt(quadratic + 1e-300), 1 / (linear + 1e-300), 1e6)
     if answers.max_norm is not None:
         length = min(length, answers.max_norm / 4)
-    X = directions * length * np.where(np.arange(SELF_CHECKS) % 2, 1.0, 3.0)[:, None, None]
-    told, said = answers.last(X), model(X)
+    X = apart * answers.there(length * np.where(np.arange(count) % 2, 1.0, 3.0))[:, None, None]
+    told, predicted = on_host(answers.last(X)), on_host(attend(X, found.W, found.V, found.c, found.b))
     spread = np.abs(told - told.mean(axis=0)).max(axis=1)
-    error = float((np.abs(told - said).max(axis=1) / np.maximum(spread, np.abs(told).max() * 1e-6 + 1e-300)).max())
+    error = float((np.abs(told - predicted).max(axis=1) / np.maximum(spread, np.abs(told).max() * 1e-6 + 1e-300)).max())
     allowed = max(1e-8, 2.0**12 * answers.eps(float(np.abs(told).max() + 1e-300)))
     if error > allowed:
         raise NotInFamilyError(
             f"The heads found do not explain fresh sequences: relative error {error:.2g}, allowed {allowed:.2g}. "
             "Two heads may be nearly equal, or the target is more than attention; `unsoftmax diagnose` tells which test it fails.",
             evidence={"self_check_error": error, "allowed": allowed},
-            model=model,
+            model=found.model(answers, has_c=bool((found.c != 0).any())),
         )
     return error
 
@@ -273,37 +283,32 @@ def price(
     shown = value_rank if value_rank is not None else rank if rank is not None else full
     size = group_size(outputs, heads, min(shown, full))
     goal = slices_for(shown) if shown * heads <= outputs and shown < width - 2 else width
-    slices, count = 1, 0
+    slices, equal = 1, slices_for(outputs // heads)
     while slices < goal:
-        count += 1
-        step = 3 if slices == 1 else max(4, slices)
-        equal = slices_for(outputs // heads)
+        step = max(4, slices)
         step = equal - slices if slices < equal < slices + step else step
         slices = min(width, slices + step)
-    scales = 9 + (8 if biases else 0) + min(width, 5 * heads + 4)
+    scales = 9 + (8 if biases else 0) + steps_for(width, heads)
     groups = -(-width // size)
-    shown_by = width if rank is None else max(rank + 2, 5 * rank // 4)
-    columns = width if rank is None or shown_by + 1.3 * rank >= width else shown_by
-    rows = 0
-    if rank is not None and columns < width:
-        rows = min(width, -(-max(rank + 2, 5 * rank // 4) // size) * size)
-    per_column = -(-width // groups) + copies_for(-(-width // groups))
+    low = width if rank is None else rank
+    columns = width if -(-low // size) >= groups else min(width, slices_for(low))
     column_queries = groups * (columns + (1 if biases else 0))
-    row_groups = -(-rows // size)
-    row_queries = row_groups * (width - columns)
-    told_apart = 32 if heads <= MOST_SEARCHED else 10 * heads
+    row_groups = -(-low // size)
+    per_row = -(-min(row_groups * size, low + 2 + low // 4) // row_groups)
+    told_apart = 8 + 2 * heads if heads <= MOST_SEARCHED else 10 * heads
+    switched = max(1, heads - 1) * (slices - 1) + 2 * heads
     bill = [
         ("values", width + 2, width + 2),
         ("heads", told_apart, 2 * told_apart),
         ("scales", scales, 2 * scales),
-        ("slices", heads * (slices + count), 2 * heads * (slices + count)),
-        ("columns", column_queries + 2, (column_queries + 2) * per_column),
+        ("slices", switched, 2 * switched),
+        ("columns", column_queries + 2, (column_queries + 2) * _tokens(-(-width // groups))),
     ]
-    if row_queries:
-        bill.append(("rows", row_queries, row_queries * (-(-rows // row_groups) + copies_for(-(-rows // row_groups)))))
-    return [*bill, ("self-check", SELF_CHECKS, 5 * SELF_CHECKS)]
+    if columns < width:
+        bill.append(("rows", row_groups * (width - columns), row_groups * (width - columns) * _tokens(per_row)))
+    return [*bill, ("self-check", 6, 30)]
 
 
-def copies_for(size: int) -> int:
-    """Copies of the last token beside ``size`` keys."""
-    return max(1, round(float(np.sqrt(size))))
+def _tokens(size: int) -> int:
+    """Tokens of a question with ``size`` keys."""
+    return size + copies_for(size)

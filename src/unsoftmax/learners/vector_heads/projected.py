@@ -8,7 +8,8 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, alike_within
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
-from unsoftmax.learners.scalar_heads.polish import LARGEST_POLISH, polished, rounding_error, sequences_for
+from unsoftmax.learners.scalar_heads.polish import polished, rounding_error, sequences_for
+from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.models import Attention, Floats, softmax
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
@@ -44,7 +45,7 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
     phase(answers.oracle, "slices")
     size, width = found.heads * found.width, found.width
     parameters = found.heads * width * (width + len(b) + found.has_c)
-    polish = parameters <= LARGEST_POLISH
+    polish = parameters <= SCALAR.largest_polish
     count = max(size + 8, int(1.5 * parameters / len(b)) + 8) if polish else size + 8
     X = sequences_for(found, count, rng)
     scores = np.einsum("nid,hde,ne->nhi", X, found.W, X[:, -1], optimize=True) + np.einsum("nid,hd->nhi", X, found.c)
@@ -65,7 +66,7 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
         optional["b"] = b
     model = Attention(W=found.W, V=V.reshape(found.heads, width, len(b)), **optional)
     if not polish:
-        return model, float(learned.evidence["expected_error"])
+        return model, learned.known_to
     model = polished(model, X, told, steps=POLISH_STEPS)
     error = rounding_error(model, X, told, 2.0**-51)  # twice the rounding: it is one draw
     if error > WORST:

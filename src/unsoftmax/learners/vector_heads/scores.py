@@ -2,75 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from array_api_compat import array_namespace, device
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.learners.vector_heads.answers import Answers, orthonormal, unit
+from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import Totals
+from unsoftmax.learners.vector_heads.keys import Keys, copies_for, grouped, spread_keys
+from unsoftmax.learners.vector_heads.values import Values, ill, slices_for
 from unsoftmax.learners.vector_heads.weighted import Sheet, weighted_columns
+from unsoftmax.linalg import left_inverse, on_host, spectrum
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in small weights
 MOST_BIAS = 4.0  # largest c·u of a key step
 COARSE_SCORE = 0.7  # with coarse answers the signal matters more, but a strong head must not saturate
-SAMPLED = 12  # groups of keys that tell it; a strong head is often strong in few directions
 COARSE_BIAS = 0.8  # its typical c·u: what c takes of its room is lost to W, but shorter steps lose digits in all heads
-LONGEST_KEY = 2.0**6  # length of keys, in float32, against that of keys and last tokens of one length
 CLIFF = 1e-6  # a drop of the spectrum counts as its end only below this part of the largest value
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Keys:
-    """Groups of key steps ``(groups, size, width)`` and, for each group, the solver of all heads' weights from one answer.
-
-    Attributes:
-        U: the steps, on a grid so that ``x + u`` is exact.
-        solvers: ``(groups, heads * size, outputs)``: pseudo-inverses of the stacked ``V_h^T u_i``.
-        mixers: ``(groups, outputs, heads * size)``: the stacks themselves.
-    """
-
-    U: Floats
-    solvers: Floats
-    mixers: Floats
-
-    @property
-    def copies(self) -> int:
-        """Copies of the last token: balances the errors of its weight and of the keys' weights."""
-        return max(1, round(float(np.sqrt(self.U.shape[1]))))
-
-    @property
-    def amplification(self) -> Floats:
-        """How much each head's weights amplify an error of the answers, ``(heads,)``; keys of length one."""
-        heads = self.solvers.shape[1] // self.U.shape[1]
-        norms = np.linalg.norm(self.solvers, axis=2).max(axis=0).reshape(heads, -1)
-        return np.asarray(norms.max(axis=1))
-
-
-def key_groups(V: Floats, U: Floats, size: int) -> Keys:
-    """Arrange steps ``(n, width)`` in groups of ``size``; the last group is filled up with the first steps."""
-    groups = -(-len(U) // size)
-    size = -(-len(U) // groups)
-    grouped = U[np.arange(groups * size) % len(U)].reshape(groups, size, -1)
-    mixers = np.einsum("gnd,hdm->gmhn", grouped, V, optimize=True).reshape(groups, V.shape[2], -1)
-    return Keys(U=grouped, solvers=np.linalg.pinv(mixers), mixers=mixers)
-
-
-def best_keys(V: Floats, count: int, size: int, rng: np.random.Generator, tries: int, ranges: Sequence[Floats] = ()) -> Keys:
-    """The best conditioned of ``tries`` random orthonormal key sets, which also see the ``ranges (width, rank)`` well."""
-    best, least = None, np.inf
-    for _ in range(tries):
-        keys = key_groups(V, orthonormal(rng, count, V.shape[1]), size)
-        loss = float(np.log(keys.amplification).max())
-        flat = keys.U.reshape(-1, V.shape[1])
-        loss += max((-float(np.log(np.linalg.svd(flat @ basis, compute_uv=False)[-1] + 1e-300)) for basis in ranges), default=0.0)
-        if loss < least:
-            best, least = keys, loss
-    assert best is not None
-    return best
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,46 +39,56 @@ def read_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: 
 
     One query per group and last token. None where a weight is not positive: the tokens are too long, or a head was missed.
     """
+    xp = array_namespace(x)
     groups, size, _ = keys.U.shape
-    copies = keys.copies
+    copies = copies_for(size)
+    steps = length * keys.U
 
     def build(start: int, stop: int) -> Floats:
-        number = np.arange(start, stop)
-        last = x[number // groups]
-        sequences = np.repeat(last[:, None], size + copies, axis=1)
-        sequences[:, :size] += length * keys.U[number % groups]
+        number = xp.arange(start, stop, device=device(x))
+        last = xp.take(x, number // groups, axis=0)[:, None]
+        behind = xp.broadcast_to(last, (len(last), copies, last.shape[2]))
+        sequences: Floats = xp.concat([last + xp.take(steps, number % groups, axis=0), behind], axis=1)
         return sequences
 
-    told = answers.stream(build, len(x) * groups, size + copies).reshape(len(x), groups, -1) - totals.of(x)[:, None]
-    magnitude = float(np.abs(told).max() + np.abs(totals.of(x)).max())
-    weights = np.einsum("gkm,xgm->gxk", keys.solvers, told / length, optimize=True)
-    unexplained = told / length - np.einsum("gmk,gxk->xgm", keys.mixers, weights, optimize=True)
-    heads = weights.shape[2] // size
-    p = weights.reshape(groups, len(x), heads, size)
-    rest = 1 - p.sum(axis=3, keepdims=True)
-    if (p <= 0).any() or (rest <= 0).any():
+    alone = totals.of(x)
+    told = answers.stream(build, len(x) * groups, size + copies).reshape(len(x), groups, -1) - alone[:, None]
+    magnitude = float(xp.max(xp.abs(told)) + xp.max(xp.abs(alone)))
+    p, off = keys.weights(told / length)
+    rest = 1 - xp.sum(p, axis=2, keepdims=True)
+    if not float(xp.min(p)) > 0 or not float(xp.min(rest)) > 0:
         return None
-    z = (np.log(p / rest) + np.log(copies)).transpose(2, 0, 3, 1).reshape(heads, groups * size, len(x))
+    z = (xp.log(p / rest) + float(np.log(copies))).reshape(len(p), groups * size, len(x))
     error = answers.floor.of(magnitude) / length
     errors = error * score_errors(keys, p, rest)
-    noise = error * keys.amplification * 2 * float(np.median(1 / p))
     return Scores(
         z=z / length,
         errors=errors / length,
-        noise=noise / length,
-        residual=float(np.abs(unexplained).max() * length / magnitude),
+        noise=typical_noise(keys, p) * error / length,
+        residual=off * length / magnitude,
     )
 
 
 def score_errors(keys: Keys, p: Floats, rest: Floats) -> Floats:
-    """Errors ``(heads, keys, n)`` of log-odds for an error 1 of each output, from the weights ``p (groups, n, heads, size)``.
+    """Errors ``(heads, keys, n)`` of log-odds for an error 1 of each output, from the weights ``p (heads, groups, size, n)``.
 
-    ``rest (groups, n, heads, 1)`` is the weight of the last token, or of all short ones.
+    ``rest (heads, groups, 1, n)`` is the weight of the last token, or of all short ones.
     """
-    groups, n, heads, size = p.shape
-    alone = np.linalg.norm(keys.solvers, axis=2).reshape(groups, 1, heads, size) / p
-    together = np.linalg.norm(keys.solvers.reshape(groups, heads, size, -1).sum(axis=2), axis=2)[:, None, :, None] / rest
-    return np.asarray(np.sqrt(alone**2 + together**2).transpose(2, 0, 3, 1).reshape(heads, groups * size, n))
+    errors: Floats = array_namespace(p).sqrt((keys.alone[..., None] / p) ** 2 + (keys.together[..., None] / rest) ** 2)
+    return errors.reshape(len(p), -1, p.shape[3])
+
+
+def typical_noise(keys: Keys, p: Floats) -> Floats:
+    """The error ``(heads,)``, on the host, of a head's log-odds at its worst key for an error 1 of each output."""
+    xp = array_namespace(p)
+    return on_host(xp.max(keys.alone, axis=(1, 2))) * 2 * _median(1 / p)
+
+
+def _median(numbers: Floats) -> float:
+    """The median of an array of any kind; of many numbers, that of some."""
+    flat = numbers.reshape(-1)
+    flat = array_namespace(flat).sort(flat[:: max(1, len(flat) // 10_000)])
+    return float(flat[len(flat) // 2])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,9 +100,9 @@ class Biases:
     errors: Floats
 
     @classmethod
-    def none(cls, length: float, heads: int, width: int) -> Biases:
+    def none(cls, answers: Answers, length: float, heads: int) -> Biases:
         """No biases: steps of any length will do."""
-        return cls(length, np.zeros((heads, width)), np.zeros(heads))
+        return cls(length, answers.there(np.zeros((heads, answers.width))), np.zeros(heads))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +121,7 @@ class ScoreMatrices:
     @property
     def c(self) -> Floats | None:
         """``(heads, width)``; None where there is none."""
-        return self.biases.c if self.biases.c.any() else None
+        return self.biases.c if bool((self.biases.c != 0).any()) else None
 
     @property
     def errors(self) -> Floats:
@@ -168,106 +129,123 @@ class ScoreMatrices:
 
         That of c is relative to the largest c: a head beside it may have none.
         """
-        size = np.maximum(np.linalg.norm(self.W, axis=(1, 2)), 1e-300)
-        largest = max(float(np.linalg.norm(self.biases.c, axis=1).max()), 1e-300)
-        return np.asarray(np.maximum(self.noise * self.W.shape[1] / size, self.biases.errors / largest))
+        xp = array_namespace(self.W)
+        size = np.maximum(on_host(xp.linalg.vector_norm(self.W, axis=(1, 2))), 1e-300)
+        largest = max(float(xp.max(xp.linalg.vector_norm(self.biases.c, axis=1))), 1e-300)
+        return np.asarray(np.maximum(self.noise * self.W.shape[1] / size, on_host(self.biases.errors) / largest))
 
 
-def group_size(outputs: int, heads: int, rank: int, *, coarse: bool = False) -> int:
-    """Keys per question: below ``outputs / heads`` and the rank of the values by enough to keep the solve well conditioned."""
-    room = min(outputs / heads, rank)
-    part = 0.3 if coarse else 0.75 if room >= 8 else 0.5
-    return int(max(1, min(40, part * room)))
+def group_size(outputs: int, heads: int, rank: int, part: float = 1.0) -> int:
+    """Keys per question: as many as the outputs and the rank of the values tell apart, or ``part`` of that."""
+    return int(max(1, part * min(outputs / heads, rank)))
+
+
+def keys_for(answers: Answers, values: Values, U: Floats, across: Floats | None = None) -> tuple[Keys, int]:
+    """Keys near the steps ``U (n, width)``, and how many a question takes at most.
+
+    Fewer where ranges nearly depend on each other or a head is faint, so that its weights would be lost, a third where
+    answers are coarse.
+    """
+    for part in (0.3,) if answers.coarse else (1.0, 0.75, 0.5):
+        size = group_size(values.outputs, values.heads, min(values.ranks), part)
+        keys = spread_keys(values, grouped(U, size), across=across)
+        lost = answers.floor.relative * float(keys.alone.max()) * float(values.sizes.max()) / np.sqrt(answers.width)
+        if 4 * lost < ill(answers):
+            break
+    return keys, size
 
 
 def read_matrices(
     answers: Answers,
     totals: Totals,
-    V: Floats,
+    values: Values,
     strength: float,
     offset: float | None,
     rng: np.random.Generator,
     *,
     rank: int,
-    size: int,
 ) -> ScoreMatrices:
     """Read W and c: columns ``W_h x + c_h`` until their rank is known, then only as many rows as that rank needs.
 
-    Price: ``k * ceil(width / g) + (width - k) * ceil(rows / g)`` with ``k`` and ``rows`` about 1.25 rank
+    Price: ``k * ceil(width / g) + (width - k) * ceil(rank / g)`` with ``k`` a few more than the rank
     (``k = width`` at full rank), and ``ceil(width / g)`` more with c.
 
     Args:
         answers: the target.
         totals: what one token tells.
-        V: values ``(heads, width, outputs)``.
+        values: of the heads.
         strength: typical score of the strongest head for two tokens of length one.
         offset: typical ``c·u`` for a step of length one; None without c.
         rng: randomness.
         rank: guess of the rank of W, from the values.
-        size: keys per question.
     """
-    heads, width, _ = V.shape
-    tries = 200 if width <= 16 else 20 if width <= 64 else 3
-    keys = best_keys(V, width, size, rng, tries)
-    length = longest_step(answers, offset)
-    if answers.bits <= 24:  # last tokens must not vanish beside the keys
-        length = min(length, LONGEST_KEY * float(np.sqrt(COARSE_SCORE / strength)))
+    heads, width = values.heads, answers.width
+    keys, size = keys_for(answers, values, answers.rotation(rng))
+    xp, length = array_namespace(keys.U), longest_step(answers, offset)
+    if answers.bits <= 24:  # last tokens must not vanish beside the keys: 64 times the length at which both would be as long
+        length = min(length, 64 * float(np.sqrt(COARSE_SCORE / strength)))
     phase(answers.oracle, "columns")
-    biases = Biases.none(length, heads, width) if offset is None else read_biases(answers, totals, keys, length)
+    biases = Biases.none(answers, length, heads) if offset is None else read_biases(answers, totals, keys, length)
     length, c = biases.length, biases.c
-    spare = 2.0 if answers.coarse else 1.25
     if answers.coarse:
         x_length = strongest_length(answers, totals, keys, length, COARSE_SCORE / (length * strength), c, rng)
     else:
         x_length = moderate_length(answers, totals, keys, length, SCORE / (length * strength), rng)
-    x = np.round(orthonormal(rng, width, width) * x_length / (step := grain(answers, length, x_length))) * step
-    columns, noise, residual, wanted = np.zeros((heads, width, 0)), np.zeros(heads), 0.0, columns_for(rank, answers)
-    ranges: list[Floats] = []
+    x = xp.round(answers.rotation(rng) * (x_length / (step := grain(answers, length, x_length)))) * step
+    inverse, noise, residual, wanted = keys.inverse, np.zeros(heads), 0.0, columns_for(rank, answers)
+    columns = xp.zeros((heads, width, 0), dtype=x.dtype, device=device(x))
     read: list[Scores] = []
-    part: Sheet | None = None
     while columns.shape[2] < width:
-        if wanted + 1.3 * rank >= width:
+        if -(-rank // size) >= len(keys.U):
             wanted = width
-        told = demand(read_scores(answers, totals, keys, length, x[columns.shape[2] : wanted]))
+        told = demand(read_scores(answers, totals, keys, length, x[columns.shape[2] : min(wanted, width)]))
         read.append(told)
-        columns = np.concatenate([columns, solve_columns(keys, told.z) - c[:, :, None]], axis=2)
+        columns = xp.concat([columns, inverse @ told.z - c[:, :, None]], axis=2)
         noise, residual = np.maximum(noise, told.noise), max(residual, told.residual)
         ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(columns, noise, strict=True)]
         rank = max(basis.shape[1] for basis in ranges)
         if columns_for(rank, answers) <= wanted:
             break
-        wanted = min(width, 2 * wanted)
+        wanted = 2 * wanted
+    within = [basis.T @ block for basis, block in zip(ranges, columns, strict=True)]
     if columns.shape[2] < width:
         phase(answers.oracle, "rows")
-        count = min(width, -(-max(rank + 2, int(spare * rank)) // size) * size)
-        row_keys = best_keys(V, count, size, rng, tries, ranges)
+        few = rows_for(rank, size, answers)
+        row_keys = spread_keys(values, grouped(answers.rotation(rng)[:few], size), ranges, turns=8)
         told = demand(read_scores(answers, totals, row_keys, length, x[columns.shape[2] :]))
         residual = max(residual, told.residual)
         part = sheet(row_keys, c, [told])
-        rest = [basis @ np.linalg.lstsq(part.U @ basis, z, rcond=None)[0] for basis, z in zip(ranges, part.z, strict=True)]
-        columns = np.concatenate([columns, np.stack(rest)], axis=2)
-    columns = np.stack([basis @ (basis.T @ block) for basis, block in zip(ranges, columns, strict=True)])
-    if answers.coarse and part is not None:
-        columns = weighted_columns(sheet(keys, c, read), part, columns, ranges)
-    solved = np.linalg.solve(x, columns.transpose(2, 0, 1).reshape(width, -1))
-    W: Floats = solved.reshape(width, heads, width).transpose(1, 2, 0).astype(np.float64)
+        inverses = [left_inverse(part.U @ basis) for basis in ranges]
+        noise = np.maximum(noise, told.noise * [spread_of(inverse) for inverse in inverses])
+        within = [xp.concat([w, inverse @ z], axis=1) for w, inverse, z in zip(within, inverses, part.z, strict=True)]
+        if answers.coarse:
+            ranges, within = weighted_columns(sheet(keys, c, read), part, ranges, within)
+    turned = xp.linalg.inv(x).T
+    W = xp.empty((heads, width, width), dtype=x.dtype, device=device(x))
+    for head, (basis, w) in enumerate(zip(ranges, within, strict=True)):
+        W[head] = basis @ (w @ turned)
     ranks = tuple(basis.shape[1] for basis in ranges)
     return ScoreMatrices(W=W, biases=biases, ranks=ranks, residual=residual, noise=noise / x_length)
 
 
+def spread_of(inverse: Floats) -> float:
+    """How much larger errors are behind an inverse ``(rank, keys)`` than those of single keys."""
+    xp = array_namespace(inverse)
+    return max(1.0, float(xp.linalg.matrix_norm(inverse, ord="fro")) / float(np.sqrt(max(1, len(inverse)))))
+
+
 def sheet(keys: Keys, c: Floats, read: list[Scores]) -> Sheet:
     """All scores of a set of keys, without their bias."""
-    U = keys.U.reshape(-1, keys.U.shape[2])
-    z, errors = (np.concatenate([getattr(scores, name) for scores in read], axis=2) for name in ("z", "errors"))
-    return Sheet(U=U, z=z - (c @ U.T)[:, :, None], errors=errors)
+    xp = array_namespace(keys.U)
+    z, errors = (xp.concat([getattr(scores, name) for scores in read], axis=2) for name in ("z", "errors"))
+    return Sheet(U=keys.flat, z=z - (c @ keys.flat.T)[:, :, None], errors=errors)
 
 
 def moderate_length(answers: Answers, totals: Totals, keys: Keys, length: float, guess: float, rng: np.random.Generator) -> float:
     """Length of last tokens at which scores are moderate; the guess rests on one direction, so two fresh ones check it."""
-    one = Keys(U=keys.U[:1], solvers=keys.solvers[:1], mixers=keys.mixers[:1])
     for _ in range(6):
-        told = read_scores(answers, totals, one, length, unit(rng, 2, keys.U.shape[2]) * guess)
-        if told is not None and np.abs(told.z).max() * length < 4:
+        told = read_scores(answers, totals, keys.one(0), length, answers.there(unit(rng, 2, answers.width) * guess))
+        if told is not None and float(abs(told.z).max()) * length < 4:
             break
         guess /= 4
     return guess
@@ -279,22 +257,22 @@ def strongest_length(
     """Length of last tokens at which the strongest head, without its bias, scores as coarse answers want: 24 queries a try.
 
     Its largest scores are some five times the typical one, and coarse answers lose a small weight altogether; in shorter tokens
-    all heads lose digits. The guess rests on one direction, in which the strongest head may not show.
+    all heads lose digits. The guess rests on one direction, in which the strongest head may not show; twelve groups of keys tell.
     """
-    heads, groups = len(c), range(min(len(keys.U), SAMPLED))
+    xp = array_namespace(c)
     for _ in range(6):
-        moved = np.zeros((heads, 0))
-        for group in groups:
-            some = slice(group, group + 1)
-            one = Keys(U=keys.U[some], solvers=keys.solvers[some], mixers=keys.mixers[some])
-            told = read_scores(answers, totals, one, length, unit(rng, 2, keys.U.shape[2]) * guess)
+        moved = []
+        for group in range(min(len(keys.U), 12)):
+            one = keys.one(group)
+            told = read_scores(answers, totals, one, length, answers.there(unit(rng, 2, answers.width) * guess))
             if told is None:
                 break
-            moved = np.concatenate([moved, (told.z - (c @ one.U[0].T)[:, :, None]).reshape(heads, -1)], axis=1)
+            moved.append((told.z - (c @ one.flat.T)[:, :, None]).reshape(len(c), -1))
         if told is None:
             guess /= 4
             continue
-        factor = COARSE_SCORE / (length * float(np.sqrt(np.mean(moved**2, axis=1)).max()) + 1e-300)
+        typical = float(xp.max(xp.sqrt(xp.mean(xp.concat(moved, axis=1) ** 2, axis=1))))
+        factor = COARSE_SCORE / (length * typical + 1e-300)
         guess *= min(4.0, factor)
         if 0.5 <= factor <= 2.0:
             break
@@ -302,8 +280,15 @@ def strongest_length(
 
 
 def columns_for(rank: int, answers: Answers) -> int:
-    """Columns that show a rank and give its range: barely more than the rank would be badly conditioned."""
-    return max(rank + 2, 2 * rank if answers.coarse else 5 * rank // 4)
+    """Columns that show a rank and give its range; twice as many where answers are coarse."""
+    return max(rank + 2, 2 * rank) if answers.coarse else slices_for(rank)
+
+
+def rows_for(rank: int, size: int, answers: Answers) -> int:
+    """Keys that tell the rows of a rank: what costs no further question, twice as many where answers are coarse."""
+    if answers.coarse:
+        return min(answers.width, -(-max(rank + 2, 2 * rank) // size) * size)
+    return min(answers.width, -(-rank // size) * size, rank + 2 + rank // 4)
 
 
 def longest_step(answers: Answers, offset: float | None) -> float:
@@ -318,20 +303,30 @@ def grain(answers: Answers, length: float, x_length: float) -> float:
 
 
 def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> Biases:
-    """The step length at which ``c·u`` is moderate for all keys, and ``c``, from last tokens 0."""
-    longest = longest_step(answers, None)
+    """The step length at which ``c·u`` is moderate for all keys, and ``c``, from last tokens 0.
+
+    The first group of keys, a question a time, tells about how long steps may be.
+    """
+    xp, longest, zero = array_namespace(keys.U), longest_step(answers, None), 0 * keys.flat[:1]
+    for _ in range(0 if answers.coarse else 24):
+        first = read_scores(answers, totals, keys.one(0), length, zero)
+        if first is not None:  # of other keys some have a larger c·u
+            length = min(longest, MOST_BIAS / 2 / (float(xp.max(xp.abs(first.z))) + 1e-300))
+            break
+        length /= 16
     for _ in range(8):
-        told = read_scores(answers, totals, keys, length, np.zeros((1, keys.U.shape[2])))
+        told = read_scores(answers, totals, keys, length, zero)
         if told is None:
             length /= 4
             continue
         if answers.coarse:
-            factor = COARSE_BIAS / (length * float(np.sqrt(np.mean(told.z**2, axis=(1, 2))).max()) + 1e-300)
+            factor = COARSE_BIAS / (length * float(xp.max(xp.sqrt(xp.mean(told.z**2, axis=(1, 2))))) + 1e-300)
             fine = factor > 0.8 and min(length * factor, longest) < 1.2 * length
         else:
-            factor, fine = 0.25, np.abs(told.z).max() * length < MOST_BIAS
+            factor, fine = 0.5, float(xp.max(xp.abs(told.z))) * length < MOST_BIAS
         if fine:
-            return Biases(length, solve_columns(keys, told.z)[:, :, 0], np.linalg.norm(told.errors[:, :, 0], axis=1))
+            c = (keys.inverse @ told.z)[:, :, 0]
+            return Biases(length, c, on_host(xp.linalg.vector_norm(told.errors[:, :, 0], axis=1)))
         length = min(length * factor, longest)
     demand(None)
     raise AssertionError
@@ -347,21 +342,12 @@ def demand(told: Scores | None) -> Scores:
     return told
 
 
-def solve_columns(keys: Keys, z: Floats) -> Floats:
-    """Columns ``W_h x + c_h``, ``(heads, width, n)``, from the scores ``(heads, keys, n)`` of a full set of steps."""
-    flat = keys.U.reshape(-1, keys.U.shape[2])
-    heads, count, n = z.shape
-    solved = np.linalg.lstsq(flat, z.transpose(1, 0, 2).reshape(count, -1), rcond=None)[0]
-    return np.asarray(solved.reshape(-1, heads, n).transpose(1, 0, 2))
-
-
 def column_range(columns: Floats, noise: float) -> Floats:
     """Orthonormal columns that span ``columns`` as far as their error allows to tell."""
-    basis, spread, _ = np.linalg.svd(columns, full_matrices=False)
+    spread, basis = spectrum(columns)
     rank = int((spread > 8 * noise).sum())
     drops = spread[:-1] / np.maximum(spread[1:], 1e-300)
     drops[spread[1:] > CLIFF * spread[0]] = 0.0  # a decaying spectrum is no cliff
     if len(drops) and drops[:rank].max(initial=0.0) > 1e3:  # the error estimate was too small: the cliff shows the rank
         rank = int(drops[:rank].argmax()) + 1
-    found: Floats = basis[:, :rank]
-    return found
+    return basis[:, :rank]

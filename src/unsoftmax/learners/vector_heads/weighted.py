@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
+from array_api_compat import array_namespace
 
+from unsoftmax.linalg import left_inverse
 from unsoftmax.models import Floats
-
-PASSES = 2  # of columns, then rows; a third moves W by a small part of its error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,34 +19,38 @@ class Sheet:
     errors: Floats
 
 
-def weighted_columns(whole: Sheet, part: Sheet, columns: Floats, ranges: list[Floats]) -> Floats:
-    """Columns ``W_h x (heads, width, width)`` by weighted least squares, alternating between their range and their coordinates.
+def weighted_columns(whole: Sheet, part: Sheet, ranges: list[Floats], within: list[Floats]) -> tuple[list[Floats], list[Floats]]:
+    """Ranges and coordinates of columns ``W_h x`` by weighted least squares, alternating between the two.
 
     Args:
         whole: a full set of keys at the first last tokens.
         part: some keys, more than the rank, at the others.
-        columns: a first estimate.
-        ranges: orthonormal bases ``(width, rank)`` of its ranges.
+        ranges: a first estimate: orthonormal bases ``(width, rank)`` of the ranges.
+        within: coordinates ``(rank, width)`` of the columns in them.
     """
-    return np.stack([_one_head(whole, part, head, columns[head], basis) for head, basis in enumerate(ranges)])
+    inverse = left_inverse(whole.U)
+    found = [_one_head(whole, part, head, inverse, *first) for head, first in enumerate(zip(ranges, within, strict=True))]
+    return [basis for basis, _ in found], [coordinates for _, coordinates in found]
 
 
-def _one_head(whole: Sheet, part: Sheet, head: int, columns: Floats, basis: Floats) -> Floats:
-    count = whole.z.shape[2]
-    inverse = np.linalg.pinv(whole.U)
-    coordinates = basis.T @ columns
-    for _ in range(PASSES):
+def _one_head(whole: Sheet, part: Sheet, head: int, inverse: Floats, basis: Floats, coordinates: Floats) -> tuple[Floats, Floats]:
+    xp, count = array_namespace(basis), whole.z.shape[2]
+    for _ in range(2):  # a third pass moves W by a small part of its error
         seen = weighted_solve(coordinates[:, :count].T, whole.z[head].T, whole.errors[head].T)  # what each key sees of the range
-        basis = np.linalg.qr(inverse @ seen.T)[0]
-        coordinates = np.concatenate(
+        basis = xp.linalg.qr(inverse @ seen.T)[0]
+        coordinates = xp.concat(
             [weighted_solve(sheet.U @ basis, sheet.z[head], sheet.errors[head]) for sheet in (whole, part)], axis=1
         )
-    return np.asarray(basis @ coordinates)
+    return basis, coordinates
 
 
 def weighted_solve(A: Floats, told: Floats, errors: Floats) -> Floats:
     """``(unknowns, n)``: for each column of ``told (equations, n)`` the least squares solution, weighted by the errors."""
+    xp = array_namespace(A)
+    equations, unknowns = A.shape
     weights = errors**-2.0
-    weights = weights / weights.max(axis=0)
-    normal = np.einsum("er,en,es->nrs", A, weights, A, optimize=True)
-    return np.asarray(np.linalg.solve(normal, ((weights * told).T @ A)[..., None])[..., 0].T)
+    weights = weights / xp.max(weights, axis=0)
+    squares = (A[:, :, None] * A[:, None, :]).reshape(equations, -1)
+    normal = (weights.T @ squares).reshape(-1, unknowns, unknowns)
+    solved: Floats = xp.linalg.solve(normal, ((weights * told).T @ A)[..., None])[..., 0].T
+    return solved

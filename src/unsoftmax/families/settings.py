@@ -1,0 +1,60 @@
+"""Every number that the laws of families and the choices between learners go by, with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the laws of families and the choices between learners go by.
+
+    What no comment derives was measured by ``benchmarks/diagnose.py`` and ``benchmarks/golden.py``.
+    """
+
+    # candidates
+    bent: float = 0.01  # of the answers' size: no rounding or noise of steady float64 answers bends them so far
+    # the same for float32 numbers, among which those of half precision are: four of them miss by 0.016 at most
+    bent_single: float = 0.05
+    computed: float = 4.0  # numbers inside a float32 target may be that much larger than its answers
+    # answers in the first look's test of straightness, each within the tolerance vouched for
+    vouched: float = 4 * (1 + 2.0**-30)
+
+    # attention
+    noisy_check_reserve: int = 256  # queries that a budget leaves to the held-out check under noise; of large ones, a share
+    check_share: float = 0.02
+    largest_check_share: float = 0.25  # of a small budget
+    spare: int = 8  # sentinels, and answers asked again
+    first_questions: int = 64  # and to the questions before a noisy head is fitted
+    asked_before: int = 40  # the first look, calibration and sentinels
+    plenty: int = 1000  # queries that a narrow target is given in any case
+    generous: int = 60  # queries per parameter that noisy answers are given of a large budget
+    rounded: float = 64.0  # units of the floor, of answers themselves, that no model explains
+    coarsely: float = 2.0**11  # misfit of one right head on a few float32 answers, in units of the floor
+    fits: float = 1e-10  # the same for exact answers, of their size
+    widest_rehearsed: int = 128  # beyond, error bars follow from the precision of the answers alone
+    four: int = 4  # tokens of the two sequences that tell one head from several that pass for one
+
+    # stack and decoder
+    straight: float = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
+    # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
+    spread: float = 8.0
+
+    # decoder
+    rounding: float = 2.0**-40  # differences of answers, relative, that rounding inside the target explains
+    least: int = 12  # width below which there is no room for the first design and its outputs
+
+    # smooth
+    # copies that are sent, and how far their answer may be from that to one, of its size
+    copies: int = 3
+    alike: float = 1e-9
+    # deviation of one-token answers from an affine function, relative to their size, that no float32 inside explains
+    curved: float = 2.0**-20
+
+    # stack
+    checks: int = 4  # sequences that the learner tries by itself; the proof asks some hundred more
+    ellipsoid: float = 1e-3  # distance from one up to which answers lie on it; epsilon inside post-norm blocks leaves 1e-5
+    bounded: float = 2.0**20  # answers to tokens of length 2^40 and more, where the last token is zero
+
+
+LAWS = Settings()

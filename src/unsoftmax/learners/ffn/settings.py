@@ -1,0 +1,77 @@
+"""Every number that the learner of ReLU networks goes by, with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the learner of ReLU networks goes by.
+
+    What no comment derives was measured by ``benchmarks/networks.py``.
+    """
+
+    # depth
+    looks: int = 8  # places asked, three questions each
+    pool: int = 32  # places drawn for each, of which the one farthest from all other bends is asked
+    step: float = 2.0**-10  # half the stretch that must hold the bend, in lengths of the network; the bends are known much better
+    loud: float = 100.0  # times the expected error of an answer: a fainter bend says nothing
+    agree: float = 0.1  # relative error of a bend that is still the same one
+
+    # design
+    design_largest: int = 4500  # parameters; beyond, the triangular solves for the pool cost more than they save
+
+    # forms
+    skip: float = 1e-8  # a linear part this small against the neurons is none, unless the check says that errors are larger
+
+    # gradients
+    shrink: float = 8.0  # a step that crossed a bend is repeated shorter by this factor
+    tries: int = 40  # rounds of repair; each halves a group or shortens a step, so that few are ever used
+
+    # hinges
+    rows: int = 2048  # equations formed at once, so that the whole design matrix is never held
+
+    # kinks
+    trust: float = 6.0  # a deviation of that many expected errors is a deviation
+    # half the distance of a pair of probes that finds a slope, relative to the scale and position; at least that
+    near: float = 1e-6
+    # the same in units of the root of the answers' relative precision: slopes and bends are then told equally well
+    apart: float = 4.0
+    rounds: int = 400  # a bound only; the depth of the search is near log2 of the number of bends
+
+    # lattice
+    lattice_largest: int = 64  # vectors; a reduction in double precision becomes slow and unreliable beyond
+    steps: int = 200_000  # exchanges before a reduction is given up; a solvable case of 64 vectors needs a third
+    swap: float = 0.99  # the constant of the exchange condition; nearer to 1 gives shorter vectors
+
+    # learner
+    attempts: int = 6  # lines tried before the target is refused; each adds what the ones before missed
+    checks: int = 12  # fresh points that the finished network must answer
+    accept: float = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
+    goal: float = 1e-11  # predicted standard error, relative to the spread, at which no more random points are asked
+    doubt: float = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks
+    # bends followed along their hyperplanes, at least, before more than one hidden layer is said to be there
+    least_looks: int = 4
+    quiet: float = 1e3  # expected errors: answers that vary by less show no neuron at work
+    rough: float = 2.0**-40  # relative precision of answers from which on a line may be read wrongly here and there
+    outlier: float = 30.0  # an answer this many usual errors from the model was given in another linear piece than thought
+    faint: float = 1e-14  # bends weaker than this share of the median are rounding
+
+    # line
+    room: float = 4.0  # how far the first estimate of the numbers inside the target may fall short (terms cancel in its answers)
+
+    # orientation
+    binary: float = 1e-3  # how near to 0 or 1 the solution of the linear system must be to be read as a choice
+
+    # places
+    seen: float = 1e11  # distance at which to look, in units of (coarseness of the answers) / (their slope): leaves 11 digits
+    farthest: float = 1e6  # no farther than that, however coarse the answers
+    reach: float = 1e5  # half length of a line, in distances from the origin: one bend in 1e5 lies farther out
+    corner: float = 1e-3  # share of a leg taken by the probes that find its first slope
+
+    # questions
+    chunk_numbers: int = 2**22  # 32 MB of probes in one call
+
+
+RELU = Settings()

@@ -1,0 +1,137 @@
+"""Key steps: which tokens are asked together, so that one answer tells all heads' weights of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from unsoftmax.learners.vector_heads.values import Values
+from unsoftmax.linalg import left_inverse, right_inverse
+from unsoftmax.models import Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """Groups of key steps ``U (groups, size, width)`` and, for each group, how an answer tells all heads' weights of its steps.
+
+    Attributes:
+        values: of the heads.
+        U: the steps.
+        seen: ``(groups, blocks, heads / blocks * size, k)``: what each step adds to the coordinates of an answer, in as many
+            blocks as coordinates tell heads apart.
+        solvers: their inverses.
+    """
+
+    values: Values
+    U: Floats
+    seen: Floats
+    solvers: Floats
+
+    @classmethod
+    def of(cls, values: Values, U: Floats) -> Keys:
+        """For these steps ``(groups, size, width)``."""
+        seen = seen_by(values.left, U, 1 if values.dual is None else values.heads)
+        return cls(values, U, seen, right_inverse(seen, careful=values.dual is None))
+
+    @property
+    def flat(self) -> Floats:
+        """All steps, ``(groups * size, width)``."""
+        return self.U.reshape(-1, self.U.shape[2])
+
+    @property
+    def inverse(self) -> Floats:
+        """``(width, keys)``: a vector from its products with all steps, where these span all directions."""
+        return left_inverse(self.flat)
+
+    def one(self, group: int) -> Keys:
+        """One group alone."""
+        some = slice(group, group + 1)
+        return Keys(self.values, self.U[some], self.seen[some], self.solvers[some])
+
+    def weights(self, told: Floats) -> tuple[Floats, float]:
+        """Weights ``(heads, groups, size, n)`` of all steps, and what stays unexplained, from answers ``(n, groups, outputs)``.
+
+        Answers are those to steps of length one, less what their last token alone is answered with.
+        """
+        xp = array_namespace(told)
+        n, (groups, size, _) = len(told), self.U.shape
+        parts = self.values.coordinates(told.reshape(n * groups, -1))
+        parts = xp.permute_dims(parts.reshape(len(parts), n, groups, -1), (2, 0, 1, 3))
+        found = parts @ self.solvers
+        off = float(xp.max(xp.abs(parts - found @ self.seen)))
+        found = found.reshape(groups, parts.shape[1], n, -1, size)
+        return xp.permute_dims(found, (1, 3, 0, 4, 2)).reshape(-1, groups, size, n), off
+
+    @property
+    def alone(self) -> Floats:
+        """How much the weight of each step amplifies an error of the answers, ``(heads, groups, size)``; steps of length one."""
+        return self._amplified(self.solvers)
+
+    @property
+    def together(self) -> Floats:
+        """The same of the sum of a group's weights, ``(heads, groups, 1)``."""
+        groups, blocks, k, _ = self.solvers.shape
+        split = self.solvers.reshape(groups, blocks, k, -1, self.U.shape[1])
+        return self._amplified(array_namespace(split).sum(split, axis=4))
+
+    def _amplified(self, solvers: Floats) -> Floats:
+        xp = array_namespace(solvers)
+        sizes = xp.sqrt(xp.sum(solvers * (self.values.metric @ solvers), axis=2)).reshape(len(solvers), self.values.heads, -1)
+        by_head: Floats = xp.permute_dims(sizes, (1, 0, 2))
+        return by_head
+
+
+def seen_by(left: Floats, U: Floats, blocks: int) -> Floats:
+    """What steps ``(groups, size, width)`` add to coordinates: ``(groups, blocks, heads / blocks * size, k)``."""
+    xp = array_namespace(left)
+    groups, size, width = U.shape
+    heads, _, k = left.shape
+    seen = (U.reshape(-1, width) @ left).reshape(blocks, heads // blocks, groups, size, k)
+    by_group: Floats = xp.permute_dims(seen, (2, 0, 1, 3, 4)).reshape(groups, blocks, -1, k)
+    return by_group
+
+
+def grouped(U: Floats, size: int) -> Floats:
+    """Arrange steps ``(n, width)`` in groups of at most ``size``; the last group is filled up with the first steps."""
+    groups = -(-len(U) // size)
+    size = -(-len(U) // groups)
+    missing = groups * size - len(U)
+    filled: Floats = array_namespace(U).concat([U, U[:missing]]) if missing else U
+    return filled.reshape(groups, size, -1)
+
+
+def spread_keys(values: Values, U: Floats, ranges: Sequence[Floats] = (), *, across: Floats | None = None, turns: int = 5) -> Keys:
+    """Keys near ``U (groups, size, width)``, orthonormal in each group, whose weights amplify errors little.
+
+    Random steps as many as a head's rank see one of many heads badly, by chance. A few turns along the gradient of the logarithms
+    of all inverses mend that; the groups stay well conditioned together. The ``ranges (width, rank)`` of matrices that
+    are to be read from these keys alone are counted like values. Keys that lie ``across`` orthonormal rows stay so.
+    """
+    xp = array_namespace(U)
+    blocks = 1 if values.dual is None else values.heads
+    frames = [(values.left / xp.linalg.vector_norm(values.left, axis=(1, 2), keepdims=True), blocks)]
+    frames += [(basis[None], 1) for basis in ranges]
+    for _ in range(turns):
+        gradient = 0.0 * U
+        for left, parts in frames:
+            seen = seen_by(left, U, parts)
+            inverse = left_inverse(seen) if seen.shape[2] > seen.shape[3] else right_inverse(seen)
+            pull = inverse @ (inverse.swapaxes(2, 3) @ inverse)
+            pull = pull.swapaxes(2, 3) / xp.sum(inverse**2, axis=(2, 3))[:, :, None, None]
+            pull = pull.reshape(len(U), len(left), U.shape[1], -1)
+            for head in range(len(left)):
+                gradient = gradient + pull[:, head] @ left[head].T
+        if across is not None and len(across):
+            gradient = gradient - (gradient @ across.T) @ across
+        U = U + 0.3 * gradient / xp.linalg.vector_norm(gradient, axis=(1, 2), keepdims=True)
+        for _ in range(4):  # orthonormal again
+            U = 1.5 * U - 0.5 * (U @ U.swapaxes(1, 2)) @ U
+    return Keys.of(values, U)
+
+
+def copies_for(size: int) -> int:
+    """Copies of the last token beside ``size`` keys: balances the errors of its weight and of the keys' weights."""
+    return max(1, round(float(np.sqrt(size))))

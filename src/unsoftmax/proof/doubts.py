@@ -1,0 +1,86 @@
+"""How far predictions are in doubt by what is not known of the parameters; nothing is asked of the target."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.linalg import normal, on_host
+from unsoftmax.models import Floats, Model
+from unsoftmax.proof.compare import Compared, predicted_as, predictor
+from unsoftmax.proof.limits import LIMITS
+from unsoftmax.proof.noisy import doubt
+from unsoftmax.results import Bounds, Learned
+
+
+def moved(seen: Compared, model: Model, other: Model) -> Floats:
+    """How far another model's predictions lie from those of ``model``, for every answer compared ``(rows, outputs)``."""
+    apart: Floats = np.abs(predicted_as(seen, other) - predicted_as(seen, model))
+    return apart
+
+
+def doubts(seen: Compared, learned: Learned, rng: np.random.Generator) -> Floats | None:
+    """How far every prediction may be off by what is not known of the parameters; None where nothing is said about that."""
+    if learned.known_to > 0:
+        return moved(seen, learned.model, learned.model.shaken(learned.known_to, rng))
+    if learned.bounds is None or learned.bounds.W is None:
+        return None
+    return np.sqrt(doubt(learned.model, learned.bounds, rng, lambda other: predicted_as(seen, other)))
+
+
+def scores_in_doubt(learned: Learned, bounds: Bounds | None) -> bool:
+    """Whether the error bars leave scores of natural tokens open by more than exact answers allow."""
+    if learned.known_to > 0:
+        return True
+    if bounds is None or bounds.W is None:
+        return False
+    width = learned.model.width
+    of_c = 0.0 if bounds.c is None else float(np.max(bounds.c)) * width**0.5
+    return float(np.max(bounds.W)) * width + of_c > LIMITS.exact / 4
+
+
+def beside_ties(
+    learned: Learned,
+    bounds: Bounds | None,
+    rng: np.random.Generator,
+    natural: Floats | None,
+    max_norm: float | None,
+    like: Floats | None = None,
+) -> float:
+    """How far models within the error bars differ on many natural sequences, relative to the spread of their answers.
+
+    Sequences on which two tokens nearly tie are rare, and show every error of the scores; a check may meet none. ``like``: an
+    array of the kind that the target takes on its device, where they are counted there.
+    """
+    model, shape = learned.model, (LIMITS.ties, LIMITS.tied)
+    X = normal((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
+    if max_norm is not None:
+        X = X * min(1.0, max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
+
+    def answers(of: Model) -> Floats:
+        return on_host(predictor(of, like)([X]))
+
+    centre = answers(model)
+    others = [model.within(bounds, rng) for _ in range(4)]
+    if learned.known_to > 0:
+        others.append(model.shaken(learned.known_to, rng))
+    apart = max((float(np.abs(answers(other) - centre).max()) for other in others if other is not None), default=0.0)
+    return apart / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
+
+
+def faintest_output(seen: Compared) -> tuple[float, int]:
+    """The largest deviation of an output over its own spread, rounding taken off, and which output that is; (0, -1) if none.
+
+    One output far fainter than the others may be wrong although it hardly counts among them.
+    """
+    worst, output = 0.0, -1
+    for kind in (False, True):
+        rows = seen.natural == kind
+        if not rows.any():
+            continue
+        spread, size = seen.answers[rows].std(axis=0), np.abs(seen.answers[rows]).max(axis=0)
+        told = spread > LIMITS.faintest * spread.max()
+        off = np.maximum(seen.deviations[rows].max(axis=0) - LIMITS.own_rounding * size, 0.0)
+        share = np.where(told, off / np.where(told, spread, 1.0), 0.0)
+        if share.max() > worst:
+            worst, output = float(share.max()), int(np.argmax(share))
+    return worst, output

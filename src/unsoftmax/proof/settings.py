@@ -1,0 +1,60 @@
+"""Every number that fresh questions and their comparison go by, with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What fresh questions and their comparison go by.
+
+    What no comment derives was measured by ``benchmarks/hunt.py`` and ``benchmarks/truth.py``.
+    """
+
+    # bars
+    unremarkable: float = 256.0  # units of precision by which a right model misses the largest answers
+    written: float = 0.42  # of the last bit: root mean square of what writing a number down leaves out, over all mantissas
+    normal: float = 0.6745  # median of the absolute value of a standard normal number
+
+    # certificate
+    largest_jacobian: int = 1200  # parameters; its singular values take about a second there and grow with the cube
+    worst: float = 0.1  # estimated relative error beyond which a parameter is a guess
+
+    # compare
+    draws: int = 8  # of rounding errors, or of parameters within their error bars, to see how far predictions are in doubt
+
+    # fresh
+    longest: int = 256  # tokens of the longest sequences that are compared
+    moderate: int = 64
+    per_length: int = 16  # sequences of each moderate length, sized for the model's scores
+    sized: int = 11  # moderate lengths
+    # lengths, and sequences of each, with tokens of natural size
+    natural: int = 5
+    per_natural: int = 7
+    # and one more length, drawn
+    long: tuple[int, ...] = (96, 128, 256)
+    per_long: int = 6
+    tokens: int = 8900  # of all of them, on average over the lengths drawn
+    large: int = 2**20  # numbers in all from which on drawing them takes longer than asking
+
+    # judge
+    empty: float = 2.0**10  # roundings by which answers must vary, or a comparison of them proves nothing
+    confidence: float = 0.99  # of the statement about sequences that were not asked
+
+    # length
+    short: float = 2.0**-4  # entries of the tokens: too small to overflow anything
+    step: int = 4  # each further try is so many times shorter
+
+    # noisy
+    share: float = 0.02  # of the learning queries that a check may add; never fewer than the least
+    least: int = 256
+    false_alarm: float = 1e-6
+    doubts: float = 3.0  # the error bars are estimates too, and errors of the parameters move many predictions at once
+    slope_error: float = 0.25  # standard error of the slope of answers against predictions, beyond which the check proves nothing
+    slope_resolution: float = 0.1  # W itself is known to a tenth
+    single_outlier: float = 7.0
+    lengths: int = 11  # of loud sequences
+
+
+PROOF = Settings()

@@ -1,0 +1,113 @@
+"""Every number that the family tests go by, with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the family tests go by.
+
+    What no comment derives was measured by ``benchmarks/diagnose.py`` and the two further zoos.
+    """
+
+    # case
+    huge: float = 1e100  # beyond this, answers are rescaled
+    # a test fails beyond this many floors: the floor was measured at two places only, others are up to ten times coarser
+    safety: float = 50.0
+
+    # depth
+    halvings: int = 12  # of an interval around a kink; most are alone in it after five
+    search: int = 18  # questions that the search for a kink takes at least
+    follow: int = 10  # and those that follow it once: four for the way it runs, six for far away
+    beside: float = 2.0**-3  # of the interval: how far outside it the slopes beside the kink are read
+    short: float = 2.0**-6  # of the interval: a step aside that leaves the kink in it, mostly
+    stretch: float = 2.0**-6  # of the interval: half of what must hold the kink elsewhere
+    depth_far: float = 2.0  # how far the kink is followed each way, in lengths of a token
+    same: float = 1e-3  # relative error of a kink that is still the same far away
+    depth_enough: int = 2  # losses that tell: another kink may hide one
+    straight: float = 16.0  # floors that a half without a kink may bend by
+    # share of the stronger half's bend that the weaker has, so many times in a row, where a line is smooth
+    even: float = 0.3
+    evenly: int = 4
+    depth_loud: float = 100.0  # floors that a kink must show in such a stretch
+
+    # floor
+    float64: float = 2.0**-50  # a handful of roundings; measured noise may be smaller by luck
+    float32: float = 2.0**-22
+    surprise: float = 24.0  # bits by which answers must be rounder than chance before they are called rounded
+    exact: float = 2.0**-44  # relative noise of one-token answers up to which they count as exact
+    tiny: float = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
+
+    # heads
+    fit: int = 44
+    check: int = 7
+    heads_far: int = 6
+    most_scalar: int = 6
+    most_vector: int = 16
+    grid: int = 101  # of the scan, each way
+    coarse: int = 61  # of the places for one more head
+    branches: int = 8  # fits with one head less that are grown
+    spots: int = 6  # places for the new head, for each of them
+    random: int = 40  # random starts per head
+    steepest: float = 60.0  # scores per step that a search goes to; beyond four times that a head counts as hard
+    # what a fit of heads may miss by where two are almost alike, of what is allowed; other targets miss by 1e10 or so
+    nearly: float = 2.0**24
+    heads_largest: float = 1.5  # largest factor of the steps, as a power of two
+
+    # heads or not
+    wide: int = 96  # layers wider than this are asked at several token lengths whether one head can be
+    # distance from the line that no rounding explains: of the line, and of the rounding
+    plainly: float = 1e-9
+    roughly: float = 2.0**13
+    # change by another order that rounding and noise explain, in units of each
+    order_relative: float = 1024.0
+    order_absolute: float = 8.0
+    # factor of a long token, and how far its answer may miss that of the short one, of its size
+    long: float = 2.0**12
+    clip: float = 1e-6
+
+    # invariances
+    length: int = 5
+
+    # line
+    order: int = 8  # of the curve: 9 nodes, 5 of which come first
+    line_lengths: tuple[int, ...] = (2, 3, 4, 6, 12, 40)
+    line_loud: float = 200.0  # floors between the ends of a line, at least: a score is then known to a few percent
+    uneven: float = 12.0  # steepest over least steep part of a curve that can be inverted
+    bend: float = 0.01  # of the rise: what the last two orders may hold before the line is cut
+    line_largest: float = 6.0  # score difference that a pair shows well
+    behind: float = 5.0  # tolerances between the answer at a mean and the mean of the answers that tell one from the other
+    sure: float = 0.35  # of what is allowed for coarse answers: a line that misses by more proves nothing
+    sharp: float = 6e3  # a cap of 30 then misses by twice what was missed by
+    sharper: float = 3e4  # the same for large scores, where a cap bends them by less than their square
+    steep: float = 2.0  # score differences, at least, where large ones are looked at
+    confirm: int = 45  # questions for a second line
+
+    # one head
+    one_head_lengths: tuple[int, ...] = (2, 2, 3, 3, 4, 6, 12, 40)
+    fewer_lengths: tuple[int, ...] = (2, 3, 4, 6, 12, 40)  # where each costs three questions
+
+    # one token
+    places: int = 6  # where curvature is looked at
+
+    # piecewise
+    # tokens at x + u and at x: ratios 1/4 and 4 to read, 2/3 to check
+    copies: tuple[tuple[int, int], ...] = ((1, 4), (4, 1), (2, 3))
+    shared: int = 16  # copies of the token that stands in for a whole sequence
+    wanted: float = 1.0  # score difference of a step
+    alike: int = 5  # pairs of sequences that must be answered alike
+    piecewise_enough: int = 60  # questions that a plane may need with all that follows
+
+    # quick relu
+    quick_relu_sizes: tuple[float, ...] = (1.0, 0.125, 8.0)  # entries of tokens at which earlier ones are listened for
+
+    # stepwise
+    pairs: int = 2  # of tokens, for each of three sizes
+    stepwise_sizes: tuple[float, ...] = (0.3, 1.0, 2.0)
+    apart: float = 0.05  # share by which two slopes of a smooth function never differ at such steps
+    few: int = 2  # pairs that must show it, for one may lie beside a jump of its own
+
+
+TESTS = Settings()

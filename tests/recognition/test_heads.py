@@ -1,0 +1,136 @@
+"""Several heads along one line: the fit is right about its derivatives, finds the number of heads, and refuses other targets."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.recognition.targets import D, case_of, head, heads, passed, scores_of, weighted
+from tests.strategies import seeds
+
+from unsoftmax.errors import Sign
+from unsoftmax.recognition.heads import (
+    Design,
+    _amplification,
+    _counts,
+    _design,
+    _distinct,
+    _full_jacobian,
+    _peaks,
+    _residual,
+    several_heads,
+)
+
+
+def drawn(seed, count):
+    rng = np.random.default_rng(seed)
+    return _design(rng), rng.normal(size=(count, 2)), rng
+
+
+@given(seed=seeds, count=st.integers(1, 4))
+def test_shares_are_means_of_steps_and_their_derivatives_are_right(seed, count):
+    design, theta, _ = drawn(seed, count)
+    mean, by_height, by_pace = design.shares(theta[:, 0], theta[:, 1])
+    assert (mean >= design.steps.min(axis=1) - 1e-12).all()
+    assert (mean <= design.steps.max(axis=1) + 1e-12).all()
+    h = 1e-6
+    np.testing.assert_allclose((design.shares(theta[:, 0] + h, theta[:, 1])[0] - mean) / h, by_height, atol=1e-3, rtol=1e-3)
+    np.testing.assert_allclose((design.shares(theta[:, 0], theta[:, 1] + h)[0] - mean) / h, by_pace, atol=1e-3, rtol=1e-3)
+
+
+def test_without_scores_every_copy_counts_the_same():
+    design = Design(np.array([[1.0, 0.0]]), np.array([[1.0, 3.0]]), np.array([0.5]))
+    assert design.shares(np.zeros(1), np.zeros(1))[0][0, 0] == 0.25
+    assert design.shares(np.full(1, 50.0), np.zeros(1))[0][0, 0] == pytest.approx(1.0)
+
+
+@settings(max_examples=25)
+@given(seed=seeds, count=st.integers(1, 3), outputs=st.integers(1, 3))
+def test_the_values_of_given_heads_are_solved_for(seed, count, outputs):
+    design, theta, rng = drawn(seed, count)
+    A = rng.normal(size=(count, outputs))
+    Y = design.shares(theta[:, 0], theta[:, 1])[0].T @ A
+    _, rest, cost = _residual(design, Y, theta[None])
+    assert np.abs(rest).max() < 1e-6 * np.abs(Y).max()
+    assert cost[0] >= 0
+
+
+@settings(max_examples=15)
+@given(seed=seeds)
+def test_the_jacobian_is_that_of_the_answers(seed):
+    design, theta, rng = drawn(seed, 2)
+    A = rng.normal(size=(2, 2))
+    J = _full_jacobian(design, theta[:, 0], theta[:, 1], A)
+
+    def answers(parameters):
+        B, height, pace = parameters[:4].reshape(2, 2), parameters[4:6], parameters[6:]
+        return design.shares(height, pace)[0].T @ B
+
+    at = np.concatenate([A.ravel(), theta[:, 0], theta[:, 1]])
+    for k in range(8):
+        step = 1e-6 * np.eye(8)[k]
+        np.testing.assert_allclose((answers(at + step) - answers(at - step)) / 2e-6, J[:, :, k], atol=1e-4)
+
+
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_errors_of_answers_in_the_fit_grow_by_what_is_said(seed):
+    design, theta, rng = drawn(seed, 1)
+    blur, of_sum = _amplification(design, theta[:, 0], theta[:, 1], rng.normal(size=(1, 1)) + 2.0)
+    assert blur.shape == (len(design.t), 1)
+    assert (blur[:44] <= 1 + 1e-6).all()  # a fitted answer is known no worse than it was measured
+    assert of_sum > 0
+
+
+@given(seed=seeds)
+def test_peaks_come_highest_first_and_are_peaks(seed):
+    values = np.random.default_rng(seed).normal(size=(9, 7))
+    spots = _peaks(values)
+    heights = [values[a, b] for a, b in spots]
+    assert heights == sorted(heights, reverse=True)
+    assert heights[0] == values.max()
+    for a, b in spots:
+        assert values[a, b] == values[max(0, a - 1) : a + 2, max(0, b - 1) : b + 2].max()
+
+
+@given(seed=seeds, copies=st.integers(1, 4))
+def test_the_same_heads_in_another_order_are_not_kept_twice(seed, copies):
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=(3, 2))
+    again = np.array([theta[rng.permutation(3)] for _ in range(copies)])
+    assert len(_distinct(again)) == 1
+    assert len(_distinct(np.concatenate([again, again + 1.0]))) == 2
+
+
+@given(seed=seeds, rank=st.integers(1, 5))
+def test_vector_answers_tell_how_many_heads_are_worth_trying(seed, rank):
+    rng = np.random.default_rng(seed)
+    Y = rng.normal(size=(44, rank)) @ rng.normal(size=(rank, 7))
+    assert _counts(Y, 1e-12)[0] == rank
+    assert _counts(rng.normal(size=(44, 1)), 1e-12)[0] == 1
+
+
+@pytest.mark.parametrize(("count", "outputs"), [(1, None), (2, None), (2, 3), (4, 4)])
+def test_the_number_of_heads_is_found(count, outputs):
+    found = 0
+    for seed in range(2):
+        case = case_of(heads(count, seed=seed, outputs=outputs), seed=seed)
+        told = several_heads(case, 0.8)
+        assert told.heads in (None, count)
+        assert not told.residual
+        found += told.heads == count
+    assert found >= 1
+
+
+def test_a_residual_beside_heads_shows():
+    layer = heads(2, seed=1)
+    skip = np.random.default_rng(3).normal(size=D)
+    told = several_heads(case_of(lambda X: layer(X) + X[:, -1] @ skip), 0.8)
+    assert told.heads is None or told.residual
+
+
+def test_what_is_no_sum_of_heads_is_fitted_by_none():
+    layer = head(seed=2)
+    case = case_of(lambda X: weighted(3 * np.tanh(scores_of(layer, X) / 3), X) @ layer.V[0])
+    assert several_heads(case, 1.5).heads is None  # the dearest refusal: every number of heads is tried
+    assert passed(case, "heads fit") is False
+    assert Sign.ALMOST_ALIKE not in case.signs

@@ -16,7 +16,6 @@ from unsoftmax.learners.stack.settings import Settings
 from unsoftmax.models import Floats
 
 TURNS = (0.5, -0.5, 0.17, -0.17)  # angles between a known key and the direction in question
-CROWD = 8  # readers in one sequence, where every position is answered
 STEPS = 40
 LONGEST = 2.0  # change of a score in one step
 
@@ -59,8 +58,10 @@ def read_inputs(
     along = np.zeros((n, values.heads, len(directions)))
     todo, misfit = np.arange(len(directions)), 0.0
     for turn in TURNS:
-        asked = _apart if limit.sight is None else _together
-        told = asked(limit, values, readers, columns, directions[todo], angle, turn, tangents)
+        if limit.sight is None:
+            told = _apart(limit, values, readers, columns, directions[todo], angle, turn, tangents)
+        else:
+            told = _together(limit, values, readers, columns, directions[todo], angle, turn, tangents, settings.crowd)
         bad = []
         for i, answers in zip(todo, told.moved, strict=True):
             beta, shift, left = _fit(answers, limit.clean(readers), told.start, told.z, ranges, told.step, settings)
@@ -109,7 +110,15 @@ def _apart(
 
 
 def _together(
-    limit: Limit, values: Values, readers: Floats, columns: Floats, directions: Floats, angle: float, turn: float, tangents: Floats
+    limit: Limit,
+    values: Values,
+    readers: Floats,
+    columns: Floats,
+    directions: Floats,
+    angle: float,
+    turn: float,
+    tangents: Floats,
+    crowd: int,
 ) -> _Told:
     """A question for every direction and some readers, one key for all of them; what they make of each other is known."""
     n, width = readers.shape
@@ -117,7 +126,7 @@ def _together(
     calm = tangents[np.abs(np.einsum("nhk,tk->thn", columns, tangents @ values.basis.T, optimize=True)).max((1, 2)).argmin()]
     keys = radius * (np.cos(turn) * calm + np.sin(turn) * directions)
     moved, start, z = np.zeros((len(directions), n, width)), np.zeros((n, values.heads, width)), np.zeros((n, values.heads))
-    for some in np.array_split(np.arange(n), -(-n // CROWD)):
+    for some in np.array_split(np.arange(n), -(-n // crowd)):
         mine = readers[some]
         sequences = np.concatenate([keys[:, None], np.broadcast_to(mine, (len(keys), *mine.shape))], axis=1)
         for i, batch in zip(some, limit.together(sequences)[-len(some) :], strict=True):

@@ -14,8 +14,6 @@ from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 
-SAME = 2.0**-40  # of an answer: what its rounding may be
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
@@ -78,7 +76,7 @@ class Limit:
         """With tokens as long as ``settings`` say."""
         return cls(oracle, settings.scale, positions, settings.nodes)
 
-    def look(self, sphere: Sphere, rng: np.random.Generator) -> None:
+    def look(self, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> None:
         """Find out whether every position is answered, and whether tokens see later ones: two questions."""
         if self.positions or self.nodes > 1:  # what positions add is known at the last one only
             return
@@ -90,7 +88,9 @@ class Limit:
         answers = self.oracle(self.scale * np.stack([reader, key])[None])
         if answers.ndim == 3:
             moved = np.abs(answers[0, 0] - self.bases(reader[None], 1)[0])[reader == 0]
-            self.sight = "causal" if moved.max() <= SAME * max(1.0, float(np.abs(answers[0, 0][reader == 0]).max())) else "all"
+            self.sight = (
+                "causal" if moved.max() <= settings.same * max(1.0, float(np.abs(answers[0, 0][reader == 0]).max())) else "all"
+            )
 
     def raw(self, sequences: Floats, scale: float | None = None) -> Floats:
         """The last answer to sequences ``(n, length, width)`` of tokens on the sphere, sent ``scale`` times as long."""

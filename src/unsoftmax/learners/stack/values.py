@@ -15,11 +15,8 @@ from unsoftmax.learners.stack.settings import Settings
 from unsoftmax.learners.stack.varpro import Fit, fit_sigmoids
 from unsoftmax.models import Floats
 
-WIDEST = 0.4  # angle between the first step and each of the others
-TURNS = (1.0, -1.0, 0.33, -0.33, 0.1, -0.1)  # angles that are tried, over that
-CALM = 1.5  # scores, root mean square, up to which a fit finds its way from one step to the next
+TURNS = (1.0, -1.0, 0.33, -0.33, 0.1, -0.1)  # angles between the first step and each of the others, over ``Settings.turn``
 TILTS = (0.8, 0.95, 0.98, 0.99, 0.9)  # part of the step along the frame's ``a``, over that of the first step
-CALMER = 20  # times that the step is made shorter where scores are larger
 SURE = 1.5  # cost of the best other assignment of heads over that of the best
 
 
@@ -55,14 +52,14 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
     """Fit the values of more and more directions until their ranks are exceeded."""
     frame = base.frame
     sphere, T = frame.sphere, frame.C
-    tilts = TILTS if base.loudest <= CALM else TILTS[2:] + TILTS[:2]  # scores near enough to start from
+    tilts = TILTS if base.loudest <= settings.calm else TILTS[2:] + TILTS[:2]  # scores near enough to start from
     [(tilted, fit, sure)] = _along(limit, base, [[frame.step(frame.v, part * base.beta) for part in tilts]], settings)
-    loud, base = base, _calmed(base, tilted, fit)
+    loud, base = base, _calmed(base, tilted, fit, settings.calm)
     if base.loudest < loud.loudest:  # two steps that are nearly one tell little about what lies between them
         [(tilted, fit, far)] = _along(limit, base, [[base.step]], settings)
         base, sure = replace(base, fit=fit), min(sure, far)
     steps, tables = [loud.step, tilted], [loud.fit.A, fit.A]
-    angle = WIDEST * min(1.0, CALM / base.loudest)
+    angle = settings.turn * min(1.0, settings.calm / base.loudest)
     rows = sphere.on(T)
     directions = np.linalg.qr(np.concatenate([frame.v[None], rows]).T)[0].T[1 : len(T)]  # with v they span all that is outside S
     count, batch = 0, 6
@@ -85,20 +82,18 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
         batch = max(1, min(count // 4, wanted - len(steps)))
 
 
-def _calmed(base: Base, tilted: Floats, fit: Fit) -> Base:
+def _calmed(base: Base, tilted: Floats, fit: Fit, calm: float) -> Base:
     """The base at a step short enough for fits to find their way from it to others, for no question.
 
     Scores and values are linear in the step, and two of them span all that point along ``a`` and ``v``.
     """
     frame, two = base.frame, np.stack([base.step, tilted])
-    for part in 0.8 ** np.arange(CALMER):
-        found = base
-        if part < 1:
-            share = np.linalg.lstsq(two.T, frame.step(frame.v, part * base.beta), rcond=None)[0]
-            z, A = (np.tensordot(share, np.stack(pair), axes=1) for pair in ((base.fit.z, fit.z), (base.fit.A, fit.A)))
-            found = replace(base, fit=replace(fit, z=z, A=A), beta=float(part * base.beta))
-        if found.loudest <= CALM:
-            break
+    found, part = base, 1.0
+    while found.loudest > calm and part > 2.0**-6:
+        part *= 0.8
+        share = np.linalg.lstsq(two.T, frame.step(frame.v, part * base.beta), rcond=None)[0]
+        z, A = (np.tensordot(share, np.stack(pair), axes=1) for pair in ((base.fit.z, fit.z), (base.fit.A, fit.A)))
+        found = replace(base, fit=replace(fit, z=z, A=A), beta=part * base.beta)
     return found
 
 

@@ -11,14 +11,8 @@ from unsoftmax.desk import Desk
 from unsoftmax.errors import NotInFamilyError, RefusalError
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.settings import LAWS
-from unsoftmax.learners.smooth.limit import NEAREST, ROOM
-from unsoftmax.learners.smooth.recognition import (
-    PLACES,
-    bends_smoothly,
-    hears_earlier_tokens,
-    quadratic_from_afar,
-    straight_from_afar,
-)
+from unsoftmax.learners.smooth.recognition import bends_smoothly, hears_earlier_tokens, quadratic_from_afar, straight_from_afar
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import GatedFFN, Model
 from unsoftmax.models.activations import NAMES
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -45,7 +39,7 @@ class LooksCurved:
     def examine(self, desk: Desk) -> Fact:
         """Ask nothing."""
         look = desk.first_look()
-        long = desk.max_norm is None or desk.max_norm >= NEAREST * ROOM * desk.width**0.5
+        long = desk.max_norm is None or desk.max_norm >= BENDS.nearest * BENDS.room * desk.width**0.5
         passed = look.bend > LAWS.curved and look.steady and look.grid.exact and long
         return Fact(self.name, look.bend, LAWS.curved, passed, "One-token answers are not affine, steady and of full precision.")
 
@@ -62,7 +56,7 @@ class OnlyNear:
     def examine(self, desk: Desk) -> Fact:
         """Without a bound on tokens, only where such a network was wished for: it takes many questions."""
         look = desk.first_look()
-        short = desk.max_norm is not None and desk.max_norm < NEAREST * ROOM * desk.width**0.5
+        short = desk.max_norm is not None and desk.max_norm < BENDS.nearest * BENDS.room * desk.width**0.5
         passed = look.bend > LAWS.curved and look.steady and look.grid.exact and (short or desk.wishes.family in ONE_TOKEN)
         return Fact(self.name, look.bend, LAWS.curved, passed, "A curved target, of which only what is near may be asked.")
 
@@ -74,7 +68,7 @@ class BendsSmoothly:
 
     def price(self, width: int) -> int:
         """Three where the first place is straight."""
-        return 3 * PLACES + 2
+        return 3 * BENDS.places + 2
 
     def examine(self, desk: Desk) -> Fact:
         """Ask tokens of unit variance."""

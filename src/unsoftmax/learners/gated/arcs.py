@@ -10,12 +10,8 @@ import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.settings import RELU
+from unsoftmax.learners.gated.settings import GATES
 from unsoftmax.models import Floats
-
-STEP = 2.0**-14  # angle between the three places that begin a piece: continued over an angle t, they lose (t / STEP)^2 of precision
-CLOSEST = 2.0**-24  # bends nearer to each other are not told apart: the steps across their cell would lose all digits
-ROUNDS = 200  # a bound only; the depth of the search is near log2 of the number of bends
-PIECES = 6  # pieces per bend found, and 64 more, at which a function is no piecewise quadratic one: it bends everywhere
 
 
 @dataclass(eq=False)
@@ -127,7 +123,7 @@ class ArcSearch:
 
     def begun(self, starts: list[float]) -> list[Arc]:
         """Arcs at ``starts``, three questions each."""
-        places = [[t, t + STEP, t + 2 * STEP] for t in starts]
+        places = [[t, t + GATES.step, t + 2 * GATES.step] for t in starts]
         values = self.ask(np.array(places).ravel()).reshape(len(places), 3, -1)
         return [Arc(list(t), list(y), [self.error] * 3) for t, y in zip(places, values, strict=True)]
 
@@ -136,7 +132,7 @@ class ArcSearch:
         arcs = list(known)
         todo = [Gap(left, right) for left, right in pairwise(known)]
         bends = 0
-        for _ in range(ROUNDS):
+        for _ in range(GATES.rounds):
             waiting = [gap for gap in todo if not self._plan(gap, arcs, todo)]
             if not waiting:
                 return _joined(arcs)
@@ -156,7 +152,7 @@ class ArcSearch:
             for gap, arc in zip([gap for gap, _ in lone], self._completed(lone), strict=True):
                 arcs.append(arc)
                 todo += [Gap(gap.left, arc), Gap(arc, gap.right)]
-            if len(arcs) > PIECES * bends + 64:
+            if len(arcs) > GATES.pieces * bends + 64:
                 raise NotInFamilyError(
                     f"Seen from very far the target has {len(arcs)} pieces on a half circle after {bends} bends: it is not made of "
                     "quadratic pieces, as gated networks are.",
@@ -174,13 +170,13 @@ class ArcSearch:
         width = right.low - left.high
         for place, slope in crossings(left, right):
             error = left.error(place) + right.error(place) + 2 * self.error
-            reach = max(1.5 * RELU.trust * error / max(slope, 1e-300), min(STEP, width) / 64)
+            reach = max(1.5 * RELU.trust * error / max(slope, 1e-300), min(GATES.step, width) / 64)
             if left.high + reach < place < right.low - reach:
                 gap.bend, gap.probes = place, (place - reach, place + reach)
                 return False
-        if width < CLOSEST:
+        if width < GATES.closest:
             return True  # closer together than can be resolved: one bend stands for all of them
-        middle, step = (left.high + right.low) / 2, min(STEP, width / 8)
+        middle, step = (left.high + right.low) / 2, min(GATES.step, width / 8)
         gap.probes = (middle - step, middle, middle + step)
         return False
 
@@ -205,12 +201,12 @@ class ArcSearch:
         return strange
 
     def _completed(self, lone: list[tuple[Gap, dict[float, Floats]]]) -> list[Arc]:
-        """New arcs from answers that lie on no known one, with as many more as make three, ``STEP`` apart; one call."""
+        """New arcs from answers that lie on no known one, with as many more as make three, ``GATES.step`` apart; one call."""
         wanted = []
         for gap, strange in lone:
             here = list(strange)
             low, high = gap.left.high, gap.right.low
-            step = min(STEP, (high - low) / 8)
+            step = min(GATES.step, (high - low) / 8)
             if len(here) == 2 and here[1] - here[0] < step / 2:  # both sides of a guess, as good as one place
                 here = here[:1]
             ladder = [t + k * step for k in (1, -1, 2, -2, 3, -3) for t in here]

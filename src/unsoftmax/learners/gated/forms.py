@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from unsoftmax.learners.gated.gates import Gates
+from unsoftmax.learners.gated.settings import GATES
 from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.models import GatedFFN
 
-NONE = 1e-8  # a part this small against its neighbours is none: biases against one, a linear part against the gates
 PARTS = ("normal", "shift", "up", "lift", "out", "linear", "constant")
 AMBIGUITY = (
     "equal up to the order of the gates and one factor per gate, shared between what it lets through and its output weights; "
@@ -27,7 +27,7 @@ def without_trifles(gates: Gates, answers: Answers) -> Gates:
         "lift": float((np.abs(gates.lift) / norms).max()),
         "linear": float(np.linalg.norm(gates.linear)) / strength,
     }
-    trifles = [name for name, size in sizes.items() if size <= NONE]
+    trifles = [name for name, size in sizes.items() if size <= GATES.nothing]
     if not trifles:
         return gates
     plain = replace(gates, **{name: np.zeros_like(getattr(gates, name)) for name in trifles})

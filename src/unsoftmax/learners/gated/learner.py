@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, RefusalError
+from unsoftmax.errors import NotInFamilyError, RefusalError, tried
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.gated.forms import AMBIGUITY, PARTS, to_gated, without_trifles
 from unsoftmax.learners.gated.gates import Gates
@@ -15,7 +16,8 @@ from unsoftmax.learners.gated.offsets import GateCorners, bent, with_biases
 from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, sharpness
 from unsoftmax.learners.smooth.design import telling_points
-from unsoftmax.learners.smooth.learner import ACCEPT, CHECKS, LEAST, LOUD, POOL, SPREAD, Unfinished, scattered
+from unsoftmax.learners.smooth.learner import Unfinished, scattered
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
@@ -70,27 +72,27 @@ class GatedNetworkLearner:
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         refusal: RefusalError | None = None
         for attempt in range(self.attempts):
-            try:
-                return self._near(limit, questions, self.reach * self.further**attempt, rng)
-            except Unfinished as problem:
-                refusal = problem.refusal
+            found = tried(partial(self._near, limit, questions, self.reach * self.further**attempt, rng), Unfinished)
+            if not isinstance(found, Unfinished):
+                return found
+            refusal = found.refusal
         assert refusal is not None
         raise refusal
 
     def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         parameters = (neurons * (2 * width + 1 + outputs) + outputs) / outputs
-        near, far = max(LEAST, int(self.extra * parameters)), int(0.1 * parameters)
+        near, far = max(BENDS.least, int(self.extra * parameters)), int(0.1 * parameters)
         steps = 2 * max(0, width - 2) * (neurons + 1)
         biases = (2 * neurons + outputs * (width + 1)) // outputs
         ranges = {
             "scale": (4, 4),
             "gates": (5 * neurons + steps, 2 * (11 * neurons + 2 * steps) + 64),
-            "random points": (2 * LEAST, near + 2 * far + 2 * neurons + 32),
+            "random points": (2 * BENDS.least, near + 2 * far + 2 * neurons + 32),
             "offsets": (biases // 2, 2 * biases + 8),
             "activation": (7, 56),
             "sharpness": (neurons, 4 * neurons),
-            "check": (CHECKS, 2 * CHECKS),
+            "check": (BENDS.checks, 2 * BENDS.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
@@ -121,13 +123,13 @@ class GatedNetworkLearner:
         everything = gates.free(*PARTS)
         phase(questions.oracle, "random points")
         parameters = (everything.sum() - gates.linear.size - 2 * gates.neurons) / len(gates.constant)
-        left = self.room * parameters - len(limit.answers.points) - len(questions.points) - CHECKS
-        count = int(max(LEAST, np.clip(left, self.fewest * parameters, self.extra * parameters)))
-        pool = scattered(gates.lengths(), POOL * count, questions.width, rng)
+        left = self.room * parameters - len(limit.answers.points) - len(questions.points) - BENDS.checks
+        count = int(max(BENDS.least, np.clip(left, self.fewest * parameters, self.extra * parameters)))
+        pool = scattered(gates.lengths(), BENDS.pool * count, questions.width, rng)
         questions.ask(telling_points(gates, self._joined(limit, questions), pool, count, everything, rng))
         answers = self._joined(limit, questions)
         fitted, misfit = answers.fit(gates, everything)
-        if not misfit <= LOUD:
+        if not misfit <= BENDS.loud:
             raise Unfinished(_refusal(fitted, misfit, None))
         fitted = without_trifles(fitted, answers)
         return self._checked(fitted, misfit, questions, rng)
@@ -141,13 +143,13 @@ class GatedNetworkLearner:
         """The model, if it answers fresh points at three distances."""
         phase(questions.oracle, "check")
         length, width = float(np.median(gates.lengths())), questions.width
-        points = scattered(np.array([0.5, 1.0, 4.0]) * length, CHECKS, width, rng)
+        points = scattered(np.array([0.5, 1.0, 4.0]) * length, BENDS.checks, width, rng)
         told = questions.ask(points)
-        usual = gates.sizes(scattered(np.full(1, length), SPREAD, width, rng))
-        spread = float(np.linalg.norm(np.std(gates(scattered(np.full(1, length), SPREAD, width, rng)), axis=0))) or 1.0
+        usual = gates.sizes(scattered(np.full(1, length), BENDS.spread, width, rng))
+        spread = float(np.linalg.norm(np.std(gates(scattered(np.full(1, length), BENDS.spread, width, rng)), axis=0))) or 1.0
         grown = np.maximum(gates.sizes(points) / float(np.median(usual)), 1.0)
         error = float((np.linalg.norm(told - gates(points), axis=1) / grown).max() / spread)
-        if not error <= ACCEPT + 300 * self.floor.absolute / spread:
+        if not error <= BENDS.accept + 300 * self.floor.absolute / spread:
             raise Unfinished(_refusal(gates, misfit, error))
         model = to_gated(gates)
         evidence = {

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, tried
 from unsoftmax.learners.ffn.gradients import CrowdedCellError
 from unsoftmax.learners.ffn.lattice import subset_sum
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.gated.gates import Gates
 from unsoftmax.learners.gated.plane import Factors, read_plane
+from unsoftmax.learners.gated.settings import GATES
 from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.design import telling_points
 from unsoftmax.learners.smooth.limit import FromAfar, far_scale
@@ -19,16 +21,6 @@ from unsoftmax.models import Floats
 from unsoftmax.models.activations import activation_named
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor
-
-ATTEMPTS = 4  # planes tried before the target is refused
-ROOM = 8.0  # the numbers inside the target against the largest of the first answers (terms cancel in them)
-FIRST = 4  # answers that tell the size
-SPARE = 8  # random points beyond those that the sides need: they tell whether every gate was found
-EXTRA = 0.1  # further random points, the most telling of many, as a share of the parameters of the limit
-POOL = 4  # points drawn for each of them
-BINARY = 0.1  # how near to 0 or 1 the solution of the linear system must be to be read as a choice of sides
-EXPLAINED = 1e-4  # error of the gates with their sides, relative to the answers, that the fit can take back
-STRAY = 1e-9  # error after the fit, relative to the numbers inside, that rounding explains
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,33 +44,32 @@ def quadratic_limit(oracle: Oracle, *, floor: Floor, max_norm: float | None, rng
     questions = Questions(FromAfar(oracle, scale, order=2), floor=exact, max_norm=inner)
     width = oracle.width
     phase(questions.oracle, "scale")
-    size = ROOM * float(np.linalg.norm(questions.ask(_rays(FIRST, width, rng)), axis=1).max())
+    size = GATES.room * float(np.linalg.norm(questions.ask(_rays(GATES.first, width, rng)), axis=1).max())
     if size == 0:
         raise NotInFamilyError("Seen from very far the target does not grow with the square of the distance: no gated network.")
-    for _ in range(ATTEMPTS):
+    for _ in range(GATES.attempts):
         phase(questions.oracle, "gates")
         basis = np.linalg.qr(rng.normal(size=(width, width)))[0].T
-        try:
-            factors = read_plane(questions.ask, basis, size, floor.relative * size, rng)
-        except CrowdedCellError:
+        factors = tried(partial(read_plane, questions.ask, basis, size, floor.relative * size, rng), CrowdedCellError)
+        if isinstance(factors, CrowdedCellError):
             continue
         phase(questions.oracle, "random points")
-        questions.ask(_rays(max(0, len(factors.normal) - 3 * (width - 1)) + SPARE, width, rng))
+        questions.ask(_rays(max(0, len(factors.normal) - 3 * (width - 1)) + GATES.spare, width, rng))
         sided = with_sides(factors, questions.points, questions.answers)
         if sided is None:
             continue
         free = sided.free("normal", "up", "out")
-        count = max(SPARE, int(EXTRA * free.sum() / len(sided.constant)))
+        count = max(GATES.spare, int(GATES.extra * free.sum() / len(sided.constant)))
         answers = Answers(questions.points * scale, questions.answers * scale**2, exact)
-        questions.ask(telling_points(sided, answers, _rays(POOL * count, width, rng) * scale, count, free, rng) / scale)
+        questions.ask(telling_points(sided, answers, _rays(GATES.pool * count, width, rng) * scale, count, free, rng) / scale)
         answers = Answers(questions.points * scale, questions.answers * scale**2, exact)
         fitted, misfit = answers.fit(sided, free)
-        if misfit * floor.relative <= STRAY:
+        if misfit * floor.relative <= GATES.stray:
             return Limit(fitted, replace(answers, floor=floor))
     raise NotInFamilyError(
-        f"Seen from very far the target is no sum of gates (products of a ReLU and a linear form), on any of {ATTEMPTS} half "
+        f"Seen from very far the target is no sum of gates (products of a ReLU and a linear form), on any of {GATES.attempts} half "
         "circles: it may have several layers, gates that share a direction, or too many of them for the precision of the answers.",
-        evidence={"planes": ATTEMPTS},
+        evidence={"planes": GATES.attempts},
     )
 
 
@@ -103,14 +94,14 @@ def with_sides(factors: Factors, points: Floats, answers: Floats) -> Gates | Non
     if len(factors.normal) <= outputs * width * (width + 1) // 2:
         solution = np.linalg.lstsq(terms, -rest.ravel(), rcond=1e-9)[0]
         turned = np.asarray(solution > 0.5)
-        if np.abs(solution - turned).max() > BINARY:
+        if np.abs(solution - turned).max() > GATES.binary:
             return None
     else:
-        chosen = subset_sum(terms.T, -rest.ravel(), error=EXPLAINED**2 * size * np.sqrt(rest.size))
+        chosen = subset_sum(terms.T, -rest.ravel(), error=GATES.explained**2 * size * np.sqrt(rest.size))
         if chosen is None:
             return None
         turned = chosen
-    if np.abs(rest.ravel() + terms @ turned).max() > EXPLAINED * size:
+    if np.abs(rest.ravel() + terms @ turned).max() > GATES.explained * size:
         return None
     sign = np.where(turned, -1.0, 1.0)[:, None]
     neurons = len(factors.normal)

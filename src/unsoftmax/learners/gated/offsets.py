@@ -8,14 +8,12 @@ import numpy as np
 
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.gated.gates import Gates
+from unsoftmax.learners.gated.settings import GATES
 from unsoftmax.learners.smooth.offsets import telling
 from unsoftmax.learners.smooth.places import clear_directions, clear_place
 from unsoftmax.models import Floats
 from unsoftmax.models.activations import Activation
 from unsoftmax.oracles.base import phase
-
-CHOICE = 3  # random directions offered for each unknown, beside the pairs across each hyperplane
-TURNS = 8  # rounds of solving, each with the products of biases of the one before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +77,7 @@ def with_biases(corners: GateCorners, questions: Questions, rng: np.random.Gener
     gates = corners.gates
     (neurons, outputs), width = gates.out.shape, questions.width
     unknowns = 2 * neurons + outputs * (width + 1)
-    rays, margins = clear_directions(corners.units, CHOICE * unknowns, rng)
+    rays, margins = clear_directions(corners.units, GATES.choice * unknowns, rng)
     pairs = [replace(corners, gates=_bare(gates)).across(j, np.array([-1.0, 1.0]) * corners.reach) for j in range(neurons)]
     points = np.concatenate([rays * (corners.reach / margins)[:, None], *pairs])
     before = points @ gates.normal.T
@@ -101,7 +99,7 @@ def with_biases(corners: GateCorners, questions: Questions, rng: np.random.Gener
     points, rows, far, active = points[chosen], rows[chosen].reshape(-1, unknowns), far[chosen], active[chosen].astype(np.float64)
     told = questions.ask(points) - _bare(gates)(points)
     shift = lift = np.zeros(neurons)
-    for _ in range(TURNS):
+    for _ in range(GATES.offset_turns):
         rest = (told - (active * (shift * lift)) @ gates.out) / far[:, None]
         solution = np.asarray(np.linalg.lstsq(rows, rest.ravel(), rcond=1e-13)[0])
         shift, lift = solution[:neurons] / strengths, solution[neurons : 2 * neurons]

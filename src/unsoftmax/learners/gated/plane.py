@@ -11,17 +11,9 @@ from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.gradients import CrowdedCellError
-from unsoftmax.learners.gated.arcs import STEP, Arc, ArcSearch, crossings
+from unsoftmax.learners.gated.arcs import Arc, ArcSearch, crossings
+from unsoftmax.learners.gated.settings import GATES
 from unsoftmax.models import Floats
-
-CAUTION = 0.15  # steps per cell that cross a hyperplane and are repeated; short steps lose digits, which the later fit takes back
-SHORT = 0.1  # the longest step beside a bend where little is let through, as a share of that: solving must converge
-LOST = 1e6  # growth of a quadratic form, in sizes of the answers, at which solving for slopes has diverged
-SHRINK = 8.0  # a cell whose check fails is asked again with steps shorter by this factor
-REPAIRS = 10  # rounds of that
-TURNS = 12  # rounds of solving for the products of slopes, each right to as many more digits as a step is short
-WRONG = 1e-5  # error of a cell's check, relative to a step's change, from which on one of its steps crossed a hyperplane
-LOUD = 0.03  # of the largest such error: smaller ones may be its consequence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +46,7 @@ def read_plane(ask: Callable[[Floats], Floats], basis: Floats, size: float, erro
         CrowdedCellError: bends too close together for a step to fit between them.
     """
     search = ArcSearch(lambda t: ask(circle(t) @ basis[:2]), error)
-    ends = [0.0, np.pi / 3, 2 * np.pi / 3, np.pi - 2 * STEP]
+    ends = [0.0, np.pi / 3, 2 * np.pi / 3, np.pi - 2 * GATES.step]
     arcs = search.run(search.begun(ends))
     if len(arcs) == 1:
         raise NotInFamilyError("Seen from very far the target is a quadratic form without bends: it has no gates.")
@@ -96,9 +88,9 @@ class Cells:
         crowding = (1 / away).sum(axis=2).max(axis=0)
         self.across = basis[2:]
         self.at_bend = np.einsum("jc,jc->j", self.form, circle(bends))  # what each gate lets through at its bend
-        share = SHORT * np.abs(self.at_bend) / np.linalg.norm(self.form, axis=1)
+        share = GATES.short * np.abs(self.at_bend) / np.linalg.norm(self.form, axis=1)
         shortest = np.minimum(np.append(share, np.inf), np.append(np.inf, share))
-        self.lengths = np.minimum(CAUTION * np.pi / 2 / (max(1, len(self.across)) * crowding), shortest)
+        self.lengths = np.minimum(GATES.caution * np.pi / 2 / (max(1, len(self.across)) * crowding), shortest)
         mix = rng.choice([-1.0, 1.0], size=len(self.across)) * rng.uniform(0.5, 1.5, size=len(self.across))
         self.mix = mix / max(float(np.linalg.norm(mix)), 1e-300)
 
@@ -118,14 +110,14 @@ class Cells:
         if len(self.across) == 0:
             return self._factors(np.zeros((0, len(self.bends))), np.zeros((0, len(self.bends))))
         self._ask_cells(np.arange(len(self.arcs)))
-        for _ in range(REPAIRS):
+        for _ in range(GATES.repairs):
             slopes, gaps = self._solved()
             wrong = np.linalg.norm(gaps, axis=1) / (self.lengths * self.size)
-            limit = WRONG + 100 * self.error / (self.lengths * self.size)
-            bad = np.flatnonzero((wrong > limit) & (wrong > LOUD * wrong.max()))
+            limit = GATES.wrong + 100 * self.error / (self.lengths * self.size)
+            bad = np.flatnonzero((wrong > limit) & (wrong > GATES.loud * wrong.max()))
             if len(bad) == 0:
                 return self._factors(*slopes)
-            self.lengths[bad] /= SHRINK
+            self.lengths[bad] /= GATES.shrink
             self._ask_cells(bad)
         raise CrowdedCellError("A cell of the half circle is crossed by every step tried.")
 
@@ -161,8 +153,8 @@ class Cells:
         side = np.einsum("jc,jc->j", self.form, circle(self.bends + np.pi / 2))
         squares = np.broadcast_to(first, (len(arcs), *first.shape)).copy()
         gate = passed = np.zeros((len(self.across), len(self.bends)))
-        for _ in range(TURNS):
-            if np.abs(squares).max() > LOST * self.size:
+        for _ in range(GATES.slope_turns):
+            if np.abs(squares).max() > GATES.lost * self.size:
                 raise CrowdedCellError("The slopes of gates that let little through at their bends cannot be told.")
             changes = (self.steps - known[:, :, None]) / lengths[:, None, None] - (lengths[:, None] * squares)[:, None]
             at_bend = self._between(changes, self.bends)

@@ -8,11 +8,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from unsoftmax.learners.smooth.fitting import fitted
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
 from unsoftmax.results import Floor
-
-PATTERN = 1e-7  # relative distance from a hyperplane within which an answer from very far is left out of a fit
-FAR = 1e3  # pre-activations beyond which an answer is one from very far: there a neuron is a corner, and a corner has no derivative
 
 Network = TypeVar("Network", bound="Neurons")
 
@@ -56,7 +54,7 @@ class Answers:
         """Those that do not sit at a corner of the network seen from very far."""
         before = np.abs(network.before(self.points))
         scale = np.linalg.norm(network.normal, axis=1) * np.linalg.norm(self.points, axis=1, keepdims=True)
-        kept = ~np.any((before < PATTERN * scale) & (scale * PATTERN > FAR), axis=1)
+        kept = ~np.any((before < BENDS.pattern * scale) & (scale * BENDS.pattern > BENDS.far), axis=1)
         return replace(self, points=self.points[kept], answers=self.answers[kept])
 
     def fit(self, network: Network, free: Any) -> tuple[Network, float]:

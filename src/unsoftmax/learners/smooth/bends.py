@@ -12,20 +12,10 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.offsets import Corners
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
 from unsoftmax.models.activations import NAMES, Activation, activation_named
 from unsoftmax.oracles.base import phase
-
-LOOKS = 7  # answers on one line across a neuron that name its activation
-SHRINK = 3.0  # each at a distance this much shorter than the one before
-AGAIN = 2  # rounds of looks, each nearer, before a neuron is a corner; nearer still, errors of its offset look like a bend
-ROUND = 1e-3  # share of the distance that an answer must lie off the corner to show a bend
-AGREE = 1e-5  # error, in widths of the bend, at which an activation fits
-APART = 20.0  # how much worse the next one must fit
-STRANGERS = 3  # neurons that may fit none before the target is refused: two neurons of one direction look like another bend
-LEAST, MOST = 0.15, 4.0  # sharpness times distance at which one answer tells the sharpness well
-FREE = 2.0  # logarithm of the sharpness, and widths of the bend, by which a fit may leave the best of its grid
-TRIES = 14  # answers per neuron at most
 
 
 def profile(phi: Activation, sharp: float, along: Floats, turned: bool = False) -> Floats:
@@ -72,7 +62,9 @@ def fitted_bend(phi: Activation, along: Floats, heights: Floats, turned: bool) -
         return np.asarray((profile(phi, best * np.exp(unknown[0]), along + unknown[1] * width, turned) - heights) / width)
 
     # bounded: a bend that is no bend at all (sharpness 0) would fit anything, in its own widths
-    result = least_squares(gaps, np.zeros(2), bounds=([-FREE, -FREE], [FREE, FREE]), xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    result = least_squares(
+        gaps, np.zeros(2), bounds=([-BENDS.free, -BENDS.free], [BENDS.free, BENDS.free]), xtol=1e-15, ftol=1e-15, gtol=1e-15
+    )
     sharp = float(best * np.exp(result.x[0]))
     return Bend(phi, sharp, float(result.x[1] * width), turned, float(np.abs(result.fun).max() * width * sharp))
 
@@ -113,7 +105,7 @@ def activation_of(corners: Lines, questions: Questions, order: list[int]) -> Ben
     phase(questions.oracle, "activation")
     strange: list[int] = []
     best: list[Bend] = []
-    for j in order[: STRANGERS + 1]:
+    for j in order[: BENDS.strangers + 1]:
         along, heights, bent = across(corners, questions, j)
         if not bent:
             raise NotInFamilyError(
@@ -122,7 +114,7 @@ def activation_of(corners: Lines, questions: Questions, order: list[int]) -> Ben
                 evidence={"corner": float(np.abs(along).min())},
             )
         best = best_bends(along, heights)
-        if best[0].misfit <= AGREE and best[1].misfit >= APART * best[0].misfit:
+        if best[0].misfit <= BENDS.bends_agree and best[1].misfit >= BENDS.bends_apart * best[0].misfit:
             return best[0]
         strange.append(j)
     raise StrangeBendError(
@@ -137,15 +129,15 @@ def across(corners: Lines, questions: Questions, j: int) -> tuple[Floats, Floats
     """Heights of neuron ``j`` at distances on both sides, nearer and nearer until they show its bend."""
     largest = corners.reach / 2
     along, heights = np.zeros(0), np.zeros(0)
-    for _ in range(AGAIN):
-        steps = largest * SHRINK ** -np.arange(LOOKS) * np.array([1.0, -1.0])[np.arange(LOOKS) % 2]
+    for _ in range(BENDS.again):
+        steps = largest * BENDS.shrink ** -np.arange(BENDS.looks) * np.array([1.0, -1.0])[np.arange(BENDS.looks) % 2]
         points = corners.across(j, steps)
         found = corners.heights(j, points, questions.ask(points))
         along, heights = np.concatenate([along, steps]), np.concatenate([heights, found])
         off = np.abs(found - np.maximum(steps, 0.0)) / np.abs(steps)
-        if np.sum(off > ROUND) >= 3:
+        if np.sum(off > BENDS.round) >= 3:
             return along, heights, True
-        largest = float(np.abs(steps[-1])) / SHRINK
+        largest = float(np.abs(steps[-1])) / BENDS.shrink
     return along, heights, False
 
 
@@ -157,14 +149,14 @@ def sharpness(corners: Lines, questions: Questions, phi: Activation, guess: floa
     steps = np.full(neurons, 1 / guess)
     sharp, turned = np.full(neurons, guess), np.zeros(neurons, dtype=bool)
     todo = list(range(neurons))
-    for _ in range(TRIES):
+    for _ in range(BENDS.tries):
         points = np.concatenate([corners.across(j, -steps[j : j + 1]) for j in todo])
         answers = questions.ask(points)
         again: list[int] = []
         for i, j in enumerate(todo):
             height = float(corners.heights(j, points[i : i + 1], answers[i : i + 1])[0])
             sharp[j] = told_sharpness(phi, float(steps[j]), height)
-            if not LEAST <= sharp[j] * steps[j] <= MOST:
+            if not BENDS.sharpness_least <= sharp[j] * steps[j] <= BENDS.sharpness_most:
                 again.append(j)
                 steps[j] = float(np.clip(1 / sharp[j], steps[j] / 16, 16 * steps[j]))
         todo = again

@@ -8,10 +8,8 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from unsoftmax.learners.smooth.answers import Answers, Neurons
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
-
-LARGEST = 1500  # parameters; beyond, the factorisation costs more than the points that it saves
-FAINT = 1e-12  # ridge relative to the columns: the answers so far leave directions open
 
 
 def telling_points(network: Neurons, answers: Answers, pool: Floats, count: int, free: Any, rng: np.random.Generator) -> Floats:
@@ -22,12 +20,14 @@ def telling_points(network: Neurons, answers: Answers, pool: Floats, count: int,
     own = answers.clear(network)
     outputs = own.answers.shape[1]
     fresh = network.derivatives(pool, own.weights(network, pool), free)
-    if fresh.shape[1] > LARGEST:
+    if fresh.shape[1] > BENDS.largest:
         return pool[:count]
     rows = network.derivatives(own.points, own.weights(network, own.points), free)
     scales = np.sqrt(np.einsum("ij,ij->j", rows, rows))
     scales[scales == 0] = 1.0
-    factor = qr(np.concatenate([rows / scales, FAINT * np.eye(len(scales))]), mode="r", check_finite=False)[0][: len(scales)]
+    factor = qr(np.concatenate([rows / scales, BENDS.design_ridge * np.eye(len(scales))]), mode="r", check_finite=False)[0][
+        : len(scales)
+    ]
     mix = rng.normal(size=outputs)
     mixed = np.einsum("o,onp->np", mix / np.linalg.norm(mix), fresh.reshape(outputs, len(pool), -1))
     spread = solve_triangular(factor, (mixed / scales).T, trans="T", check_finite=False)

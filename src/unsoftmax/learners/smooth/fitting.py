@@ -9,11 +9,10 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 from scipy.linalg.lapack import dormqr
 
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
 
 Model = TypeVar("Model")
-
-FAINT = 1e-14  # ridge relative to the columns: directions that no answer determines stay where they are
 
 
 def least_squares(matrix: Floats) -> Callable[[Floats], Floats]:
@@ -23,11 +22,11 @@ def least_squares(matrix: Floats) -> Callable[[Floats], Floats]:
     matrix /= scales
     rows, columns = matrix.shape
     if rows < columns:
-        matrix = np.concatenate([matrix, FAINT * np.eye(columns)])
+        matrix = np.concatenate([matrix, BENDS.fitting_ridge * np.eye(columns)])
     (packed, tau), r = qr(matrix, mode="raw", check_finite=False)  # Q is kept as reflections: forming it costs as much again
     sizes = np.abs(np.diag(r))
-    if rows >= columns and sizes.min() <= FAINT * sizes.max():
-        (packed, tau), r = qr(np.concatenate([matrix, FAINT * np.eye(columns)]), mode="raw", check_finite=False)
+    if rows >= columns and sizes.min() <= BENDS.fitting_ridge * sizes.max():
+        (packed, tau), r = qr(np.concatenate([matrix, BENDS.fitting_ridge * np.eye(columns)]), mode="raw", check_finite=False)
     factor = r[:columns]
 
     def solve(gaps: Floats) -> Floats:

@@ -10,9 +10,9 @@ import numpy as np
 from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.orientation import active_sides
 from unsoftmax.learners.smooth.curves import Curves
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import FFN
 
-SKIP = 1e-8  # a linear part this small against the neurons is none
 AMBIGUITY = (
     "equal up to the order of the neurons; where the activation differs from its mirror image by a straight line (GELU, SiLU, "
     "softplus), a neuron may be turned round at the price of a linear skip; swish with another factor and quick-GELU are SiLU "
@@ -24,7 +24,7 @@ def without_skip(curves: Curves, refit: Callable[[Curves], Curves]) -> Curves:
     """The network without a linear part, fitted again, if it can be written so."""
     if not curves.phi.even:
         strengths = np.linalg.norm(curves.out, axis=1) @ np.linalg.norm(curves.normal, axis=1)
-        none = np.linalg.norm(curves.linear) <= SKIP * strengths
+        none = np.linalg.norm(curves.linear) <= BENDS.skip * strengths
         return refit(replace(curves, linear=np.zeros_like(curves.linear))) if none else curves
     lengths = np.linalg.norm(curves.out, axis=1)
     hinges = Hinges(
@@ -34,7 +34,7 @@ def without_skip(curves: Curves, refit: Callable[[Curves], Curves]) -> Curves:
         curves.linear,
         curves.constant,
     )
-    choice = active_sides(hinges, error=SKIP)
+    choice = active_sides(hinges, error=BENDS.skip)
     if choice is None:
         return curves
     return refit(replace(curves.turned(np.asarray(choice, dtype=bool)), linear=np.zeros_like(curves.linear)))

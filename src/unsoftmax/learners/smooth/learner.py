@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, RefusalError
+from unsoftmax.errors import NotInFamilyError, RefusalError, tried
 from unsoftmax.learners.ffn.forms import Found as Limit
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.questions import Questions
@@ -17,17 +18,11 @@ from unsoftmax.learners.smooth.design import telling_points
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.limit import relu_limit
 from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.smooth.shared import separated, suspects, with_bends
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
-
-CHECKS = 12  # fresh points that the finished network must answer
-ACCEPT = 1e-9  # error accepted there, relative to the spread of the answers
-POOL = 6  # points drawn for each of them, of which the most telling are asked
-LEAST = 8  # and at least so many
-LOUD = 1e4  # misfit, in expected errors, beyond which a fit has not found the network; right ones end near 0.02
-SPREAD = 256  # points of the model at which the spread of its answers is measured
 
 
 class Unfinished(Exception):
@@ -137,8 +132,8 @@ class SmoothNetworkLearner:
     def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
-        random = max(LEAST, int(self.extra * parameters))
-        fewest = max(LEAST, int(min(self.extra, self.fewest) * parameters))
+        random = max(BENDS.least, int(self.extra * parameters))
+        fewest = max(BENDS.least, int(min(self.extra, self.fewest) * parameters))
         afar = max(8, int(0.05 * parameters))
         offsets = -(-(neurons + outputs) // outputs)
         ranges = {name: bounds for name, bounds, _ in FFNLearner(through_origin=True).price(width, neurons, outputs)}
@@ -148,7 +143,7 @@ class SmoothNetworkLearner:
             "activation": (7, 28),
             "sharpness": (neurons, 5 * neurons),
             "random points": (fewest + afar, random + 2 * afar),
-            "check": (2 * CHECKS, 3 * CHECKS),
+            "check": (2 * BENDS.checks, 3 * BENDS.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
@@ -158,11 +153,11 @@ class SmoothNetworkLearner:
         Rows that are nearly parallel may be told badly by the line on which corners were looked for: then another one is tried.
         """
         limit = self._limit(oracle, rng)
-        try:
-            return self._found(oracle, *limit, rng)
-        except NotInFamilyError:
-            if not _nearly_parallel(limit[0].hinges.normal, self.parallel):
-                raise
+        found = tried(partial(self._found, oracle, *limit, rng), NotInFamilyError)
+        if not isinstance(found, NotInFamilyError):
+            return found
+        if not _nearly_parallel(limit[0].hinges.normal, self.parallel):
+            raise found
         return self._found(oracle, *self._limit(oracle, rng), rng)
 
     def _limit(self, oracle: Oracle, rng: np.random.Generator) -> tuple[Limit, Questions, float]:
@@ -179,11 +174,11 @@ class SmoothNetworkLearner:
         corners = Corners.of(limit.hinges, rng)
         refusal: RefusalError | None = None
         for _ in range(self.attempts):
-            try:
-                corners = self._placed(corners, questions, limit.error, rng)
-                return self._bent(corners, questions, far, rng)
-            except Unfinished as problem:
-                refusal = problem.refusal
+            corners = self._placed(corners, questions, limit.error, rng)
+            found = tried(partial(self._bent, corners, questions, far, rng), Unfinished)
+            if not isinstance(found, Unfinished):
+                return found
+            refusal = found.refusal
         assert refusal is not None
         raise refusal
 
@@ -216,7 +211,7 @@ class SmoothNetworkLearner:
             straight = np.abs(phi.value(-sharp * (corners.reach - np.abs(corners.offsets))) - phi.low)
             straight[doubted] = 0.0  # what is told of several bends as of one
             alone = straight.max() > self.bends_on or not doubted or len(doubted) > self.most_shared
-            if alone and misfit <= LOUD:
+            if alone and misfit <= BENDS.loud:
                 return self._checked(fitted, misfit, questions, far, rng)
             if alone:
                 raise Unfinished(self._refusal(fitted, misfit, None))
@@ -230,16 +225,16 @@ class SmoothNetworkLearner:
         phase(questions.oracle, "random points")
         neurons, outputs = curves.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
-        room = int(self.room * parameters) - len(far.points) - len(questions.points) - CHECKS if outputs == 1 else np.inf
-        count = int(max(LEAST, min(self.extra * parameters, max(room, self.fewest * parameters))))
-        pool = scattered(curves.lengths(), POOL * count, questions.width, rng)
+        room = int(self.room * parameters) - len(far.points) - len(questions.points) - BENDS.checks if outputs == 1 else np.inf
+        count = int(max(BENDS.least, min(self.extra * parameters, max(room, self.fewest * parameters))))
+        pool = scattered(curves.lengths(), BENDS.pool * count, questions.width, rng)
         questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
 
     def _fitted(self, curves: Curves, questions: Questions, far: Far) -> tuple[Curves, float]:
         """All parameters fitted to all answers, without a linear part where there is none; and the misfit in expected errors."""
         answers = far.joined(questions, self.floor)
         fitted, misfit = answers.fit(curves, True)
-        if misfit <= LOUD:
+        if misfit <= BENDS.loud:
             fitted = without_skip(fitted, lambda model: answers.fit(model, False)[0])
         return fitted, misfit
 
@@ -247,12 +242,12 @@ class SmoothNetworkLearner:
         """The network, if it answers fresh points at three distances."""
         phase(questions.oracle, "check")
         length, width = float(np.median(curves.lengths())), questions.width
-        points = scattered(np.array([0.5, 1.0, 4.0]) * length, CHECKS, width, rng)
+        points = scattered(np.array([0.5, 1.0, 4.0]) * length, BENDS.checks, width, rng)
         told = questions.ask(points)
-        spread = float(np.linalg.norm(np.std(curves(scattered(np.full(1, length), SPREAD, width, rng)), axis=0))) or 1.0
+        spread = float(np.linalg.norm(np.std(curves(scattered(np.full(1, length), BENDS.spread, width, rng)), axis=0))) or 1.0
         distances = np.linalg.norm(points, axis=1)
         error = float((np.linalg.norm(told - curves(points), axis=1) / (1 + distances / length)).max() / spread)
-        if not error <= ACCEPT + 300 * self.floor.absolute / spread:
+        if not error <= BENDS.accept + 300 * self.floor.absolute / spread:
             raise Unfinished(self._refusal(curves, misfit, error))
         return Found(curves, far.joined(questions, self.floor), length, spread, error)
 

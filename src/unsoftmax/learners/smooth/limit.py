@@ -10,15 +10,10 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.forms import Found
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper
 from unsoftmax.results import Floor
-
-FARTHEST = 2.0**100  # from there a bend of width 1 is sharp within 1e-30
-NEAREST = 2.0**30  # and from there within 1e-9: less, and bends are seen to be round
-ROOM = 64.0  # longest point asked of the limit, at least, where tokens are bounded; in lengths of the usual token
-CAUTION = 0.35  # steps per gradient that cross a bend and are repeated; short steps lose digits, which the later fit takes back
-EXTRA = 0.05  # random points, as a share of P / outputs: the fit of the smooth network takes back what they would have
 
 
 class FromAfar(Wrapper):
@@ -33,7 +28,7 @@ class FromAfar(Wrapper):
         return np.asarray(self.inner(self.scale * sequences) / self.scale**self.order)
 
 
-def far_scale(width: int, max_norm: float | None, *, farthest: float = FARTHEST) -> float:
+def far_scale(width: int, max_norm: float | None, *, farthest: float = BENDS.farthest) -> float:
     """How far away to stand, a power of two.
 
     Raises:
@@ -41,12 +36,12 @@ def far_scale(width: int, max_norm: float | None, *, farthest: float = FARTHEST)
     """
     if max_norm is None:
         return farthest
-    room = max_norm / (ROOM * np.sqrt(width))
-    if room < NEAREST:
+    room = max_norm / (BENDS.room * np.sqrt(width))
+    if room < BENDS.nearest:
         raise NotInFamilyError(
             f"max_norm={max_norm:.3g} is too short for smooth networks: they are told from tokens at least "
-            f"{NEAREST * ROOM * np.sqrt(width):.1e} long, where each neuron looks like a corner. Allow longer tokens, or learn the "
-            "attention alone (family `attention-behind-network`).",
+            f"{BENDS.nearest * BENDS.room * np.sqrt(width):.1e} long, where each neuron looks like a corner. Allow longer "
+            "tokens, or learn the attention alone (family `attention-behind-network`).",
             evidence={"max_norm": max_norm},
         )
     return float(min(farthest, 2.0 ** np.floor(np.log2(room))))
@@ -59,5 +54,5 @@ def relu_limit(
     scale = far_scale(oracle.width, max_norm)
     inner = None if max_norm is None else max_norm / scale
     questions = Questions(FromAfar(oracle, scale), floor=replace(floor, absolute=0.0), max_norm=inner)
-    learner = FFNLearner(questions.floor, inner, max_neurons, caution=CAUTION, extra=EXTRA, through_origin=True)
+    learner = FFNLearner(questions.floor, inner, max_neurons, caution=BENDS.caution, extra=BENDS.extra, through_origin=True)
     return learner.find(questions, rng=rng), questions, scale

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.learners.smooth.bends import APART, LOOKS, ROUND, SHRINK, best_bends
+from unsoftmax.learners.smooth.bends import best_bends
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.results import Fact
-
-DISTANCE = 2.0**20  # of the line from the origin: bends of width one are then far apart, and straight in between
-CLEAR = 2.0**11  # distance from a bend at which it is straight
-SAME = 1e-7  # error of a continued piece, relative to the answers, that is none
-AGREE = 1e-4  # error, in widths of the bend, at which an activation fits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +33,9 @@ def named_activation(oracle: Oracle, *, degree: int, rng: np.random.Generator, l
 
     About ``(degree + 3) log2(neurons)`` queries and a dozen more; up to thrice as many, on ``lines`` of them.
     """
-    fact = Fact("activation", np.inf, AGREE, None, "No single bend was found on a line, so that its activation is not told.")
+    fact = Fact(
+        "activation", np.inf, BENDS.naming_agree, None, "No single bend was found on a line, so that its activation is not told."
+    )
     mix: list[Floats] = []
     for _ in range(lines):
         if fact.passed:
@@ -45,7 +43,7 @@ def named_activation(oracle: Oracle, *, degree: int, rng: np.random.Generator, l
         across, along = np.linalg.qr(rng.normal(size=(oracle.width, 2)))[0].T if oracle.width > 1 else (np.zeros(1), np.ones(1))
 
         def ask(t: Floats, across: Floats = across, along: Floats = along) -> Floats:
-            points = DISTANCE * across + np.asarray(t)[:, None] * along
+            points = BENDS.distance * across + np.asarray(t)[:, None] * along
             answers = LastPosition(oracle)(points[:, None]).reshape(len(points), -1)
             if not mix:  # one mixture of the numbers in an answer is as good as all
                 mix.append(rng.normal(size=answers.shape[1]))
@@ -61,32 +59,36 @@ def _looked_at(ask: Callable[[Floats], Floats], left: Stretch, right: Stretch, p
     """Which activation explains answers nearer and nearer to a bend."""
     steps, heights = np.zeros(0), np.zeros(0)
     for k in range(2):
-        near = CLEAR * SHRINK ** -(k * LOOKS + np.arange(LOOKS)) * np.array([1.0, -1.0])[np.arange(LOOKS) % 2]
+        looks = np.arange(BENDS.looks)
+        near = BENDS.clear * BENDS.shrink ** -(k * BENDS.looks + looks) * np.array([1.0, -1.0])[looks % 2]
         offered = (right(place + near) - left(place + near)) / near
         told = (ask(place + near) - left(place + near)) / offered
         steps, heights = np.concatenate([steps, near]), np.concatenate([heights, told])
-        if np.sum(np.abs(told - np.maximum(near, 0.0)) > ROUND * np.abs(near)) >= 3:
+        if np.sum(np.abs(told - np.maximum(near, 0.0)) > BENDS.round * np.abs(near)) >= 3:
             break
     best = best_bends(steps, heights)
-    clear = best[0].misfit <= AGREE and best[1].misfit >= APART * best[0].misfit
+    clear = best[0].misfit <= BENDS.naming_agree and best[1].misfit >= BENDS.bends_apart * best[0].misfit
     words = f"A neuron bends as {best[0].phi.name} does." if clear else "A neuron bends as no activation known here does."
-    return Fact("activation", best[0].misfit, AGREE, clear or None, words)
+    return Fact("activation", best[0].misfit, BENDS.naming_agree, clear or None, words)
 
 
 def _bend(ask: Callable[[Floats], Floats], degree: int) -> tuple[Stretch, Stretch, float] | None:
     """The pieces on both sides of one bend and its place, or None where none was singled out."""
 
     def begun(t: float) -> Stretch:
-        places = np.asarray(t + CLEAR / 2 * np.arange(degree + 1), dtype=np.float64)
+        places = np.asarray(t + BENDS.clear / 2 * np.arange(degree + 1), dtype=np.float64)
         return Stretch(places, ask(places))
 
-    left, right = begun(-2 * DISTANCE), begun(2 * DISTANCE)
+    left, right = begun(-2 * BENDS.distance), begun(2 * BENDS.distance)
     size = float(np.abs(np.concatenate([left.values, right.values])).max())
     for _ in range(24):
-        for place in _crossings(left, right, degree, CLEAR):
-            beside = np.array([place - CLEAR, place + CLEAR])
+        for place in _crossings(left, right, degree, BENDS.clear):
+            beside = np.array([place - BENDS.clear, place + BENDS.clear])
             values = ask(beside)
-            if abs(left(beside[:1])[0] - values[0]) <= SAME * size and abs(right(beside[1:])[0] - values[1]) <= SAME * size:
+            if (
+                abs(left(beside[:1])[0] - values[0]) <= BENDS.same * size
+                and abs(right(beside[1:])[0] - values[1]) <= BENDS.same * size
+            ):
                 before, after = (
                     Stretch(np.append(side.places[:degree], beside[k]), np.append(side.values[:degree], values[k]))
                     for k, side in enumerate((left, right))
@@ -94,7 +96,7 @@ def _bend(ask: Callable[[Floats], Floats], degree: int) -> tuple[Stretch, Stretc
                 nearest = _crossings(before, after, degree, 0.0)
                 return (before, after, nearest[0]) if nearest else None
         low, high = float(left.places[-1]), float(right.places[0])
-        if high - low < 8 * CLEAR:
+        if high - low < 8 * BENDS.clear:
             return None
         middle = begun((low + high) / 2)
         if _differ(left, middle, size):
@@ -105,7 +107,7 @@ def _bend(ask: Callable[[Floats], Floats], degree: int) -> tuple[Stretch, Stretc
 
 
 def _differ(left: Stretch, right: Stretch, size: float) -> bool:
-    return bool(np.abs(left(right.places) - right.values).max() > SAME * size)
+    return bool(np.abs(left(right.places) - right.values).max() > BENDS.same * size)
 
 
 def _crossings(left: Stretch, right: Stretch, degree: int, margin: float) -> list[float]:

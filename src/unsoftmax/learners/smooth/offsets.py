@@ -10,12 +10,9 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.smooth.places import clear_directions, clear_place
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
-
-FURTHER = 4.0  # and by how much farther the next
-STRAIGHT = 1e-7  # change of slope, relative to a neuron's, that is straight; a finer test mistakes errors of slopes for bends
-ENOUGH = 1e-6  # an offset that only this share of an equation's size tells is not told
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,17 +83,17 @@ def with_reach(corners: Corners, questions: Questions, error: float, rng: np.ran
     rays = np.concatenate([ray, -ray])
     strengths = np.linalg.norm(corners.jumps, axis=1)
     slope = float(np.median(strengths) * margin[0])
-    allowed = STRAIGHT * slope + 30 * (error + 2.0**-50) * float(strengths.sum() + np.linalg.norm(corners.linear))
-    radius = (64.0 if corners.reach == 0 else FURTHER * corners.reach) / margin[0]
+    allowed = BENDS.straight * slope + 30 * (error + 2.0**-50) * float(strengths.sum() + np.linalg.norm(corners.linear))
+    radius = (64.0 if corners.reach == 0 else BENDS.further * corners.reach) / margin[0]
     bare = replace(corners, offsets=np.zeros(len(strengths)))
     here = questions.ask(radius * rays)
     for _ in range(16):
-        there = questions.ask(FURTHER * radius * rays)
-        rise = bare(FURTHER * radius * rays) - bare(radius * rays)
-        if np.linalg.norm(there - here - rise, axis=1).max() <= allowed * radius * (FURTHER - 1):
+        there = questions.ask(BENDS.further * radius * rays)
+        rise = bare(BENDS.further * radius * rays) - bare(radius * rays)
+        if np.linalg.norm(there - here - rise, axis=1).max() <= allowed * radius * (BENDS.further - 1):
             return replace(corners, reach=float(radius * margin[0]))
-        here, radius = there, FURTHER * radius
-        if questions.max_norm is not None and FURTHER * radius > questions.max_norm:
+        here, radius = there, BENDS.further * radius
+        if questions.max_norm is not None and BENDS.further * radius > questions.max_norm:
             break
     raise NotInFamilyError(
         f"Seen from {radius:.1e} away the target still bends, although it has {len(strengths)} corners seen from very far: its "
@@ -143,7 +140,7 @@ def telling(rows: Floats, unknowns: int) -> list[int]:
     while len(chosen) < unknowns:
         sizes = np.linalg.norm(left, axis=(1, 2))
         best = int(np.argmax(sizes))
-        if sizes[best] <= ENOUGH * first:
+        if sizes[best] <= BENDS.enough * first:
             break
         chosen.append(best)
         _, singular, span = np.linalg.svd(left[best], full_matrices=False)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.transformer.model import Network
 from unsoftmax.learners.transformer.paths import Paths, projected
 from unsoftmax.models import Floats
-
-GRID = 49  # places looked at on a path; its bends are wider than the steps between them, or the path is not taken
 
 
 def heights_along(network: Network, starts: Floats, moves: Floats, places: Floats) -> Floats:
@@ -19,10 +18,10 @@ def heights_along(network: Network, starts: Floats, moves: Floats, places: Float
 
 def quality(network: Network, starts: Floats, moves: Floats) -> Floats:
     """How well a place on each path can be read from its answer: the change from end to end, 0 where the path is not monotone."""
-    places = np.broadcast_to(np.linspace(0, 1, GRID), (len(starts), GRID))
+    places = np.broadcast_to(np.linspace(0, 1, BENDS.grid), (len(starts), BENDS.grid))
     _, heights = projected(heights_along(network, starts, moves, places))
     total = heights[:, -1] - heights[:, 0]
-    lowest = np.diff(heights, axis=1).min(axis=1) * (GRID - 1)
+    lowest = np.diff(heights, axis=1).min(axis=1) * (BENDS.grid - 1)
     return np.where(lowest > 0.1 * total, total, 0.0)
 
 

@@ -10,23 +10,13 @@ from scipy.optimize import least_squares
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.questions import Questions
-from unsoftmax.learners.smooth.bends import AGREE, SHRINK, best_bends, profile
+from unsoftmax.learners.smooth.bends import best_bends, profile
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.offsets import Corners
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
 from unsoftmax.models.activations import Activation
 from unsoftmax.oracles.base import phase
-
-SUSPECT = 1e-9  # error, in widths of the bend, of two answers near a hyperplane that rounding explains
-APART = 100.0  # times the usual error of all neurons, from which on one bend does not explain them
-COARSE = 7  # distances on each side at which the extent of the bends is looked for
-BENT = 1e-5  # share of the distance by which an answer must leave the straight parts to lie within the bends
-FINE = 14  # answers within the extent, each time that it is narrowed down
-STARTS = 60  # of the fit, for two bends; twice as many for three
-MOST = 3  # bends of one direction that are looked for
-FITS = 1e-5  # error, in units of the jump and of the step between answers, at which bends may explain a line; the fit of all tells
-EXACTLY = 1e-11  # error at which they do, and nothing is gained by one more
-FAINT = 1e-7  # share of the strongest jump below which a bend is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,11 +40,11 @@ def suspects(corners: Corners, questions: Questions, phi: Activation, sharp: Flo
         told = corners.heights(j, points[2 * j : 2 * j + 2], answers[j])
         expected = profile(phi, float(sharp[j]), along / sharp[j], bool(turned[j]))
         errors[j] = np.abs(told - expected).max() * sharp[j]
-    return [int(j) for j in np.flatnonzero(errors > max(SUSPECT, APART * float(np.median(errors))))]
+    return [int(j) for j in np.flatnonzero(errors > max(BENDS.suspect, BENDS.shared_apart * float(np.median(errors))))]
 
 
 def separated(corners: Corners, questions: Questions, phi: Activation, j: int, rng: np.random.Generator) -> Bends:
-    """The neurons, three at most, whose hyperplanes are parallel to that of corner ``j``; ``2 * COARSE + FINE`` questions and more
+    """The neurons, three at most, whose hyperplanes are parallel to that of corner ``j``; ``2 * coarse + fine`` questions and more
     where their bends lie far from the crossing of the straight parts.
 
     Raises:
@@ -62,25 +52,26 @@ def separated(corners: Corners, questions: Questions, phi: Activation, j: int, r
     """
     along, heights, extent = _looked(corners, questions, j)
     best, lowest = None, np.inf
-    for count in range(1, MOST + 1):
+    for count in range(1, BENDS.most + 1):
         sides = _sides(phi, count)
-        starts = {1: STARTS // 5, 2: STARTS, 3: 2 * STARTS}[count] // len(sides) + 1
+        starts = {1: BENDS.starts // 5, 2: BENDS.starts, 3: 2 * BENDS.starts}[count] // len(sides) + 1
         for turned in sides:
             bends, misfit = _fitted(phi, along, heights, extent, turned, starts, rng)
-            if misfit < lowest / APART or (best is not None and len(best.sharp) == count and misfit < lowest):
+            if misfit < lowest / BENDS.shared_apart or (best is not None and len(best.sharp) == count and misfit < lowest):
                 best, lowest = bends, misfit
-        if lowest <= EXACTLY or (count == MOST - 1 and lowest <= FITS):
+        if lowest <= BENDS.exactly or (count == BENDS.most - 1 and lowest <= BENDS.fits):
             break
         if count == 1:
             _refuse_mixture(phi, along, heights @ corners.jumps[j] / (corners.jumps[j] @ corners.jumps[j]))
-    if best is None or lowest > FITS:
+    if best is None or lowest > BENDS.fits:
         raise NotInFamilyError(
-            f"{len(along)} answers across one hyperplane are not those of up to {MOST} {phi.name} bends (they miss by {lowest:.1e} "
-            "of their width): more neurons share that direction of weights, they lie too close together, or they bend otherwise.",
+            f"{len(along)} answers across one hyperplane are not those of up to {BENDS.most} {phi.name} bends (they miss by "
+            f"{lowest:.1e} of their width): more neurons share that direction of weights, they lie too close together, or they "
+            "bend otherwise.",
             evidence={"misfit": lowest},
         )
     strengths = np.linalg.norm(best.jumps, axis=1)
-    kept = np.flatnonzero(strengths > FAINT * strengths.max())
+    kept = np.flatnonzero(strengths > BENDS.faint * strengths.max())
     return Bends(best.jumps[kept], best.sharp[kept], best.places[kept], tuple(best.turned[k] for k in kept))
 
 
@@ -92,7 +83,7 @@ def _sides(phi: Activation, count: int) -> list[tuple[bool, ...]]:
 def _refuse_mixture(phi: Activation, along: Floats, heights: Floats) -> None:
     """Refuse a network one of whose neurons bends alone (``heights (n,)`` in units of its jump), but as another activation does."""
     best = best_bends(along, heights)[0]
-    if best.phi.name != phi.name and best.misfit <= AGREE:
+    if best.phi.name != phi.name and best.misfit <= BENDS.bends_agree:
         raise NotInFamilyError(
             f"One neuron bends as {best.phi.name} does and others as {phi.name}: networks of several activations are not learned.",
             evidence={"activations": [phi.name, best.phi.name]},
@@ -104,13 +95,13 @@ def _looked(corners: Corners, questions: Questions, j: int) -> tuple[Floats, Flo
 
     The crossing of the straight parts may lie far from the bends, where two jumps nearly cancel: the extent is narrowed down.
     """
-    steps = corners.reach * SHRINK ** -np.arange(COARSE)
+    steps = corners.reach * BENDS.shrink ** -np.arange(BENDS.coarse)
     along = np.concatenate([-steps, steps[::-1]])
     heights = _vectors(corners, questions, j, along)
     size = float(np.linalg.norm(corners.jumps[j]))
     low, high = -np.inf, np.inf
     for _ in range(3):
-        allowed = BENT * size * (np.abs(along) + steps[-1])
+        allowed = BENDS.bent * size * (np.abs(along) + steps[-1])
         off = np.linalg.norm(heights, axis=1) > allowed
         beyond = np.linalg.norm(heights - along[:, None] * corners.jumps[j], axis=1) > allowed
         before, width = along[: int(np.argmax(off))] if off.any() else along[:1], high - low
@@ -120,7 +111,7 @@ def _looked(corners: Corners, questions: Questions, j: int) -> tuple[Floats, Flo
             low, high = high - float(steps[-1]), low + float(steps[-1])
         if not high - low < width / 2:
             break
-        fine = np.linspace(low, high, FINE + 2)[1:-1]
+        fine = np.linspace(low, high, BENDS.fine + 2)[1:-1]
         along, heights = np.concatenate([along, fine]), np.concatenate([heights, _vectors(corners, questions, j, fine)])
         order = np.argsort(along, kind="stable")
         along, heights = along[order], heights[order]
@@ -145,7 +136,7 @@ def _fitted(
 ) -> tuple[Bends, float]:
     """Sharpness and places by least squares from many starts; the jumps are linear in the answers and solved for."""
     count, centre, extent = len(turned), sum(between) / 2, (between[1] - between[0]) / 2
-    weights = 1 / (extent / FINE + 0.05 * np.abs(along - centre))  # far answers carry their slope's error
+    weights = 1 / (extent / BENDS.fine + 0.05 * np.abs(along - centre))  # far answers carry their slope's error
     size = float(np.linalg.norm(heights, axis=1).max()) / float(np.abs(along).max())
 
     def basis(unknown: Floats) -> Floats:
@@ -172,9 +163,9 @@ def _fitted(
         misfit = float(np.abs(result.fun).max())
         if misfit < lowest:
             best, lowest = result.x, misfit
-        if lowest <= 0.01 * FITS:
+        if lowest <= 0.01 * BENDS.fits:
             break
-    if lowest <= FITS:  # bends that lie close together: a narrow valley, followed to its end
+    if lowest <= BENDS.fits:  # bends that lie close together: a narrow valley, followed to its end
         result = least_squares(gaps, best, "3-point", bounds, x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=400)
         misfit = float(np.abs(result.fun).max())
         best, lowest = (result.x, misfit) if misfit < lowest else (best, lowest)

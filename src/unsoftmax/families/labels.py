@@ -9,7 +9,8 @@ import numpy as np
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
 from unsoftmax.families.base import Family, Learner, Size
-from unsoftmax.learners.labels.recognised import NAME, QUESTIONS, could_be_labels, recognised
+from unsoftmax.learners.labels.recognised import NAME, could_be_labels, recognised
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.precision.law import Floor
@@ -26,7 +27,7 @@ class Labels:
 
     def price(self, width: int) -> int:
         """Nothing for ordinary heads."""
-        return 2 * QUESTIONS
+        return 2 * BOUNDARY.questions
 
     def examine(self, desk: Desk) -> Fact:
         """Look at the first answers, and ask only where they could be labels."""

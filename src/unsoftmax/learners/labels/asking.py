@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.labels.search import Flags
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 
 
 class StrangeLabelError(NotInFamilyError):
-    """A label came that had not been seen before."""
+    """Labels came that had not been seen before: ``strange``."""
+
+    strange: tuple[float, ...] = ()
+
+
+class LateFlipsError(TooNoisyError):
+    """A share of the labels, ``rate``, is wrong, which the first ones did not show."""
+
+    rate: float = 0.0
 
 
 class Asker:
@@ -42,11 +50,13 @@ class Asker:
         answers = flat_labels(self.oracle(sequences), len(sequences))
         strange = np.setdiff1d(answers, self.values)
         if len(strange):
-            raise StrangeLabelError(
+            refusal = StrangeLabelError(
                 f"The target answered {strange[0]:g}, which is none of its labels so far ({listed(self.values)}). A target that "
                 "answers with numbers, not labels, is asked without `labels`.",
                 evidence={"labels": list(self.values), "strange": strange.tolist()},
             )
+            refusal.strange = tuple(strange.tolist())
+            raise refusal
         return answers
 
     def __call__(self, sequences: Floats) -> Flags:

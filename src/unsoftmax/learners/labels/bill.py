@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.labels.start import FIRST, FLIPS
-
-OVERHEAD = 4.0  # labels of a path beyond its bits: the way to the bracket, and the width of brackets
+from unsoftmax.learners.labels.settings import BOUNDARY
 
 
 def bits(relative: float) -> float:
@@ -43,10 +41,10 @@ def bill(width: int, rank: int | None, accuracy: float) -> tuple[tuple[str, tupl
     values = lines * 11 + 10 * width, lines * 18 + 26 * width
     low_rank = rank if rank is not None and rank < width else width
     products = low_rank * (2 * width - low_rank) + width
-    each = bits(accuracy) + OVERHEAD
+    each = bits(accuracy) + BOUNDARY.overhead
     scores = int((products + 0.9 * width) * (each - 3)), int((products + 1.2 * width) * (each + 6) + 400)
     phases = (
-        ("first labels", (FIRST, FIRST + FLIPS)),
+        ("first labels", (BOUNDARY.first, BOUNDARY.first + BOUNDARY.flips)),
         ("values", values),
         ("scale", (64, 160 + 24 * width)),
         ("scores", scores),

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.learners.labels.search import BITS, FINEST
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Attention, Floats
 from unsoftmax.proof.fresh import Fresh
 from unsoftmax.results import Bounds
-
-LENGTHS = (2, 7)
-MARGIN = 10.0  # times the largest change seen among models within the error bars
-ROUNDING = 64 * np.finfo(np.float64).eps  # of an answer, relative to the values in it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,13 +59,13 @@ def boundary_pairs(
         return Pairs(np.empty((0, length, model.width)), np.empty(0, dtype=np.int_), np.empty(0))
     a, b = np.zeros(len(low)), np.ones(len(low))
     start = margins(model, low)[1]
-    for _ in range(BITS + 10):
+    for _ in range(BOUNDARY.bits + 10):
         half = (a + b) / 2
         same = margins(model, _between(low, high, half))[1] == start
         a, b = np.where(same, half, a), np.where(same, b, half)
     reach = _reach(model, bounds, _between(low, high, a), rng)
-    step = np.full(len(low), FINEST)
-    for _ in range(BITS):  # as far from the boundary as the margin wants, on both sides
+    step = np.full(len(low), BOUNDARY.finest)
+    for _ in range(BOUNDARY.bits):  # as far from the boundary as the margin wants, on both sides
         ahead = [margins(model, _between(low, high, at))[0] for at in (a - step, b + step)]
         near = np.minimum(*ahead) < reach
         step = np.where(near, 2 * step, step)
@@ -94,7 +90,7 @@ def _drawn(
     low: list[Floats] = []
     high: list[Floats] = []
     spread = 0.0
-    for _ in range(BITS):
+    for _ in range(BOUNDARY.bits):
         drawn = [middle + scale * rng.normal(size=(count, length, model.width)) for _ in range(2)]
         winners = [margins(model, X)[1] for X in drawn]
         spread = max(spread, float(np.std(model(drawn[0]))))
@@ -122,7 +118,7 @@ def _reach(model: Attention, bounds: Bounds, X: Floats, rng: np.random.Generator
         furthest = np.maximum(furthest, np.abs(other(X) - base).reshape(len(X), -1).max(axis=1))
     values = np.abs(X @ (model.V[0] if model.V.ndim == 3 else model.V[0][:, None])).reshape(len(X), -1).max(axis=1)
     scores = np.abs(np.einsum("bnd,bd->bn", X, X[:, -1] @ model.W[0].T + model.c[0])).max(axis=1)
-    off: Floats = MARGIN * furthest + ROUNDING * (values + np.abs(model.b).max()) * (1 + scores)
+    off: Floats = BOUNDARY.margin * furthest + BOUNDARY.answer_rounding * (values + np.abs(model.b).max()) * (1 + scores)
     return off
 
 

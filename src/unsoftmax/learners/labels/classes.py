@@ -10,19 +10,12 @@ from numpy.typing import NDArray
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.labels.asking import Asker, flat_labels
 from unsoftmax.learners.labels.paths import Group, Lines, Rows, rounds
-from unsoftmax.learners.labels.search import BITS, FINEST, Flags, Halving, Prior
+from unsoftmax.learners.labels.search import Flags, Halving, Prior
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.learners.labels.start import Start
 from unsoftmax.learners.labels.values import Plane
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
-
-SAMPLE = 96  # one-token questions per class among which starts of lines are chosen
-OCTAVES = (-1.0, 4.0)  # lengths of those tokens, around that at which two labels were first seen
-EXTRA = 1.3  # lines per unknown
-BENT = 1e-9  # misfit of the planes between classes, relative to the length of tokens, that rounding does not explain
-FLAT = 1e-7  # singular value of what must be determined, relative to the largest, below which it is not
-LONGER = (0.25, 1.0, 4.0)  # places of the boundary tried as the middle of a design: nearer, as found, and further out
-ROOM = 0.5  # of the distance to the next class, that a design may take; and of the widest room, that a place must have
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,14 +65,16 @@ def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[
     """Values of all classes, points of their boundaries ``(lines, width)`` and the pair of classes at each."""
     phase(asker.oracle, "values")
     width = asker.width
-    tokens = rng.normal(size=(SAMPLE * len(asker.values), width))
-    lengths = np.minimum(begin.length * np.exp2(rng.uniform(*OCTAVES, size=(len(tokens), 1))), np.linalg.norm(begin.far[0]))
+    tokens = rng.normal(size=(BOUNDARY.sample * len(asker.values), width))
+    lengths = np.minimum(
+        begin.length * np.exp2(rng.uniform(*BOUNDARY.sample_octaves, size=(len(tokens), 1))), np.linalg.norm(begin.far[0])
+    )
     tokens *= lengths / np.linalg.norm(tokens, axis=1, keepdims=True)
     answers = flat_labels(asker.oracle(tokens[:, None]), len(tokens))
     asker.values = tuple(np.unique(np.concatenate([answers, asker.values])).tolist())
     told, classes = np.searchsorted(asker.values, answers), len(asker.values)
     by_class = ClassAsker(asker.oracle, asker.values)
-    each = int(np.ceil(EXTRA * (width + 1))) + 2
+    each = int(np.ceil(BOUNDARY.extra * (width + 1))) + 2
     starts, ends = [], []
     for k in range(classes):
         inside, outside = np.flatnonzero(told == k), np.flatnonzero(told != k)
@@ -94,7 +89,7 @@ def class_values(asker: Asker, begin: Start, rng: np.random.Generator) -> tuple[
     start, end = np.concatenate(starts), np.concatenate(ends)
     lines = ClassLines(tokens[start], tokens[end] - tokens[start], told[start], told[end])
     search = Halving(Prior(len(start), None, np.zeros(len(start)), np.ones(len(start))))
-    rounds(by_class, [Group.of(lines, search, FINEST, late=asker.hurried, hurry=FINEST)], 2 * BITS)
+    rounds(by_class, [Group.of(lines, search, BOUNDARY.finest, late=asker.hurried, hurry=BOUNDARY.finest)], 2 * BOUNDARY.bits)
     asker.rounds += by_class.rounds
     points = lines.points(slice(None), search.centre)
     pairs = np.stack([lines.first, lines.other], axis=1)
@@ -112,12 +107,12 @@ def solved_values(
     rows[places, pairs[:, 0]] += extended
     rows[places, pairs[:, 1]] -= extended
     _, singular, right = np.linalg.svd(rows[:, 1:].reshape(len(points), -1), full_matrices=False)
-    if singular[-2] < FLAT * singular[0]:
+    if singular[-2] < BOUNDARY.flat * singular[0]:
         raise NotIdentifiableError(
             "The boundaries between classes do not determine their values: some classes hardly touch others. Ask for yes or no.",
             evidence={"singular": float(singular[-2] / singular[0])},
         )
-    if singular[-1] > BENT * np.sqrt(len(points)):
+    if singular[-1] > BOUNDARY.classes_bent * np.sqrt(len(points)):
         raise NotInFamilyError(
             f"The boundaries between the labels of one token are no planes: they miss by {singular[-1]:.1g} of the tokens' length. "
             "A network, a norm, or another kind of model bends them.",
@@ -154,7 +149,7 @@ def middles(values: ClassValues, points: Floats, pairs: NDArray[np.int_], max_no
     for point, (i, j) in zip(points, pairs, strict=True):
         plane = values.between(i, j)
         normal, offset = plane.normal, plane.offset
-        for longer in LONGER:
+        for longer in BOUNDARY.middles:
             centre = longer * point
             centre = centre + (offset - normal @ centre) * normal
             far = float(np.linalg.norm(centre))
@@ -164,13 +159,13 @@ def middles(values: ClassValues, points: Floats, pairs: NDArray[np.int_], max_no
             room = min((float(ahead[k] / apart[k]) for k in others), default=far)
             if max_norm is not None:
                 room = min(room, max_norm - far)
-            found.append((room / far, far, Middle(int(i), plane, centre, ROOM * room)))
+            found.append((room / far, far, Middle(int(i), plane, centre, BOUNDARY.room * room)))
     widest = max(share for share, _, _ in found)
     if widest <= 0:
         raise NotIdentifiableError("No two classes touch where no third one is near. Ask for yes or no.")
     by_octave: dict[int, tuple[float, Middle]] = {}
     for share, far, middle in found:
         octave = int(np.floor(np.log2(far) / 2))
-        if share >= ROOM * widest and share > by_octave.get(octave, (0.0, middle))[0]:
+        if share >= BOUNDARY.room * widest and share > by_octave.get(octave, (0.0, middle))[0]:
             by_octave[octave] = share, middle
     return [middle for _, middle in by_octave.values()]

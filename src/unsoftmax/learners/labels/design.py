@@ -11,13 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.labels.paths import Keys, Rows
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.learners.labels.sizes import Sizes
 from unsoftmax.learners.labels.values import Plane
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
-
-CORNERS = 6  # keys that form a simplex, so that the score along v is known too
-SHORT = 0.5  # of other keys' lengths: keys of the simplex cannot be mirrored, so their scores must not be too low
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,10 +68,10 @@ def key_directions(width: int, rng: np.random.Generator) -> Floats:
     """``(width, width - 1)``: corners of a small simplex, then unit vectors along the axes left."""
     if width == 1:
         return np.zeros((1, 0))
-    few = min(CORNERS, width)
+    few = min(BOUNDARY.corners, width)
     found = np.zeros((width, width - 1))
     small = simplex(few, rng)
-    found[:few, : few - 1] = SHORT * small / np.linalg.norm(small, axis=1, keepdims=True)
+    found[:few, : few - 1] = BOUNDARY.short * small / np.linalg.norm(small, axis=1, keepdims=True)
     found[few:, few - 1 :] = np.eye(width - few)
     turned: Floats = found @ orthonormal(width - 1, rng)
     return turned

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.labels.paths import Group, Keys
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.learners.labels.values import Plane
 from unsoftmax.models import Floats
-
-ROUNDING = np.finfo(np.float64).eps  # of products of tokens with v, relative to their size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +29,7 @@ def equations(group: Group, plane: Plane) -> Equations:
     given = keys.keys(slice(None), place)
     below, above = plane.offset - keys.last @ plane.normal, given @ plane.normal - plane.offset
     size = np.linalg.norm(given, axis=1) + np.linalg.norm(keys.last, axis=1)
-    blur = np.hypot(plane.normal_spread * size, plane.offset_spread) + ROUNDING * size
+    blur = np.hypot(plane.normal_spread * size, plane.offset_spread) + BOUNDARY.rounding * size
     with np.errstate(divide="ignore", invalid="ignore"):
         odds = np.log(below / above)
         variance = spread**2 + blur**2 * (1 / below**2 + 1 / above**2)

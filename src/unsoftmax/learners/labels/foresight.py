@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.labels.paths import Rows
 from unsoftmax.learners.labels.scores import Reading
-from unsoftmax.learners.labels.search import BITS, HIGHEST, LOWEST
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Floats
 
 
@@ -47,9 +47,9 @@ def foretold(
         excess: Floats = ((given - keys.last) * known).sum(axis=1) - needed
         return excess
 
-    low, high = np.full(tests, LOWEST), np.full(tests, HIGHEST)
+    low, high = np.full(tests, BOUNDARY.lowest), np.full(tests, BOUNDARY.highest)
     solved = (ahead(low) > 0) & (ahead(high) < 0)
-    for _ in range(BITS):
+    for _ in range(BOUNDARY.bits):
         at = (low + high) / 2
         wins = ahead(at) > 0
         low, high = np.where(wins, at, low), np.where(wins, high, at)
@@ -72,4 +72,5 @@ def foretold(
             "Several heads, positions, a network behind the attention or a threshold that moves answer so; with labels only, one "
             "head can be recovered. Ask a target that tells numbers, if there is one.",
             evidence={"foretold": 2 * len(rows), "wrong": wrong},
+            signs=(Sign.WRONG_LABELS,),
         )

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, TooNoisyError, check_positive
-from unsoftmax.learners.labels.asking import Asker, StrangeLabelError
+from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, Sign, TooNoisyError, check_positive, tried
+from unsoftmax.learners.labels.asking import Asker, LateFlipsError, StrangeLabelError
 from unsoftmax.learners.labels.bill import bill, bits, bound
-from unsoftmax.learners.labels.check import LENGTHS, Pairs, boundary_pairs
+from unsoftmax.learners.labels.check import Pairs, boundary_pairs
 from unsoftmax.learners.labels.classes import Middle, class_values, middles
 from unsoftmax.learners.labels.design import designed
 from unsoftmax.learners.labels.equations import Scores
 from unsoftmax.learners.labels.low_rank import scores
 from unsoftmax.learners.labels.majority import Majority, lead_wanted
 from unsoftmax.learners.labels.paths import rounds
-from unsoftmax.learners.labels.scores import LostError, Reading, SizeError, block_sizes
-from unsoftmax.learners.labels.search import BITS, FINEST
+from unsoftmax.learners.labels.scores import DesignError, LostError, Reading, SizeError, block_sizes
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.learners.labels.sizes import Sizes, SizeSearch
-from unsoftmax.learners.labels.start import FLIPS, MOST, Start, flip_rate, start
+from unsoftmax.learners.labels.start import Start, flip_rate, start
 from unsoftmax.learners.labels.values import Fine, Plane, PlaneSearch, Settled, rough_plane
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 from unsoftmax.results import Bounds, Learned
-
-ACCURACY = 2e-12  # relative error of W that is aimed at, where labels are right
-FLOAT32 = 1e-5  # of targets that compute in float32
-NOISY_ACCURACY = 1e-3
-PATIENT = 50  # calls beyond one for each bit, where nothing hurries
-VALUES = 2.0**-8  # accuracy of the plane, relative to that of W: distances from it enter as logarithms
-CLEAR = 0.03  # of the distance of tokens from the plane, to which it must be known before scores are asked
-NEAR = 4.0  # over the length of tokens, the usual one: those nearer to the plane need it better known
-SHALLOWER = 0.25  # of the depth: where scores along v are so large that paths have no boundary
-LOOSEST, LOOSE = 30.0, 1e-5  # times the accuracy wanted, and the error of W, beyond which a result is none
-TINY = 1e-9  # scores of a W so small show nowhere
-EARLY = 24  # calls of which questions are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +63,31 @@ class LabelsLearner:
 
     def price(self, width: int, rank: int | None = None) -> tuple[tuple[str, tuple[int, int], tuple[int, int]], ...]:
         """Labels and tokens by phase, each from least to most; for labels that are right."""
-        return bill(width, self.rank if rank is None else rank, self.accuracy or ACCURACY)
+        return bill(width, self.rank if rank is None else rank, self.accuracy or BOUNDARY.accuracy)
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the head; labels may be any two numbers, the larger means yes, or several whole numbers from 0 on."""
-        try:
-            return self._run(oracle, rng)
-        except TooNoisyError as error:
-            rate = error.evidence.get("found_late")
-            if rate is None or rate > MOST:
-                raise
-            return replace(self, flip=rate)._run(oracle, rng)  # wrong labels are so rare that the first ones did not show them
+        found = tried(lambda: self._run(oracle, rng), LateFlipsError)
+        if not isinstance(found, LateFlipsError):
+            return found
+        if found.rate > BOUNDARY.most:
+            raise found
+        return replace(self, flip=found.rate)._run(oracle, rng)  # wrong labels are so rare that the first ones did not show them
 
     def _run(self, oracle: Oracle, rng: np.random.Generator) -> Learned:
         memory = Memory(oracle)
         begin = start(memory, rng=rng, max_norm=self.max_norm, flip=self.flip)
         asker = Asker(Majority(memory, begin.flip, rng) if begin.flip else memory, begin.values)
-        wanted = self.accuracy or (NOISY_ACCURACY if begin.flip else FLOAT32 if _single(oracle) else ACCURACY)
-        asker.hurried = PATIENT + bits(wanted) > self.rounds
+        wanted = self.accuracy or (
+            BOUNDARY.noisy_accuracy if begin.flip else BOUNDARY.float32 if _single(oracle) else BOUNDARY.accuracy
+        )
+        asker.hurried = BOUNDARY.patient + bits(wanted) > self.rounds
         try:
             found = self._found(asker, begin, wanted, rng)
-            try:
-                checked = self._check(asker, found, begin, wanted, rng)
-            except NotInFamilyError:
+            checked = tried(partial(self._check, asker, found, begin, wanted, rng), NotInFamilyError)
+            if isinstance(checked, NotInFamilyError):
                 if found.rank == asker.width or self.rank is not None:
-                    raise
+                    raise checked
                 # what looked like rounding in a small block was part of W
                 found = replace(self, rank=asker.width)._found(asker, begin, wanted, rng)
                 checked = self._check(asker, found, begin, wanted, rng)
@@ -108,11 +97,11 @@ class LabelsLearner:
 
     def _found(self, asker: Asker, begin: Start, wanted: float, rng: np.random.Generator) -> Found:
         for _ in range(2):
-            try:
-                several = len(asker.values) > 2
-                return self._several(asker, begin, wanted, rng) if several else self._two(asker, begin, wanted, rng)
-            except StrangeLabelError as error:  # another class
-                asker.values = tuple(sorted({*asker.values, *error.evidence["strange"]}))
+            read = self._several if len(asker.values) > 2 else self._two
+            found = tried(partial(read, asker, begin, wanted, rng), StrangeLabelError)
+            if not isinstance(found, StrangeLabelError):
+                return found
+            asker.values = tuple(sorted({*asker.values, *found.strange}))  # another class
         raise NotIdentifiableError(
             f"Some of the {len(asker.values)} labels are so rare that they came late; their values cannot be read.",
             evidence={"labels": list(asker.values)},
@@ -121,7 +110,7 @@ class LabelsLearner:
     def _two(self, asker: Asker, begin: Start, wanted: float, rng: np.random.Generator) -> Found:
         phase(asker.oracle, "values")
         rough = rough_plane(asker, begin, rng)
-        fine = Fine(asker, begin, rough, rng, until=max(FINEST, VALUES * wanted), max_norm=self.max_norm)
+        fine = Fine(asker, begin, rough, rng, until=max(BOUNDARY.finest, BOUNDARY.values * wanted), max_norm=self.max_norm)
         phase(asker.oracle, "scale")
         room = np.inf if self.max_norm is None else 0.9 * (self.max_norm**2 - fine.plane.offset**2) ** 0.5
         size = SizeSearch(asker, fine, begin.length, rng, room=room).run()
@@ -143,7 +132,7 @@ class LabelsLearner:
     def _several(self, asker: Asker, begin: Start, wanted: float, rng: np.random.Generator) -> Found:
         values, points, pairs = class_values(asker, begin, rng)
         phase(asker.oracle, "scale")
-        tried: list[tuple[float, Middle, Asker, Sizes]] = []
+        looked: list[tuple[float, Middle, Asker, Sizes]] = []
         for middle in middles(values, points, pairs, self.max_norm):
             pair, place = Asker(asker.oracle, asker.values, asker.values[middle.yes]), middle.centre
             pair.hurried = asker.hurried
@@ -152,8 +141,8 @@ class LabelsLearner:
             asker.rounds += pair.rounds
             pair.rounds = 0
             # rounding of long tokens, over their distance from the plane, blurs what W shows
-            tried.append((size.shown * size.depth / float(np.linalg.norm(place)), middle, pair, size))
-        _, middle, pair, size = max(tried, key=lambda one: one[0])
+            looked.append((size.shown * size.depth / float(np.linalg.norm(place)), middle, pair, size))
+        _, middle, pair, size = max(looked, key=lambda one: one[0])
         read = self._scores(pair, Settled(middle.plane), size, wanted, rng, middle.centre)
         asker.rounds += pair.rounds
         model = Attention(read.W[None], values.V.T[None], read.c[None], values.b)
@@ -179,21 +168,24 @@ class LabelsLearner:
         phase(asker.oracle, "scores")
         width, lost = asker.width, 0
         for _ in range(self.designs):
-            fine.sharpen(min(1.0, NEAR * size.depth / float(np.hypot(size.reach, size.key))))
-            for _ in range(BITS):
+            fine.sharpen(min(1.0, BOUNDARY.near * size.depth / float(np.hypot(size.reach, size.key))))
+            for _ in range(BOUNDARY.bits):
                 plane: Plane = fine.plane
                 blur = np.hypot(plane.normal_spread * np.hypot(size.reach, size.key), plane.offset_spread)
-                if blur <= CLEAR * size.depth / np.sqrt(width + 1) or not rounds(asker, [fine.group], 1):
+                if blur <= BOUNDARY.clear * size.depth / np.sqrt(width + 1) or not rounds(asker, [fine.group], 1):
                     break
             blocks = [block for block in block_sizes(width) if self.rank is None or self.rank < width]
-            reading = Reading(asker, fine, designed(fine.plane, size, rng, centre), accuracy, rng, self.rounds - len(LENGTHS) - 2)
-            try:
-                return scores(reading, blocks)
-            except LostError as error:
-                lost = error.paths
-                size = replace(size, depth=SHALLOWER * size.depth)
-            except SizeError as error:
-                key = min(size.key / error.ratio, size.longest)
+            reading = Reading(
+                asker, fine, designed(fine.plane, size, rng, centre), accuracy, rng, self.rounds - len(BOUNDARY.tokens) - 2
+            )
+            found = tried(partial(scores, reading, blocks), DesignError)
+            if not isinstance(found, DesignError):
+                return found
+            if isinstance(found, LostError):
+                lost = found.paths
+                size = replace(size, depth=BOUNDARY.shallower * size.depth)
+            elif isinstance(found, SizeError):
+                key = min(size.key / found.ratio, size.longest)
                 size = replace(size, depth=size.depth * key / size.key, key=key)
         raise NotInFamilyError(
             "However the tokens are chosen, labels of two of them do not change where one softmax head would have them change"
@@ -206,7 +198,7 @@ class LabelsLearner:
         """Labels of fresh questions on either side of the model's boundary, near the design and at natural scale."""
         phase(asker.oracle, "boundary check")
         error = _relative_error(found)
-        if error > max(LOOSEST * wanted, LOOSE):
+        if error > max(BOUNDARY.loosest * wanted, BOUNDARY.loose):
             raise NotInFamilyError(
                 f"The equations leave W open to {error:.1g} of its size, where {wanted:.1g} was wanted: the tokens asked do not "
                 "determine it. Other lengths (`max_norm`) or another seed may.",
@@ -214,7 +206,7 @@ class LabelsLearner:
                 model=found.model,
             )
         asked, wrong, widest = 0, 0, 0.0
-        for length in LENGTHS:
+        for length in BOUNDARY.tokens:
             near = boundary_pairs(
                 found.model,
                 found.bounds,
@@ -238,6 +230,7 @@ class LabelsLearner:
                 " side. The target is no single softmax head without positions, or it computes more coarsely than its labels "
                 "were asked: then give `accuracy`, such as 1e-5 for float32.",
                 evidence={"check_labels": asked, "check_wrong": wrong},
+                signs=(Sign.WRONG_LABELS,),
                 model=found.model,
             )
         return {"check_labels": asked, "check_wrong": wrong, "check_margin": widest}
@@ -254,16 +247,18 @@ class LabelsLearner:
         phase(asker.oracle, "second look")
         if begin.flip:
             return error
-        questions, before = memory.sample(EARLY, rng)
+        questions, before = memory.sample(BOUNDARY.early, rng)
         after = [asker.classes(question[None])[0] for question in questions]
         changed = int((np.array(after) != before).sum())
-        late = changed or "check_wrong" in error.evidence or "wrong" in error.evidence
-        rate = flip_rate(asker, begin.far, rng, (10 if late else 3) * FLIPS)
+        late = changed or Sign.WRONG_LABELS in error.signs
+        rate = flip_rate(asker, begin.far, rng, (10 if late else 3) * BOUNDARY.flips)
         if rate:
-            return TooNoisyError(
+            flips = LateFlipsError(
                 f"About {rate:.1%} of the labels are wrong, which the first ones did not show. Give `flip={rate:.2g}`.",
                 evidence={"flip_rate": rate, "found_late": rate, "changed": changed},
             )
+            flips.rate = rate
+            return flips
         if changed:
             return DriftingError(
                 f"{changed} of {len(after)} labels changed when the same questions were asked again. Pin one version of the target "
@@ -298,7 +293,7 @@ class Memory(Wrapper):
     def __call__(self, sequences: Floats, /) -> Floats:
         """Ask, and keep two of the questions."""
         answers = self.inner(sequences)
-        if self._calls < EARLY and len(sequences):
+        if self._calls < BOUNDARY.early and len(sequences):
             self._calls += 1
             flat = np.asarray(answers).reshape(len(sequences), -1)
             self.first += [(sequences[i].copy(), float(flat[i, 0])) for i in sorted({0, len(sequences) // 2})]
@@ -314,7 +309,7 @@ def _relative_error(found: Found) -> float:
     """The error of W that its bars tell, over its size; 0 where W is none."""
     assert found.bounds.W is not None
     size = float(np.linalg.norm(found.model.W))
-    return float(np.linalg.norm(found.bounds.W / 1.96)) / size if size > TINY else 0.0
+    return float(np.linalg.norm(found.bounds.W / 1.96)) / size if size > BOUNDARY.tiny else 0.0
 
 
 def _single(oracle: Oracle) -> bool:
@@ -361,4 +356,13 @@ def _packed(found: Found, begin: Start, asker: Asker, checked: dict[str, float],
         "bits_bound": bound(width, found.rank, max(error / size, 1e-16) if size else accuracy, begin.flip),
         **checked,
     }
-    return Learned(model=model, ambiguity=ambiguity, bounds=found.bounds, notes=(note,), evidence=evidence, ranks=(found.rank,))
+    return Learned(
+        model=model,
+        ambiguity=ambiguity,
+        bounds=found.bounds,
+        notes=(note,),
+        evidence=evidence,
+        ranks=(found.rank,),
+        labels=tuple(asker.values),
+        flip_rate=begin.flip,
+    )

@@ -10,16 +10,9 @@ from numpy.typing import NDArray
 from unsoftmax.learners.labels.equations import Scores, images, solved
 from unsoftmax.learners.labels.foresight import foretold
 from unsoftmax.learners.labels.full_rank import read_finely, read_roughly
-from unsoftmax.learners.labels.paths import HURRY
-from unsoftmax.learners.labels.scores import NOISE, Reading, grown, pivots, span, wanted_width
-from unsoftmax.learners.labels.sizes import SIGMA
+from unsoftmax.learners.labels.scores import Reading, grown, pivots, span, wanted_width
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Floats
-
-CLEAR = 5.0  # times the largest rounding: singular values between are asked about once more
-WORTH = 0.8  # of the entries of W: a rank with more parameters is read as if it were full
-SPARE = 2  # singular values of a block that must be rounding before a rank is low
-HURRIED = 16  # widths from which a block is a small part of the bill, and rounds are saved on it
-AIMED = 0.1  # of a direction, what must be left of it beside v
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,16 +46,16 @@ def rank_shown(block: Floats, noise: Floats) -> Shown | None:
     usual = np.median(noise, axis=0)
     block = block / np.sqrt(usual)  # in units of its rounding, which is larger along v,
     loud = np.sqrt(np.maximum((noise / usual).mean(axis=1), 1.0))  # and for tokens whose keys had to be moved
-    floor = NOISE * np.sqrt(len(block))
+    floor = BOUNDARY.noise * np.sqrt(len(block))
     quiet = int(np.argmin(loud))
     differences = np.delete(block - block[quiet], quiet, axis=0) / np.delete(np.hypot(loud, loud[quiet]), quiet)[:, None]
     block = block / loud[:, None]
     singular = [np.linalg.svd(b, compute_uv=False) for b in (block, differences)]
     straight, apart = (int((values > floor).sum()) for values in singular)
-    if straight > block.shape[1] - SPARE:
+    if straight > block.shape[1] - BOUNDARY.spare:
         return None
-    near = any(((values > floor) & (values < CLEAR * floor)).any() for values in singular)
-    clear = not near and singular[1][0] > CLEAR * floor  # where all is rounding, nothing is told
+    near = any(((values > floor) & (values < BOUNDARY.rank_clear * floor)).any() for values in singular)
+    clear = not near and singular[1][0] > BOUNDARY.rank_clear * floor  # where all is rounding, nothing is told
     order = pivots(block.T)
     if straight <= apart:
         return Shown(straight, False, order[: max(straight, 1)], clear)
@@ -98,10 +91,10 @@ def low_scores(reading: Reading, shown: Shown, before: int) -> Scores:
         turn = np.linalg.qr(np.concatenate([lean[:, None], np.eye(rank)], axis=1))[0]
         aimed = turn.T @ left
         aimed = aimed - np.outer(aimed @ normal, normal)
-        aimed /= np.maximum(np.linalg.norm(aimed, axis=1, keepdims=True), AIMED)
+        aimed /= np.maximum(np.linalg.norm(aimed, axis=1, keepdims=True), BOUNDARY.aimed)
         # along them images are longer than along others: keys as much shorter keep the scores as they were
         usual = reading.design.sizes.key * np.sqrt(np.mean((basis @ aimed.T) ** 2, axis=0))
-        aimed *= np.minimum(SIGMA / np.maximum(usual, 1e-300), 1.0)[:, None]
+        aimed *= np.minimum(BOUNDARY.sigma / np.maximum(usual, 1e-300), 1.0)[:, None]
         reading.add(np.repeat(others, rank), np.tile(aimed, (len(others), 1)), late=reading.asker.hurried)
         reading.go_on(reading.coarse())
 
@@ -133,10 +126,10 @@ def scores(reading: Reading, blocks: list[int]) -> Scores:
     """W and c, of low rank if one of the blocks shows it."""
     before = 0
     for size in blocks:
-        grown(reading, before, size, late=reading.asker.hurried and reading.width >= HURRIED)
+        grown(reading, before, size, late=reading.asker.hurried and reading.width >= BOUNDARY.hurried_widths)
         before = size
         reading.look()
-        for share in (HURRY, HURRY / 16, HURRY / 256):
+        for share in (BOUNDARY.hurry, BOUNDARY.hurry / 16, BOUNDARY.hurry / 256):
             reading.go_on(reading.coarse(share))
             reading.settle()
             shown = block_rank(reading, size)
@@ -145,6 +138,6 @@ def scores(reading: Reading, blocks: list[int]) -> Scores:
             if shown.clear:
                 return low_scores(reading, shown, before)
     width, shown = reading.width, rank_shown(*read_roughly(reading, before))
-    if blocks and shown is not None and shown.clear and shown.rank * (2 * width - shown.rank) < WORTH * width**2:
+    if blocks and shown is not None and shown.clear and shown.rank * (2 * width - shown.rank) < BOUNDARY.worth * width**2:
         return low_scores(reading, shown, width)
     return read_finely(reading)

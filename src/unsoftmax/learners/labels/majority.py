@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.labels.asking import flat_labels
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper
-
-WRONG = 1e-8  # chance that the label which leads is wrong
-SHAKEN = 2.0**-34  # relative change of a question asked again: labels that are wrong for a question stay wrong for it
 
 
 def lead_wanted(flip: float) -> int:
@@ -19,7 +17,7 @@ def lead_wanted(flip: float) -> int:
     8
     """
     rate = min(1.25 * flip + 0.01, 0.4)
-    return int(np.ceil(np.log(1 / WRONG) / np.log((1 - rate) / rate)))
+    return int(np.ceil(np.log(1 / BOUNDARY.wrong) / np.log((1 - rate) / rate)))
 
 
 class Majority(Wrapper):
@@ -37,7 +35,7 @@ class Majority(Wrapper):
         votes: list[dict[float, int]] = [{} for _ in sequences]
         open_ = np.repeat(np.arange(len(sequences)), self.lead)
         while len(open_):
-            shaken = sequences[open_] * (1 + SHAKEN * self.rng.uniform(-1, 1, size=(len(open_), 1, 1)))
+            shaken = sequences[open_] * (1 + BOUNDARY.shaken * self.rng.uniform(-1, 1, size=(len(open_), 1, 1)))
             for row, label in zip(open_, flat_labels(self.inner(shaken), len(open_)), strict=True):
                 votes[row][label] = votes[row].get(label, 0) + 1
             missing = [self.lead - _lead(votes[row]) for row in np.unique(open_)]

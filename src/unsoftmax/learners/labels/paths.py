@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.search import Flags, Halving
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Floats
 
 Rows = NDArray[np.int_]
-FEW = (16, 64)  # paths to one late one from which on that one gets a third and a fourth bit a round, for 7 and 15 labels
-BEHIND = 8.0  # times as wide as the usual bracket: three labels behind
-HURRY = 2.0**-8  # width of brackets of scores at which a block shows its rank: late ones hurry until then
 
 
 class Paths(Protocol):
@@ -106,7 +104,7 @@ class Group:
     until: float | Floats
     late: Flags
     repairs: Rows
-    hurry: float = HURRY  # width down to which a group that is late as a whole hurries
+    hurry: float = BOUNDARY.hurry  # width down to which a group that is late as a whole hurries
 
     def turn(self) -> tuple[Rows, Floats]:
         """The paths still wider than wanted and where each is asked next; late ones at 3 places, at 7 or 15 where they are few."""
@@ -117,12 +115,12 @@ class Group:
         if not self.late[rows].any():
             return rows, at
         late = self.late[rows]
-        bits = 2 + sum(int(late.sum()) * many <= len(rows) for many in FEW)
+        bits = 2 + sum(int(late.sum()) * many <= len(rows) for many in BOUNDARY.few)
         cuts = self.search.cuts(rows[late], bits)
         return np.concatenate([rows[~late], *(rows[late] for _ in cuts)]), np.concatenate([at[~late], *cuts])
 
     @classmethod
-    def of(cls, paths: Paths, search: Halving, until: float | Floats, late: bool = False, hurry: float = HURRY) -> Group:
+    def of(cls, paths: Paths, search: Halving, until: float | Floats, late: bool = False, hurry: float = BOUNDARY.hurry) -> Group:
         """All of these paths, late or not."""
         count = search.prior.count
         return cls(paths, search, until, np.full(count, late), np.zeros(count, dtype=int), hurry)
@@ -136,7 +134,7 @@ class Group:
         """Late are paths that lie far behind the usual one, until they have caught up with it."""
         width = self.search.width
         usual = self.hurry if self.late.all() else float(np.median(width[~self.late]))
-        self.late = (self.late & (width > usual)) | (width > BEHIND * np.maximum(usual, self.until))
+        self.late = (self.late & (width > usual)) | (width > BOUNDARY.behind * np.maximum(usual, self.until))
 
 
 def rounds(asker: Asker, groups: Sequence[Group], most: int, also: Sequence[Group] = ()) -> int:

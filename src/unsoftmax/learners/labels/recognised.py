@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Fact
 
 NAME = "labels"
-QUESTIONS = 12  # tokens of natural length, and the same many times as long
-LONGER = 2.0**12
-MOST_CLASSES = 2 * QUESTIONS // 3  # different labels: a third of what so many numbers would be
 
 
 def could_be_labels(answers: Floats) -> bool:
@@ -20,25 +18,25 @@ def could_be_labels(answers: Floats) -> bool:
 
 
 def recognised(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> Fact:
-    """Whether answers are one of a few whole numbers, whatever the length of tokens; ``2 QUESTIONS`` queries, one call.
+    """Whether answers are one of a few whole numbers, whatever the length of tokens; ``2 questions`` queries, one call.
 
     Numbers grow with tokens and hardly ever repeat, even when they are rounded; labels do neither.
     """
     phase(oracle, "labels or numbers")
-    tokens = rng.normal(size=(QUESTIONS, oracle.width))
+    tokens = rng.normal(size=(BOUNDARY.questions, oracle.width))
     longest = float(np.linalg.norm(tokens, axis=1).max())
-    most = LONGER if max_norm is None else 0.9 * max_norm / longest
-    least = 1.0 if max_norm is None else most / LONGER
+    most = BOUNDARY.longer if max_norm is None else 0.9 * max_norm / longest
+    least = 1.0 if max_norm is None else most / BOUNDARY.longer
     asked = np.concatenate([least * tokens, most * tokens])[:, None]
-    answers = np.asarray(oracle(asked)).reshape(2 * QUESTIONS, -1)
+    answers = np.asarray(oracle(asked)).reshape(2 * BOUNDARY.questions, -1)
     values = np.unique(answers)
     whole = answers.shape[1] == 1 and could_be_labels(answers)
-    few = whole and len(values) <= MOST_CLASSES and not (len(values) > 2 and values.min() < 0)
+    few = whole and len(values) <= BOUNDARY.most_classes and not (len(values) > 2 and values.min() < 0)
     passed = None if whole and len(values) == 1 else few
-    some = ", ".join(f"{value:g}" for value in values[:MOST_CLASSES])
+    some = ", ".join(f"{value:g}" for value in values[: BOUNDARY.most_classes])
     words = {
         True: f"Answers are labels: only {some} came back, however long the tokens.",
-        False: f"Answers are numbers, not labels: {len(values)} different ones to {2 * QUESTIONS} questions.",
+        False: f"Answers are numbers, not labels: {len(values)} different ones to {2 * BOUNDARY.questions} questions.",
         None: f"Every answer was {values[0]:g}: a label that never changes, or a constant.",
     }
-    return Fact(NAME, float(len(values)), float(MOST_CLASSES), passed, words[passed])
+    return Fact(NAME, float(len(values)), float(BOUNDARY.most_classes), passed, words[passed])

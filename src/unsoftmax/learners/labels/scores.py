@@ -8,26 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.learners.labels.asking import Asker
-from unsoftmax.learners.labels.design import CORNERS, SHORT, Design
+from unsoftmax.learners.labels.design import Design
 from unsoftmax.learners.labels.equations import Equations, Scores, equations
-from unsoftmax.learners.labels.paths import HURRY, Group, Keys, Rows, rounds
-from unsoftmax.learners.labels.search import BITS, FINEST, Halving, Prior
-from unsoftmax.learners.labels.sizes import SIGMA
+from unsoftmax.learners.labels.paths import Group, Keys, Rows, rounds
+from unsoftmax.learners.labels.search import Halving, Prior
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.learners.labels.values import PlaneSearch
 from unsoftmax.models import Floats
 
-FIRST_BITS = 3  # of each of the first scores, from which their usual size is told
-OCTAVES = 1.5  # doublings by which it may be off before tokens are chosen anew
-NOISE = 3.0  # largest singular value of rounding alone, in units of it and of the root of the size of a block; 2 is usual
-SLACK = 1.2  # finer than wanted
-NEARLY = 3.0  # times the accuracy wanted of W
-# a key that never wins has a score too low for the lean of its token: the opposite one, further out, has a higher one. Twice as
-# far, not as far: keys of a simplex and their opposites alone do not tell the score along v.
-OPPOSITE = -2.0
-REPAIRS = 6  # times that a path is moved
+
+class DesignError(Exception):
+    """The tokens asked do not suit the scores."""
 
 
-class LostError(Exception):
+class LostError(DesignError):
     """Some paths have no boundary, wherever their keys are: the tokens are too far from the plane."""
 
     def __init__(self, paths: int) -> None:
@@ -35,7 +29,7 @@ class LostError(Exception):
         self.paths = paths
 
 
-class SizeError(Exception):
+class SizeError(DesignError):
     """Scores are ``ratio`` times as large as they should be."""
 
     def __init__(self, ratio: float) -> None:
@@ -67,8 +61,8 @@ class Reading:
         """
         paths = self.design.keys(tokens, directions)
         length = np.linalg.norm(directions, axis=1)
-        corner = np.isclose(length, SHORT)
-        prior = Prior(len(paths), np.where(corner, SHORT, 1.0) * SIGMA)
+        corner = np.isclose(length, BOUNDARY.short)
+        prior = Prior(len(paths), np.where(corner, BOUNDARY.short, 1.0) * BOUNDARY.sigma)
         group = Group.of(paths, Halving(prior), 0.0)
         self.blocks.append((group, tokens))
         rounds(self.asker, [group], 1, also=[*(g for g, _ in self.blocks[:-1]), self.fine.group])
@@ -93,10 +87,10 @@ class Reading:
         Unless this is final, narrow paths go on while others catch up: all will have to become far narrower.
         """
         groups = [group for group, _ in self.blocks]
-        narrow = max(until, 2 * FINEST)
+        narrow = max(until, 2 * BOUNDARY.finest)
         for group in groups:
-            group.until = narrow if final else max(min(until, self.accuracy), 2 * FINEST)
-        for _ in range(2 * BITS):
+            group.until = narrow if final else max(min(until, self.accuracy), 2 * BOUNDARY.finest)
+        for _ in range(2 * BOUNDARY.bits):
             self._repair()
             if all((group.search.width <= narrow).all() for group in groups):
                 return
@@ -107,17 +101,17 @@ class Reading:
             rounds(self.asker, groups, 1, also=[self.fine.group])
         raise LostError(sum(int((group.search.width > narrow).sum()) for group in groups))
 
-    def coarse(self, share: float = 2 * HURRY) -> float:
+    def coarse(self, share: float = 2 * BOUNDARY.hurry) -> float:
         """A width of brackets at which W shows: ``share``, or less where its part of the scores is small."""
-        return share * min(1.0, 2 * self.design.sizes.shown / SIGMA)
+        return share * min(1.0, 2 * self.design.sizes.shown / BOUNDARY.sigma)
 
     def look(self) -> None:
         """After the first bits of the first scores: are they as large as they should be?"""
         group = self.blocks[0][0]
-        rounds(self.asker, [group], FIRST_BITS, also=[self.fine.group])
+        rounds(self.asker, [group], BOUNDARY.first_bits, also=[self.fine.group])
         ratio = group.search.size()
         longer = self.design.sizes.key < self.design.sizes.longest / 2
-        if abs(np.log2(ratio)) > OCTAVES and (ratio > 1 or longer):
+        if abs(np.log2(ratio)) > BOUNDARY.octaves and (ratio > 1 or longer):
             raise SizeError(ratio)
 
     def settle(self) -> None:
@@ -137,10 +131,10 @@ class Reading:
             keys = group.paths
             assert isinstance(keys, Keys)
             group.repairs[rows] += 1
-            if group.repairs.max() > REPAIRS:
-                raise LostError(int((group.repairs > REPAIRS).sum()))
+            if group.repairs.max() > BOUNDARY.repairs:
+                raise LostError(int((group.repairs > BOUNDARY.repairs).sum()))
             never = group.search.centre[rows] < 0
-            keys.beside[rows] *= np.where(never, OPPOSITE, 0.5)[:, None]
+            keys.beside[rows] *= np.where(never, BOUNDARY.opposite, 0.5)[:, None]
             for row in rows[never & (group.repairs[rows] > 1)]:
                 keys.beside[row] += self._easiest(tokens[row])
             group.search.restart(rows)
@@ -196,16 +190,16 @@ def wanted_width(reading: Reading, rough: Scores, per_width: Scores) -> float:
     Both follow from what they are like and from their errors per width of a bracket.
     """
     W, c = float(np.linalg.norm(rough.W)), float(np.linalg.norm(rough.c))
-    width = reading.accuracy * W / (SLACK * float(np.sqrt(per_width.W_variance.sum())))
+    width = reading.accuracy * W / (BOUNDARY.slack * float(np.sqrt(per_width.W_variance.sum())))
     error = float(np.sqrt(per_width.c_variance.sum()))
-    if c < NOISE * float(np.sqrt(rough.c_variance.sum())):
+    if c < BOUNDARY.noise * float(np.sqrt(rough.c_variance.sum())):
         return width
-    return float(np.clip(NEARLY * reading.accuracy * c / (SLACK * error), width / NEARLY, width))
+    return float(np.clip(BOUNDARY.nearly * reading.accuracy * c / (BOUNDARY.slack * error), width / BOUNDARY.nearly, width))
 
 
 def block_sizes(width: int) -> list[int]:
     """Sizes of the blocks in which a very low rank is looked for before all products are asked."""
-    return [CORNERS] if width > CORNERS else []
+    return [BOUNDARY.corners] if width > BOUNDARY.corners else []
 
 
 def grown(reading: Reading, before: int, size: int, late: bool = False) -> None:

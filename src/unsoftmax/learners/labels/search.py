@@ -8,15 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Floats
 
 Flags = NDArray[np.bool_]
-BITS = 50  # of a place relative to the tokens: the last ones that a float64 tells
-FINEST = 2.0**-BITS
-LINEAR = 0.25  # brackets narrower than this share of the prior's standard deviation are halved in the middle
-LOWEST, HIGHEST = -1.5, 6.0  # log-odds beyond which a key never wins, or its distance from the plane drowns in rounding
-MIRRORED = 0.7  # standard deviations below 0 that a mirrored boundary may lie, since keys are not mirrored along v
-BEYOND = 2.0  # standard deviations of a prior that are taken at its word
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +76,7 @@ class Halving:
         """Brackets that go to an end of the prior, where no boundary is to be expected."""
         if self.prior.sigma is None:
             return np.zeros(len(self.low), dtype=bool)
-        gone: Flags = (np.isinf(self.low) & (self.high < LOWEST)) | (np.isinf(self.high) & (self.low > HIGHEST))
+        gone: Flags = (np.isinf(self.low) & (self.high < BOUNDARY.lowest)) | (np.isinf(self.high) & (self.low > BOUNDARY.highest))
         return gone
 
     def size(self) -> float:
@@ -96,7 +91,7 @@ class Halving:
     def mirror(self, rows: NDArray[np.int_]) -> None:
         """Of paths whose boundary lies below 0 the mirror images are asked from now on: there it lies above, but for a little."""
         assert self.prior.sigma is not None
-        self.low[rows], self.high[rows] = -MIRRORED * self.prior.sigma[rows], np.inf
+        self.low[rows], self.high[rows] = -BOUNDARY.mirrored * self.prior.sigma[rows], np.inf
         self._guess[rows] = self.low[rows]
 
     def middle(self, rows: NDArray[np.int_]) -> Floats:
@@ -108,11 +103,11 @@ class Halving:
         share = (ndtr(low / sigma) + ndtr(high / sigma)) / 2
         with np.errstate(invalid="ignore"):
             straight = low + (high - low) / 2
-        narrow = (high - low < LINEAR * sigma) | (low > BEYOND * sigma) | (high < -BEYOND * sigma)
+        narrow = (high - low < BOUNDARY.linear * sigma) | (low > BOUNDARY.beyond * sigma) | (high < -BOUNDARY.beyond * sigma)
         middle: Floats = np.where(narrow, straight, self.prior.place(share, rows))
         # beyond where the prior ends brackets double
-        middle = np.where(np.isinf(high) & (low > BEYOND * sigma), 2 * low, middle)
-        return np.where(np.isinf(low) & (high < -BEYOND * sigma), 2 * high, middle)
+        middle = np.where(np.isinf(high) & (low > BOUNDARY.beyond * sigma), 2 * low, middle)
+        return np.where(np.isinf(low) & (high < -BOUNDARY.beyond * sigma), 2 * high, middle)
 
     def cuts(self, rows: NDArray[np.int_], bits: int) -> list[Floats]:
         """The places that split each bracket in ``2**bits``, the middle first: asked together they give that many bits at once."""
@@ -132,7 +127,7 @@ class Halving:
         crossed = self.low > self.high
         self.high[crossed] = self.prior.ends[1][crossed]
         if self.prior.sigma is not None:  # a lower end that nobody asked was none
-            self.low[(self.low == self._guess) & (self.width < LINEAR**2 * self.prior.sigma)] = -np.inf
+            self.low[(self.low == self._guess) & (self.width < BOUNDARY.linear**2 * self.prior.sigma)] = -np.inf
 
     def part(self, rows: NDArray[np.int_]) -> Halving:
         """Some of these searches."""

@@ -8,13 +8,10 @@ import numpy as np
 
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.paths import Group, Rows, rounds
-from unsoftmax.learners.labels.search import BITS, Flags, Halving, Prior
+from unsoftmax.learners.labels.search import Flags, Halving, Prior
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.learners.labels.values import PlaneSearch
 from unsoftmax.models import Floats
-
-BESIDE = 0.125  # distance of tokens from the plane, of their offset
-ODDS = 0.5  # log-odds that the score must exceed
-SIGMA = 0.35  # standard deviation of scores that are asked: small, so that every path has its boundary near the middle
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +46,8 @@ class Ladder:
         """``[p; x]`` at these lengths."""
         length = np.exp2(at)[:, None]
         foot = self.foot + self.reach[rows]
-        last = foot - BESIDE * length * self.normal
-        keys = foot + length * (self.key[rows] + BESIDE * np.exp(-ODDS) * self.normal)
+        last = foot - BOUNDARY.beside * length * self.normal
+        keys = foot + length * (self.key[rows] + BOUNDARY.beside * np.exp(-BOUNDARY.odds) * self.normal)
         return np.stack([keys, last], axis=1)
 
     def above(self, rows: Rows, labels: Flags) -> Flags:
@@ -94,7 +91,7 @@ class SizeSearch:
     lean: float = 0.06
 
     def run(self) -> Sizes:
-        """Lengths that give scores of standard deviation ``SIGMA``; the search for the plane goes on. About ``16 pairs`` labels."""
+        """Lengths that give scores of standard deviation ``sigma``; the search for the plane goes on. About ``16 pairs`` labels."""
         room = self.room
         high = min(np.log2(max(self.length, self._out)) + self.doublings, np.log2(room / 2))
         constant = self._climb(0.0, high - 2 * self.doublings, high)
@@ -106,11 +103,12 @@ class SizeSearch:
             if per_far > self.shown * constant or far == room / 2:
                 break
         entry = np.sqrt(max(per_far**2 - constant**2, (self.faint * constant) ** 2)) / far  # of W, root mean square
-        alone = np.sqrt(SIGMA / entry)  # of last tokens, if scores came from W alone; longer where others have a part in them
+        # of last tokens, if scores came from W alone; longer where others have a part in them
+        alone = np.sqrt(BOUNDARY.sigma / entry)
         reach = min(max(alone, constant / entry), self.longer * alone, room / 2)
         longest = room / self.moved
-        key = min(SIGMA / float(np.hypot(reach * entry, constant)), longest)
-        depth = min(reach, self.lean / SIGMA * key * np.sqrt(self.asker.width + 1))
+        key = min(BOUNDARY.sigma / float(np.hypot(reach * entry, constant)), longest)
+        depth = min(reach, self.lean / BOUNDARY.sigma * key * np.sqrt(self.asker.width + 1))
         return Sizes(float(reach), float(depth), float(key), float(longest), float(key * reach * entry))
 
     @property
@@ -123,7 +121,7 @@ class SizeSearch:
         while True:
             plane = self.fine.plane
             blur = np.hypot(plane.offset_spread, plane.normal_spread * np.hypot(self._out, far))
-            known = np.log2(self.known * blur / BESIDE)
+            known = np.log2(self.known * blur / BOUNDARY.beside)
             if known < max(low, high - self.doublings) or not rounds(self.asker, [self.fine.group], 1):
                 break
         foot, width = plane.offset * plane.normal if self.centre is None else self.centre, self.asker.width
@@ -140,5 +138,5 @@ class SizeSearch:
         ladder.key[~won] *= -1  # of a key and its opposite one has a positive score
         search = Halving(Prior(count, None, np.full(count, low), np.full(count, high)))
         octave = Group.of(ladder, search, 1.0, late=asker.hurried)
-        rounds(asker, [octave], BITS, [self.fine.group])
-        return float(np.mean(np.exp2(-search.centre))) * ODDS * self.normal
+        rounds(asker, [octave], BOUNDARY.bits, [self.fine.group])
+        return float(np.mean(np.exp2(-search.centre))) * BOUNDARY.odds * self.normal

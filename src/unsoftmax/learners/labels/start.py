@@ -8,14 +8,9 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, TooNoisyError
 from unsoftmax.learners.labels.asking import Asker, flat_labels, listed
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
-
-DIRECTIONS = 4
-LENGTHS = (2.0**-4, 1.0, 2.0**4, 2.0**10, 2.0**20)  # of tokens, times the root of the width
-FIRST = 2 * DIRECTIONS * len(LENGTHS)
-FLIPS = 48  # labels far from the boundary that show whether labels are wrong now and then
-MOST = 0.2  # flip rate beyond which too few bits come through
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +27,7 @@ class Start:
 
 def lengths(width: int, max_norm: float | None) -> list[float]:
     """The lengths of tokens tried, shortest first."""
-    wanted = [length * np.sqrt(width) for length in LENGTHS]
+    wanted = [length * np.sqrt(width) for length in BOUNDARY.lengths]
     if max_norm is None:
         return wanted
     return [0.9 * max_norm * 2.0**k for k in range(1 - len(wanted), 1)]
@@ -40,50 +35,50 @@ def lengths(width: int, max_norm: float | None) -> list[float]:
 
 def first_labels(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> tuple[Floats, Floats]:
     """One-token questions in opposite pairs, ``(lengths, directions, 2, width)``, and their labels."""
-    directions = rng.normal(size=(DIRECTIONS, oracle.width))
+    directions = rng.normal(size=(BOUNDARY.directions, oracle.width))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     pairs = np.stack([directions, -directions], axis=1)
     tokens = np.array(lengths(oracle.width, max_norm))[:, None, None, None] * pairs
     answers = oracle(tokens.reshape(-1, 1, oracle.width))
-    return tokens, flat_labels(answers, FIRST).reshape(tokens.shape[:-1])
+    return tokens, flat_labels(answers, BOUNDARY.first).reshape(tokens.shape[:-1])
 
 
 def start(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None, flip: float | None) -> Start:
-    """Find a yes and a no, and the flip rate unless it is known. Price: ``FIRST + FLIPS``, and ten times that if labels are wrong.
+    """Find a yes and a no, and the flip rate unless it is known. Price: ``first + flips``, and ten times that if labels are wrong.
 
     Raises:
         NotIdentifiableError: only one label was ever seen.
-        TooNoisyError: more than ``MOST`` of the labels are wrong.
+        TooNoisyError: more than ``most`` of the labels are wrong.
     """
     phase(oracle, "first labels")
     tokens, labels = first_labels(oracle, rng, max_norm)
     values = tuple(np.unique(labels).tolist())
     if len(values) < 2:
         raise NotIdentifiableError(
-            f"All of the first {FIRST} labels were {listed(values)}, for tokens up to {np.linalg.norm(tokens[-1, 0, 0]):.3g} long: "
-            "without a boundary there is nothing to find. Allow longer tokens (`max_norm`),"
-            " or the target answers the same to everything.",
+            f"All of the first {BOUNDARY.first} labels were {listed(values)}, for tokens up to "
+            f"{np.linalg.norm(tokens[-1, 0, 0]):.3g} long: without a boundary there is nothing to find. Allow longer tokens "
+            "(`max_norm`), or the target answers the same to everything.",
             evidence={"labels": list(values)},
         )
     asker = Asker(oracle, values)
     if flip is None:
         flip = flip_rate(asker, tokens[-1].reshape(-1, asker.width), rng)
-    if flip > MOST:
+    if flip > BOUNDARY.most:
         raise TooNoisyError(
-            f"About {flip:.0%} of the labels are wrong; beyond {MOST:.0%} too few bits come through. Ask a target that "
+            f"About {flip:.0%} of the labels are wrong; beyond {BOUNDARY.most:.0%} too few bits come through. Ask a target that "
             "answers alike more often.",
             evidence={"flip_rate": flip},
         )
     return _bracket(asker, tokens, labels, values, flip, rng)
 
 
-def flip_rate(asker: Asker, ray: Floats, rng: np.random.Generator, first: int = FLIPS) -> float:
+def flip_rate(asker: Asker, ray: Floats, rng: np.random.Generator, first: int = BOUNDARY.flips) -> float:
     """The share of wrong labels on rays through these tokens, far from the boundary; 0 where none was seen.
 
     Each question is another point of the rays, so that labels which are wrong for a question, again and again, show too.
     """
     asked, wrong = 0, 0
-    for more in (first, 10 * FLIPS):
+    for more in (first, 10 * BOUNDARY.flips):
         count = more // len(ray)
         lengths = np.sort(rng.uniform(0.5, 1.0, size=(count, len(ray), 1)), axis=0)
         told = asker.classes((ray[None] * lengths).reshape(-1, 1, asker.width)).reshape(count, len(ray))

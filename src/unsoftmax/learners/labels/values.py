@@ -14,17 +14,11 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.labels.asking import Asker
 from unsoftmax.learners.labels.paths import Group, Lines, rounds
-from unsoftmax.learners.labels.search import BITS, FINEST, Halving, Prior
+from unsoftmax.learners.labels.search import Halving, Prior
+from unsoftmax.learners.labels.settings import BOUNDARY
 from unsoftmax.learners.labels.start import Start
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
-
-ROUGH = 9  # bits of the rough search: then the plane is known to about a percent
-BENT = 40.0  # misfit of a plane to the rough points, in units of their own rounding, that a plane does not show
-REACH = 5.0  # standard deviations of the rough plane that fine brackets reach to either side
-WIDEST = 6  # times that a bracket without a boundary is made eight times as wide
-ALONE = 5  # rounds of the fine search before others ride along
-HURRIED = 2.0**-20  # width of brackets, relative to the tokens, down to which it gets two bits a round
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +39,7 @@ class Plane:
 
 
 def rough_plane(asker: Asker, begin: Start, rng: np.random.Generator) -> Plane:
-    """The plane to about a percent. Price: about ``(1.5 width + 4) * (ROUGH + 1)`` labels.
+    """The plane to about a percent. Price: about ``(1.5 width + 4) * (rough + 1)`` labels.
 
     Raises:
         NotInFamilyError: the boundary is no plane.
@@ -58,13 +52,13 @@ def rough_plane(asker: Asker, begin: Start, rng: np.random.Generator) -> Plane:
     no_end = np.where(yes[:, None], begin.no, points)
     lines = Lines(no_end, np.where(yes[:, None], points, begin.yes) - no_end)
     search = Halving(Prior(count, None, np.zeros(count), np.ones(count)))
-    wanted = 2.0**-ROUGH
-    rounds(asker, [Group.of(lines, search, wanted, late=asker.hurried)], 40 * ROUGH)
+    wanted = 2.0**-BOUNDARY.rough
+    rounds(asker, [Group.of(lines, search, wanted, late=asker.hurried)], 40 * BOUNDARY.rough)
     centre, spread = search.centre, search.spread
     found = lines.points(np.arange(count), centre)
     blur = float(np.sqrt(np.mean((spread * np.linalg.norm(lines.direction, axis=1)) ** 2)))
     plane, misfit = fitted_plane(found, lines.direction, begin.length, blur)
-    if misfit > BENT * blur:
+    if misfit > BOUNDARY.values_bent * blur:
         raise NotInFamilyError(
             f"The boundary between the labels of one token is no plane: points of it miss the best one by {misfit / blur:.0f} "
             "times what their own rounding explains. One attention layer has a plane there; a network behind or instead of it, a "
@@ -135,7 +129,7 @@ class Fine:
         rough: Plane,
         rng: np.random.Generator,
         *,
-        until: float = FINEST,
+        until: float = BOUNDARY.finest,
         max_norm: float | None = None,
     ) -> None:
         width = asker.width
@@ -148,23 +142,23 @@ class Fine:
         self.arms = np.concatenate([np.zeros((1, width)), self.arm * turned])
         self.lines = Lines(self.arms, np.broadcast_to(rough.normal, (width, width)))
         sd = np.full(width, np.hypot(rough.offset_spread, self.arm * rough.normal_spread))
-        low, high = bracketed(asker, self.lines, np.full(width, rough.offset), REACH * sd)
+        low, high = bracketed(asker, self.lines, np.full(width, rough.offset), BOUNDARY.reach * sd)
         self.planned = self.until = until
         target = self._target()
         search = Halving(Prior(width, None, low, high))
-        self.group = Group.of(self.lines, search, target, late=asker.hurried, hurry=HURRIED * self.arm)
-        rounds(asker, [self.group], ALONE if asker.hurried else 2 * ALONE)
+        self.group = Group.of(self.lines, search, target, late=asker.hurried, hurry=BOUNDARY.hurried * self.arm)
+        rounds(asker, [self.group], BOUNDARY.alone if asker.hurried else 2 * BOUNDARY.alone)
 
     def _target(self) -> Floats:
         """Widths of brackets that are narrow enough."""
         target = np.full(self.asker.width, self.until * self.arm)
-        if abs(self.rough.offset) > 2 * REACH * self.rough.offset_spread:
+        if abs(self.rough.offset) > 2 * BOUNDARY.reach * self.rough.offset_spread:
             target[0] = self.until * abs(self.rough.offset)
         return target
 
     def sharpen(self, factor: float) -> None:
         """Ask so much more finely than planned, where tokens lie near the plane beside their length."""
-        self.until = max(FINEST, factor * self.planned)
+        self.until = max(BOUNDARY.finest, factor * self.planned)
         self.group.until = self._target()
 
     @property
@@ -182,12 +176,12 @@ class Fine:
 
     def finish(self) -> None:
         """Finish, and go on with the offset alone until it is known relative to itself: it may be far smaller than the tokens."""
-        rounds(self.asker, [self.group], 2 * BITS)
+        rounds(self.asker, [self.group], 2 * BOUNDARY.bits)
         search = self.group.search
         if not self._through_origin():
             last = Lines(self.arms[:1], self.lines.direction[:1])
             alone = Halving(Prior(1, None, search.low[:1], search.high[:1]))
-            rounds(self.asker, [Group.of(last, alone, self.until * abs(float(search.centre[0])))], 2 * BITS)
+            rounds(self.asker, [Group.of(last, alone, self.until * abs(float(search.centre[0])))], 2 * BOUNDARY.bits)
             search.low[:1], search.high[:1] = alone.low, alone.high
 
     def _through_origin(self) -> bool:
@@ -200,7 +194,7 @@ def bracketed(asker: Asker, lines: Lines, centre: Floats, reach: Floats) -> tupl
     count = len(centre)
     low, high = centre - reach, centre + reach
     open_ = np.arange(count)
-    for _ in range(WIDEST):
+    for _ in range(BOUNDARY.widest):
         labels = asker(lines.tokens(np.tile(open_, 2), np.concatenate([low[open_], high[open_]]))).reshape(2, -1)
         right = ~labels[0] & labels[1]
         open_ = open_[~right]

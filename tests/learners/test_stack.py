@@ -83,7 +83,7 @@ def test_every_position_answered_saves_questions(causal: bool) -> None:
     last = sum(count for _, count in StackLearner(checks=4, mlps=0).price(20, 4, 4))
     assert learned.evidence["causal"] is causal
     assert us.distance(learned.model, target) < 1e-8
-    assert oracle.spent < (1.0 if causal else 0.85) * last
+    assert oracle.spent < (1.0 if causal else 0.9) * last
 
 
 def test_learned_positions_cancel() -> None:
@@ -332,9 +332,16 @@ def test_tied_layers_are_refused_within_400_questions() -> None:
     assert oracle.spent <= 400
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("post-norm", "behind the last block"), ("final norm", "behind"), ("dropout", "dropout")]
-)
+def test_heads_behind_a_final_norm_are_read_as_those_of_a_decoder() -> None:
+    target = small(14)
+    found = us.recover(strangers(target)["final norm"], width=20, seed=0)
+    assert found.facts["family"] == "decoder"
+    for layer, true in zip(found.model.layers, target.layers, strict=True):
+        for W in layer.attention.W:
+            assert min(np.abs(W - other).max() / np.abs(other).max() for other in true.W) < 1e-7
+
+
+@pytest.mark.parametrize(("name", "words"), [("post-norm", "behind the last block"), ("dropout", "dropout")])
 def test_recover_names_what_comes_after_a_norm_and_what_is_random(name: str, words: str) -> None:
     found = us.recover(strangers(small(14))[name], width=20, seed=0, on_failure="return")
     assert not found.status.success

@@ -1,5 +1,6 @@
 """The live page: who may read it, what it is told, and that watching changes nothing of a run."""
 
+import functools
 import http.client
 import json
 import os
@@ -146,7 +147,11 @@ def test_the_curve_shows_errors_of_one_size_and_of_zero():
 def test_at_a_terminal_the_page_stays_until_ctrl_c():
     command = [sys.executable, "-m", "unsoftmax", "recover", "demo:attention,width=4", "--live"]
     ours, theirs = pty.openpty()
-    run = subprocess.Popen(command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL, start_new_session=True)
+    # a suite that runs in the background ignores Ctrl-C, and hands that down
+    heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    run = subprocess.Popen(
+        command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL, start_new_session=True, preexec_fn=heeding
+    )
     os.close(theirs)
     said = b""
     while b"until Ctrl-C" not in said:

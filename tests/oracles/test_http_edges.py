@@ -104,7 +104,7 @@ def test_whole_numbers_pass_where_the_probes_are_whole():
 
 
 def test_an_output_that_is_no_number_is_refused():
-    body = json.dumps({"outputs": [{"name": "y", "datatype": "BYTES", "shape": [1], "data": [1]}]}).encode()
+    body = json.dumps({"outputs": [{"name": "y", "datatype": "COMPLEX64", "shape": [1], "data": [1]}]}).encode()
     with pytest.raises(TargetError, match="no real number"):
         decode_reply(body, None, None)
 

@@ -35,10 +35,8 @@ def law_of(desk: Desk) -> Floor:
 def settings_of(desk: Desk) -> Settings | None:
     """What suits the target's number format and the longest tokens that may be sent; None where nothing does."""
     reach = None if desk.max_norm is None else desk.max_norm / np.sqrt(desk.width)
-    try:
-        return settings_for(law_of(desk), reach)
-    except TooNoisyError:
-        return None
+    found = tried(lambda: settings_for(law_of(desk), reach), TooNoisyError)
+    return None if isinstance(found, RefusalError) else found
 
 
 class HiddenState:

@@ -54,8 +54,10 @@ def read_inputs(
     along = np.zeros((n, values.heads, len(directions)))
     todo, misfit = np.arange(len(directions)), 0.0
     for turn in STACK.input_turns:
-        asked = _apart if limit.sight is None else _together
-        told = asked(limit, values, readers, columns, directions[todo], angle, turn, tangents)
+        if limit.sight is None:
+            told = _apart(limit, values, readers, columns, directions[todo], angle, turn, tangents)
+        else:
+            told = _together(limit, values, readers, columns, directions[todo], angle, turn, tangents, settings.crowd)
         bad = []
         for i, answers in zip(todo, told.moved, strict=True):
             beta, shift, left = _fit(answers, limit.clean(readers), told.start, told.z, ranges, told.step, settings)
@@ -104,7 +106,15 @@ def _apart(
 
 
 def _together(
-    limit: Limit, values: Values, readers: Floats, columns: Floats, directions: Floats, angle: float, turn: float, tangents: Floats
+    limit: Limit,
+    values: Values,
+    readers: Floats,
+    columns: Floats,
+    directions: Floats,
+    angle: float,
+    turn: float,
+    tangents: Floats,
+    crowd: int,
 ) -> _Told:
     """A question for every direction and some readers, one key for all of them; what they make of each other is known."""
     n, width = readers.shape
@@ -112,7 +122,7 @@ def _together(
     calm = tangents[np.abs(np.einsum("nhk,tk->thn", columns, tangents @ values.basis.T, optimize=True)).max((1, 2)).argmin()]
     keys = radius * (np.cos(turn) * calm + np.sin(turn) * directions)
     moved, start, z = np.zeros((len(directions), n, width)), np.zeros((n, values.heads, width)), np.zeros((n, values.heads))
-    for some in np.array_split(np.arange(n), -(-n // STACK.crowd)):
+    for some in np.array_split(np.arange(n), -(-n // crowd)):
         mine = readers[some]
         sequences = np.concatenate([keys[:, None], np.broadcast_to(mine, (len(keys), *mine.shape))], axis=1)
         for i, batch in zip(some, limit.together(sequences)[-len(some) :], strict=True):

@@ -69,7 +69,7 @@ class StackLearner:
         sphere = Sphere(oracle.width, seen.norm)
         limit = Limit.of(oracle, settings, seen.positions)
         if self.floor.exact:
-            limit.look(sphere, rng)
+            limit.look(sphere, settings, rng)
         found, reader, fine = self._draft(limit, sphere, settings, rng), limit, settings
         if found is None and settings is EXACT:  # too many heads for outputs at which last tokens are zero: read all outputs
             settings = NODES

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.learners.stack.settings import STACK, Settings
+from unsoftmax.learners.stack.settings import Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
@@ -76,7 +76,7 @@ class Limit:
         """With tokens as long as ``settings`` say."""
         return cls(oracle, settings.scale, positions, settings.nodes)
 
-    def look(self, sphere: Sphere, rng: np.random.Generator) -> None:
+    def look(self, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> None:
         """Find out whether every position is answered, and whether tokens see later ones: two questions."""
         if self.positions or self.nodes > 1:  # what positions add is known at the last one only
             return
@@ -89,7 +89,7 @@ class Limit:
         if answers.ndim == 3:
             moved = np.abs(answers[0, 0] - self.bases(reader[None], 1)[0])[reader == 0]
             self.sight = (
-                "causal" if moved.max() <= STACK.same * max(1.0, float(np.abs(answers[0, 0][reader == 0]).max())) else "all"
+                "causal" if moved.max() <= settings.same * max(1.0, float(np.abs(answers[0, 0][reader == 0]).max())) else "all"
             )
 
     def raw(self, sequences: Floats, scale: float | None = None) -> Floats:

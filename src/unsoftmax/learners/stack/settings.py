@@ -45,6 +45,10 @@ class Settings:
         certain: misfit of fresh sequences, over the root mean square of what keys change, up to which the heads explain them.
         spread: answers per unknown where values at further outputs are solved for.
         keys: per last token, over what the rank of its scores takes.
+        turn: angle between the first step and each of the others.
+        calm: scores, root mean square, up to which a fit finds its way from one step to the next.
+        crowd: last tokens in one sequence, where every position is answered.
+        nearest: over the length of normalised tokens; a third of it cubed is the rounding of an answer.
     """
 
     scale: float = 2.0**60
@@ -76,6 +80,10 @@ class Settings:
     same: float = 1e4 * 2.0**-52
     certain: float = 1e-6
     keys: float = 1.0
+    turn: float = 0.4
+    calm: float = 1.5
+    crowd: int = 8
+    nearest: float = 2.0**18
 
     @property
     def odds(self) -> Floats:
@@ -134,16 +142,12 @@ class Fixed:
 
     # inputs
     input_turns: tuple[float, ...] = (0.5, -0.5, 0.17, -0.17)  # angles between a known key and the direction in question
-    crowd: int = 8  # readers in one sequence, where every position is answered
     input_steps: int = 40  # of a fit of scores, at most
     longest: float = 2.0  # change of a score in one step
 
     # learner
     attempts: int = 2  # frames in which everything is read, where a later step fails
     very_long: float = 2.0**20  # answers above that hold a very long token
-
-    # limit
-    same: float = 2.0**-40  # of an answer: what its rounding may be
 
     # neurons
     far: float = 2.0**20  # length of tokens: what layers add turns them by one part in that, and rounding of answers is as small
@@ -180,11 +184,9 @@ class Fixed:
     draws: int = 60  # sets of sparse tokens, of which the best conditioned is taken
 
     # values
-    turned: float = 0.4  # angle between the first step and each of the others
-    turns: tuple[float, ...] = (1.0, -1.0, 0.33, -0.33, 0.1, -0.1)  # angles that are tried, over that
-    calm: float = 1.5  # scores, root mean square, up to which a fit finds its way from one step to the next
+    # angles between the first step and each of the others, over ``Settings.turn``
+    turns: tuple[float, ...] = (1.0, -1.0, 0.33, -0.33, 0.1, -0.1)
     tilts: tuple[float, ...] = (0.8, 0.95, 0.98, 0.99, 0.9)  # part of the step along the frame's ``a``, over that of the first step
-    calmer: int = 20  # times that the step is made shorter where scores are larger
     sure: float = 1.5  # cost of the best other assignment of heads over that of the best
 
     # varpro
@@ -209,7 +211,6 @@ class Fixed:
 
 
 STACK = Fixed()
-NEAREST = 2.0**18  # over the length of normalised tokens: a third of it cubed is the rounding of an answer
 EXACT = Settings()
 SINGLE = Settings(  # answers in float32
     ratios=((1, 4), (1, 1), (4, 1)),
@@ -272,13 +273,13 @@ def settings_for(floor: Floor, reach: float | None = None) -> Settings:
     found = EXACT if floor.exact else SINGLE
     if reach is None or reach >= 4 * found.scale:  # recognition asks some tokens that are longer
         return found
-    if reach < NEAREST or not floor.exact:
-        least = NEAREST if floor.exact else 4 * found.scale
+    if reach < found.nearest or not floor.exact:
+        least = found.nearest if floor.exact else 4 * found.scale
         raise TooNoisyError(
             f"Tokens may be {reach:.2g} times as long as normalised ones (`max_norm`); a stack is read from tokens at least "
             f"{least:.2g} times as long, at which its norms see little but directions. Raise `max_norm`, or leave it out.",
         )
-    nodes = 2 if reach >= NEAREST**2 else 3
+    nodes = 2 if reach >= found.nearest**2 else 3
     finite = min(EXACT.finite, float(np.sqrt(reach)))
     off = 2.0**6 * max(1 / finite, finite / reach)  # what the first key's own length and that of the others leave of the order
     return replace(

@@ -48,14 +48,14 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
     """Fit the values of more and more directions until their ranks are exceeded."""
     frame = base.frame
     sphere, T = frame.sphere, frame.C
-    tilts = STACK.tilts if base.loudest <= STACK.calm else STACK.tilts[2:] + STACK.tilts[:2]  # scores near enough to start from
+    tilts = STACK.tilts if base.loudest <= settings.calm else STACK.tilts[2:] + STACK.tilts[:2]  # scores near enough to start from
     [(tilted, fit, sure)] = _along(limit, base, [[frame.step(frame.v, part * base.beta) for part in tilts]], settings)
-    loud, base = base, _calmed(base, tilted, fit)
+    loud, base = base, _calmed(base, tilted, fit, settings.calm)
     if base.loudest < loud.loudest:  # two steps that are nearly one tell little about what lies between them
         [(tilted, fit, far)] = _along(limit, base, [[base.step]], settings)
         base, sure = replace(base, fit=fit), min(sure, far)
     steps, tables = [loud.step, tilted], [loud.fit.A, fit.A]
-    angle = STACK.turned * min(1.0, STACK.calm / base.loudest)
+    angle = settings.turn * min(1.0, settings.calm / base.loudest)
     rows = sphere.on(T)
     directions = np.linalg.qr(np.concatenate([frame.v[None], rows]).T)[0].T[1 : len(T)]  # with v they span all that is outside S
     count, batch = 0, 6
@@ -78,20 +78,18 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
         batch = max(1, min(count // 4, wanted - len(steps)))
 
 
-def _calmed(base: Base, tilted: Floats, fit: Fit) -> Base:
+def _calmed(base: Base, tilted: Floats, fit: Fit, calm: float) -> Base:
     """The base at a step short enough for fits to find their way from it to others, for no question.
 
     Scores and values are linear in the step, and two of them span all that point along ``a`` and ``v``.
     """
     frame, two = base.frame, np.stack([base.step, tilted])
-    for part in 0.8 ** np.arange(STACK.calmer):
-        found = base
-        if part < 1:
-            share = np.linalg.lstsq(two.T, frame.step(frame.v, part * base.beta), rcond=None)[0]
-            z, A = (np.tensordot(share, np.stack(pair), axes=1) for pair in ((base.fit.z, fit.z), (base.fit.A, fit.A)))
-            found = replace(base, fit=replace(fit, z=z, A=A), beta=float(part * base.beta))
-        if found.loudest <= STACK.calm:
-            break
+    found, part = base, 1.0
+    while found.loudest > calm and part > 2.0**-6:
+        part *= 0.8
+        share = np.linalg.lstsq(two.T, frame.step(frame.v, part * base.beta), rcond=None)[0]
+        z, A = (np.tensordot(share, np.stack(pair), axes=1) for pair in ((base.fit.z, fit.z), (base.fit.A, fit.A)))
+        found = replace(base, fit=replace(fit, z=z, A=A), beta=part * base.beta)
     return found
 
 

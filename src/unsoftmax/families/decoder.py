@@ -12,7 +12,7 @@ from unsoftmax.desk import Desk
 from unsoftmax.errors import RefusalError, TargetError, tried
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.settings import LAWS
-from unsoftmax.learners.decoder.limit import FAR
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.models import Model
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
@@ -58,7 +58,7 @@ class FinalNorm:
         rng = np.random.default_rng(desk.rng.integers(2**63))
         p, x = rng.normal(size=(2, desk.width))
         questions = np.stack([x, 2 * x])[:, None], np.array([[p, x], [3 * p, 2 * x]])
-        answers = tried(lambda: [np.asarray(desk.last(FAR * asked)) for asked in questions], TargetError)
+        answers = tried(lambda: [np.asarray(desk.last(LOGITS.far * asked)) for asked in questions], TargetError)
         if isinstance(answers, RefusalError):
             return Fact(self.name, np.inf, LAWS.rounding, False, "Very long tokens get no answer.")
         one, two = answers

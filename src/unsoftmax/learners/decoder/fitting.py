@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg as sl
 
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.models import Floats
-
-STEPS = 80
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +36,9 @@ class Fit:
     residual: float
 
 
-def varpro(model: Callable[[Floats], Features], theta: Floats, answers: Floats, *, floor: float = 1e-13, steps: int = STEPS) -> Fit:
+def varpro(
+    model: Callable[[Floats], Features], theta: Floats, answers: Floats, *, floor: float = 1e-13, steps: int = LOGITS.fitting_steps
+) -> Fit:
     """Least squares of ``columns(theta) @ A + given(theta)`` to ``answers (rows, outputs)`` (Kaufman, Levenberg)."""
     size = max(float(np.linalg.norm(answers)), 1e-300)
     damping, stalled = 1e-3, 0

@@ -8,13 +8,10 @@ import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.decoder.limit import Limit
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.learners.decoder.start import counts, decomposed, exponentials, extrapolated, on_sphere
-from unsoftmax.learners.decoder.world import SEVERAL, Pairs, World, asked_pairs, joint_fit
+from unsoftmax.learners.decoder.world import Pairs, World, asked_pairs, joint_fit
 from unsoftmax.models import Floats
-
-ATTEMPTS = 4  # frames that are tried, each with more last tokens to choose from than the one before
-STEP = 0.2  # from the first key to the others of the closed world, in radii: short enough that heads keep their names
-ALONE = (2, 20)  # zero tokens before last tokens without a key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +63,7 @@ def find_heads(limit: Limit, rng: np.random.Generator) -> Closed:
         NotInFamilyError: no number of heads explains the answers there.
     """
     best = np.inf
-    for attempt in range(ATTEMPTS):
+    for attempt in range(LOGITS.attempts):
         found = _attempt(limit, 2 * 3**attempt, rng)
         if found is not None:
             if found.world.residual <= limit.accept:
@@ -106,7 +103,7 @@ def _attempt(limit: Limit, choice: int, rng: np.random.Generator) -> Closed | No
     inside[:, 0] = first / radius
     keys, scores, values = [radius * np.eye(q)[0]], [b], [fit.A]
     for i in range(1, q):
-        keys.append(on_sphere(np.eye(q)[0] + STEP * np.eye(q)[i], radius))
+        keys.append(on_sphere(np.eye(q)[0] + LOGITS.step * np.eye(q)[i], radius))
         told = _changes(limit, design, frame @ inside @ keys[-1]) @ outputs
         step = exponentials(design.points, told, b)
         scores.append(step.theta.reshape(heads, dims))
@@ -208,13 +205,13 @@ def _asked(limit: Limit, small: Floats, B: Floats, Q: Floats, heads: int, rng: n
     x = on_sphere(rng.normal(size=(4 * count, q)), radius)
     own = np.einsum("na,hab,nb->nh", x, Q, x, optimize=True)
     x = x[np.argsort(own.max(axis=1))[:count]]
-    p = on_sphere(rng.normal(size=(count, 4 * len(SEVERAL), q)), radius)
+    p = on_sphere(rng.normal(size=(count, 4 * len(LOGITS.several), q)), radius)
     scores = np.abs(np.einsum("nka,hab,nb->nkh", p, B, x, optimize=True)).max(axis=2)
-    kept = np.argsort(scores, axis=1)[:, : 2 * len(SEVERAL) : 2]
+    kept = np.argsort(scores, axis=1)[:, : 2 * len(LOGITS.several) : 2]
     p = np.take_along_axis(p, kept[:, :, None], axis=1)
-    p = np.concatenate([p, np.zeros((count, len(ALONE), q))], axis=1)
+    p = np.concatenate([p, np.zeros((count, len(LOGITS.alone), q))], axis=1)
     alone = limit.ask((x @ small.T)[:, None], 0)
     each = p.shape[1]
-    zeros = np.tile(np.array([*SEVERAL, *ALONE]), count)
+    zeros = np.tile(np.array([*LOGITS.several, *LOGITS.alone]), count)
     pairs = asked_pairs(limit, small, p.reshape(-1, q), np.repeat(x, each, axis=0), zeros, np.repeat(alone, each, axis=0))
     return x, alone, pairs

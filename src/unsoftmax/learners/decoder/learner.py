@@ -14,14 +14,13 @@ from unsoftmax.learners.decoder.limit import FINE, Limit, are_log_probabilities,
 from unsoftmax.learners.decoder.order import Heads, Order, find_order
 from unsoftmax.learners.decoder.polish import collected, polished
 from unsoftmax.learners.decoder.recognition import demand_plain
-from unsoftmax.learners.decoder.scores import FARTHEST, MORE, NEAR, distances, read_scores
+from unsoftmax.learners.decoder.scores import distances, read_scores
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.learners.decoder.values import read_values
-from unsoftmax.learners.decoder.world import SEVERAL
 from unsoftmax.models.decoder import Decoder, DecoderLayer
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Floor, Learned
 
-SHORTEST = max(SEVERAL) + 2  # tokens of the longest sequences that no step can do without
 AMBIGUITY = (
     "Of each head's queries and keys one complex number per rotary frequency is free, of its values and output an invertible "
     "matrix; gains of the norms are part of the matrices behind them. MLPs are not known."
@@ -68,10 +67,10 @@ class DecoderLearner:
         zero = centred(oracle(np.zeros((1, 1, oracle.width))), log) - readout.bias
         if readout.norm == "layer" or readout.bias.any() or np.abs(zero).max() > 2.0**-40 * np.abs(readout.table).max():
             return Positioned(readout, min(self.places, self.longest), self.checks).run(oracle, rng=rng)
-        if self.longest < SHORTEST:
+        if self.longest < LOGITS.shortest:
             raise NotInFamilyError(
-                f"The target takes sequences of {self.longest} tokens at most; a decoder is read from sequences of {SHORTEST}. "
-                "Ask one with a longer context."
+                f"The target takes sequences of {self.longest} tokens at most; a decoder is read from sequences of "
+                f"{LOGITS.shortest}. Ask one with a longer context."
             )
         limit = Limit(oracle, readout, zeros=min(240, self.longest - 2))
         phase(oracle, "recognition")
@@ -122,9 +121,9 @@ class DecoderLearner:
         q, rows, columns = (3, 12, 3) if few else (4, max(12, 2 * heads), 4)
         design = 10 * rows + 10 * rows * columns + (0 if rows == 12 and few else 10 * 12 + 10 * 12 * 3)
         world = 5 * (q - 1) * rows * columns + 5 * 4 * q * (q + 1) // 2 + 7 * each * (24 if few else 12 + 3 * heads)
-        anchors, total = max(4, rank // 2), int(np.ceil(MORE * width))
-        offsets = len(distances(rank, FARTHEST))
-        near = len(NEAR)
+        anchors, total = max(4, rank // 2), int(np.ceil(LOGITS.more * width))
+        offsets = len(distances(rank, LOGITS.farthest))
+        near = len(LOGITS.near)
         scores = 8 * (total + anchors) + each * (anchors**2 * offsets + anchors * (offsets + 1))
         scores += each * total * (2 * anchors * near + near + 1)
         lasts = int(np.ceil(12 * heads * rank / (width - 1))) + 20

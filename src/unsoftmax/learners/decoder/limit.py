@@ -8,12 +8,10 @@ from math import comb
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.models import Floats
 from unsoftmax.models.stack import Norm, normalised
 from unsoftmax.oracles.base import Oracle
-
-FAR = 1e30  # length of tokens whose direction alone counts
-CHUNK = 2**22  # numbers in one call
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ class Limit:
         nodes = self.rough if rough else self.fine
         tokens = np.asarray(tokens)
         length = zeros + tokens.shape[1]
-        step = max(1, CHUNK // (length * self.width * nodes.count))
+        step = max(1, LOGITS.call // (length * self.width * nodes.count))
         parts = [self._part(tokens[i : i + step], zeros, nodes) for i in range(0, len(tokens), step)]
         answers = np.concatenate(parts) if parts else np.zeros((0, self.width))
         if not rough and len(tokens):
@@ -145,7 +143,7 @@ class Limit:
     def _part(self, tokens: Floats, zeros: int, nodes: Nodes) -> Floats:
         n, length, width = tokens.shape
         sent = np.zeros((n, zeros + length, width))
-        sent[:, zeros:-1] = FAR * tokens[:, :-1]
+        sent[:, zeros:-1] = LOGITS.far * tokens[:, :-1]
         sent[:, -1] = tokens[:, -1]
         return self.readout.limits(self.oracle, sent, nodes)
 
@@ -167,7 +165,7 @@ def best_nodes(oracle: Oracle, readout: Readout, rng: np.random.Generator) -> No
     Rounding grows with the length, the error of the polynomial falls with it; where they meet depends on how much the layers add.
     """
     tokens = normalised(rng.normal(size=(4, 2, oracle.width)), readout.norm, 0.0)
-    tokens[:, :-1] *= FAR
+    tokens[:, :-1] *= LOGITS.far
     lengths = FINE.length / 2.0 ** np.arange(7)
     told = np.stack([readout.limits(oracle, tokens, Nodes(FINE.count, length)) for length in lengths])
     off = np.mean(np.diff(told, axis=0) ** 2, axis=(1, 2))
@@ -181,7 +179,7 @@ def read_out(oracle: Oracle, *, log: bool) -> Readout:
         NotInFamilyError: there is no final norm, or the unembedding does not show the hidden state.
     """
     width = oracle.width
-    axes = FAR * np.concatenate([np.eye(width), -np.eye(width)])[:, None]
+    axes = LOGITS.far * np.concatenate([np.eye(width), -np.eye(width)])[:, None]
     answers = centred(oracle(axes), log)
     plus, minus = answers[:width], answers[width:]
     bias = (plus + minus).mean(axis=0) / 2
@@ -204,7 +202,7 @@ def read_out(oracle: Oracle, *, log: bool) -> Readout:
         raise NotInFamilyError(f"{len(table)} answers do not show a hidden state of {whole} dimensions, only {rank} of it.")
     readout = Readout(table, bias, norm, log)
     token = np.cos(1.0 + np.arange(width))
-    seen = centred(oracle(FAR * token[None, None]), log)
+    seen = centred(oracle(LOGITS.far * token[None, None]), log)
     off = float(np.abs(seen - bias - normalised(token[None], norm, 0.0) @ table.T).max())
     if not off <= 64 * small:
         raise NotInFamilyError(

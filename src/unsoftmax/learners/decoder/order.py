@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.errors import NotInFamilyError
-from unsoftmax.learners.decoder.limit import FAR, Limit
+from unsoftmax.errors import NotInFamilyError, tried
+from unsoftmax.learners.decoder.limit import Limit
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.learners.decoder.start import on_sphere
 from unsoftmax.models import Floats
 from unsoftmax.models.decoder import rotated
-
-ZEROS = 40  # in front of the short token
-SHORT = (1e-8, 1e-9, 1e-7)  # lengths of its entries, the next where layers do not come out
-MATCH = 0.05  # what a head may miss its layer's token by, relative; tokens of other layers are off by 0.3 and more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,11 +56,11 @@ def find_order(limit: Limit, heads: Heads, rng: np.random.Generator) -> Order:
         NotInFamilyError: heads are left over that see no such token.
     """
     worst: NotInFamilyError | None = None
-    for short in SHORT:
-        try:
-            return _order(limit, heads, short, rng)
-        except NotInFamilyError as refusal:
-            worst = worst or refusal
+    for short in LOGITS.short:
+        found = tried(partial(_order, limit, heads, short, rng), NotInFamilyError)
+        if not isinstance(found, NotInFamilyError):
+            return found
+        worst = worst or found
     assert worst is not None
     raise worst
 
@@ -80,7 +78,7 @@ def _order(limit: Limit, heads: Heads, short: float, rng: np.random.Generator) -
             miss = np.linalg.norm(found - along[:, None] * predicted, axis=1) / np.linalg.norm(found, axis=1)
             size = float(along[np.argmin(miss)])
         miss = np.linalg.norm(found - size * predicted, axis=1) / np.linalg.norm(found, axis=1)
-        here = (layers < 0) & (miss < MATCH)
+        here = (layers < 0) & (miss < LOGITS.match)
         if not here.any():
             raise NotInFamilyError(
                 f"{int((layers < 0).sum())} of {count} heads see a first token that no layer of such a decoder would show them "
@@ -90,7 +88,7 @@ def _order(limit: Limit, heads: Heads, short: float, rng: np.random.Generator) -
         off = max(off, float(miss[here].max()))
         if layer == 0:  # all of the first layer's heads tell the size of the token
             size = float(np.sum(predicted[here] * found[here]) / np.sum(predicted[here] ** 2))
-        token = token + np.einsum("i,hio->o", token, V[here]) * (size / short) / (ZEROS + 1)
+        token = token + np.einsum("i,hio->o", token, V[here]) * (size / short) / (LOGITS.order_zeros + 1)
         layer += 1
     return Order(layers, float((short / size) ** 2), off)
 
@@ -105,12 +103,12 @@ def _seen(limit: Limit, heads: Heads, short: float, rng: np.random.Generator) ->
     x = on_sphere(rng.normal(size=(number, width)), radius)
     odd: Floats = np.zeros_like(x)
     for sign in (1.0, -1.0):
-        tokens = np.stack([np.broadcast_to(sign * short / FAR * v, x.shape), x], axis=1)
-        odd = odd + sign * limit.ask(tokens, ZEROS) / 2
+        tokens = np.stack([np.broadcast_to(sign * short / LOGITS.far * v, x.shape), x], axis=1)
+        odd = odd + sign * limit.ask(tokens, LOGITS.order_zeros) / 2
     asked = np.einsum("nj,hrj->nhr", x, heads.query)
     turned = rotated(asked, np.array(1.0), heads.base)
     own = np.exp(np.einsum("nhr,nhr->nh", np.einsum("nj,hrj->nhr", x, heads.key), asked))
-    total = ZEROS + 1 + own
+    total = LOGITS.order_zeros + 1 + own
     of_value = np.einsum("hor,nh->nohr", heads.out, 1 / total)
     of_key = -np.einsum("nho,nhr,nh->nohr", np.einsum("nj,hjo->nho", x, heads.V), turned, own / total**2)
     columns = np.concatenate([of_value, of_key], axis=3).reshape(number, width, -1)

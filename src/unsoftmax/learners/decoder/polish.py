@@ -9,15 +9,10 @@ import scipy.linalg as sl
 
 from unsoftmax.learners.decoder.limit import Asked
 from unsoftmax.learners.decoder.order import Heads
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.models import Floats
 from unsoftmax.models.base import Places
 from unsoftmax.models.decoder import rotated
-
-BUILT = 2  # normal matrices at most
-STEPS = 20  # that keep one normal matrix
-RIDGE = 1e-12  # of a unit diagonal, so that directions that nothing shows stay put
-MOST = 10_000  # parameters whose normal matrix is built
-CHUNK = 1024  # answers whose derivatives are held at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,8 +191,8 @@ def _normal(heads: Heads, data: Data) -> tuple[Floats, Floats]:
     places = _places(heads)
     size = 1 + int(max(place.max() for pair in places for place in pair))
     normal = np.zeros((size, size))
-    for start in range(0, len(data.x), CHUNK):
-        part = data.some(np.arange(start, min(start + CHUNK, len(data.x))))
+    for start in range(0, len(data.x), LOGITS.chunk):
+        part = data.some(np.arange(start, min(start + LOGITS.chunk, len(data.x))))
         columns = [_columns(heads, h, part) for h in range(len(places))]
         for h, one in enumerate(columns):
             for g, other in enumerate(columns):
@@ -213,7 +208,7 @@ def _normal(heads: Heads, data: Data) -> tuple[Floats, Floats]:
     scale = np.sqrt(np.diag(normal)) + 1e-300
     normal /= scale
     normal /= scale[:, None]
-    normal[np.diag_indices(size)] += RIDGE
+    normal[np.diag_indices(size)] += LOGITS.ridge
     return sl.cholesky(normal, lower=False, overwrite_a=True, check_finite=False), scale
 
 
@@ -264,16 +259,16 @@ def polished(heads: Heads, data: Data, noise: float) -> tuple[Heads, float]:
     """The heads that fit everything best, and the root mean square of what is left of an answer's output.
 
     Errors of values no longer bias scores then: both come out near the error of the answers, ``noise``. The normal matrix is kept
-    as long as steps with it help, because gradients are exact. With more than ``MOST`` parameters the heads come back as they were.
+    as long as steps with it help, because gradients are exact. With more than ``largest`` parameters the heads stay as they were.
     """
     seen = [_head(heads, h, data) for h in range(len(heads.query))]
     left = _left(heads, seen, data)
     cost = float(np.sqrt(np.mean(left**2)))
-    if heads.query.size + heads.out.size + len(_members(heads)) * (heads.key[0].size + heads.value[0].size) > MOST:
+    if heads.query.size + heads.out.size + len(_members(heads)) * (heads.key[0].size + heads.value[0].size) > LOGITS.largest:
         return heads, cost
-    for _ in range(BUILT):
+    for _ in range(LOGITS.built):
         factor, scale = _normal(heads, data)
-        for _ in range(STEPS):
+        for _ in range(LOGITS.polish_steps):
             gradient = _gradient(heads, seen, data, left) / scale
             step = sl.cho_solve((factor, False), gradient, check_finite=False) / scale
             before = cost

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.learners.decoder.limit import Limit
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.models import Floats
-
-ZEROS = 3  # in front of what is read: they make raised scores absolute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +49,7 @@ class Reader:
             rows = np.flatnonzero(offsets == n)
             self._ask_own(x[rows], n)
             tokens = np.concatenate([p[rows, None], np.repeat(x[rows, None], n, axis=1)], axis=1)
-            told = self.limit.ask(tokens, ZEROS)
+            told = self.limit.ask(tokens, LOGITS.zeros)
             for row, answer in zip(rows.tolist(), told, strict=True):
                 scores[row], errors[row] = self._one(p[row], x[row], n, answer)
         return Readings(p, x, np.asarray(offsets, dtype=np.float64), scores, errors)
@@ -64,22 +63,22 @@ class Reader:
         new = list({token.tobytes(): token for token in x if (token.tobytes(), n) not in self.own}.values())
         if not new:
             return
-        answers = self.limit.ask(np.repeat(np.array(new)[:, None], n, axis=1), ZEROS)
+        answers = self.limit.ask(np.repeat(np.array(new)[:, None], n, axis=1), LOGITS.zeros)
         for token, answer in zip(new, answers, strict=True):
             columns = self._across(token, token @ self.V)
             lost, error = self._solved(-columns, answer - self.alone[token.tobytes()])  # k / (k + E)
             lost = np.clip(lost, 1e-12, 1.0)
-            self.own[token.tobytes(), n] = ZEROS / lost - ZEROS, ZEROS * error / lost**2
+            self.own[token.tobytes(), n] = LOGITS.zeros / lost - LOGITS.zeros, LOGITS.zeros * error / lost**2
 
     def _one(self, p: Floats, x: Floats, n: int, answer: Floats) -> tuple[Floats, Floats]:
         """Scores of one key and their errors: the answer is linear in ``1 / (zeros + P + E)``."""
         E, dE = self.own[x.tobytes(), n]
         key, last = p @ self.V, x @ self.V
-        columns = self._across(x, (ZEROS + E)[:, None] * key - E[:, None] * last)
+        columns = self._across(x, (LOGITS.zeros + E)[:, None] * key - E[:, None] * last)
         moved = answer - self.alone[x.tobytes()] - self._across(x, (key - last).sum(axis=0, keepdims=True))[0]
         w, dw = self._solved(-columns, moved)
         w = np.maximum(w, 1e-300)
-        P = 1 / w - ZEROS - E
+        P = 1 / w - LOGITS.zeros - E
         error = np.hypot(dw / w**2, dE) / np.maximum(np.abs(P), 1e-300)
         bad = ~(P > 0) | ~(error < 0.1)
         return np.where(bad, 0.0, np.log(np.where(bad, 1.0, P))), np.where(bad, np.inf, error)

@@ -9,18 +9,12 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.decoder.limit import Limit
 from unsoftmax.learners.decoder.order import Heads
-from unsoftmax.learners.decoder.readings import ZEROS, Reader, Readings
+from unsoftmax.learners.decoder.readings import Reader, Readings
 from unsoftmax.learners.decoder.rotary import Group, factored, find_base, fit_group, spread_out, waves
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.learners.decoder.start import on_sphere
 from unsoftmax.models import Floats
 from unsoftmax.models.base import Places
-
-NEAR = (1, 2, 4)  # distances at which all tokens are read against the anchors
-FARTHEST = 110  # distance at which anchors are read
-MORE = 1.4  # tokens over directions
-STARTS = 8  # at which a group of heads is fitted to its anchors, the first from waves, the others drawn
-EXPLAINED = 1e-3  # what a fit of scores may leave of them; right ones leave 1e-6 and less, wrong ones 1e-2 and more
-CHANNELS = 16  # pairs of anchors and heads by which the base is found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,9 +71,9 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
         value[group], out[group] = space, np.einsum("hio,ri->hor", V[group], space)
     exact = np.einsum("hri,hor->hio", value, out)
     reader = Reader(limit, exact, limit.noise)
-    offsets = distances(rank, min(FARTHEST, longest - ZEROS - 2))
+    offsets = distances(rank, min(LOGITS.farthest, longest - LOGITS.zeros - 2))
     count = max(4, rank // 2)
-    total = int(np.ceil(MORE * limit.width))
+    total = int(np.ceil(LOGITS.more * limit.width))
     tokens = mild(limit, exact, 2 * (total + count), rng)
     keys, lasts = tokens[0 : 2 * count : 2], tokens[1 : 2 * count : 2]
     i, j = (np.repeat(a.ravel(), len(offsets)) for a in np.indices((count, count)))
@@ -87,8 +81,8 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
     base, left = _base(anchors, offsets, rank)
     known = [_anchored(anchors, i, j, offsets, group, rank, base, rng) for group in groups]
     rest = tokens[2 * count :]
-    n, a = (np.repeat(b.ravel(), len(NEAR)) for b in np.indices((total, count)))
-    o = np.tile(np.array(NEAR, dtype=np.float64), total * count)
+    n, a = (np.repeat(b.ravel(), len(LOGITS.near)) for b in np.indices((total, count)))
+    o = np.tile(np.array(LOGITS.near, dtype=np.float64), total * count)
     everything = anchors.joined(reader.read(rest[n], lasts[a], o)).joined(reader.read(keys[a], rest[total + n], o))
     query, key = np.zeros((2, len(V), rank, limit.width))
     worst = 0.0
@@ -96,7 +90,7 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
         found = spread_out(everything, group, (keys, lasts), start, base)
         query[group], key[group] = found.query, found.key
         worst = max(worst, found.misfit)
-        if not found.left <= EXPLAINED:
+        if not found.left <= LOGITS.explained:
             raise NotInFamilyError(
                 f"Keys and queries of rank {rank} leave {found.left:.1e} of the scores: they are no bilinear form.",
                 evidence={"rotary_base": base, "score_misfit": found.misfit},
@@ -110,7 +104,7 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
 def mild(limit: Limit, V: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Tokens ``(count, width)`` that attend to themselves least, of twice as many: strong ones would drown what is read."""
     x = on_sphere(rng.normal(size=(2 * count, limit.width)), limit.radius)
-    moved = limit.ask(x[:, None], ZEROS, rough=True) - limit.ask(x[:, None], 0, rough=True)
+    moved = limit.ask(x[:, None], LOGITS.zeros, rough=True) - limit.ask(x[:, None], 0, rough=True)
     columns = np.einsum("nj,hjo->nho", x, V)
     columns -= np.einsum("nho,no,np->nhp", columns, x, x, optimize=True) / limit.width
     lost = -np.einsum("nho,no->nh", np.linalg.pinv(columns.transpose(0, 2, 1)), moved)
@@ -123,13 +117,13 @@ def _base(anchors: Readings, offsets: Floats, rank: int) -> tuple[float, float]:
     heads = anchors.scores.shape[1]
     scores, errors = (a.T.reshape(heads, -1, len(offsets)).reshape(-1, len(offsets)) for a in (anchors.scores, anchors.errors))
     worst = errors.max(axis=1)
-    best = np.argsort(worst)[:CHANNELS]
+    best = np.argsort(worst)[: LOGITS.channels]
     best = best[np.isfinite(worst[best])]
     if not len(best):
         raise NotInFamilyError("No score could be read at every distance: heads saturate.")
     base, left = find_base(offsets, scores[best], errors[best], rank)
     typical = float(np.sqrt(np.mean((scores[best] / errors[best]) ** 2)))
-    if not left <= max(100.0, EXPLAINED * typical):
+    if not left <= max(100.0, LOGITS.explained * typical):
         raise NotInFamilyError(
             f"No rotary base explains how scores change with the distance (the best, {base:.6g}, leaves {left / typical:.1e} of "
             "them): frequencies are scaled, only a part of each head rotates, or positions enter in another way.",
@@ -167,11 +161,11 @@ def _anchored(
     start = np.concatenate([keys[0].real, keys[0].imag]), np.array(aligned)
     points = np.eye(count)
     best: Group | None = None
-    for _ in range(STARTS):
+    for _ in range(LOGITS.starts):
         fit = fit_group(points[i], points[j], anchors.offsets, anchors.scores[:, group], anchors.errors[:, group], base, start)
         if best is None or fit.left < best.left:
             best = fit
-        if best.left <= EXPLAINED:
+        if best.left <= LOGITS.explained:
             return best
         start = rng.normal(size=start[0].shape), rng.normal(size=start[1].shape)
     assert best is not None

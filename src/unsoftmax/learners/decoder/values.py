@@ -9,12 +9,10 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.decoder.fitting import Features, Fit, varpro
 from unsoftmax.learners.decoder.limit import Limit
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.learners.decoder.start import on_sphere
 from unsoftmax.learners.decoder.world import Pairs, World, limit_radius, shares
 from unsoftmax.models import Floats
-
-STEPS = (0.4, -0.4, 0.15, -0.15)  # from the first key towards a new direction, in radii; the first whose fit explains the answers
-BEHIND = (6, 40)  # zero tokens, in turn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,11 +73,11 @@ def read_values(limit: Limit, world: World, pairs: Pairs, x: Floats, alone: Floa
     whole = World(world.frame, world.beyond, world.B, world.Q, inner, world.residual)
     count = 3 * heads + 8
     rows = np.arange(count) % len(x)
-    zeros = np.array(BEHIND)[np.arange(count) // len(x) % 2 if count > len(x) else np.arange(count) % 2]
+    zeros = np.array(LOGITS.behind)[np.arange(count) // len(x) % 2 if count > len(x) else np.arange(count) % 2]
     first = radius * np.eye(q)[0]
     V = np.einsum("ia,hao->hio", world.frame, inner)
     pending, worst = list(range(world.beyond.shape[1])), 0.0
-    for step in STEPS:
+    for step in LOGITS.steps:
         keys = on_sphere(first @ world.frame.T + step * radius * world.beyond.T[pending], radius)
         told = np.zeros((len(pending), count, limit.width))
         for k in np.unique(zeros).tolist():

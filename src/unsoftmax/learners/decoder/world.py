@@ -10,8 +10,6 @@ from unsoftmax.learners.decoder.fitting import Features, varpro
 from unsoftmax.learners.decoder.limit import Limit
 from unsoftmax.models import Floats
 
-SEVERAL = (1, 4, 16, 64)  # zero tokens in front of the pairs, in turn
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class World:

@@ -34,7 +34,7 @@ def head(seed, bits):
 def test_a_head_computed_in_half_precision_is_known_as_far_as_that_goes(name):
     for seed in range(3):
         layer = head(seed, BITS[name])
-        found = us.recover(computed(layer, BITS[name]), width=6, seed=seed)
+        found = us.recover(computed(layer, BITS[name]), width=6, seed=seed, entropy=seed)
         tolerance = found.facts["tolerance"]
         X = np.random.default_rng(seed).normal(size=(200, 9, 6))
         answers = layer(X)
@@ -44,7 +44,7 @@ def test_a_head_computed_in_half_precision_is_known_as_far_as_that_goes(name):
 
 
 def test_a_sink_beyond_rounding_is_no_rounding():
-    found = us.recover(computed(head(0, 8), 8, sink=0.3), width=6, seed=0, on_failure="return")
+    found = us.recover(computed(head(0, 8), 8, sink=0.3), width=6, seed=0, entropy=0, on_failure="return")
     assert not found.status.success
 
 
@@ -63,7 +63,7 @@ def test_bars_of_cast_answers_cover(scalar):
     for seed in range(6):
         rng = np.random.default_rng(seed)
         layer = us.Attention(rng.normal(size=(1, 6, 6)) / 6**0.5, rng.normal(size=(1, 6) if scalar else (1, 6, 3)))
-        found = us.recover(lambda X, layer=layer: layer(X).astype(np.float16).astype(np.float64), width=6, seed=seed)
+        found = us.recover(lambda X, layer=layer: layer(X).astype(np.float16).astype(np.float64), width=6, seed=seed, entropy=seed)
         hits += [
             np.mean(np.abs(getattr(found.model, block) - getattr(layer, block)) <= getattr(found.bounds, block)) for block in "WV"
         ]

@@ -204,7 +204,7 @@ def test_labels_that_are_wrong_for_a_question_whenever_it_is_asked_are_made_righ
         bits = np.abs(np.sin(1e15 * X.sum(axis=(1, 2))))
         return (head(X) > 0) ^ (bits < 0.05)
 
-    found = us.recover(hashed, width=4, seed=1)
+    found = us.recover(hashed, width=4, seed=1, entropy=1)
     assert found.facts["evidence"]["flip_rate"] > 0
     assert apart(found.model.W, head.W) < 2e-3
 

@@ -68,6 +68,7 @@ class Family:
     network: ClassVar[bool] = False
     made_of_heads: ClassVar[bool] = False  # its models are layers of heads and nothing else
     decisive: ClassVar[bool] = False  # what passes this law can be of no other family: a refusal of the learner is the last word
+    compares_answers: ClassVar[bool] = True  # ``compare`` hands over answers as they come, so that one can be asked again
     compares_parts: ClassVar[bool] = False  # models that cannot answer still tell something, see ``compare_part``
     part_error: ClassVar[float] = 0.0  # of what is compared then, over its spread, from rounding in exact targets alone
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case

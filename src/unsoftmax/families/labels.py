@@ -45,6 +45,7 @@ class LabelsFamily(Family):
     unknown: ClassVar[str] = "the common factor of the values and the threshold"
     law: ClassVar[tuple[Labels, ...]] = (Labels(),)
     decisive: ClassVar[bool] = True  # labels are no numbers
+    compares_answers: ClassVar[bool] = False  # but their places, from -1 to 1
     demo: ClassVar[dict[str, int]] = {"width": 8, "rank": 0, "seed": 0}
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:

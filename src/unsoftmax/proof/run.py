@@ -153,7 +153,7 @@ class _Proof:
         desk, learned, floor, heads = self.desk, self.learned, self.floor, self._heads()
         left = desk.left()
         reason = None
-        if not self.family.network and (left is None or left >= LIMITS.asked_again):
+        if self.family.compares_answers and not self.family.network and (left is None or left >= LIMITS.asked_again):
             reason = refusals.answered_otherwise(desk.checked, seen, floor, learned)
         if reason is None and floor.exact and heads == 1:
             reason = refusals.hidden_by_constant(seen, check, learned, self.tolerance)

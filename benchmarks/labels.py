@@ -84,6 +84,9 @@ def row(name: str, heads: list[tuple[int, Attention]], learner: LabelsLearner, *
         except RefusalError as error:
             print(f"    {name}, seed {seed}: {type(error).__name__}: {str(error)[:120]}")
             continue
+        if found.model.V is not None and head.V is not None and found.model.V.shape != head.V.shape:  # a rare class never showed
+            print(f"    {name}, seed {seed}: {found.model.V.shape[-1]} classes of {head.V.shape[-1]}")
+            continue
         right += 1
         worst = np.maximum(worst, errors(found, head))
         most, calls = max(most, labels / per), max(calls, called)

@@ -179,6 +179,7 @@ def false_success(found: us.Recovery, model: us.Attention | None, target: Target
     for length in (2, 7, 24, 96) if found.model.V is not None else ():
         X = rng.normal(size=(64, length, found.model.width))
         answers, predicted = target(X), found.model(X)
+        answers = answers[:, -1] if answers.ndim > predicted.ndim else answers
         worst = max(worst, float(np.abs(answers - predicted).max() / max(answers.std(), 1e-300)))
     if worst > 3 * found.facts["tolerance"]:
         return f"off by {worst:.1e} where {found.facts['tolerance']:.1e} is stated"

@@ -156,9 +156,11 @@ class Desk(Wrapper):
             varies = 4 * float(np.abs(told[:, 0] - told[:, 1]).max())
             if off.max() > varies + tolerance(look.grid, float(np.abs(told).max())):
                 served = self.served or tuple(range(count))  # nobody was asked where a journal answers
+                who = (
+                    "the two targets answer" if count == 2 else f"target number {1 + served[int(off.argmax())]} of {count} answers"
+                )
                 raise DriftingError(
-                    f"Of {count} targets, number {1 + served[int(off.argmax())]} answers the same question otherwise than the "
-                    f"others, by {off.max():.2g}: they do not run the same model.",
+                    f"Of several endpoints, {who} the same question otherwise, by {off.max():.2g}: they do not run the same model.",
                     evidence={"endpoints_apart": float(off.max())},
                 )
 

@@ -40,7 +40,7 @@ def test_float32_scores_that_depend_on_the_batch_are_named():
         return np.einsum("bn,bnd,d->b", weights / weights.sum(axis=1, keepdims=True), X, v)
 
     for seed in range(4):
-        found = us.recover(answer, width=5, seed=seed, on_failure="return")
+        found = us.recover(answer, width=5, seed=seed, entropy=seed, on_failure="return")
         assert not found.status.success
         assert "float32" in found.message
 

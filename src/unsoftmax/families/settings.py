@@ -21,6 +21,7 @@ class Settings:
     vouched: float = 4 * (1 + 2.0**-30)
 
     # attention
+    some: int = 16  # questions more or less than planned, as the answers demand
     noisy_check_reserve: int = 256  # queries that a budget leaves to the held-out check under noise; of large ones, a share
     check_share: float = 0.02
     largest_check_share: float = 0.25  # of a small budget

@@ -129,6 +129,7 @@ class Decision:
         table: the target takes known tokens only.
         learners: whether what is tried is also learned.
         tried: what became of the families that were.
+        told: what the family tests said last.
     """
 
     wishes: Wishes
@@ -136,6 +137,7 @@ class Decision:
     table: bool = False
     learners: bool = True
     tried: list[Outcome] = field(default_factory=list)
+    told: Diagnosis | None = None
 
     def whole(self) -> Walk[Ending]:
         """The whole procedure."""
@@ -172,9 +174,15 @@ class Decision:
     def _tests(self, look: FirstLook | None) -> Walk[Diagnosis]:
         """What the family tests tell."""
         yield from of_desk(standing.opened, alone=not self.learners)
-        told = yield from by_tests(look)
+        self.told = told = yield from by_tests(look)
         yield from of_desk(standing.kept, told)
         return told
+
+    def _told(self, look: FirstLook) -> Walk[Diagnosis]:
+        """The same, asked again only where the tests could not decide."""
+        if self.told is not None and Sign.UNDECIDED not in self.told.signs:
+            return self.told
+        return (yield from self._tests(look))
 
     def _as_tested(self) -> Walk[Ending]:
         told = yield from self._tests(None)
@@ -249,7 +257,7 @@ class Decision:
     def _after_several(self, last: Outcome, look: FirstLook, several: bool) -> Walk[Ending]:
         """Do what the failure of several heads says: another family, coarser answers, or the refusal as it stands."""
         if after_several(last, self.wishes) is Step.DIAGNOSE:
-            told = yield from self._tests(look)
+            told = yield from self._told(look)
             if family_told(told) is not ONE_HEAD and Sign.ALMOST_ALIKE not in told.signs:
                 return (yield from self._as_told(told, last.refusal))
         untried = several and self.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)

@@ -303,3 +303,16 @@ def test_a_score_is_not_read_across_a_kink_that_the_law_cannot_see(score, kink, 
     assert good[0] or abs(score) > 4
     read, _, good, _, _ = _law(case, straight + bend * np.maximum(straight - kink, 0.0), np.ones(1))
     assert not good[0] or abs(read[0] - score) < 1e-4
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 8, 20])
+def test_no_sequence_is_longer_than_asked_for(most):
+    shown, longest = exhibit("one head", 5, width=5), [0]
+
+    def target(X):
+        longest.append(X.shape[1])
+        return shown.target(X)
+
+    told = us.diagnose(target, width=5, max_length=most)
+    assert max(longest) <= most
+    assert told.inside == (most >= 4)

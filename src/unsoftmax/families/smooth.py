@@ -131,9 +131,11 @@ class Hears:
         return 1
 
     def examine(self, desk: Desk) -> Fact:
-        """Ask both together."""
-        phase(desk, "smooth?")
+        """Ask both together; a target that takes one token alone hears no other."""
         look = desk.first_look()
+        if desk.longest < len(look.pair):
+            return Fact(self.name, 0.0, 0.0, False, "Only sequences of one token are asked.")
+        phase(desk, "smooth?")
         return hears_earlier_tokens(desk, look.pair, look.pair_answers[1])
 
 

@@ -74,6 +74,7 @@ class Case:
         finer: answers are written in float64, but computed more coarsely.
         everywhere: the target answers at every position; the last answer is used.
         longest: longest sequence that the target takes, as far as tried.
+        most: no sequence of more tokens than this is sent.
         recent: the latest answers, for their size.
         unit: what answers are multiplied by, a power of two, where they are so large or small that their squares are no numbers.
         reach: largest token scale (root mean square entry) to use; shrinks when the target overflows.
@@ -92,7 +93,7 @@ class Case:
         self.finer = False
         self.everywhere = False
         self.outputs: int | None = None
-        self.longest = 256
+        self.longest = self.most = 256
         self.unit = 1.0
         self.reach = math.inf if max_norm is None else max_norm / (math.sqrt(self.width) + 3)
         self.recent: tuple[Floats, ...] = ()
@@ -129,6 +130,10 @@ class Case:
         if self.max_norm is not None and float(np.linalg.norm(sequences, axis=-1).max()) > self.max_norm:
             raise DecidedError(
                 inconclusive("token length", f"The next test needs tokens longer than max_norm = {self.max_norm:g}.")
+            )
+        if sequences.shape[1] > self.most:
+            raise DecidedError(
+                inconclusive("length", f"The next test needs sequences of more than max_length = {self.most} tokens.")
             )
         self.asked += len(sequences)  # counted before: a question that made the target fail was asked all the same
         answers = self.last(self.oracle(np.ascontiguousarray(sequences)), sequences.shape[1])

@@ -90,11 +90,13 @@ def _shapes(case: Case) -> Floats:
         raise _other_length(case, scale, single)
     single = case.measure(single)
     answers = [single[:, -1] if single.ndim == 3 else single.reshape(2, -1)]
-    longer = tried(lambda: (case.oracle(tokens[:1].copy()), case.oracle(tokens[:1, :3].copy())), TargetError)
-    if isinstance(longer, RefusalError):
-        case.asked += 1
+    longer: tuple[Floats, Floats] | TargetError | None = None
+    if case.most >= tokens.shape[1]:
+        longer = tried(lambda: (case.oracle(tokens[:1].copy()), case.oracle(tokens[:1, :3].copy())), TargetError)
+        case.asked += isinstance(longer, RefusalError)
+    if longer is None or isinstance(longer, RefusalError):
         for length in (3, 2):
-            if case.attempt(tokens[:1, :length]) is not None:
+            if length <= case.most and case.attempt(tokens[:1, :length]) is not None:
                 raise DecidedError(
                     inconclusive("length", f"The target takes {length} tokens but no more; longer sequences are needed.")
                 )

@@ -93,8 +93,9 @@ def opened(desk: Desk, *, alone: bool) -> None:
             so that another test in the law of some family changes no verdict.
     """
     desk.case = Case(desk, np.random.default_rng(desk.seed) if alone else desk.rng, desk.max_norm)
+    desk.case.longest = desk.longest
     if alone:
-        desk.case.longest, desk.case.asked = desk.longest, desk.meter.spent
+        desk.case.most, desk.case.asked = desk.longest, desk.meter.spent
 
 
 def kept(desk: Desk, told: Diagnosis) -> None:

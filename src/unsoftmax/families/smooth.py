@@ -17,6 +17,7 @@ from unsoftmax.models import GatedFFN, Model
 from unsoftmax.models.activations import NAMES
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
+from unsoftmax.recognition.smooth_head import NAME, one_head_before
 from unsoftmax.results import Fact
 
 ONE_TOKEN = (
@@ -179,6 +180,20 @@ class Copies:
         return Fact(self.name, off, LAWS.alike, off <= LAWS.alike, "Copies of a token are answered as the token alone.")
 
 
+class OneHeadBefore:
+    """What its learner proves, told by questions of a diagnosis."""
+
+    name = NAME
+
+    def price(self, width: int) -> int:
+        """A line, then a plane; precision and scale before."""
+        return 140
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask for the law of one head, near by and far out."""
+        return one_head_before(desk)
+
+
 class SmoothTransformer(Family):
     """One softmax head, with or without residual, then one hidden layer of smooth neurons."""
 
@@ -189,6 +204,7 @@ class SmoothTransformer(Family):
     degree: ClassVar[int] = 1  # of its pieces, seen from afar
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())
+    confirmed_by: ClassVar[tuple[Test, ...]] = (OneHeadBefore(),)
 
     def made(self, model: Model) -> bool:
         """Of neurons that are not ReLU."""
@@ -227,6 +243,7 @@ class SmoothNetwork(SmoothTransformer):
     models: ClassVar[tuple[str, ...]] = ("ffn",)
     unknown: ClassVar[str] = "the order of the neurons, and which way a neuron with a linear path beside it points"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
+    confirmed_by: ClassVar[tuple[Test, ...]] = ()
 
     def longest(self, desk: Desk) -> int:
         """One token where that family was wished for: nothing is said about longer sequences then."""

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact, Floor
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -64,12 +66,28 @@ def inconclusive(why: str, reason: str, *signs: Sign) -> Verdict:
     return Verdict(f"outside: inconclusive ({why})", reason, (Sign.UNDECIDED, *signs), inside=False)
 
 
+def asked_once(test: Callable[Concatenate[Case, P], T]) -> Callable[Concatenate[Case, P], T]:
+    """A test that finds the same whenever it is made in one diagnosis: it is made once, and remembered."""
+
+    def remembered(case: Case, /, *settings: P.args, **named: P.kwargs) -> T:
+        for known, finding in case.findings:
+            if known is test:
+                found: T = finding
+                return found
+        found = test(case, *settings, **named)
+        case.findings.append((test, found))
+        return found
+
+    return update_wrapper(remembered, test)
+
+
 class Case:
     """Asks, counts and remembers; no token longer than ``max_norm`` and no more than ``limit`` sequences leave it.
 
     Attributes:
         limit: most sequences that this diagnosis may ask, 200 + 4 width.
         asked: sequences asked so far.
+        findings: tests that are asked once, and what they found.
         floor: how coarse the answers are, once measured.
         finer: answers are written in float64, but computed more coarsely.
         everywhere: the target answers at every position; the last answer is used.
@@ -90,6 +108,7 @@ class Case:
         self.asked = 0
         self.floor = Floor()
         self.evidence: list[Fact] = []
+        self.findings: list[tuple[Callable[..., Any], Any]] = []
         self.finer = False
         self.everywhere = False
         self.outputs: int | None = None

@@ -9,7 +9,7 @@ import numpy as np
 from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
 from unsoftmax.precision.first_look import FirstLook
-from unsoftmax.recognition.case import Case, DecidedError, Verdict, inconclusive, outside
+from unsoftmax.recognition.case import Case, DecidedError, Verdict, asked_once, inconclusive, outside
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Floor
 
@@ -31,6 +31,7 @@ class Answers:
     width: int
 
 
+@asked_once
 def measure_answers(case: Case, look: FirstLook | None = None) -> Answers:
     """Shape and precision of the answers: as the first look has them where these are exact, else by questions of their own."""
     known = look is not None and look.floor.exact and case.known_from(look)

@@ -50,17 +50,6 @@ def test_inside_targets_get_their_family(name):
         assert result.heads == shown.heads
 
 
-@pytest.mark.parametrize("name", OUTSIDE)
-def test_outside_targets_are_never_called_inside(name):
-    shown = exhibit(name, seed=502, width=6)
-    result = diagnosed(shown.target, 6)
-    assert not result.inside
-    assert result.family.startswith("outside: ")
-    assert result.bill is None
-    assert result.heads is None
-    assert result.queries <= 200 + 4 * 6
-
-
 @settings(max_examples=16)
 @given(
     name=st.sampled_from(sorted(set(INSIDE) | set(OUTSIDE))),

@@ -122,16 +122,18 @@ def run_audit(
     oracle = opener()
     sample = honest_sample(oracle, seed, folder, max_length)
     limits: dict[str, Any] = {"max_norm": max_norm, "max_length": max_length, "check": check}
-    work = partial(run_cell, opener, sample=sample, budget=budget, seed=seed, folder=folder, **limits)
+    work: Work = partial(run_cell, opener, sample=sample, budget=budget, seed=seed, folder=folder, **limits)
     done: dict[str, Cell] = {}
     deep = None
-    if sample.outputs >= oracle.width >= LAWS.narrowest:  # hidden states or logits: the first row tells the family to all others
-        first = work(Defence(name="none"))
-        done[first.defence.name], deep = first, _deep(first)
+    base = Defence(name="none") if not defences else defences[0]
+    # hidden states or logits: the first row tells the family to all others
+    if base.base and sample.outputs >= oracle.width >= LAWS.narrowest:
+        done[base.name] = work(base)
+        deep = _deep(done[base.name])
     table = standard_defences(oracle.width, sample.spread, sample.middle)
     if deep is not None:
         limits["family"] = deep
-        work = partial(work, family=deep)
+        work = partial(run_cell, opener, sample=sample, budget=budget, seed=seed, folder=folder, **limits)
         table = deep_defences(oracle.width, sample.spread, sample.outputs)
     rows = table if defences is None else defences
     rows = (*rows, *(row for row in extra if row.slug not in {other.slug for other in rows}))

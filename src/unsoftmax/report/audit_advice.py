@@ -17,7 +17,7 @@ def ending(cell: dict[str, Any]) -> str:
 def leaked(cell: dict[str, Any]) -> bool:
     """Whether a close copy came out, or of a deep model all that can be read of it."""
     part = cell["outcome"] == "PARTIAL" and bool(cell.get("part")) and cell["error"] is not None and cell["error"] <= CLOSE
-    return part or cell["outcome"] == "EXTRACTABLE"
+    return bool(part or cell["outcome"] == "EXTRACTABLE")
 
 
 def advice(record: dict[str, Any]) -> list[list[str]]:

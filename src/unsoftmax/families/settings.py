@@ -37,6 +37,7 @@ class Settings:
     four: int = 4  # tokens of the two sequences that tell one head from several that pass for one
 
     # stack and decoder
+    narrowest: int = 6  # width of the narrowest stack that is tried
     straight: float = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
     # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
     spread: float = 8.0

@@ -76,7 +76,7 @@ class SmoothNetworkLearner:
     Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the corners, ``(m + 1) (d - 1)`` for the
     gradients (with ``p`` outputs about ``(1.33 m / p + 1) (d - 1)``) plus about a tenth, ``0.05 P / p`` and 12 for the check of the
     limit; then 4 for the reach, ``(m + p) / p`` for the offsets, 7 for the activation, ``m`` for the sharpness (Mish and ELU:
-    ``4 m``), ``0.1..0.4 P / p`` random points and 12 checks.
+    ``4 m``), ``0.1..0.5 P / p`` random points and 12 checks.
 
     Assumes: no bound on the length of tokens, or one above ``2^36 sqrt(d)``; answers in float64. Neurons that share a direction are
     told apart up to three at a time, unless their jumps cancel.
@@ -86,7 +86,7 @@ class SmoothNetworkLearner:
         max_norm: no token longer than this is asked.
         max_neurons: refuse a target with more bends on one line.
         extra: random points near by, as a share of ``P / outputs``.
-        room: questions per parameter, in all, that they may fill (one output).
+        room: questions per parameter, in all, that they may fill (one output), beside those of the corners: six a neuron.
         fewest: random points, as a share of ``P / outputs``, that are asked in any case.
         attempts: each from four times as far out.
         quiet: misfit, in expected errors, beyond which neurons are looked at for a second one of their direction.
@@ -107,8 +107,8 @@ class SmoothNetworkLearner:
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     max_neurons: int = 2048
-    extra: float = 0.4
-    room: float = 2.19
+    extra: float = 0.5
+    room: float = 1.55
     fewest: float = 0.1
     attempts: int = 3
     quiet: float = 30.0
@@ -119,7 +119,7 @@ class SmoothNetworkLearner:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
         found = self.find(oracle, rng=rng)
-        curves = found.curves
+        curves, _ = found.answers.fit(found.curves, bool(found.curves.linear.any()))  # to the answers of the check as well
         network = to_network(curves)
         evidence = {
             "neurons": curves.neurons,
@@ -225,7 +225,8 @@ class SmoothNetworkLearner:
         phase(questions.oracle, "random points")
         neurons, outputs = curves.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
-        room = int(self.room * parameters) - len(far.points) - len(questions.points) - BENDS.checks if outputs == 1 else np.inf
+        spent = len(far.points) + len(questions.points) + BENDS.checks
+        room = int(self.room * parameters) + 6 * neurons - spent if outputs == 1 else np.inf
         count = int(max(BENDS.least, min(self.extra * parameters, max(room, self.fewest * parameters))))
         pool = scattered(curves.lengths(), BENDS.pool * count, questions.width, rng)
         questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))

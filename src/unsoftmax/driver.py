@@ -7,8 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
 from unsoftmax.errors import (
@@ -24,7 +22,6 @@ from unsoftmax.errors import (
 from unsoftmax.families import named
 from unsoftmax.families.base import Family, Size
 from unsoftmax.oracles.adapt import as_oracle
-from unsoftmax.oracles.contradiction import SINGLE_AGAINST_DOUBLE
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
 from unsoftmax.recognition.stepwise import PRICE, scores_in_steps
@@ -182,8 +179,7 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
 
     Those of float32 depend on the batch as well, which passes for a change of the target: one that float32 explains.
     """
-    left, look, seen = desk.left(), desk.look, refusal.evidence
-    batch = seen.get("deviation", np.inf) <= SINGLE_AGAINST_DOUBLE * seen.get("allowed", 0.0)
+    left, look, batch = desk.left(), desk.look, Sign.LAST_BITS in refusal.signs
     heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) or (isinstance(refusal, DriftingError) and batch)
     heads = heads and look is not None and look.floor.exact
     named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs

@@ -50,7 +50,9 @@ class Settings:
     # law
     largest_noise: float = 8.0  # standard deviations that the largest of some hundred errors may have
     largest_error: float = 2.0  # the same for errors that are bounded, as those of rounding are
-    # how much farther than each number rounded once a target's arithmetic may err: sums are taken in some order
+    # how much farther than each number rounded once a target's arithmetic may err: the square root of the most roundings that one
+    # number meets, which are four. A score: query, key, scaling, product; a value: projection, mixture, output, constant. Sums are
+    # kept in longer numbers while they are taken, on every processor with half precision
     safety: float = 2.0
 
 

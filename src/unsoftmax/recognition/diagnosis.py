@@ -281,7 +281,7 @@ def _relu(case: Case, found: _Findings, point: Pilot, shape: Shape, size: float)
             found.heads, found.residual = 1, False
             return _by_depth(case, found, size, "The mean of the tokens (scores are zero), then a network with ReLU.")
         return name_bent(case, Shape.PIECEWISE)
-    scale = point.scale * min(1.0, 0.4 / point.strength)
+    scale = point.scale * 0.4 / max(0.4, point.strength)
     outcome, residual = transformer(case, scale)
     # a law that was broken once needs a clean second plane: one-token answers alone are too weak a witness then
     broken = outcome.broken

@@ -23,6 +23,7 @@ from unsoftmax.errors import (
 )
 from unsoftmax.families import named
 from unsoftmax.families.base import Family, Size
+from unsoftmax.families.settings import LAWS
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.contradiction import SINGLE_AGAINST_DOUBLE
 from unsoftmax.proof import prove
@@ -187,6 +188,8 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) or (isinstance(refusal, DriftingError) and batch)
     heads = heads and look is not None and look.floor.exact
     named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs
+    # what float32 inside explains has no other name, whichever test met it
+    named_so = named_so and seen.get("misfit", np.inf) > LAWS.single_misfit
     if not heads or named_so or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
         return refusal
     steps = tried(lambda: scores_in_steps(desk, desk.rng, desk.max_norm), RefusalError)

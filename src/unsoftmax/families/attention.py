@@ -85,12 +85,15 @@ class OneHead(AttentionFamily):
             outcome = self._beyond_noise(desk, outcome.learned)
         elif outcome.learned is not None:
             outcome = Outcome(learned=self._with_bars(desk, outcome.learned, state))
-        if outcome.learned is None or desk.wishes.heads == 1 or self._explains(desk, outcome.learned):
+        if outcome.learned is None or desk.wishes.heads == 1:
+            return outcome
+        misfit = self._misfit(desk, outcome.learned)
+        if not misfit:
             return outcome
         words = "One head explains the questions that it was learned from, but not fresh sequences of four tokens."
         everywhere = desk.first_look().zero_answer.ndim == 3
         sign = Sign.OFF_COPIES if everywhere and not desk.precision.absolute and desk.max_norm is None else Sign.ONE_HEAD
-        refusal = NotInFamilyError(words, model=outcome.learned.model, signs=(sign,))
+        refusal = NotInFamilyError(words, model=outcome.learned.model, signs=(sign,), evidence={"misfit": misfit})
         return Outcome(learned=outcome.learned if sign is Sign.ONE_HEAD else None, refusal=refusal)
 
     def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
@@ -118,15 +121,15 @@ class OneHead(AttentionFamily):
             learned = with_constant(desk, learned, desk.precision, desk.rng)
         return Outcome(learned=learned)
 
-    def _explains(self, desk: Desk, learned: Learned) -> bool:
-        """Whether one head also explains a sequence of four tokens, which several heads that pass for one do not.
+    def _misfit(self, desk: Desk, learned: Learned) -> float:
+        """By how much one head misses a sequence of four tokens, of its size, as several heads that pass for one do; 0 if not.
 
         1 query, 2 where an answer is one number.
         """
         floor, look = desk.precision, desk.first_look()
         coarse = floor.fine and look.outputs > 1  # several heads can still be read then
         if not (floor.exact or coarse) or desk.wishes.rank is not None:
-            return True  # left to the held-out check
+            return 0.0  # left to the held-out check
         phase(desk, "one head?")
         (batch,) = sized(
             learned.model.token_sizes, [(LAWS.four, 2 if look.outputs == 1 else 1)], desk.width, desk.rng, desk.max_norm
@@ -137,10 +140,10 @@ class OneHead(AttentionFamily):
         rounding = LAWS.rounded * floor.relative * np.abs(told).max()
         off = np.abs(on_host(predict([batch])).reshape(told.shape) - told).max()
         if not off <= max((LAWS.coarsely * floor.relative if coarse else LAWS.fits) * size, rounding):
-            return False
+            return float(off / max(size, np.finfo(float).tiny))
         if not coarse:
             desk.predict = predict
-        return True
+        return 0.0
 
 
 class NoisyHead(AttentionFamily):

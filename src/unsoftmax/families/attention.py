@@ -10,7 +10,7 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, rounding_inside
 from unsoftmax.families.base import Family, Learner, Size, attempt
 from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.one_head import OneHeadLearner
@@ -150,15 +150,32 @@ class NoisyHead(AttentionFamily):
     """One head whose answers carry errors that scale cannot beat: statistics, with error bars."""
 
     def learn(self, desk: Desk) -> Outcome:
-        """A statistical run; vector answers through one mixture of them."""
+        """A statistical run; vector answers through one mixture of them. What rounds inside is no noise, and told at once."""
         from unsoftmax.learners.noisy import learn_vector
 
+        stranger = self._stranger(desk)
+        if stranger is not None:
+            return Outcome(refusal=stranger)
         learner = self.learner(desk)
         if desk.first_look().outputs == 1:
             outcome = attempt(learner, Scalar(desk), desk)
         else:
             outcome = attempt(Through(learn_vector, learner), desk, desk)
         return self._with_zero(desk, outcome) if desk.precision.half else outcome
+
+    def _stranger(self, desk: Desk) -> RefusalError | None:
+        """Errors that are no noise of one head: a target that rounds its tokens, or several heads in half precision."""
+        from unsoftmax.recognition.heads_or_not import several_in_half
+
+        if desk.calibration is not None and desk.calibration.rounds:
+            return rounding_inside(desk.calibration.rounds)
+        if not desk.precision.half or desk.record(told := several_in_half(desk)) is not False:
+            return None
+        return TooNoisyError(
+            f"{told.sentence} There are several heads, or none: answers in {desk.precision.kind} are too coarse to tell them "
+            "apart. Ask for answers in float32 or float64.",
+            evidence={"off_line": told.number},
+        )
 
     def _with_zero(self, desk: Desk, outcome: Outcome) -> Outcome:
         """The constant as the zero token tells it: nothing else enters that answer, which is rounded once."""

@@ -20,6 +20,8 @@ class Settings:
     exact: float = 1e-13
     full_digits: int = 12  # decimal digits from which on answers are not rounded, so that equal ones are equal for another reason
     dyadic: int = 24  # places of two that products of tokens and round weights have
+    eight_bits: tuple[tuple[str, int], ...] = (("fp8 (e5m2)", 3), ("fp8 (e4m3)", 4))  # bits of their mantissas
+    moved: int = 4  # entries of a token that are moved to see whether it is rounded
     # of a short number format: residuals of affine answers computed in it, for numbers inside are larger than they are
     units: float = 64.0
     smooth: float = 0.05  # residuals near a zero of the answers, against those far off: noise does not shrink, curvature does

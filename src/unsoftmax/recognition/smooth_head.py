@@ -44,5 +44,5 @@ def _passed(case: Case) -> bool | None:
     p, x = case.cap(point.scale, 5.0) * case.draw(2) / 4
     if many_copies(case, p, x) <= 1:  # nothing is added that could excuse the line
         return False
-    far, residual = transformer(case, point.scale * min(1.0, 0.4 / point.strength), TESTS.afar)
+    far, residual = transformer(case, point.scale * 0.4 / max(0.4, point.strength), TESTS.afar)
     return far.passed and residual

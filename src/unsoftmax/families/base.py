@@ -28,6 +28,8 @@ class Size:
     heads: int | None = None
     neurons: int | None = None
     layers: int | None = None
+    bias: bool | None = None  # scores carry a term of the earlier token alone
+    everywhere: bool = False  # every position is answered
 
 
 class Test(Protocol):

@@ -121,6 +121,10 @@ class FFN:
         return self.weights
 
     @property
+    def anatomy(self) -> None:
+        """Too few parts for a picture of them."""
+
+    @property
     def blocks(self) -> dict[str, Floats]:
         """The parameters by the names under which they are saved."""
         blocks = {f"ffn.weights.{i}": layer for i, layer in enumerate(self.weights)}
@@ -246,6 +250,10 @@ class Transformer:
     def matrices(self) -> tuple[Floats, ...]:
         """The weights of the network, layer by layer."""
         return self.ffn.matrices
+
+    @property
+    def anatomy(self) -> None:
+        """Too few parts for a picture of them."""
 
     @property
     def blocks(self) -> dict[str, Floats]:

@@ -31,11 +31,19 @@ class Shape(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a target is: ``family`` as people read it, ``reason`` in a sentence, ``signs`` for whoever chooses what to try next."""
+    """What a target is.
+
+    Attributes:
+        family: as people read it; that of a family of ours by its name.
+        reason: in a sentence.
+        signs: what it tells beside that, for whoever chooses what to try next.
+        inside: whether it is a family of ours.
+    """
 
     family: str
     reason: str
     signs: tuple[Sign, ...] = ()
+    inside: bool = True
 
 
 class DecidedError(Exception):
@@ -48,19 +56,18 @@ class DecidedError(Exception):
 
 def outside(kind: str, reason: str, *signs: Sign) -> Verdict:
     """The verdict that the target is not in the family."""
-    return Verdict(f"outside: {kind}", reason, signs)
+    return Verdict(f"outside: {kind}", reason, signs, inside=False)
 
 
 def inconclusive(why: str, reason: str, *signs: Sign) -> Verdict:
     """The verdict that the answers do not tell."""
-    return Verdict(f"outside: inconclusive ({why})", reason, (Sign.UNDECIDED, *signs))
+    return Verdict(f"outside: inconclusive ({why})", reason, (Sign.UNDECIDED, *signs), inside=False)
 
 
 class Case:
     """Asks, counts and remembers; no token longer than ``max_norm`` and no more than ``limit`` sequences leave it.
 
     Attributes:
-        signs: what the tests told beside their verdict.
         limit: most sequences that this diagnosis may ask, 200 + 4 width.
         asked: sequences asked so far.
         floor: how coarse the answers are, once measured.
@@ -82,7 +89,6 @@ class Case:
         self.asked = 0
         self.floor = Floor()
         self.evidence: list[Fact] = []
-        self.signs: list[Sign] = []
         self.finer = False
         self.everywhere = False
         self.outputs: int | None = None

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
+from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition.case import Case, DecidedError, Verdict, inconclusive, outside
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Floor
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What answers are like, as far as decisions go by it.
+
+    Attributes:
+        coarse: they carry less than about 40 bits.
+        single: the target takes one token only.
+        outputs: how many numbers an answer has.
+        width: how many a token has.
+    """
+
+    coarse: bool
+    single: bool
+    outputs: int
+    width: int
+
+
+def measure_answers(case: Case, look: FirstLook | None = None) -> Answers:
+    """Shape and precision of the answers: as the first look has them where these are exact, else by questions of their own."""
+    known = look is not None and look.floor.exact and case.known_from(look)
+    if not known:
+        measure_floor(case)
+    single = case.longest == 1
+    if single:
+        case.record("longer sequences", 1.0, 1.0, False, "The target takes one token only.")
+    return Answers(case.coarse, single, case.outputs or 1, case.width)
 
 
 def measure_floor(case: Case) -> None:

@@ -79,6 +79,11 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool | None]:
     return _alike(case, Plane(origin, directions, scores, 2 * spread), unit)
 
 
+def another_plane(case: Case, scale: float) -> tuple[Outcome, bool | None] | None:
+    """The same on another plane; None where that might take more questions than are left."""
+    return transformer(case, scale) if case.left() > TESTS.piecewise_enough else None
+
+
 def _affine(bases: Floats, z: Floats, errors: Floats, kept: Floats) -> tuple[Floats, Floats, float]:
     """Weighted affine fit of score differences over the bases: coefficients, their errors, worst deviation over the allowed one."""
     sure = 1 / errors[kept]

@@ -52,7 +52,7 @@ def read_inputs(
     n = len(readers)
     table = np.zeros((values.heads, len(directions), readers.shape[1]))
     along = np.zeros((n, values.heads, len(directions)))
-    todo, misfit = np.arange(len(directions)), 0.0
+    todo, misfit, inside = np.arange(len(directions)), 0.0, _Ranges.of(ranges)
     for turn in STACK.input_turns:
         if limit.sight is None:
             told = _apart(limit, values, readers, columns, directions[todo], angle, turn, tangents)
@@ -60,14 +60,12 @@ def read_inputs(
             told = _together(limit, values, readers, columns, directions[todo], angle, turn, tangents, settings.crowd)
         bad = []
         for i, answers in zip(todo, told.moved, strict=True):
-            beta, shift, left = _fit(answers, limit.clean(readers), told.start, told.z, ranges, told.step, settings)
+            found, shift, left = _fit(answers, limit.clean(readers), told.start, told.z, inside, told.step, settings)
             if left > settings.explained:
                 bad.append(i)
                 continue
             misfit = max(misfit, left)
-            along[:, :, i] = shift
-            for h, (block, weights) in enumerate(zip(ranges, beta, strict=True)):
-                table[h, i] = block @ weights
+            along[:, :, i], table[:, i] = shift, found
         todo = np.array(bad, dtype=int)
         if len(todo) == 0:
             return Inputs(table, along, misfit)
@@ -139,21 +137,60 @@ def _together(
     return _Told(moved, start, z, float(radius * np.sin(turn)))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ranges:
+    """All that the values of every head can be, side by side.
+
+    Attributes:
+        wide: ``(width, sum of ranks)``.
+        ends: where each head's columns begin, and the end.
+        owner: the head of each column.
+        squares: ``wide.T @ wide``.
+    """
+
+    wide: Floats
+    ends: list[int]
+    owner: NDArray[np.int_]
+    squares: Floats
+
+    @classmethod
+    def of(cls, ranges: list[Floats]) -> _Ranges:
+        wide, ranks = np.concatenate(ranges, axis=1), [block.shape[1] for block in ranges]
+        ends = [int(end) for end in np.cumsum([0, *ranks])]
+        return cls(wide, ends, np.repeat(np.arange(len(ranges)), ranks), wide.T @ wide)
+
+    def values(self, beta: Floats) -> Floats:
+        """``(heads, width)``: what the coefficients ``beta (sum of ranks,)`` stand for."""
+        return np.stack([self.wide[:, a:b] @ beta[a:b] for a, b in itertools.pairwise(self.ends)])
+
+    def normal(self, weights: Floats, clean: NDArray[np.bool_]) -> Floats:
+        """The normal matrix of ``weights[b, owner] * wide`` at the clean outputs of every reader ``b``.
+
+        Of all outputs it is a product of two small matrices, entry by entry; few outputs are not clean.
+        """
+        of_heads = (weights.T @ weights)[self.owner]
+        readers, outputs = np.nonzero(~clean)
+        dirty = weights[readers][:, self.owner] * self.wide[outputs]
+        whole: Floats = self.squares * of_heads[:, self.owner]
+        whole -= dirty.T @ dirty
+        return whole
+
+
 def _fit(
-    answers: Floats, clean: NDArray[np.bool_], start: Floats, z: Floats, ranges: list[Floats], step: float, settings: Settings
-) -> tuple[list[Floats], Floats, float]:
-    """Gauss-Newton for ``answers[b] = sum_h sigmoid(z + step shift)(start[b, h] + step ranges[h] beta[h])`` at clean outputs."""
+    answers: Floats, clean: NDArray[np.bool_], start: Floats, z: Floats, ranges: _Ranges, step: float, settings: Settings
+) -> tuple[Floats, Floats, float]:
+    """Gauss-Newton for ``answers[b] = sum_h sigmoid(z + step shift)(start[b, h] + step ranges[h] beta[h])`` at clean outputs.
+
+    Returns the values ``(heads, width)`` that ``beta`` stands for, the shifts of the scores, and the relative misfit.
+    """
     n, heads = z.shape
-    ends = np.cumsum([0, *(block.shape[1] for block in ranges)])
-    wide = np.concatenate(ranges, axis=1)
-    owner = np.repeat(np.arange(heads), np.diff(ends))
-    beta, shift = np.zeros(ends[-1]), np.zeros((n, heads))
+    beta, shift = np.zeros(ranges.ends[-1]), np.zeros((n, heads))
     size = max(float(np.linalg.norm(answers * clean)), 1e-300)
     damping, stalled = 1e-4, 0
 
     def left(beta: Floats, shift: Floats) -> tuple[Floats, Floats, Floats, float]:
         weights = expit(z + step * shift)
-        values = start + step * np.stack([wide[:, a:b] @ beta[a:b] for a, b in itertools.pairwise(ends)])
+        values = start + step * ranges.values(beta)
         gap = (answers - np.einsum("nh,nho->no", weights, values)) * clean
         return weights, values, gap, float(np.linalg.norm(gap))
 
@@ -161,12 +198,12 @@ def _fit(
     for _ in range(STACK.input_steps):
         if cost <= settings.floor * size or stalled >= 4:
             break
-        one = step * weights[:, None, owner] * wide[None] * clean[:, :, None]  # (n, outputs, sum of ranks)
+        owned = step * weights[:, ranges.owner]  # (n, sum of ranks)
         two = step * (weights * (1 - weights))[:, :, None] * values * clean[:, None]  # (n, heads, outputs)
-        flat = one.reshape(-1, ends[-1])
-        inner = np.einsum("nho,ngo->nhg", two, two, optimize=True)
-        cross = two @ one  # (n, heads, sum of ranks)
+        inner = two @ two.swapaxes(1, 2)
+        cross = (two.reshape(n * heads, -1) @ ranges.wide).reshape(n, heads, -1) * owned[:, None]
         right = two @ gap[:, :, None]
+        plain, pull = ranges.normal(step * weights, clean), np.sum(owned * (gap @ ranges.wide), axis=0)
         for _ in range(10):
             held = inner + damping * np.einsum("nhh,hg->nhg", inner, np.eye(heads))
             try:
@@ -175,8 +212,9 @@ def _fit(
                 damping = max(10 * damping, 1e-12)
                 inner = inner + 1e-12 * np.abs(inner).max() * np.eye(heads)
                 continue
-            normal = flat.T @ flat - np.einsum("nhp,nhq->pq", cross, solved[:, :, :-1], optimize=True)
-            target = flat.T @ gap.ravel() - np.einsum("nhp,nh->p", cross, solved[:, :, -1], optimize=True)
+            reacting = cross.reshape(n * heads, -1).T
+            normal = plain - reacting @ solved[:, :, :-1].reshape(n * heads, -1)
+            target = pull - reacting @ solved[:, :, -1].ravel()
             normal[np.diag_indices_from(normal)] *= 1 + damping
             change = np.linalg.solve(normal, target)
             moved = solved[:, :, -1] - solved[:, :, :-1] @ change
@@ -195,4 +233,4 @@ def _fit(
                 break
         else:
             break
-    return [beta[a:b] for a, b in itertools.pairwise(ends)], shift, cost / size
+    return ranges.values(beta), shift, cost / size

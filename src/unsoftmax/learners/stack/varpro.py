@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from unsoftmax.learners.stack.settings import STACK
@@ -68,13 +69,14 @@ def _descend(
         A = state.A
         slopes = (state.weights * (1 - state.weights)).reshape(n, times, heads)
         free = state.free.reshape(n, times, n, times)
-        normal = np.einsum("bkh,bkcl,clg->bhcg", slopes, free, slopes, optimize=True) * (A @ A.T)[None, :, None, :]
+        normal = np.einsum("bkh,bkcl,clg->bhcg", slopes, free, slopes, optimize=True)
+        normal *= (A @ A.T)[None, :, None, :]
         normal = normal.reshape(n * heads, n * heads)
         gradient = np.einsum("bkh,bkh->bh", slopes, (state.left @ A.T).reshape(n, times, heads)).ravel()
-        diagonal = np.diag(normal).copy() + 1e-300
+        diagonal = np.diagonal(normal) + 1e-300
         for _ in range(12):
             try:
-                step = np.linalg.solve(normal + np.diag(damping * diagonal), gradient).reshape(n, heads)
+                step = _solved(normal, damping * diagonal, gradient).reshape(n, heads)
             except np.linalg.LinAlgError:
                 damping = max(10 * damping, 1e-12)
                 continue
@@ -92,6 +94,13 @@ def _descend(
         else:
             break
     return state
+
+
+def _solved(normal: Floats, damping: Floats, right: Floats) -> Floats:
+    """``(normal + diag(damping))^-1 right`` of a symmetric matrix; LinAlgError where rounding has made it indefinite."""
+    held = normal.copy()
+    held[np.diag_indices_from(held)] += damping
+    return np.asarray(cho_solve(cho_factor(held, lower=True, overwrite_a=True, check_finite=False), right, check_finite=False))
 
 
 def _eliminated(flat: Floats, ratios: Floats, z: Floats, near: Floats, anchor: float) -> _State:

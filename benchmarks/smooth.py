@@ -1,6 +1,7 @@
 """How well networks with smooth activations, gated ones and Transformers that end in them are recovered.
 
-    python benchmarks/smooth.py [--part networks|large|transformers|gated-transformers|hard|refused|gated] [--seeds N] [--first-seed N] [--jobs N]
+    python benchmarks/smooth.py [--part networks|large|transformers|gated|gated-transformers|hard|refused] [--seeds N]
+        [--first-seed N] [--jobs N]
 
 Targets are random (B/sqrt d, b, A/sqrt m, W/sqrt d and V/sqrt d Gaussian). P counts parameters: m(d+1+p)+p for the network, d^2 for
 W, d for the query bias, d^2 for a residual; m(2d-1+p)+p for a gated network and 2m more for its biases (which a gated Transformer

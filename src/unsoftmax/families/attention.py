@@ -38,6 +38,23 @@ class AttentionFamily(Family):
 
         return plan_attention(size.width, outputs=size.outputs, rank=size.rank, heads=size.heads)
 
+    def estimate(self, size: Size) -> Bill | None:
+        """As ``bill`` for any rank, a little more or less as the answers demand; in words by the counting formulas."""
+        from unsoftmax.planning import CHECK
+
+        d, m, several = size.width, size.outputs, size.heads != 1
+        words = f"1 to 3 times the parameters H (d^2 + 2d) + 1, over {m} outputs, and about 250 to check"
+        if not several:
+            few = "d + r (2d - r)" if m == 1 else f"d + r ceil((2d - r) / {m})"
+            words = f"{few} for rank r, and about 260 to begin and to check"
+        most = self.bill(replace(size, rank=None)).queries_max + 2 * d * bool(size.bias)
+        most += LAWS.some + several * most // 10
+        least = self.bill(replace(size, rank=None if several else 0)).queries - LAWS.some // 2
+        least -= several * least // 10
+        if size.everywhere:  # each sequence then counts for as many as it has tokens
+            least = LAWS.some + sum(queries for _, queries, _ in CHECK)
+        return Bill(least, max(least, most), words)
+
     def like(self, desk: Desk) -> Floats | None:
         """The device of the target, where its answers are exact."""
         return desk.like if desk.precision.exact else None

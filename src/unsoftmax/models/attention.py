@@ -217,6 +217,10 @@ class Attention:
         return ()
 
     @property
+    def anatomy(self) -> None:
+        """Too few parts for a picture of them."""
+
+    @property
     def blocks(self) -> dict[str, Floats]:
         """The parameters by the names under which they are saved."""
         named = {"W": self.W, "V": self.V, "c": self.c if self.has_c else None, "b": self.b if self.has_b else None}

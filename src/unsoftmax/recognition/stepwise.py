@@ -7,6 +7,8 @@ import numpy as np
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.recognition.case import Case
+from unsoftmax.recognition.floor import one_token_noise
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact
 
@@ -23,6 +25,20 @@ def scores_in_steps(oracle: Oracle, rng: np.random.Generator, max_norm: float | 
     phase(oracle, "steps")
     X = pairs_in_steps(oracle.width, rng, max_norm)
     return judged(LastPosition(oracle)(X.reshape(-1, 2, oracle.width)).reshape(*X.shape[:2], -1))
+
+
+def steps_told(case: Case) -> Fact | None:
+    """The same in a diagnosis, where float64 answers are computed more coarsely: heads have no jumps, so that one tells.
+
+    None where nothing speaks for steps, where one-token answers, which know no scores, are as coarse, or where questions run out.
+    """
+    if not case.finer or case.left() < PRICE + 8 or one_token_noise(case) > TESTS.exact:
+        return None
+    case.begin("steps")
+    X = pairs_in_steps(case.width, case.rng, case.max_norm)
+    fact = judged(case.ask(X.reshape(-1, 2, case.width)).reshape(*X.shape[:2], -1), few=1)
+    case.evidence.append(fact)
+    return fact
 
 
 def pairs_in_steps(width: int, rng: np.random.Generator, max_norm: float | None) -> Floats:

@@ -111,7 +111,7 @@ class PreNormStack(Family):
 
     name: ClassVar[str] = "stack"
     unknown: ClassVar[str] = (
-        "MLPs that are not made of a few ReLUs, then also constants beside them and the norms' epsilon; how gains are split "
+        "MLPs that are not made of a few ReLU, GELU or SiLU neurons, then also constants beside them and the norms' epsilon; how gains are split "
         "between norms and weights"
     )
     law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn(), ActsByDirection())
@@ -201,7 +201,7 @@ class PreNormStack(Family):
             (name, count, 3 * count) for name, count in StackLearner(checks=LAWS.checks).price(size.width, size.heads, size.rank)
         ]
         phases = [*FIRST_LOOK, *learning, *SENTINELS, *CHECK]
-        words = ("MLPs are learned only where they are small ReLU networks, and that is not counted here.",)
+        words = ("MLPs are learned only where they are small, and that is not counted here.",)
         return Bill(total(phases), total(phases) + total(learning) // 5, formula, tuple(phases), words)
 
     def precision(self, desk: Desk, learned: Learned) -> Floor:

@@ -168,6 +168,9 @@ class Fixed:
     hopeful: float = 0.05  # share of a lesson that a student of nearly enough neurons leaves
     per_number: float = 3.0  # numbers in answers for each parameter of a student
     student_starts: int = 3  # of each student and activation
+    more_starts: int = 8  # where the best is nearly there
+    nearly: float = 3e-4  # share of a lesson that such a one leaves
+    fully: float = 1e-2  # share of what a student may leave at which it is pruned
     further: int = 2  # wider students after one that was nearly wide enough
     lessons: int = 200  # steps, at most
     damping: float = 1e-2  # of the first step, relative to the diagonal

@@ -39,9 +39,14 @@ def find_smooth(
         more = sphere.dense(count - len(points), rng)
         points, values = np.concatenate([points, more]), np.concatenate([values, value(more)])
         lesson = Lesson.of(points @ basis.T, values)
-        student, off = _best(lesson, width, rng)
-        if student is not None:
-            found = _as_neurons(lesson, pruned(lesson, student, _enough(lesson)), basis, points, values)
+        off = 1.0
+        for student in _students(lesson, width, rng):
+            off = min(off, student.off / max(float(np.linalg.norm(lesson.values)), 1e-300))
+            if student.off > _enough(lesson):
+                continue
+            # to the end: only there do neurons that are not needed fade
+            fewest = pruned(lesson, taught(lesson, student, STACK.fully * _enough(lesson)), _enough(lesson))
+            found = _as_neurons(lesson, fewest, basis, points, values)
             if np.abs(found(fresh) - truth).max() <= STACK.close * float(np.sqrt(np.mean(truth**2))):
                 return found, width
         foretold = width + off * (width - taken) / max(left - off, 1e-300)
@@ -60,23 +65,24 @@ def _sizes(sphere: Sphere, widest: int) -> Iterator[tuple[int, int]]:
         width += max(4, width // 2)
 
 
-def _best(lesson: Lesson, width: int, rng: np.random.Generator) -> tuple[Student | None, float]:
-    """A student that explains the lesson, and the share that the best one leaves; other activations only where there is hope."""
-    size, enough = max(float(np.linalg.norm(lesson.values)), 1e-300), _enough(lesson)
+def _students(lesson: Lesson, width: int, rng: np.random.Generator) -> Iterator[Student]:
+    """Students of one width after their lessons; more where one is nearly there, other activations only where there is hope."""
+    size = float(np.linalg.norm(lesson.values))
     best: Student | None = None
     for name in STACK.smooth:
         phi = activation_named(name)
         starts = [] if best is None else [Student.of(lesson, phi, best.into, best.bias)]  # activations are much alike
-        for k in range(STACK.student_starts):
+        k, most = 0, STACK.student_starts
+        while k < most:
             start = starts[k] if k < len(starts) else random_student(lesson, phi, width, rng)
-            student = taught(lesson, start, enough)
+            student = taught(lesson, start, _enough(lesson))
             best = student if best is None or student.off < best.off else best
-            if student.off <= enough:
-                return student, student.off / size
+            yield student
             if k and best.off > STACK.hopeful * size:
-                return None, best.off / size
-    assert best is not None  # there are activations, and starts
-    return None, best.off / size
+                return
+            k += 1
+            if best.phi is phi and best.off <= STACK.nearly * size:  # wide enough; another start may get there
+                most = STACK.more_starts
 
 
 def _enough(lesson: Lesson) -> float:

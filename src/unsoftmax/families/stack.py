@@ -52,7 +52,7 @@ class HiddenState:
         """Compare the shapes, and the bend of one-token answers."""
         look = desk.first_look()
         bent = look.bend > LAWS.straight or desk.max_norm is not None  # long first tokens hide what bends at small ones
-        passed = look.outputs == desk.width and desk.width >= 6 and bent and settings_of(desk) is not None
+        passed = look.outputs == desk.width >= LAWS.narrowest and bent and settings_of(desk) is not None
         words = "Answers are as long as tokens and not affine in one." if passed else "Answers are no hidden state behind a norm."
         return Fact(self.name, float(look.bend), LAWS.straight, bool(passed), words)
 

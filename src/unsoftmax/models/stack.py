@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
+from unsoftmax.models.anatomy import Anatomy, Part, counted, norm_name
 from unsoftmax.models.attention import Attention, check_sequences, frozen_array
 from unsoftmax.models.base import Floats, Places, answered_at
+from unsoftmax.models.decoder_layers import BiasedLayer
 
 Norm = Literal["layer", "rms"]
 Activation = Literal["relu", "gelu", "silu"]
@@ -204,6 +206,20 @@ class Stack:
     def matrices(self) -> tuple[Floats, ...]:
         """The weights of the MLPs, where they are known."""
         return () if self.mlps is None else tuple(block for mlp in self.mlps for block in (mlp.first, mlp.second))
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Blocks of heads and MLPs, each behind a norm."""
+        networks = [Part("MLP", "not known, nor b, nor epsilon", False)] * len(self.layers)
+        if self.mlps is not None:
+            networks = [Part("MLP", f"{counted(len(mlp.first), 'neuron')}, {mlp.activation}", True) for mlp in self.mlps]
+        blocks = [
+            (Part("attention", f"{counted(layer.heads, 'head')}: W, V and c", True), network)
+            for layer, network in zip(self.layers, networks, strict=True)
+        ]
+        names = [f"MLP of layer {i + 1}, {way}" for i in range(len(self.mlps or ())) for way in ("inwards", "outwards")]
+        answer = Part("answer", "the hidden state", True)
+        return Anatomy(norm_name(self.norm), (), tuple(blocks), (answer,), tuple(map(BiasedLayer, self.layers)), tuple(names))
 
     @property
     def blocks(self) -> dict[str, Floats]:

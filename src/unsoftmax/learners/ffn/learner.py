@@ -55,6 +55,7 @@ class FFNLearner:
         caution: expected number of steps per gradient that cross a bend and are repeated; less costs digits.
         extra: random points as a share of ``P / outputs``; None asks as many as the predicted error calls for.
         through_origin: the network has no biases; saves a question per cell.
+        accept: error accepted at the checks, relative to the spread of the answers.
 
     >>> from unsoftmax.models import FFN
     >>> from unsoftmax.oracles.local import CallableOracle
@@ -70,6 +71,7 @@ class FFNLearner:
     caution: float = 0.5
     extra: float | None = None
     through_origin: bool = False
+    accept: float = RELU.accept
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
@@ -147,21 +149,21 @@ class FFNLearner:
                         if rough:
                             references, certain = self._patterns(questions, polished[0], margins[-1], doubtful=True)
                             questions.settle(certain, references)
-                        return Found(*polished, length, spread, deviation * RELU.accept, line.reach)
+                        return Found(*polished, length, spread, deviation * self.accept, line.reach)
             elif not rough:
                 _refuse_depth(*bends_found_again(questions, places, model, length, rng), len(questions.points), model)
             if known is not None and part.neurons == 0:  # nothing to add and yet wrong: begin again
                 model = None
             doubt = RELU.doubt + 1e3 * self.floor.absolute / spread + 1e2 * self.floor.relative * rough
         neurons = 0 if best is None else best.neurons
-        miss = "" if np.isinf(deviation) else f" by {deviation * RELU.accept:.1e} of their spread"
+        miss = "" if np.isinf(deviation) else f" by {deviation * self.accept:.1e} of their spread"
         # exact answers prove the family wrong, coarse ones may only be too coarse
         refusal = TooNoisyError if self.floor.relative > RELU.rough or self.floor.absolute > 0 else NotInFamilyError
         raise refusal(
             f"After {RELU.attempts} lines and {len(questions.points)} questions the best ReLU network found ({neurons} neurons) "
             f"still misses fresh answers{miss}. The target is not a ReLU network with one hidden layer, or some of its neurons "
             f"are too close together or too faint for the precision of the answers. {WAY_OUT}",
-            evidence={"deviation": float(deviation * RELU.accept), "neurons": neurons},
+            evidence={"deviation": float(deviation * self.accept), "neurons": neurons},
             model=None if best is None else to_network(best),
         )
 
@@ -243,7 +245,7 @@ class FFNLearner:
         points = places.at(np.repeat([0.5 * length, length, 4 * length], RELU.checks // 3), questions.width, rng)
         errors = np.linalg.norm(questions.ask(points) - model(points), axis=1)
         distances = np.linalg.norm(points, axis=1)
-        return float((errors / (RELU.accept * spread * (1 + distances / length) + 300 * questions.noise(points))).max())
+        return float((errors / (self.accept * spread * (1 + distances / length) + 300 * questions.noise(points))).max())
 
     def _affine(
         self, questions: Questions, places: Places, part: Hinges, scale: float, reach: float, rng: np.random.Generator
@@ -257,9 +259,9 @@ class FFNLearner:
                 "The target does not bend on a random line, yet it is not affine. It is not a ReLU network, or its bends lie out "
                 "of reach; allow longer tokens (`max_norm`).",
                 model=to_network(part),
-                evidence={"deviation": deviation * RELU.accept},
+                evidence={"deviation": deviation * self.accept},
             )
-        return Found(part, None, scale, spread, deviation * RELU.accept, reach)
+        return Found(part, None, scale, spread, deviation * self.accept, reach)
 
 
 def _spread(answers: Floats, near: NDArray[np.bool_], noise: Floats) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, Generic
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from unsoftmax.learners.ffn.forms import Found as Limit
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.ffn.settings import RELU
-from unsoftmax.learners.smooth.answers import Answers
+from unsoftmax.learners.smooth.answers import Answers, Network
 from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, curves_of, sharpness
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.design import telling_points
@@ -47,18 +48,20 @@ class Far:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """A smooth network that passed its check.
+class Found(Generic[Network]):
+    """A network that passed its check.
 
     Attributes:
-        curves: the function.
+        network: the function.
+        free: which of its parameters a fit moves, in its own words.
         answers: everything asked for it.
         length: distance from the origin within which most neurons bend.
         spread: standard deviation of the answers at that distance.
         error: largest error at the checks, relative to the spread.
     """
 
-    curves: Curves
+    network: Network
+    free: Any
     answers: Answers
     length: float
     spread: float
@@ -77,7 +80,7 @@ class SmoothNetworkLearner:
     Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the corners, ``(m + 1) (d - 1)`` for the
     gradients (with ``p`` outputs about ``(1.33 m / p + 1) (d - 1)``) plus about a tenth, ``0.05 P / p`` and 9 for the check of the
     limit; then 4 for the reach, ``(m + p) / p`` for the offsets, 7 for the activation, ``m`` for the sharpness (Mish and ELU:
-    ``4 m``), ``0.1..0.4 P / p`` random points and 12 checks.
+    ``4 m``), ``0.1..0.5 P / p`` random points and 12 checks.
 
     Assumes: no bound on the length of tokens, or one above ``2^36 sqrt(d)``; answers in float64. Neurons that share a direction are
     told apart up to three at a time, unless their jumps cancel.
@@ -87,7 +90,7 @@ class SmoothNetworkLearner:
         max_norm: no token longer than this is asked.
         max_neurons: refuse a target with more bends on one line.
         extra: random points near by, as a share of ``P / outputs``.
-        room: questions per parameter, in all, that they may fill (one output).
+        room: questions per parameter, in all, that they may fill (one output), beside those of the corners: six a neuron.
         fewest: random points, as a share of ``P / outputs``, that are asked in any case.
         attempts: each from four times as far out.
         quiet: misfit, in expected errors, beyond which neurons are looked at for a second one of their direction.
@@ -108,8 +111,8 @@ class SmoothNetworkLearner:
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     max_neurons: int = 2048
-    extra: float = 0.4
-    room: float = 2.19
+    extra: float = 0.5
+    room: float = 1.55
     fewest: float = 0.1
     attempts: int = 3
     quiet: float = 30.0
@@ -120,7 +123,7 @@ class SmoothNetworkLearner:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
         found = self.find(oracle, rng=rng)
-        curves = found.curves
+        curves, _ = found.answers.fit(found.network, found.free)  # to the answers of the check as well
         network = to_network(curves)
         evidence = {
             "neurons": curves.neurons,
@@ -148,7 +151,7 @@ class SmoothNetworkLearner:
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
-    def find(self, oracle: Oracle, *, rng: np.random.Generator) -> Found:
+    def find(self, oracle: Oracle, *, rng: np.random.Generator) -> Found[Curves]:
         """Learn the network as curves and a linear part, ask the checks and refuse what fails them.
 
         Rows that are nearly parallel may be told badly by the line on which corners were looked for: then another one is tried.
@@ -168,7 +171,7 @@ class SmoothNetworkLearner:
             raise NotInFamilyError("Seen from very far the target does not bend.")
         return found
 
-    def _found(self, oracle: Oracle, limit: Limit, afar: Questions, scale: float, rng: np.random.Generator) -> Found:
+    def _found(self, oracle: Oracle, limit: Limit, afar: Questions, scale: float, rng: np.random.Generator) -> Found[Curves]:
         """The network with these corners."""
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         far = Far(afar.points * scale, afar.answers * scale)
@@ -191,7 +194,7 @@ class SmoothNetworkLearner:
             corners = with_offsets(replace(corners, reach=8 * farthest), questions, rng)
         return corners
 
-    def _bent(self, corners: Corners, questions: Questions, far: Far, rng: np.random.Generator) -> Found:
+    def _bent(self, corners: Corners, questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
         """The network from its corners.
 
         Raises:
@@ -226,7 +229,8 @@ class SmoothNetworkLearner:
         phase(questions.oracle, "random points")
         neurons, outputs = curves.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
-        room = int(self.room * parameters) - len(far.points) - len(questions.points) - BENDS.checks if outputs == 1 else np.inf
+        spent = len(far.points) + len(questions.points) + BENDS.checks
+        room = int(self.room * parameters) + 6 * neurons - spent if outputs == 1 else np.inf
         count = int(max(BENDS.least, min(self.extra * parameters, max(room, self.fewest * parameters))))
         pool = scattered(curves.lengths(), BENDS.pool * count, questions.width, rng)
         questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
@@ -239,7 +243,7 @@ class SmoothNetworkLearner:
             fitted = without_skip(fitted, lambda model: answers.fit(model, False)[0])
         return fitted, misfit
 
-    def _checked(self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator) -> Found:
+    def _checked(self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
         """The network, if it answers fresh points at three distances."""
         phase(questions.oracle, "check")
         length, width = float(np.median(curves.lengths())), questions.width
@@ -250,7 +254,7 @@ class SmoothNetworkLearner:
         error = float((np.linalg.norm(told - curves(points), axis=1) / (1 + distances / length)).max() / spread)
         if not error <= BENDS.accept + 300 * self.floor.absolute / spread:
             raise Unfinished(self._refusal(curves, misfit, error))
-        return Found(curves, far.joined(questions, self.floor), length, spread, error)
+        return Found(curves, bool(curves.linear.any()), far.joined(questions, self.floor), length, spread, error)
 
     def _refusal(self, curves: Curves, misfit: float, error: float | None) -> NotInFamilyError:
         miss = "leave its answers unexplained" if error is None else f"miss fresh answers by {error:.1e} of their spread"

@@ -55,6 +55,9 @@ class Settings:
     room: float = 64.0  # longest point asked of the limit, at least, where tokens are bounded; in lengths of the usual token
     # steps per gradient that cross a bend and are repeated; short steps lose digits, which the later fit takes back
     caution: float = 0.35
+    # error of the limit, relative to its spread, that the later fit takes back: it starts within 1e-7 of the solution and converges
+    # quadratically, and what it ends in is held against fresh answers near by; another line would cost P questions
+    accept_limit: float = 1e-7
     extra: float = 0.05  # random points, as a share of P / outputs: the fit of the smooth network takes back what they would have
 
     # naming

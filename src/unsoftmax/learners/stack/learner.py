@@ -198,7 +198,7 @@ class StackLearner:
 def _drafted(limit: Limit, base: Base, settings: Settings, rng: np.random.Generator) -> tuple[Draft, float, float]:
     """The heads on these last tokens, how sure it is which is which, and how far they are apart."""
     phase(limit.oracle, "values")
-    known = read_values(limit, base, settings)
+    known = read_values(limit, base, settings, rng)
     return drafted(limit, base, known, settings, rng), known.sure, base.gap
 
 
@@ -206,6 +206,8 @@ def _finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Gen
     """Read the last scores, then fit all heads to all answers."""
     heads = finished(limit, draft, settings, rng)
     fit = polished(limit.batches, heads.model, heads.score_ranks, heads.value_ranks, 30 * settings.floor)
+    if fit is None:
+        return heads
     return replace(heads, model=fit.model, misfits={**heads.misfits, "all answers": fit.misfit})
 
 

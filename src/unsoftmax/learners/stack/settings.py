@@ -143,7 +143,14 @@ class Fixed:
     # inputs
     input_turns: tuple[float, ...] = (0.5, -0.5, 0.17, -0.17)  # angles between a known key and the direction in question
     input_steps: int = 40  # of a fit of scores, at most
+    halvings_of_steps: int = 6  # of one of them, to a quarter each time
+    inner: float = 1e-8  # what is left of a gradient, squared, when a step is good enough
+    inner_steps: int = 40  # products of a step, at most
     longest: float = 2.0  # change of a score in one step
+
+    # least
+    ridge: float = 1e-13  # of columns of length one, so that nothing is singular
+    memory: float = 2.0**26  # numbers in a stack of systems that are solved at once
 
     # learner
     attempts: int = 2  # frames in which everything is read, where a later step fails
@@ -164,6 +171,9 @@ class Fixed:
     context: int = 2  # random keys beside the one in question
     more: int = 3  # times that contexts are doubled where errors hide whether an entry of the order is whole
     clear: float = 30.0  # errors of an entry beyond which it is plainly not whole
+
+    # polish
+    polish: float = 2.0**28  # numbers, answers of all heads together, up to which all heads are fitted to all answers at once
 
     # recognition
     price: int = 12  # questions of the recognition
@@ -189,11 +199,11 @@ class Fixed:
     tilts: tuple[float, ...] = (0.8, 0.95, 0.98, 0.99, 0.9)  # part of the step along the frame's ``a``, over that of the first step
     sure: float = 1.5  # cost of the best other assignment of heads over that of the best
 
-    # varpro
-    varpro_steps: int = 60  # of a fit of sigmoids, at most
-    anchors: tuple[float, ...] = (1.0, 0.2, 0.04)  # weight of values to start near, over that of an answer; then none
-    rounded: float = 1e-10  # relative misfit from which on it need not fall fast any more
-    warm: int = 6  # steps with each of them
+    # sigmoids
+    descent: int = 60  # steps from one start, at most
+    patience: int = 8  # slow steps in a row after which a start leads nowhere
+    # changes of scores, random, from which heads are looked for that the given starts did not lead to
+    spreads: tuple[float, ...] = (0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 0.8, 0.8, 0.5, 0.5)
 
     # whole
     round: float = 0.05  # distance from a whole number at which it is one

@@ -111,8 +111,8 @@ class PreNormStack(Family):
 
     name: ClassVar[str] = "stack"
     unknown: ClassVar[str] = (
-        "MLPs that are not made of a few ReLU, GELU or SiLU neurons, then also constants beside them and the norms' epsilon; how gains "
-        "are split between norms and weights"
+        "MLPs that are not made of a few ReLU, GELU or SiLU neurons, then also constants beside them and the norms' epsilon; how "
+        "gains are split between norms and weights"
     )
     law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn(), ActsByDirection())
     network: ClassVar[bool] = True

@@ -183,7 +183,7 @@ class Fixed:
     damping: float = 1e-2  # of the first step, relative to the diagonal
     tries: int = 12  # dampings of a step, each four times the one before
     slow: float = 1e-3  # share of the misfit by which a step must lower it
-    patience: int = 40  # steps before that counts
+    settling: int = 40  # steps before that counts
     wild: float = 1e3  # entries of a step that leads nowhere
     dependent: float = 1e-10  # singular values of the hidden layer below that share are rounding
     explained: float = 1e-6  # misfit of a student, over its lesson, up to which it has learned it

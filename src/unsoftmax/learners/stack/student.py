@@ -105,7 +105,7 @@ def taught(lesson: Lesson, student: Student, enough: float) -> Student:
         better, damping = _stepped(lesson, student, normal, pull, neurons, damping)
         if better is None:
             return student
-        slow = better.off > (1 - STACK.slow) * student.off and step > STACK.patience
+        slow = better.off > (1 - STACK.slow) * student.off and step > STACK.settling
         student = better
         if student.off <= enough or slow:
             break

@@ -54,7 +54,8 @@ class Sign(Enum):
     MERGED = "two heads are known only merged"
     UNREADABLE = "nothing at all could be read there"
     WRONG_LABELS = "some labels lie on the wrong side of a boundary that fits the others"
-    LAST_BITS = "an answer changed by no more than float32 inside the target explains"
+    LAST_BITS = "an answer is off by no more than float32 inside the target explains"
+    ROUNDS = "the target rounds inside"
     QUERY_BIAS = "a query bias c was found where none was looked for"
 
 
@@ -166,6 +167,17 @@ NEARLY = 1e-3  # a misfit of heads below this tells heads almost alike, not a ta
 def alike_within(misfit: float) -> tuple[Sign, ...]:
     """The sign of heads that explain the answers up to ``misfit``, if that is so little that they are heads, two of them merged."""
     return (Sign.ALMOST_ALIKE,) if misfit < NEARLY else ()
+
+
+def rounding_inside(what: str, before: RefusalError | None = None) -> NotInFamilyError:
+    """The reason that a target rounds inside, and what was said ``before`` that was known."""
+    return NotInFamilyError(
+        f"The target rounds inside: {what}. Answers stay the same to the last bit while a token moves a little, and then jump. "
+        f"Switch that off, or ask for answers that are rounded at the end alone.{'' if before is None else f' ({before})'}",
+        evidence={**({} if before is None else before.evidence), "rounds": what},
+        model=None if before is None else before.model,
+        signs=(Sign.DIAGNOSED, Sign.ROUNDS),
+    )
 
 
 LENGTHS = (1e-100, 1e100)  # of tokens: their squares, and a learner's shares of them, are still float64 numbers

@@ -12,7 +12,7 @@ from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.decoder import DECODER
 from unsoftmax.families.labels import LABELS
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
-from unsoftmax.families.smooth import GATED_NETWORK, NEAR_NETWORK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER
+from unsoftmax.families.smooth import FAMILIES as SMOOTH
 from unsoftmax.families.stack import PRE_NORM_STACK
 from unsoftmax.models import Model
 from unsoftmax.results import Fact
@@ -34,7 +34,7 @@ __all__ = [
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
 # found by their own laws, before the families above are looked for
-FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, DECODER, SMOOTH_NETWORK, SMOOTH_TRANSFORMER, GATED_NETWORK, NEAR_NETWORK)
+FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, DECODER, *SMOOTH)
 
 
 @cache

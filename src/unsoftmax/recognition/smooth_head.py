@@ -45,5 +45,5 @@ def _passed(case: Case) -> bool | None:
     p, x = case.cap(point.scale, 5.0) * case.draw(2) / 4
     if many_copies(case, p, x) <= 1 or ignores_length(case, point.scale):  # nothing is added that could excuse the line; a norm
         return False
-    far, residual = transformer(case, point.scale * min(1.0, 0.4 / point.strength), TESTS.afar)
+    far, residual = transformer(case, point.scale * 0.4 / max(0.4, point.strength), TESTS.afar)
     return True if far.passed and residual else None

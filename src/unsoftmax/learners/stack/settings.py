@@ -91,8 +91,11 @@ class Settings:
         return np.array([key / reader for key, reader in self.ratios])
 
     def readers(self, heads: int) -> int:
-        """Last tokens per fit of ``heads`` sigmoids at three ratios; below half the number of heads it has no solution."""
-        return max(4, int(self.share * heads) + self.spare)
+        """Last tokens per fit of ``heads`` sigmoids; with two ratios it has no solution below the number of heads.
+
+        Errors grow with the number of heads, and so does what is asked beyond the need.
+        """
+        return max(4, int((self.share + 0.4 * min(1.0, max(0, heads - 16) / 64)) * heads) + self.spare)
 
     def directions(self, rank: int, heads: int) -> int:
         """Directions that show a rank and give its range: barely more than the rank would be badly conditioned.
@@ -133,7 +136,9 @@ class Fixed:
     halvings: int = 14
 
     # heads
-    shorter: float = 3.0  # scores, root mean square, that steps are shortened to
+    loud: float = 1.9  # scores, root mean square of all heads by a first look, above which steps are shortened
+    typical: float = 1.1  # to
+    shorter: float = 3.0  # scores of the strongest head, root mean square, that steps are shortened to
     too_strong: float = 4.5  # and above which they are
     circle: int = 3  # further last tokens on a circle where scores must be linear
     seen: float = 10.0  # scores up to which a weight still tells them

@@ -54,6 +54,8 @@ class Sign(Enum):
     MERGED = "two heads are known only merged"
     UNREADABLE = "nothing at all could be read there"
     WRONG_LABELS = "some labels lie on the wrong side of a boundary that fits the others"
+    LAST_BITS = "an answer is off by no more than float32 inside the target explains"
+    ROUNDS = "the target rounds inside"
     QUERY_BIAS = "a query bias c was found where none was looked for"
 
 
@@ -62,10 +64,12 @@ class RefusalError(UnsoftmaxError):
 
     Attributes:
         status_name: name of the ``Status`` that this refusal stands for.
-        evidence: numbers that led to the refusal, for reports.
+        evidence: numbers that led to the refusal, for reports; nothing is decided on them.
         signs: what it tells whoever chooses what to try next.
         model: what was found so far, if anything.
         within: relative error to which that model is known.
+        billed: sequences of the failed call that were sent; None where all of them were.
+        check: what held-out examples said, where that is why.
         recovery: filled in by the driver: the partial ``Recovery``.
     """
 
@@ -79,12 +83,16 @@ class RefusalError(UnsoftmaxError):
         model: Any = None,
         signs: tuple[Sign, ...] = (),
         within: float = float("inf"),
+        billed: int | None = None,
+        check: Any = None,
     ) -> None:
         super().__init__(message)
         self.evidence = evidence or {}
         self.signs = signs
         self.model = model
         self.within = within
+        self.billed = billed
+        self.check = check
         self.recovery: Any = None
 
 
@@ -168,7 +176,7 @@ def rounding_inside(what: str, before: RefusalError | None = None) -> NotInFamil
         f"Switch that off, or ask for answers that are rounded at the end alone.{'' if before is None else f' ({before})'}",
         evidence={**({} if before is None else before.evidence), "rounds": what},
         model=None if before is None else before.model,
-        signs=(Sign.DIAGNOSED,),
+        signs=(Sign.DIAGNOSED, Sign.ROUNDS),
     )
 
 

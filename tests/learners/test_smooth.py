@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, RefusalError
 from unsoftmax.learners.ffn import FFNLearner
 from unsoftmax.learners.smooth import SmoothNetworkLearner, SmoothTransformerLearner
 from unsoftmax.learners.smooth.bends import best_bends, profile, told_sharpness
@@ -348,3 +348,45 @@ def test_one_bend_far_out_tells_the_activation(kind):
 def test_noise_does_not_bend_evenly():
     oracle = CallableOracle(lambda X: X[:, -1, 0] + 1e-5 * np.sin(1e9 * X[:, -1].sum(axis=1)), width=4)
     assert not bends_smoothly(oracle, rng=np.random.default_rng(0)).passed
+
+
+def in_single(target):
+    """The target computing in float32, of the last token."""
+    torch = pytest.importorskip("torch")
+    module = target.to_torch().float()
+
+    def answer(X):
+        with torch.no_grad():
+            return module(torch.tensor(X[:, -1], dtype=torch.float32)).numpy()[:, 0]
+
+    return answer
+
+
+@pytest.mark.parametrize("kind", ["gelu", "silu"])
+def test_networks_in_float32_are_recovered_to_that_precision(kind):
+    target = gaussian(5, 6, 1, kind, 3)
+    found = us.recover(in_single(target), width=5, seed=1)
+    assert (found.status.name, found.facts["family"]) == ("WITHIN_TOLERANCE", "smooth-ffn")
+    assert (found.model.activation, len(found.model.biases[0])) == (kind, 6)
+    assert error(found, target) < 3e-6
+
+
+def test_strangers_in_float32_are_refused():
+    B, A = (np.random.default_rng(4).normal(size=shape).astype(np.float32) for shape in ((8, 5), (8,)))
+
+    def rational(X):
+        z = X[:, -1].astype(np.float32) @ B.T
+        return (z * (1 + z / (1 + np.abs(z)))) @ A
+
+    with pytest.raises(RefusalError) as caught:
+        us.recover(rational, width=5, seed=1)
+    assert caught.value.recovery.status.name in ("NOT_IN_FAMILY", "TOO_NOISY")
+
+
+def test_corners_in_float32_do_not_bend_smoothly():
+    target = gaussian(5, 40, 1, "relu", 5)
+    oracle = CallableOracle(in_single(target), width=5)
+    told = [bends_smoothly(oracle, rng=np.random.default_rng(seed), relative=2.0**-22).passed for seed in range(10)]
+    assert sum(told) <= 1
+    smooth = CallableOracle(in_single(gaussian(5, 40, 1, "gelu", 5)), width=5)
+    assert all(bends_smoothly(smooth, rng=np.random.default_rng(seed), relative=2.0**-22).passed for seed in range(10))

@@ -110,7 +110,8 @@ class OneHead(AttentionFamily):
         words = "One head explains the questions that it was learned from, but not fresh sequences of four tokens."
         everywhere = desk.first_look().zero_answer.ndim == 3
         sign = Sign.OFF_COPIES if everywhere and not desk.precision.absolute and desk.max_norm is None else Sign.ONE_HEAD
-        refusal = NotInFamilyError(words, model=outcome.learned.model, signs=(sign,), evidence={"misfit": misfit})
+        signs = (sign, Sign.LAST_BITS) if misfit <= LAWS.single_misfit else (sign,)
+        refusal = NotInFamilyError(words, model=outcome.learned.model, signs=signs, evidence={"misfit": misfit})
         return Outcome(learned=outcome.learned if sign is Sign.ONE_HEAD else None, refusal=refusal)
 
     def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:

@@ -45,6 +45,23 @@ class LooksCurved:
         return Fact(self.name, look.bend, LAWS.curved, passed, "One-token answers are not affine, steady and of full precision.")
 
 
+class LooksFineAndCurved:
+    """The same, of targets that may also compute in float32."""
+
+    name = "curved, in float32 or better"
+
+    def price(self, width: int) -> int:
+        """Nothing: the first look has been asked."""
+        return 0
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask nothing. Answers in float32 may differ in their last bits from batch to batch."""
+        plain, look = LooksCurved().examine(desk), desk.first_look()
+        long = desk.max_norm is None or desk.max_norm >= BENDS.nearest * BENDS.room * desk.width**0.5
+        single = look.bend > LAWS.curved and look.grid.single and long
+        return Fact(self.name, plain.number, plain.threshold, bool(plain.passed or single), plain.sentence)
+
+
 class OnlyNear:
     """By the first look and the wishes: curved, of a known precision, and to be learned from short tokens."""
 
@@ -68,13 +85,13 @@ class BendsSmoothly:
     name = "bends smoothly"
 
     def price(self, width: int) -> int:
-        """Three where the first place is straight."""
+        """Three where the first place is straight; five at each of four places where answers are coarse."""
         return 3 * BENDS.places + 2
 
     def examine(self, desk: Desk) -> Fact:
         """Ask tokens of unit variance."""
         phase(desk, "smooth?")
-        return bends_smoothly(desk, rng=desk.rng)
+        return bends_smoothly(desk, rng=desk.rng, relative=desk.first_look().grid.relative)
 
 
 class StraightFromAfar:
@@ -83,13 +100,13 @@ class StraightFromAfar:
     name = "straight from afar"
 
     def price(self, width: int) -> int:
-        """Three points, or six."""
+        """Three points, or six; of coarse answers up to three times as many."""
         return 6
 
     def examine(self, desk: Desk) -> Fact:
         """Ask very long tokens."""
         phase(desk, "smooth?")
-        return straight_from_afar(desk, rng=desk.rng)
+        return straight_from_afar(desk, rng=desk.rng, relative=desk.first_look().grid.relative)
 
 
 class QuadraticFromAfar:
@@ -137,7 +154,7 @@ class Hears:
         if desk.longest < len(look.pair):
             return Fact(self.name, 0.0, 0.0, False, "Only sequences of one token are asked.")
         phase(desk, "smooth?")
-        return hears_earlier_tokens(desk, look.pair, look.pair_answers[1])
+        return hears_earlier_tokens(desk, look.pair, look.pair_answers[1], relative=look.grid.relative)
 
 
 class Deaf:
@@ -177,7 +194,8 @@ class Copies:
         phase(desk, "smooth?")
         told = desk.last(np.repeat(look.pair[:1], LAWS.copies, axis=0)[None])[0].reshape(-1)
         off = float(np.abs(told - look.pair_answers[0]).max()) / max(float(np.abs(look.pair_answers).max()), 1e-300)
-        return Fact(self.name, off, LAWS.alike, off <= LAWS.alike, "Copies of a token are answered as the token alone.")
+        alike = max(LAWS.alike, 4 * look.grid.relative)
+        return Fact(self.name, off, alike, off <= alike, "Copies of a token are answered as the token alone.")
 
 
 class OneHeadBefore:
@@ -244,7 +262,7 @@ class SmoothNetwork(SmoothTransformer):
     kin: ClassVar[str] = "ffn"
     models: ClassVar[tuple[str, ...]] = ("ffn",)
     unknown: ClassVar[str] = "the order of the neurons, and which way a neuron with a linear path beside it points"
-    law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
+    law: ClassVar[tuple[Test, ...]] = (LooksFineAndCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
     confirmed_by: ClassVar[tuple[Test, ...]] = ()
 
     def longest(self, desk: Desk) -> int:

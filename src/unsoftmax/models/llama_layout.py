@@ -18,11 +18,6 @@ from unsoftmax.models.torch_layouts import as_array
 
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "o_proj"}
 
-KNOWN = re.compile(
-    r"lm_head\.weight|model\.(?:embed_tokens|norm)\.weight"
-    r"|model\.layers\.\d+\.(?:self_attn\.[qkvo]_proj|mlp\.(?:gate|up|down)_proj|(?:input|post_attention)_layernorm)\.weight"
-)
-
 
 def is_llama(path: str | Path) -> bool:
     """Whether a safetensors file, or those of a folder, hold the layers of a Llama."""
@@ -39,7 +34,9 @@ def read_llama(path: str | Path, *, heads: int | None = None) -> Decoder:
     config, state = config_of(Path(path)), tensors_in(Path(path))
     rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     turning = str(rope.get("rope_type", rope.get("type", "default")))
-    strange = [name for name in state if not KNOWN.fullmatch(name)]
+    layer = r"(?:self_attn\.[qkvo]_proj|mlp\.(?:gate|up|down)_proj|(?:input|post_attention)_layernorm)"
+    known = rf"lm_head\.weight|model\.(?:embed_tokens|norm)\.weight|model\.layers\.\d+\.{layer}\.weight"
+    strange = [name for name in state if not re.fullmatch(known, name)]
     if strange:
         raise FileFormatError(f"{path} holds {', '.join(strange[:3])}, which a plain Llama has not; it is not read as one.")
     if turning != "default" or config.get("hidden_act", "silu") != "silu" or config.get("sliding_window"):

@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, RefusalError, tried
+from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError, tried
 from unsoftmax.learners.ffn.forms import Found as Limit
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.questions import Questions
@@ -20,6 +20,7 @@ from unsoftmax.learners.smooth.design import telling_points
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.limit import relu_limit
 from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
+from unsoftmax.learners.smooth.rough import rough_curves
 from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.smooth.shared import separated, suspects, with_bends
 from unsoftmax.models import Floats
@@ -201,8 +202,11 @@ class SmoothNetworkLearner:
             Unfinished: it does not explain the answers; from farther out it may.
         """
         strengths = np.linalg.norm(corners.jumps, axis=1) * np.minimum(corners.margins, 1.0)
+        order = [int(j) for j in np.argsort(-strengths)]
+        if self.floor.relative > RELU.rough:
+            return self._bent_roughly(rough_curves(corners, questions, order), questions, far, rng)
         try:
-            bend = activation_of(corners, questions, [int(j) for j in np.argsort(-strengths)])
+            bend = activation_of(corners, questions, order)
         except StrangeBendError as refusal:
             raise Unfinished(refusal) from refusal
         phi = bend.phi
@@ -224,6 +228,25 @@ class SmoothNetworkLearner:
             fitted, misfit = self._fitted(curves, questions, far)
         return self._checked(fitted, misfit, questions, far, rng)
 
+    def _bent_roughly(self, offered: list[Curves], questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
+        """The network of coarse answers: of those ``offered`` the one that a fit to many answers singles out."""
+        phase(questions.oracle, "random points")
+        neurons, outputs = offered[0].out.shape
+        count = int(BENDS.rough_points * (neurons * (questions.width + 1 + outputs) + outputs) / outputs)
+        questions.ask(scattered(offered[0].lengths(), count, questions.width, rng))
+        fits = sorted((self._fitted(curves, questions, far) for curves in offered), key=lambda fit: fit[1])
+        curves, misfit = fits[0]
+        if not misfit <= BENDS.rough_fit or any(other < BENDS.bends_apart * misfit for _, other in fits[1:]):
+            raise Unfinished(
+                TooNoisyError(
+                    f"Seen from very far the target is a ReLU network of {neurons} neurons, but {curves.phi.name} neurons in their "
+                    f"places miss {count} answers near by by {misfit:.1e} times their precision, or others fit as well. Answers in "
+                    "float64 would tell.",
+                    evidence={"activation": curves.phi.name, "neurons": neurons, "misfit": misfit},
+                )
+            )
+        return self._checked(curves, misfit, questions, far, rng)
+
     def _random(self, questions: Questions, far: Far, curves: Curves, rng: np.random.Generator) -> None:
         """Ask the most telling of many random points near the bends; fewer where the corners took many questions."""
         phase(questions.oracle, "random points")
@@ -240,7 +263,8 @@ class SmoothNetworkLearner:
         answers = far.joined(questions, self.floor)
         fitted, misfit = answers.fit(curves, True)
         if misfit <= BENDS.loud:
-            fitted = without_skip(fitted, lambda model: answers.fit(model, False)[0])
+            error = max(BENDS.skip, 64 * self.floor.relative)
+            fitted = without_skip(fitted, lambda model: answers.fit(model, False)[0], error)
         return fitted, misfit
 
     def _checked(self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
@@ -252,7 +276,8 @@ class SmoothNetworkLearner:
         spread = float(np.linalg.norm(np.std(curves(scattered(np.full(1, length), BENDS.spread, width, rng)), axis=0))) or 1.0
         distances = np.linalg.norm(points, axis=1)
         error = float((np.linalg.norm(told - curves(points), axis=1) / (1 + distances / length)).max() / spread)
-        if not error <= BENDS.accept + 300 * self.floor.absolute / spread:
+        coarse = self.floor.relative * float(np.median(curves.sizes(points) / (1 + distances / length)))
+        if not error <= BENDS.accept + (300 * self.floor.absolute + 30 * coarse) / spread:
             raise Unfinished(self._refusal(curves, misfit, error))
         return Found(curves, bool(curves.linear.any()), far.joined(questions, self.floor), length, spread, error)
 

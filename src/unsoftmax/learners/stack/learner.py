@@ -220,8 +220,8 @@ AMBIGUITY = (
 
 WHOLE = (
     "Heads are known up to their order within a layer, W and V as products, never their factors; gains and biases of the norms are "
-    "folded into W, c, V and the MLPs. Neurons are known up to their order and a positive factor each; with LayerNorm, what the "
-    "attention's constant b adds to all coordinates alike is told as part of the MLP's."
+    "folded into W, c, V and the MLPs. Neurons are known up to their order, and ReLU ones up to a positive factor; with LayerNorm, "
+    "what the attention's constant b adds to all coordinates alike is told as part of the MLP's."
 )
 
 

@@ -167,6 +167,28 @@ class Fixed:
     close: float = 1e-4  # error on fresh points, of their spread, up to which neurons explain them; a fit over all answers follows
     flat: float = 1e-4  # distance of a neuron's bends from one plane, over their spread
 
+    # student, smooth_mlps
+    smooth: tuple[str, ...] = ("gelu", "silu", "gelu_tanh")  # activations that are tried
+    farther: float = 2.0**26  # length of tokens: what layers add turns them by as much as rounding does
+    narrow: int = 8  # neurons of the first student; each further one has half as many again
+    most_unknowns: int = 640  # of a student: a step takes their cube, and the fit of everything has twice as many
+    hopeful: float = 0.05  # share of a lesson that a student of nearly enough neurons leaves
+    per_number: float = 3.0  # numbers in answers for each parameter of a student
+    student_starts: int = 3  # of each student and activation
+    more_starts: int = 8  # where the best is nearly there
+    nearly: float = 3e-4  # share of a lesson that such a one leaves
+    fully: float = 1e-2  # share of what a student may leave at which it is pruned
+    further: int = 2  # wider students after one that was nearly wide enough
+    lessons: int = 200  # steps, at most
+    damping: float = 1e-2  # of the first step, relative to the diagonal
+    tries: int = 12  # dampings of a step, each four times the one before
+    slow: float = 1e-3  # share of the misfit by which a step must lower it
+    settling: int = 40  # steps before that counts
+    wild: float = 1e3  # entries of a step that leads nowhere
+    dependent: float = 1e-10  # singular values of the hidden layer below that share are rounding
+    explained: float = 1e-6  # misfit of a student, over its lesson, up to which it has learned it
+    candidates: int = 3  # neurons that are tried for removal before all are needed
+
     # order
     context: int = 2  # random keys beside the one in question
     more: int = 3  # times that contexts are doubled where errors hide whether an entry of the order is whole

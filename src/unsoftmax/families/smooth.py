@@ -204,15 +204,15 @@ class KnownActivation:
     name = "activation"
 
     def price(self, width: int) -> int:
-        """Three lines, about twelve queries for each and four for every halving of them."""
-        return 3 * (12 + 4 * 8)
+        """One line: about twelve queries, and four for every halving of it."""
+        return 12 + 4 * 8
 
     def examine(self, desk: Desk) -> Fact:
         """Ask very long tokens."""
         from unsoftmax.learners.smooth.naming import named_activation
 
         phase(desk, "activation?")
-        return named_activation(desk, degree=1, rng=desk.rng)
+        return named_activation(desk, degree=1, rng=desk.rng, lines=1)
 
 
 class OneHeadBefore:

@@ -19,12 +19,13 @@ from unsoftmax.families.attention import (
     TOKENS_HEAD,
     VOUCHED_HEAD,
 )
-from unsoftmax.families.base import Family
+from unsoftmax.families.base import Family, Test
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.families.settings import LAWS
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.precision.law import Floor
 from unsoftmax.recognition import standing
+from unsoftmax.recognition.case import inconclusive
 from unsoftmax.recognition.decide import by_tests
 from unsoftmax.recognition.diagnosis import Diagnosis
 from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
@@ -90,6 +91,12 @@ def stranger(told: Diagnosis) -> bool:
     return family_told(told) is not ONE_HEAD and not {Sign.UNDECIDED, Sign.ALMOST_ALIKE} & set(told.signs)
 
 
+def undecided(told: Diagnosis, doubt: Fact) -> Diagnosis:
+    """A stranger by the tests, unless it is of a family whose law holds and that was not excluded."""
+    verdict = inconclusive("power", f"{told.reason} {doubt.sentence} `recover` tells.")
+    return replace(told, family=verdict.family, reason=verdict.reason, signs=(*told.signs, *verdict.signs))
+
+
 class Reading(NamedTuple):
     """Whether one-token answers are affine, None where only a closer look tells, and how coarse they are then, if that is new."""
 
@@ -129,6 +136,8 @@ class Decision:
         table: the target takes known tokens only.
         learners: whether what is tried is also learned.
         tried: what became of the families that were.
+        told: what the family tests said last.
+        doubt: what could not be told of a family whose law holds.
     """
 
     wishes: Wishes
@@ -136,6 +145,8 @@ class Decision:
     table: bool = False
     learners: bool = True
     tried: list[Outcome] = field(default_factory=list)
+    told: Diagnosis | None = None
+    doubt: Fact | None = None
 
     def whole(self) -> Walk[Ending]:
         """The whole procedure."""
@@ -145,10 +156,15 @@ class Decision:
         if look is None:  # it takes other tokens, or sequences of another length: the tests tell
             return (yield from self._as_tested())
         for family in by_law(self.wishes.family, self.width):
-            if (yield from self._lawful(family)):
-                outcome = yield from self._try(family)
-                if family.decisive:
-                    return outcome.refusal
+            if (yield from self._failing(family.law)) is not None:
+                continue
+            unproved = None if self.learners else (yield from self._failing(family.confirmed_by))
+            if unproved is not None:
+                self.doubt = unproved if unproved.passed is None else self.doubt
+                continue
+            outcome = yield from self._try(family)
+            if family.decisive:
+                return outcome.refusal
         if not self.learners:
             return (yield from self._as_tested())
         certain = yield from of_desk(settled)
@@ -161,23 +177,32 @@ class Decision:
         self.tried.append(outcome)
         return outcome
 
-    def _lawful(self, family: Family) -> Walk[bool]:
-        """Whether all of a family's law holds."""
-        for test in family.law:
+    def _failing(self, tests: tuple[Test, ...]) -> Walk[Fact | None]:
+        """The first of some statements that does not hold, the last that is asked; None where all hold."""
+        for test in tests:
             fact = yield from of_desk(fact_of, test)
             if fact.passed is not True:
-                return False
-        return True
+                return fact
+        return None
 
     def _tests(self, look: FirstLook | None) -> Walk[Diagnosis]:
         """What the family tests tell."""
         yield from of_desk(standing.opened, alone=not self.learners)
-        told = yield from by_tests(look)
+        self.told = told = yield from by_tests(look)
         yield from of_desk(standing.kept, told)
         return told
 
+    def _told(self, look: FirstLook) -> Walk[Diagnosis]:
+        """The same, asked again only where the tests could not decide."""
+        if self.told is not None and Sign.UNDECIDED not in self.told.signs:
+            return self.told
+        return (yield from self._tests(look))
+
     def _as_tested(self) -> Walk[Ending]:
         told = yield from self._tests(None)
+        if self.doubt is not None and not told.inside:
+            told = undecided(told, self.doubt)
+            yield from of_desk(standing.kept, told)
         family = family_told(told)
         if family is not None:
             yield from self._try(family)
@@ -249,7 +274,7 @@ class Decision:
     def _after_several(self, last: Outcome, look: FirstLook, several: bool) -> Walk[Ending]:
         """Do what the failure of several heads says: another family, coarser answers, or the refusal as it stands."""
         if after_several(last, self.wishes) is Step.DIAGNOSE:
-            told = yield from self._tests(look)
+            told = yield from self._told(look)
             if family_told(told) is not ONE_HEAD and Sign.ALMOST_ALIKE not in told.signs:
                 return (yield from self._as_told(told, last.refusal))
         untried = several and self.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)

@@ -139,7 +139,8 @@ class Desk(Wrapper):
     def first_look(self) -> FirstLook:
         """The first six answers, and how long sequences may be; asked once."""
         if self.look is None:
-            self.look = first_look(self, rng=self.rng, max_norm=self.wishes.max_norm)
+            three = self.wishes.max_length is None or self.wishes.max_length >= 3
+            self.look = first_look(self, rng=self.rng, max_norm=self.wishes.max_norm, three=three)
             self.known(self.look.floor)
             self._agreed(self.look)
             if self.wishes.max_length is None and (self.wishes.budget is None or self.wishes.budget >= PROOF.longest):

@@ -57,6 +57,9 @@ class Settings:
     checks: int = 4  # sequences that the learner tries by itself; the proof asks some hundred more
     ellipsoid: float = 1e-3  # distance from one up to which answers lie on it; epsilon inside post-norm blocks leaves 1e-5
     bounded: float = 2.0**20  # answers to tokens of length 2^40 and more, where the last token is zero
+    # deviation of one-token answers from a straight line, relative to their size, that tokens rounded to 8 bits explain
+    rounded_bend: float = 2.0**-3
+    single_misfit: float = 2.0**-14  # of the answers' size: what scores of float32 explain, up to some thousand of them
 
 
 LAWS = Settings()

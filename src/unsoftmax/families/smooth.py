@@ -17,6 +17,7 @@ from unsoftmax.models import Attention, GatedFFN, Model, Transformer
 from unsoftmax.models.activations import NAMES
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
+from unsoftmax.recognition.smooth_head import NAME, one_head_before
 from unsoftmax.results import Fact
 
 ONE_TOKEN = (
@@ -148,9 +149,11 @@ class Hears:
         return 1
 
     def examine(self, desk: Desk) -> Fact:
-        """Ask both together."""
-        phase(desk, "smooth?")
+        """Ask both together; a target that takes one token alone hears no other."""
         look = desk.first_look()
+        if desk.longest < len(look.pair):
+            return Fact(self.name, 0.0, 0.0, False, "Only sequences of one token are asked.")
+        phase(desk, "smooth?")
         return hears_earlier_tokens(desk, look.pair, look.pair_answers[1], relative=look.grid.relative)
 
 
@@ -195,6 +198,20 @@ class Copies:
         return Fact(self.name, off, alike, off <= alike, "Copies of a token are answered as the token alone.")
 
 
+class OneHeadBefore:
+    """What its learner proves, told by questions of a diagnosis."""
+
+    name = NAME
+
+    def price(self, width: int) -> int:
+        """A line, then a plane; precision and scale before."""
+        return 140
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask for the law of one head, near by and far out."""
+        return one_head_before(desk)
+
+
 class SmoothTransformer(Family):
     """One softmax head, with or without residual, then one hidden layer of smooth neurons."""
 
@@ -205,6 +222,7 @@ class SmoothTransformer(Family):
     degree: ClassVar[int] = 1  # of its pieces, seen from afar
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())
+    confirmed_by: ClassVar[tuple[Test, ...]] = (OneHeadBefore(),)
 
     gates: ClassVar[bool] = False
 
@@ -245,6 +263,7 @@ class SmoothNetwork(SmoothTransformer):
     models: ClassVar[tuple[str, ...]] = ("ffn",)
     unknown: ClassVar[str] = "the order of the neurons, and which way a neuron with a linear path beside it points"
     law: ClassVar[tuple[Test, ...]] = (LooksFineAndCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
+    confirmed_by: ClassVar[tuple[Test, ...]] = ()
 
     def longest(self, desk: Desk) -> int:
         """One token where that family was wished for: nothing is said about longer sequences then."""

@@ -345,7 +345,7 @@ class Journaled(Wrapper):
                     self.journal.keep(self.stream, number, begin + start, answers, resent - before, paid=paid)
                     pieces[begin + start] = answers
             except RefusalError as error:
-                error.evidence.setdefault("billed", billed)
+                error.billed = billed if error.billed is None else error.billed
                 raise
         if paid:
             for start, answers in pieces.items():

@@ -156,7 +156,7 @@ def _planes(answers: Answers, point: Pilot) -> Walk[tuple[Outcome, bool | None, 
     Whether the last token is added, and whether the first plane broke a law: then another must be clean, as one-token answers alone
     are too weak a witness.
     """
-    scale = point.scale * min(1.0, 0.4 / point.strength)
+    scale = point.scale * 0.4 / max(0.4, point.strength)
     outcome, residual = yield from of_case(transformer, scale)
     broken = outcome.broken
     for _ in range(1 if broken else 2):

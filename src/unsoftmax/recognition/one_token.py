@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, DecidedError, Shape, Verdict, inconclusive, outside
+from unsoftmax.recognition.case import Case, DecidedError, Shape, Verdict, asked_once, inconclusive, outside
 from unsoftmax.recognition.settings import TESTS
 
 JUMPS = (
@@ -215,6 +215,7 @@ class Pilot:
     hard: bool = False
 
 
+@asked_once
 def pilot(case: Case) -> Pilot:
     """Find the scale at which ``[x+u, x-u, x]`` differs from ``[x]`` by about half of what ``[x+u, x+u, x]`` does.
 

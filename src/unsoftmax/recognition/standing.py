@@ -84,20 +84,24 @@ def noted(desk: Desk, words: str) -> None:
     desk.notes.append(words)
 
 
-def opened(desk: Desk, *, alone: bool) -> None:
-    """Open a diagnosis.
+def opened(desk: Desk, *, alone: bool) -> Case:
+    """Open a diagnosis, or go on with the one that is open where that is all.
 
     Args:
         desk: where it asks.
         alone: the diagnosis is all that is wanted: what was asked before counts towards its limit, but moves none of its questions,
             so that another test in the law of some family changes no verdict.
     """
+    if alone and desk.case is not None:
+        return desk.case
     desk.case = Case(desk, np.random.default_rng(desk.seed) if alone else desk.rng, desk.max_norm)
+    desk.case.longest = desk.longest
     if alone:
-        desk.case.longest, desk.case.asked = desk.longest, desk.meter.spent
+        desk.case.most, desk.case.asked = desk.longest, desk.meter.spent
+    return desk.case
 
 
 def kept(desk: Desk, told: Diagnosis) -> None:
     """Keep what a diagnosis told, and every fact of it."""
     desk.told = told
-    desk.facts.extend(told.evidence)
+    desk.facts.extend(fact for fact in told.evidence if fact not in desk.facts)

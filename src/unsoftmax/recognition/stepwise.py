@@ -62,11 +62,11 @@ def judged(answers: Floats, few: int = TESTS.few) -> Fact:
     coarsely, finely = _apart(slopes[:, 2], smooth, rounding + bent), _apart(slopes[:, 3], slopes[:, 2], rounding)
     jumps = int(max(coarsely.sum(), finely.sum()))
     half = int(coarsely.sum()) >= few
-    kind = "half precision, or to whole steps" if half else "float32"
+    kind = "half precision, to fp8 (as keys in a cache are), or to whole steps" if half else "float32"
     words = (
         f"Scores move in steps: in {jumps} of {len(answers)} pairs a tiny move of a token changes the answer otherwise than a "
-        f"small one. The target rounds them to {kind}, and answers in float64; compute them in float64, or let answers be of the "
-        "precision of the scores."
+        f"small one. The target rounds them, or keys and queries, to {kind}, and answers in float64; compute them in float64, or "
+        "let answers be of the precision of the scores."
         if jumps >= few
         else "Scores do not move in steps."
     )

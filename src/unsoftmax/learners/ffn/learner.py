@@ -16,6 +16,7 @@ from unsoftmax.learners.ffn.forms import Found, canonical_network, to_network
 from unsoftmax.learners.ffn.gradients import CrowdedCellError
 from unsoftmax.learners.ffn.hinges import Hinges, NormalEquations, beyond_doubt, fit, fixed_pattern, merge_parallel
 from unsoftmax.learners.ffn.kinks import nearness
+from unsoftmax.learners.ffn.orientation import tied_sides
 from unsoftmax.learners.ffn.places import Places
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.ffn.rough import find_roughly
@@ -39,10 +40,11 @@ class FFNLearner:
     gradients between them (one question per weight) give their normals, and a least-squares fit to all answers and some random
     points takes back the digits that short steps lost. Coarse answers are asked far out, around a corner instead of along a line.
 
-    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the bends, ``(m + 1) d`` for the gradients (with
-    ``p`` outputs about ``(1.33 m / p + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
-    (``1.5 P / p`` for coarse answers) and 12 checks: ``1.3 P`` to ``1.6 P`` in all for one output. Where a line leaves the
-    answers unexplained, 24 questions follow its bends along their hyperplanes: those of a deeper network end or change there.
+    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the bends (``3.3 m`` with several outputs),
+    ``(m + 1) d`` for the gradients (``m d`` where the slopes on the line tell the active sides of at most about 28 neurons; with
+    ``p`` outputs about ``(m / (p - 1) + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
+    (``1.5 P / p`` for coarse answers) and 9 checks: ``1.2 P`` to ``1.5 P`` in all for one output. Where a line leaves the answers
+    unexplained, 24 questions follow its bends along their hyperplanes: those of a deeper network end or change there.
 
     Assumes: every hyperplane crosses the probed region; a neuron that bends only farther out is invisible, and said to be.
 
@@ -89,13 +91,14 @@ class FFNLearner:
     def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         cells = neurons + 1 if outputs == 1 else min(neurons + 1, int(1.34 * neurons / outputs) + 3)
+        fewest = max(1, neurons) if outputs == 1 else (cells + 1) // 2  # one may be spared where the active sides are told
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
         across = max(1, width - self.through_origin)
         ranges = {
             "scale": (4, 4),
-            "kinks": (int(3.5 * neurons) + 6, int(8 * neurons) + 34),
-            "gradients": (cells * across // (1 if outputs == 1 else 2), int(1.8 * cells * across) + 16),
-            "random points": (8, int(0.6 * parameters) + 8),
+            "kinks": (int((3.5 if outputs == 1 else 2.5) * neurons) + 6, int(8 * neurons) + 34),
+            "gradients": (fewest * across, int(1.8 * cells * across) + 16),
+            "random points": (4, int(0.6 * parameters) + 8),
             "check": (self.checks, self.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
@@ -114,7 +117,8 @@ class FFNLearner:
         doubt, deviation = 0.0, np.inf
         for attempt in range(RELU.attempts):
             line = places.line(width, scale, 0.0 if model is None else doubt, rng)
-            line = replace(line, through_origin=self.through_origin)
+            spare = model is None and not (rough or self.through_origin)
+            line = replace(line, through_origin=self.through_origin, spare=spare)
             known = model
             if coarse and known is None:
                 part = tried(partial(places.around_corner, questions, scale, rng), CrowdedCellError)
@@ -171,7 +175,7 @@ class FFNLearner:
         """Random points, as many and such as bring the predicted error down to the goal."""
         neurons, outputs = model.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
-        least = max(8, int(0.03 * parameters))
+        least = max(4, int(0.02 * parameters))
         allowed = 1.28 * parameters + (7.0 if outputs == 1 else 5.3) * neurons - len(questions.points) - self.checks
         if neurons <= questions.width:  # answers of few neurons vary little: an error weighs more against their spread
             allowed += 0.4 * parameters
@@ -185,7 +189,8 @@ class FFNLearner:
             return places.random(model, length, most, rng)
         pool = places.random(polished, length, min(3 * most, 2000), rng)
         near = np.linalg.norm(pool, axis=1) <= 2 * length
-        goal = RELU.goal * float(np.linalg.norm(np.std(polished(pool[near]), axis=0))) + self.floor.absolute
+        spread = float(np.sqrt(np.mean(np.var(polished(pool[near]), axis=0))))  # of one output
+        goal = RELU.goal * spread + self.floor.absolute
         picks = choose_points(polished, system, pool, questions.noise(pool), goal / max(misfit, 0.005), most, rng=rng)
         return pool[picks] if len(picks) >= least else np.concatenate([pool[picks], pool[: least - len(picks)]])
 
@@ -213,7 +218,8 @@ class FFNLearner:
         if len(points) == 0:
             raise LinAlgError("no answer has an activation pattern beyond doubt")
         noise = questions.noise(points)
-        polished, system = fit(model, points, references, answers, noise)
+        chosen = tied_sides(model) if answers.shape[1] == 1 and not doubtful else None
+        polished, system = fit(model, points, references, answers, noise, chosen=chosen)
         residual = (answers - fixed_pattern(polished, points, references)) / noise[:, None]
         freedom = max(1, residual.size - len(system.scales))
         return polished, system, float(np.linalg.norm(residual) / np.sqrt(freedom))

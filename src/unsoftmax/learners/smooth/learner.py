@@ -147,7 +147,7 @@ class SmoothNetworkLearner:
             "offsets": (offsets, 2 * offsets),
             "activation": (7, 28),
             "sharpness": (neurons, 5 * neurons),
-            "random points": (fewest + afar, random + 2 * afar),
+            "random points": (fewest + max(4, int(0.02 * parameters)), random + 2 * afar),
             "check": (BENDS.checks_limit + BENDS.checks, BENDS.checks_limit + 2 * BENDS.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]

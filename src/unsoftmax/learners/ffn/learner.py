@@ -56,6 +56,7 @@ class FFNLearner:
         extra: random points as a share of ``P / outputs``; None asks as many as the predicted error calls for.
         through_origin: the network has no biases; saves a question per cell.
         accept: error accepted at the checks, relative to the spread of the answers.
+        checks: fresh points that the finished network must answer.
 
     >>> from unsoftmax.models import FFN
     >>> from unsoftmax.oracles.local import CallableOracle
@@ -72,6 +73,7 @@ class FFNLearner:
     extra: float | None = None
     through_origin: bool = False
     accept: float = RELU.accept
+    checks: int = RELU.checks
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
@@ -97,7 +99,7 @@ class FFNLearner:
             "kinks": (int((3.5 if outputs == 1 else 2.5) * neurons) + 6, int(8 * neurons) + 34),
             "gradients": (fewest * across, int(1.8 * cells * across) + 16),
             "random points": (4, int(0.6 * parameters) + 8),
-            "check": (RELU.checks, RELU.checks),
+            "check": (self.checks, self.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
@@ -174,7 +176,7 @@ class FFNLearner:
         neurons, outputs = model.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
         least = max(4, int(0.02 * parameters))
-        allowed = 1.28 * parameters + (7.0 if outputs == 1 else 5.3) * neurons - len(questions.points) - RELU.checks
+        allowed = 1.28 * parameters + (7.0 if outputs == 1 else 5.3) * neurons - len(questions.points) - self.checks
         if neurons <= questions.width:  # answers of few neurons vary little: an error weighs more against their spread
             allowed += 0.4 * parameters
         usual = 1.5 * parameters if coarse else min(max(allowed, 0.1 * parameters), 0.6 * parameters)
@@ -242,7 +244,7 @@ class FFNLearner:
     ) -> float:
         """Largest error at fresh points at three distances, in units of what is accepted there."""
         phase(questions.oracle, "check")
-        points = places.at(np.repeat([0.5 * length, length, 4 * length], RELU.checks // 3), questions.width, rng)
+        points = places.at(np.repeat([0.5 * length, length, 4 * length], self.checks // 3), questions.width, rng)
         errors = np.linalg.norm(questions.ask(points) - model(points), axis=1)
         distances = np.linalg.norm(points, axis=1)
         return float((errors / (self.accept * spread * (1 + distances / length) + 300 * questions.noise(points))).max())

@@ -137,11 +137,17 @@ class ArcSearch:
         """All arcs in order; bends lie where neighbours meet."""
         arcs = list(known)
         todo = [Gap(left, right) for left, right in pairwise(known)]
-        bends = 0
+        bends, again = 0, False
         for _ in range(GATES.rounds):
             waiting = [gap for gap in todo if not self._plan(gap, arcs, todo)]
             if not waiting:
-                return _joined(arcs)
+                arcs = _joined(arcs)
+                # an arc that lay astride a bend is gone, and with it what its neighbours had been told apart by
+                todo = [Gap(a, b, found=True) for a, b in pairwise(arcs) if b.low - a.high > GATES.hole]
+                if again or not todo:
+                    return arcs
+                again = True
+                continue
             answers = self.ask(np.array([t for gap in waiting for t in gap.probes]))
             todo, start = [], 0
             lone: list[tuple[Gap, dict[float, Floats]]] = []

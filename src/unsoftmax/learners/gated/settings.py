@@ -17,6 +17,7 @@ class Settings:
     step: float = 2.0**-14
     closest: float = 2.0**-24  # bends nearer to each other are not told apart: the steps across their cell would lose all digits
     finer: float = 0.1  # of the ground left around a bend: probes that do not come this much closer tell no more about it
+    hole: float = 2.0**-7  # ground left between two pieces beyond which a bend was not found but taken for granted
     rounds: int = 200  # a bound only; the depth of the search is near log2 of the number of bends
     pieces: int = 6  # pieces per bend found, and 64 more, at which a function is no piecewise quadratic one: it bends everywhere
 

@@ -79,7 +79,7 @@ class SmoothNetworkLearner:
     fit to all answers takes back the digits that were lost.
 
     Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the corners, ``(m + 1) (d - 1)`` for the
-    gradients (with ``p`` outputs about ``(1.33 m / p + 1) (d - 1)``) plus about a tenth, ``0.05 P / p`` and 9 for the check of the
+    gradients (with ``p`` outputs about ``(1.33 m / p + 1) (d - 1)``) plus about a tenth, ``0.05 P / p`` and 6 for the check of the
     limit; then 4 for the reach, ``(m + p) / p`` for the offsets, 7 for the activation, ``m`` for the sharpness (Mish and ELU:
     ``4 m``), ``0.1..0.5 P / p`` random points and 12 checks.
 
@@ -147,8 +147,8 @@ class SmoothNetworkLearner:
             "offsets": (offsets, 2 * offsets),
             "activation": (7, 28),
             "sharpness": (neurons, 5 * neurons),
-            "random points": (fewest + afar, random + 2 * afar),
-            "check": (RELU.checks + BENDS.checks, RELU.checks + 2 * BENDS.checks),
+            "random points": (fewest + max(4, int(0.02 * parameters)), random + 2 * afar),
+            "check": (BENDS.checks_limit + BENDS.checks, BENDS.checks_limit + 2 * BENDS.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 

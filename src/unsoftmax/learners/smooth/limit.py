@@ -62,5 +62,6 @@ def relu_limit(
         extra=BENDS.extra,
         through_origin=True,
         accept=BENDS.accept_limit,
+        checks=BENDS.checks_limit,
     )
     return learner.find(questions, rng=rng), questions, scale

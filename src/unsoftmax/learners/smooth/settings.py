@@ -58,6 +58,7 @@ class Settings:
     # error of the limit, relative to its spread, that the later fit takes back: it starts within 1e-7 of the solution and converges
     # quadratically, and what it ends in is held against fresh answers near by; another line would cost P questions
     accept_limit: float = 1e-7
+    checks_limit: int = 6  # fresh points that the limit must answer: a first sieve, before those of the finished network
     extra: float = 0.05  # random points, as a share of P / outputs: the fit of the smooth network takes back what they would have
 
     # naming

@@ -1,10 +1,11 @@
 """What the learner costs beside the target's own evaluation of the same calls, and how much memory the process takes.
 
-    python benchmarks/cost.py [--width 512] [--targets 1 2 3] [--large-calls] [--journal]
+    python benchmarks/cost.py [--width 512] [--targets 1 2 3] [--large-calls] [--journal] [--price-of-journal 12]
 
 One process, CPU time of both sides measured in the same run. Three ways to write the same head in NumPy, from the fastest that
 we know to the most common; the ratio depends on how fast the target is. With a journal, questions go out in calls of up to 4,096
-sequences, each a transaction on disk; ``--large-calls`` asks in such calls without a journal: two runs show its price.
+sequences, each a transaction on disk; ``--large-calls`` asks in such calls without a journal. ``--price-of-journal`` runs both ways
+in turn, in one process, and prints the median of their ratios.
 """
 
 from __future__ import annotations
@@ -36,14 +37,34 @@ def targets(W, v):
     }
 
 
+def journal_price(d, repeats):
+    """Seconds with a journal against seconds without, of pairs of runs with one seed: CPU time and by the clock."""
+    rng = np.random.default_rng(0)
+    target = targets(rng.normal(size=(d, d)) / np.sqrt(d), rng.normal(size=d))["one matrix product for the batch"]
+
+    def run(journal):
+        with tempfile.TemporaryDirectory() as folder:
+            began = np.array([time.process_time(), time.perf_counter()])
+            us.recover(CallableOracle(target, d), seed=3, journal=Path(folder) / "journal.sqlite" if journal else None)
+            return [time.process_time(), time.perf_counter()] - began
+
+    run(False), run(True)
+    cpu, clock = np.median([run(True) / run(False) for _ in range(repeats)], axis=0)
+    print(f"d = {d}, {repeats} pairs: with a journal {cpu:.3f} of the CPU time, {clock:.3f} by the clock")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--targets", type=int, nargs="+", default=[1, 2, 3], help="from the fastest to the most common")
     parser.add_argument("--large-calls", action="store_true", help="ask in calls as large as those of a journal")
     parser.add_argument("--journal", action="store_true")
+    parser.add_argument("--price-of-journal", type=int, metavar="PAIRS", help="runs with and without a journal, in turn")
     options = parser.parse_args()
     d = options.width
+    if options.price_of_journal:
+        journal_price(d, options.price_of_journal)
+        return
     rng = np.random.default_rng(0)
     W, v = rng.normal(size=(d, d)) / np.sqrt(d), rng.normal(size=d)
     us.recover(us.Attention.single(np.eye(3), np.ones(3)))  # imports are not part of the price

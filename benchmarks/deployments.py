@@ -221,7 +221,7 @@ def edits(given: argparse.Namespace) -> bool:
             checkpoint = made(model, seed)
             for name in given.edits or EDITS:
                 edit, kind = EDITS[name]
-                endpoint, layer = Endpoint(checkpoint, np.random.default_rng([seed, len(name)])).edited(edit)
+                endpoint, layer = Endpoint(checkpoint, np.random.default_rng([seed, list(EDITS).index(name)])).edited(edit)
                 begun = time.perf_counter()
                 result = verify_deployment(endpoint, checkpoint, seed=seed)
                 spent = time.perf_counter() - begun

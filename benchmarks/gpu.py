@@ -1,20 +1,24 @@
 """Attention on a GPU: what recovering it costs beside the target's own forward passes, error and device memory.
 
     python benchmarks/gpu.py [--widths 1024 2048 4096] [--repeat 2] [--device cuda] [--json FILE]
-    python benchmarks/gpu.py --layers 4096,32,128 [--dtype float32] [--tf32] [--positions all] [--alone]
+    python benchmarks/gpu.py --layers 4096,32,128 [--dtype float32] [--tf32] [--positions all] [--alone] [--profile 40]
+    python benchmarks/gpu.py --widths 8192 --repeat 1 --writes last --cold
 
 One head with scalar answers, or whole layers (width, heads, rank) with vector answers: PyTorch modules with random weights, in
 float64 unless told. The target's own time is that between CUDA events around
 every forward pass (on a CPU: processor time), the total is wall time of ``us.recover`` with everything in it: first look, learning,
 sentinels, the check on fresh sequences; with ``--alone`` that of the learner with its own check. A recovery of each width
-beforehand loads the libraries, which choose kernels by size; layers are preceded by a smaller one.
+beforehand loads the libraries, which choose kernels by size (not with ``--cold``); layers are preceded by a smaller one.
+``--profile`` says where the host's time goes.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
 import platform
+import pstats
 import time
 
 import numpy as np
@@ -193,17 +197,26 @@ def main():
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
     parser.add_argument("--tf32", action="store_true", help="let products of float32 matrices be rounded to TF32")
     parser.add_argument("--positions", choices=("last", "all"), default="last")
+    parser.add_argument("--writes", choices=("last", "every"), nargs="+", default=["last", "every"], help="what goes through W")
+    parser.add_argument("--cold", action="store_true", help="no recovery beforehand")
+    parser.add_argument("--profile", type=int, metavar="LINES", help="functions that took the host most time")
     parser.add_argument("--alone", action="store_true", help="the learner without first look and held-out check")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = options.tf32
     name = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor()
     print(f"{name}, torch {torch.__version__}, NumPy {np.__version__}, unsoftmax {us.__version__}\n")
     rows = []
+    profile = cProfile.Profile()
+    if options.profile:
+        profile.enable()
     for row in layers(options) if options.layers else heads(options):
         rows.append(row)
         if len(rows) == 1:
             print("| " + " | ".join(row) + " |\n|" + "---|" * len(row))
         print("| " + " | ".join(_cell(value) for value in row.values()) + " |", flush=True)
+    if options.profile:
+        profile.disable()
+        pstats.Stats(profile).sort_stats("cumulative").print_stats("unsoftmax|torch", options.profile)
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"device": name, "torch": torch.__version__, "numpy": np.__version__, "rows": rows}, file, indent=1)
@@ -211,14 +224,16 @@ def main():
 
 def heads(options):
     for width in options.widths:
-        measure(width, 0, options.device, False)
-        for every in (False, True):
+        if not options.cold:
+            measure(width, 0, options.device, False)
+        for writes in options.writes:
             for seed in range(1, options.repeat + 1):
-                yield measure(width, seed, options.device, every)
+                yield measure(width, seed, options.device, writes == "every")
 
 
 def layers(options):
-    measure_layer((256, 4, 32), 0, options)
+    if not options.cold:
+        measure_layer((256, 4, 32), 0, options)
     for shape in options.layers:
         for seed in range(1, options.repeat + 1):
             yield measure_layer(tuple(map(int, shape.split(","))), seed, options)

@@ -1,10 +1,11 @@
-"""How questions, time, memory and journal grow with the width, the rank, the number of heads and of outputs.
+"""How questions, time, memory and journal grow with the width, the rank, the heads, the outputs and the neurons, family by family.
 
-    python benchmarks/growth.py [--quick] [--json FILE] [--figure docs/images/growth.svg] [--axis width rank heads outputs]
+    python benchmarks/growth.py [--quick] [--seeds 3] [--json FILE] [--figure docs/images/growth.svg] [--axis width rank heads …]
 
-Every point is a whole ``us.recover`` in a process of its own. "learner" is CPU time without the target's own; memory is the peak of
-the process beyond what it held before; the journal is written in a second run. Slopes are least squares on logarithms, over
-the points from the second on (the first is mostly the fixed dozen of questions).
+Every point is a whole ``us.recover`` in a process of its own. "bound" is the number of parameters over that of outputs: no exact
+scheme asks for fewer. "learner" is CPU time without the target's own; memory is the peak of the process beyond what it held before;
+the journal is written in a second run of the first seed. Bands run from the least to the largest of all seeds. Slopes are least
+squares on logarithms of the medians, over the points from the second on (the first is mostly the fixed dozen of questions).
 """
 
 from __future__ import annotations
@@ -47,24 +48,48 @@ AXES: dict[str, tuple[str, list[dict[str, int]], list[dict[str, int]]]] = {  # t
         [{"width": 64, "rank": 4, "heads": h, "outputs": 64} for h in (2, 4, 8, 12)],
         [{"width": 32, "rank": 4, "heads": h, "outputs": 32} for h in (2, 4)],
     ),
+    "layer width": (
+        "eight heads of rank width / 8, vector answers",
+        [{"width": d, "rank": d // 8, "heads": 8, "outputs": d} for d in (32, 64, 128, 256)],
+        [{"width": d, "rank": d // 8, "heads": 8, "outputs": d} for d in (32, 64)],
+    ),
     "scalar heads": (
         "several heads of full rank, scalar answers",
         [{"width": 8, "heads": h} for h in (2, 3, 4, 5)],
         [{"width": 4, "heads": h} for h in (2, 3)],
     ),
+    "neurons": (
+        "ReLU networks of width 16, scalar answers",
+        [{"width": 16, "neurons": m} for m in (4, 8, 16, 32, 64)],
+        [{"width": 8, "neurons": m} for m in (4, 8, 16)],
+    ),
+    "network width": (
+        "ReLU networks of 16 neurons, scalar answers",
+        [{"width": d, "neurons": 16} for d in (4, 8, 16, 32, 64)],
+        [{"width": d, "neurons": 8} for d in (4, 8, 16)],
+    ),
 }
 NOTHING = us.Attention.single(np.eye(3), np.ones(3))
+LARGE = 512  # width from which on one seed is run
 
 
-def target(width: int, rank: int | None = None, heads: int = 1, outputs: int | None = None, seed: int = 0) -> us.Attention:
-    rng = np.random.default_rng([seed, width, rank or 0, heads, outputs or 0])
+def target(
+    width: int, rank: int | None = None, heads: int = 1, outputs: int | None = None, neurons: int = 0, seed: int = 0
+) -> us.Attention | us.FFN:
+    rng = np.random.default_rng([seed, width, rank or 0, heads, outputs or 0, neurons])
+    if neurons:
+        weights = [rng.normal(size=(neurons, width)) / np.sqrt(width), rng.normal(size=(1, neurons)) / np.sqrt(neurons)]
+        return us.FFN(weights, [rng.normal(size=neurons), rng.normal(size=1)])
     W = rng.normal(size=(heads, width, width)) / np.sqrt(width)
+    V = rng.normal(size=(heads, width) if outputs is None else (heads, width, outputs)) / np.sqrt(heads)
     if rank is not None:
         W = rng.normal(size=(heads, width, rank)) @ rng.normal(size=(heads, rank, width)) / np.sqrt(width * rank)
-    return us.Attention(W, rng.normal(size=(heads, width) if outputs is None else (heads, width, outputs)) / np.sqrt(heads))
+        if heads > 1 and outputs is not None:
+            V = rng.normal(size=(heads, width, rank)) @ rng.normal(size=(heads, rank, outputs)) / np.sqrt(width * rank)
+    return us.Attention(W, V)
 
 
-def measure(sizes: dict[str, int], seed: int) -> dict[str, Any]:
+def measure(sizes: dict[str, int], seed: int, journal: bool) -> dict[str, Any]:
     """One recovery with the target's time taken apart, then one with a journal."""
     truth = target(**sizes, seed=seed)
     us.recover(NOTHING)
@@ -75,12 +100,13 @@ def measure(sizes: dict[str, int], seed: int) -> dict[str, Any]:
     def timed(sequences: np.ndarray) -> np.ndarray:
         nonlocal answering
         started = time.process_time()
-        answers = truth(sequences)
+        answers = truth.respond(sequences)
         answering += time.process_time() - started
         return answers
 
+    options = {"width": truth.width, "seed": seed, "on_failure": "return", **({"family": "ffn"} if "neurons" in sizes else {})}
     started = time.process_time()
-    recovery = us.recover(timed, width=truth.width, seed=seed, on_failure="return")
+    recovery = us.recover(timed, **options)
     total = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     record = {
@@ -89,23 +115,26 @@ def measure(sizes: dict[str, int], seed: int) -> dict[str, Any]:
         "status": recovery.status.name,
         "error": us.distance(recovery.model, truth) if recovery.model is not None else None,
         "queries": recovery.queries,
-        "parameters": parameters(**sizes),
+        "bound": bound(**sizes),
         "learner": total - answering,
         "target": answering,
         "memory": max(peak - before, 0) / 1024,
     }
-    if recovery.queries <= 300_000:
+    if journal and recovery.queries <= 300_000:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "journal.sqlite"
-            us.recover(truth, seed=seed, journal=path, on_failure="return")
+            us.recover(timed, **options, journal=path)
             record["journal"] = path.stat().st_size / 2**20
     return record
 
 
-def parameters(width: int, rank: int | None = None, heads: int = 1, outputs: int = 1) -> int:
-    """How many numbers describe the heads: no exact scheme asks for fewer."""
+def bound(width: int, rank: int | None = None, heads: int = 1, outputs: int = 1, neurons: int = 0) -> float:
+    """How many numbers describe the target, over those of an answer."""
+    if neurons:
+        return neurons * (width + 2) + 1
     r = width if rank is None else rank
-    return heads * (r * (2 * width - r) + width * outputs)
+    values = r * (width + outputs - r) if rank is not None and heads > 1 and outputs > 1 else width * outputs
+    return heads * (r * (2 * width - r) + values) / outputs
 
 
 def slope(points: list[tuple[float, float]]) -> float:
@@ -114,17 +143,42 @@ def slope(points: list[tuple[float, float]]) -> float:
     return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(logs) > 1 else float("nan")
 
 
-def panel(records: dict[str, Any], name: str, *what: str) -> Panel:
-    """Measured series against the size that grows, with its slope, beside what was there to be learned."""
-    axis = name.split()[-1]
-    rows = records[name]
-    drawn = Panel(f"{axis}: {AXES[name][0]}", "questions" if what == ("queries",) else "CPU seconds")
-    for key in what:
-        points = [(row[axis], max(row[key], 1e-4)) for row in rows]
-        drawn.points(f"{'questions' if key == 'queries' else key}: slope {records[f'{name} slopes'][key]:.2f}", points)
-    if what == ("queries",):
-        drawn.line("parameters / outputs", [(row[axis], row["parameters"] / row.get("outputs", 1)) for row in rows])
+def panel(records: dict[str, Any], what: str, *names: str) -> Panel:
+    """One quantity of some families against the size that grows: medians, and bands over the seeds."""
+    shown = {"of bound": "questions / bound", "of target": "time / target's time", "memory": "memory, MB"}
+    axes = sorted({name.split()[-1] for name in names})
+    drawn = Panel(" or ".join(axes), shown[what])
+    for name in names:
+        axis = name.split()[-1]
+        runs: dict[int, list[float]] = {}
+        for row in records[name]:
+            ratios = {"of bound": row["queries"] / row["bound"], "of target": 1 + row["learner"] / max(row["target"], 1e-4)}
+            runs.setdefault(row[axis], []).append(max(ratios.get(what, row["memory"]), 0.1))
+        drawn.runs(AXES[name][0], sorted(runs.items()))
     return drawn
+
+
+def medians(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Of each number over the seeds that have it."""
+    names = ("queries", "learner", "target", "memory", "journal")
+    return {
+        name: float(np.median([row[name] for row in rows if name in row])) for name in names if any(name in row for row in rows)
+    }
+
+
+def cells(rows: list[dict[str, Any]], middle: dict[str, float]) -> list[str]:
+    """A line of the table after the sizes."""
+    asked, errors = [row["queries"] for row in rows], [row["error"] for row in rows if row["error"] is not None]
+    spread = f"{middle['queries']:.0f}" if len(set(asked)) == 1 else f"{middle['queries']:.0f} ({min(asked)} to {max(asked)})"
+    return [
+        spread,
+        f"{middle['queries'] / rows[0]['bound']:.2f}",
+        f"{max(errors):.1e}" if errors else "-",
+        f"{middle['learner']:.3f}",
+        f"{middle['target']:.3f}",
+        f"{middle['memory']:.0f}",
+        f"{middle['journal']:.1f}" if "journal" in middle else "-",
+    ]
 
 
 def limits(seed: int) -> list[dict[str, Any]]:
@@ -166,6 +220,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--axis", nargs="+", choices=list(AXES), default=list(AXES))
     parser.add_argument("--seed", type=int, default=6000)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
@@ -173,29 +228,21 @@ def main() -> int:
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name in options.axis:
             title, full, quick = AXES[name]
-            print(f"\n{name}: {title}; seed {options.seed}\n")
-            print("| width | rank | heads | outputs | asked | parameters | error | learner s | target s | memory MB | journal MB |")
-            print("|---|---|---|---|---|---|---|---|---|---|---|")
-            rows = records[name] = []
-            for sizes in quick if options.quick else full:
-                r = pool.apply(measure, (sizes, options.seed))
-                rows.append(r)
-                failures += r["status"] != "EXACT"
-                error = "-" if r["error"] is None else f"{r['error']:.1e}"
-                journal = f"{r['journal']:.1f}" if "journal" in r else "-"
-                cells = [sizes.get(k, v) for k, v in (("width", 0), ("rank", "full"), ("heads", 1), ("outputs", "scalar"))]
-                cells += [
-                    r["queries"],
-                    r["parameters"],
-                    error,
-                    f"{r['learner']:.3f}",
-                    f"{r['target']:.3f}",
-                    f"{r['memory']:.0f}",
-                    journal,
-                ]
-                print("|", " | ".join(map(str, cells)), "|", flush=True)
+            print(f"\n{name}: {title}; seeds from {options.seed}, medians (least to most)\n")
+            print(
+                f"| {' | '.join(full[0])} | asked | of the bound | largest error | learner s | target s | memory MB | journal MB |"
+            )
+            print("|" + "---|" * (len(full[0]) + 7))
             axis = name.split()[-1]
-            later = rows[1:] if len(rows) > 2 else rows
+            records[name], middles = [], []
+            for sizes in quick if options.quick else full:
+                seeds = 1 if options.quick or sizes["width"] >= LARGE else options.seeds
+                rows = [pool.apply(measure, (sizes, options.seed + i, i == 0)) for i in range(seeds)]
+                records[name] += rows
+                failures += sum(row["status"] != "EXACT" for row in rows)
+                middles.append(middle := {axis: sizes[axis], **medians(rows)})
+                print("|", " | ".join([*map(str, sizes.values()), *cells(rows, middle)]), "|", flush=True)
+            later = middles[1:] if len(middles) > 2 else middles
             slopes = {
                 k: slope([(r[axis], r[k]) for r in later if k in r]) for k in ("queries", "learner", "target", "memory", "journal")
             }
@@ -208,11 +255,14 @@ def main() -> int:
         )
     if options.figure is not None:
         pictures = [
-            panel(records, "width", "queries"),
-            panel(records, "width", "learner", "target"),
-            panel(records, "rank", "queries"),
+            panel(records, "of bound", "width", "layer width", "network width"),
+            panel(records, "of bound", "heads", "scalar heads"),
+            panel(records, "of bound", "rank", "outputs", "neurons"),
+            panel(records, "of target", "width", "layer width", "network width"),
+            panel(records, "of target", "heads", "scalar heads", "neurons"),
+            panel(records, "memory", "width", "layer width", "network width"),
         ]
-        options.figure.write_text(figure("Growth of questions and of time", [*pictures, panel(records, "heads", "queries")]))
+        options.figure.write_text(figure("Questions over the bound, time over the target's, memory", pictures, columns=3))
     if options.json is not None:
         options.json.write_text(json.dumps(records, indent=1) + "\n")
     print(f"\nfailures: {failures}")

@@ -23,6 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import truth
+import unseen as third
 
 import unsoftmax as us
 
@@ -61,13 +62,23 @@ def strangers(seed: int) -> Row:
     return ladder(seed, 10, truth.STRANGERS, truth.stranger)
 
 
+def unseen(seed: int) -> Row:
+    """The same with foreign bodies that nothing was tuned on."""
+    return ladder(seed, 12, tuple(third.BODIES), third.unseen)
+
+
 def ladder(seed: int, table: int, kinds: tuple[str, ...], draw: Callable[..., truth.Drawn]) -> Row:
     rng = np.random.default_rng([table, seed])
     kind, effect = kinds[seed % len(kinds)], float(10.0 ** rng.uniform(-9, 0))
     width, model, target = draw(kind, effect, rng)
     found = us.recover(target, width=width, seed=seed, on_failure="return", budget=20_000)
     reason = truth.false_success(found, model, target, rng)
-    return {"what": kind, "effect": effect, "false": reason is not None, "why": reason, **told(found)}
+    row = {"what": kind, "effect": effect, "false": reason is not None, "why": reason, **told(found)}
+    if found.status.success:  # an honest diagnosis then does not call it a stranger
+        diagnosis = us.diagnose(target, width=width)
+        row["contradicts"] = not diagnosis.inside and "inconclusive" not in diagnosis.family
+        row["diagnosis"] = diagnosis.family
+    return row
 
 
 def coverage(seed: int) -> Row:
@@ -150,7 +161,7 @@ def strange_labels(seed: int) -> Row:
 
 
 KINDS: dict[str, Callable[[int], Row]] = {
-    f.__name__: f for f in (heads, outside, strangers, coverage, half, honest, labels, strange_labels)
+    f.__name__: f for f in (heads, outside, strangers, unseen, coverage, half, honest, labels, strange_labels)
 }
 
 
@@ -180,6 +191,8 @@ def summary(rows: list[Row]) -> None:
             print(f"  {what:32s} {dict(Counter(row['status'] for row in some))} {bars}")
         for row in wrong[:20]:
             print("  FALSE", {key: value for key, value in row.items() if key != "message"})
+        for row in [row for row in mine if row.get("contradicts")][:10]:
+            print("  CONTRADICTS", {key: value for key, value in row.items() if key != "message"})
         for row in [row for row in mine if row["status"] == "CRASH"][:3]:
             print("  CRASH", row["seed"], row["message"])
 

@@ -6,7 +6,7 @@ import html
 import math
 import statistics
 
-COLOURS = ("#1f5fa8", "#c4572b", "#3b8f4e")
+COLOURS = ("#1f5fa8", "#c4572b", "#3b8f4e", "#7a4fa3")
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 330, 300, 62, 46, 44
 
 
@@ -31,7 +31,10 @@ class Panel:
         self.series.append((name, list(values), False))
         return self
 
-    def draw(self, offset):
+    def draw(self, offset, down=0):
+        return f'<g transform="translate({offset} {down})">{self._drawn(0)}</g>'
+
+    def _drawn(self, offset):
         xs = [math.log10(x) for _, values, _ in self.series for x, _ in values]
         ys = [math.log10(y) for _, values, _ in self.series for _, y in values]
         ys += [math.log10(y) for _, band in self.bands for _, *ends in band for y in ends]
@@ -43,13 +46,13 @@ class Panel:
             return across, low - (math.log10(y) - y0) / (y1 - y0) * (low - high)
 
         parts = [f'<rect x="{offset + LEFT}" y="{high}" width="{right - LEFT}" height="{low - high}" fill="none" stroke="#888"/>']
-        for exponent in range(math.ceil(x0), math.floor(x1) + 1):
-            x, _ = at(10.0**exponent, 10.0**y0)
-            parts.append(f'<path d="M{x:.1f} {low}V{high}" stroke="#ddd"/>{_text(x, low + 15, _power(exponent), "middle")}')
-        for exponent in range(math.ceil(y0), math.floor(y1) + 1):
-            _, y = at(10.0**x0, 10.0**exponent)
+        for number, label in _ticks(x0, x1):
+            x, _ = at(number, 10.0**y0)
+            parts.append(f'<path d="M{x:.1f} {low}V{high}" stroke="#ddd"/>{_text(x, low + 15, label, "middle")}')
+        for number, label in _ticks(y0, y1):
+            _, y = at(10.0**x0, number)
             parts.append(f'<path d="M{offset + LEFT} {y:.1f}H{offset + right}" stroke="#ddd"/>')
-            parts.append(_text(offset + LEFT - 5, y + 4, _power(exponent), "end"))
+            parts.append(_text(offset + LEFT - 5, y + 4, label, "end"))
         for index, band in self.bands:
             corners = [at(x, high) for x, _, high in band] + [at(x, low) for x, low, _ in reversed(band)]
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
@@ -77,6 +80,16 @@ def _padded(values):
     return low - pad, high + pad
 
 
+def _ticks(low, high):
+    """Numbers between two powers of ten, with their labels: powers alone, or some between where there are few."""
+    powers = range(math.floor(low), math.floor(high) + 1)
+    if high - low > 2:
+        return [(10.0**k, _power(k)) for k in powers if k >= low]
+    steps = (1, 1.5, 2, 3, 5, 7) if high - low < 1 else (1, 2, 5)
+    numbers = [step * 10.0**k for k in powers for step in steps]
+    return [(number, f"{number:g}") for number in numbers if low <= math.log10(number) <= high]
+
+
 def _power(exponent):
     return f'10<tspan dy="-4" font-size="8">{exponent}</tspan>'
 
@@ -85,13 +98,14 @@ def _text(x, y, content, anchor="start"):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{content}</text>'
 
 
-def figure(title, panels):
-    """All panels side by side, as one SVG document."""
-    width = WIDTH * len(panels)
-    body = "".join(panel.draw(WIDTH * index) for index, panel in enumerate(panels))
+def figure(title, panels, columns=None):
+    """All panels side by side, or so many in a row, as one SVG document."""
+    columns = len(panels) if columns is None else columns
+    width, height = WIDTH * columns, HEIGHT * -(-len(panels) // columns)
+    body = "".join(panel.draw(WIDTH * (i % columns), HEIGHT * (i // columns)) for i, panel in enumerate(panels))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'font-family="sans-serif" font-size="11" role="img" aria-label="{html.escape(title)}">'
-        f'<rect width="{width}" height="{HEIGHT}" fill="#fff"/>'
+        f'<rect width="{width}" height="{height}" fill="#fff"/>'
         f'<text x="{width / 2}" y="18" text-anchor="middle" font-size="13">{html.escape(title)}</text>{body}</svg>\n'
     )

@@ -1,9 +1,11 @@
 """How well networks with smooth activations, gated ones and Transformers that end in them are recovered.
 
-    python benchmarks/smooth.py [--part networks|large|transformers|hard|refused|gated] [--seeds N] [--first-seed N] [--jobs N]
+    python benchmarks/smooth.py [--part networks|large|transformers|gated|gated-transformers|hard|refused] [--seeds N]
+        [--first-seed N] [--jobs N]
 
 Targets are random (B/sqrt d, b, A/sqrt m, W/sqrt d and V/sqrt d Gaussian). P counts parameters: m(d+1+p)+p for the network, d^2 for
-W, d for the query bias, d^2 for a residual; m(2d-1+p)+p for a gated network and 2m more for its biases. The error is the largest
+W, d for the query bias, d^2 for a residual; m(2d-1+p)+p for a gated network and 2m more for its biases (which a gated Transformer
+with a query bias has). The error is the largest
 deviation on fresh points 2*N(0, I) (networks) or on sequences of 2, 8 and 32 tokens N(0, I) (Transformers), over the standard
 deviation of the answers. A run counts as right if nothing was refused, the activation, the number of neurons (and residual, query
 bias) are right and the error is below the bar. Prints Markdown tables; times are CPU seconds.
@@ -23,7 +25,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402 - after the threads are set
 
 from unsoftmax.errors import RefusalError  # noqa: E402
-from unsoftmax.learners.gated import GatedNetworkLearner  # noqa: E402
+from unsoftmax.learners.gated import GatedNetworkLearner, GatedTransformerLearner  # noqa: E402
 from unsoftmax.learners.smooth import SmoothNetworkLearner, SmoothTransformerLearner  # noqa: E402
 from unsoftmax.models import FFN, Attention, GatedFFN, Transformer  # noqa: E402
 from unsoftmax.models.activations import activation_named  # noqa: E402
@@ -56,10 +58,11 @@ def network(d, m, p, kind, rng):
     return FFN(weights, [rng.normal(size=m), rng.normal(size=p)], activation=kind)
 
 
-def transformer(d, m, p, kind, bias, residual, rng):
+def transformer(d, m, p, kind, bias, residual, rng, gates=False):
     W, V = rng.normal(size=(2, 1, d, d)) / np.sqrt(d)
     c = rng.normal(size=(1, d)) / np.sqrt(d)
-    return Transformer(Attention(W, V, c if bias else None), network(d, m, p, kind, rng), residual=residual)
+    behind = gated(d, m, p, kind, bias, rng) if gates else network(d, m, p, kind, rng)
+    return Transformer(Attention(W, V, c if bias else None), behind, residual=residual)
 
 
 def gated(d, m, p, kind, biased, rng):
@@ -129,11 +132,13 @@ def run_network(case, seed):
     return result
 
 
-def run_transformer(case, seed):
+def run_transformer(case, seed, gates=False):
     d, m, p, kind, bias, residual = case
-    target = transformer(d, m, p, kind, bias, residual, np.random.default_rng(seed))
-    found, queries, seconds, refusal = attempt(SmoothTransformerLearner(), target, target, seed)
-    parameters = m * (d + 1 + p) + p + d * d * (1 + residual) + d * bias
+    target = transformer(d, m, p, kind, bias, residual, np.random.default_rng(seed), gates)
+    learner = GatedTransformerLearner() if gates else SmoothTransformerLearner()
+    found, queries, seconds, refusal = attempt(learner, target, target, seed)
+    alone = m * (2 * d - 1 + p + 2 * bias) if gates else m * (d + 1 + p)
+    parameters = alone + p + d * d * (1 + residual) + d * bias
     result = {"queries": queries / parameters, "seconds": seconds, "refusal": refusal}
     if found is not None:
         facts = found.evidence
@@ -142,6 +147,10 @@ def run_transformer(case, seed):
         result |= {"error": error_on(found.model, target, seed, (2, 8, 32)), "told": told}
         result["W"] = float(np.linalg.norm(W - truth) / np.linalg.norm(truth))
     return result
+
+
+def run_gated_transformer(case, seed):
+    return run_transformer(case, seed, gates=True)
 
 
 def run_gated(case, seed):
@@ -217,6 +226,7 @@ RUNS = {
     "networks": run_network,
     "large": run_network,
     "transformers": run_transformer,
+    "gated-transformers": run_gated_transformer,
     "hard": run_hard,
     "gated": run_gated,
 }
@@ -233,6 +243,9 @@ def cases(part):
         kinds = [(kind, c, r) for kind in ("gelu", "silu") for c in (False, True) for r in (False, True)]
         small = [((8, 16, 1, *k), 10, 1e-11, 2.8 if k[2] else 2.1) for k in kinds]
         return small + [((16, 32, 1, *k), 5, 1e-11, np.inf) for k in kinds]
+    if part == "gated-transformers":
+        kinds = [(kind, c, r) for kind in ("silu", "gelu") for c in (False, True) for r in (False, True)]
+        return [((d, m, p, *k), 5, 1e-11, np.inf) for d, m, p in ((8, 16, 1), (8, 16, 8), (16, 32, 1)) for k in kinds]
     if part == "gated":
         kinds = [(kind, biased) for kind in ("silu", "gelu") for biased in (False, True)]
         return [((d, m, p, *k), 10, 1e-10, 2.8) for d, m in ((8, 16), (16, 32)) for p in (1, 4) for k in kinds]

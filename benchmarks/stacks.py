@@ -6,6 +6,7 @@
     python benchmarks/stacks.py strangers         targets that are no such stack, and what refusing them costs
     python benchmarks/stacks.py single            float32 arithmetic, in NumPy
     python benchmarks/stacks.py torch             float32 arithmetic, in torch
+    python benchmarks/stacks.py device            GPT-2-like torch decoders, cut before the final norm (--device cuda)
     python benchmarks/stacks.py whole             ReLU stacks: heads, MLPs, constants and epsilon, the function compared
     python benchmarks/stacks.py trained FILE      the blocks of a trained model: ch_PP-OCRv4_rec_infer.onnx of the wheel
                                                   rapidocr-onnxruntime 1.3.24, PP-OCRv6_rec_small.onnx of rapidocr 3.10.0, or
@@ -17,6 +18,7 @@ Each part takes ``--seeds FIRST LAST``. Nothing is downloaded.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,7 @@ from unsoftmax.precision.law import Floor
 from unsoftmax.results import Bounds
 
 SHAPES = ((1, 4, 32, 8), (2, 4, 32, 8), (2, 8, 64, 8), (4, 2, 64, 32), (6, 2, 64, 32))
+PARTS = ["random", "strong", "everywhere", "strangers", "single", "torch", "device", "trained", "whole"]
 NORMS: tuple[Norm, ...] = ("layer", "rms")
 
 
@@ -187,6 +190,112 @@ def single_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...], mak
                 target = random_stack(*shape, np.random.default_rng(seed), norm=norm)
                 ranks = (shape[3],) * (shape[0] * shape[1])
                 tried(f"float32 {shape} {norm}", target, ranks, seed, learner, make(target))  # type: ignore[operator]
+
+
+class Decoder:
+    """A GPT-2-like decoder with random weights on a device: learned positions, causal, cut before its final norm; the last answer.
+
+    Args:
+        shape: layers, heads, width, rank.
+        seed: of the weights.
+        device: of torch.
+        strength: of the scores.
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int], seed: int, device: str, strength: float) -> None:
+        import torch
+
+        layers, heads, width, rank = shape
+        there = torch.Generator(device).manual_seed(seed)
+
+        def drawn(*size: int, scale: float = 1.0) -> torch.Tensor:
+            return scale * torch.randn(size, generator=there, device=device, dtype=torch.float64)
+
+        self.width, self.heads, self.torch = width, heads, torch
+        self.places = drawn(64, width)
+        self.blocks = [
+            {
+                "gain": 1 + drawn(width, scale=0.3),
+                "shift": drawn(width, scale=0.3),
+                "query": drawn(heads, width, rank, scale=strength / np.sqrt(width * np.sqrt(rank))),
+                "key": drawn(heads, width, rank, scale=1 / np.sqrt(width * np.sqrt(rank))),
+                "value": drawn(heads, width, rank, scale=1 / np.sqrt(width)),
+                "out": drawn(heads, rank, width, scale=1 / np.sqrt(heads * rank)),
+                "asked": drawn(heads, 1, rank, scale=0.3 * strength / rank**0.25),
+                "end": drawn(width, scale=0.1),
+                "second_gain": 1 + drawn(width, scale=0.3),
+                "first": drawn(width, 4 * width, scale=1 / np.sqrt(width)),
+                "bias": drawn(4 * width, scale=0.3),
+                "second": drawn(4 * width, width, scale=0.5 / np.sqrt(width)),
+            }
+            for _ in range(layers)
+        ]
+
+    def __call__(self, tokens: Any) -> Any:
+        """Hidden states ``(batch, width)`` at the last position, a few thousand sequences at a time."""
+        parts = tokens.split(max(1, 2**24 // (tokens.shape[1] * self.width)))
+        return self.torch.cat([self._answered(part) for part in parts])
+
+    def _answered(self, tokens: Any) -> Any:
+        functional = self.torch.nn.functional
+        h = tokens + self.places[: tokens.shape[1]]
+        later = self.torch.full((h.shape[1],) * 2, -np.inf, dtype=h.dtype, device=h.device).triu(1)
+        for block in self.blocks:
+            n = (functional.layer_norm(h, (self.width,)) * block["gain"] + block["shift"])[:, None]
+            scores = (n @ block["query"] + block["asked"]) @ (n @ block["key"]).transpose(2, 3) + later
+            h = h + (self.torch.softmax(scores, dim=-1) @ (n @ block["value"]) @ block["out"]).sum(1) + block["end"]
+            n = functional.layer_norm(h, (self.width,)) * block["second_gain"]
+            h = h + functional.gelu(n @ block["first"] + block["bias"]) @ block["second"]
+        return h[:, -1]
+
+    def truth(self, layer: int) -> Attention:
+        """The heads of one block, gains and shifts folded in."""
+        w = {name: block.cpu().numpy() for name, block in self.blocks[layer].items()}
+        P = np.eye(self.width) - 1 / self.width
+        W = w["key"] @ w["query"].swapaxes(1, 2)
+        c = (w["key"] @ w["asked"].swapaxes(1, 2))[:, :, 0] + W @ w["shift"]
+        V = w["value"] @ w["out"]
+        return Attention(P @ (w["gain"][:, None] * W * w["gain"]) @ P, P @ (w["gain"][:, None] * V), (w["gain"] * c) @ P)
+
+
+def device_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...], device: str, strength: float) -> None:
+    from unsoftmax.oracles import TorchOracle
+
+    for shape in shapes:
+        for seed in seeds:
+            target = Decoder(shape, seed, device, strength)
+            meter = Metered(TorchOracle(target, width=shape[2], device=device, build_there=True))
+            start, marks = time.perf_counter(), [("", time.perf_counter())]
+            begin = meter.begin_phase
+
+            def marked(name: str, begin: Any = begin, marks: Any = marks) -> None:
+                marks.append((name, time.perf_counter()))
+                print(f"  {marks[-1][1] - marks[0][1]:.0f} s: {name}", flush=True)
+                begin(name)
+
+            meter.begin_phase = marked  # type: ignore[method-assign]
+            try:
+                learned = StackLearner(mlps=0).run(meter, rng=np.random.default_rng([seed, 1]))
+            except RefusalError as refusal:
+                print(f"device {shape} seed {seed}: REFUSED after {meter.spent}: {refusal}", flush=True)
+                continue
+            finally:
+                marks.append(("end", time.perf_counter()))
+                steps = {a[0]: round(b[1] - a[1], 1) for a, b in itertools.pairwise(marks[1:])}
+                print(f"  seconds by phase {steps}", flush=True)
+            took, stack = time.perf_counter() - start, learned.model
+            assert isinstance(stack, Stack)
+            off = [errors(found, target.truth(i)) for i, found in enumerate(stack.layers)] if len(stack.layers) == shape[0] else []
+            right = [layer.heads for layer in stack.layers] == [shape[1]] * shape[0] and max(one[0] for one in off) < 0.1
+            W, c, V = np.max(off, axis=0) if off else (np.nan,) * 3
+            asked, least = meter.spent - meter.phases["check"].queries, bound(shape[2], "layer", (shape[3],) * shape[0] * shape[1])
+            print(
+                f"device {device} {shape} scores x {strength:g} seed {seed}: W {W:.0e} c {c:.0e} V {V:.0e} layers "
+                f"{'right' if right else 'WRONG'} queries {asked} ({asked / least:.2f} x bound) {took:.0f} s, check "
+                f"{learned.evidence['check_error']:.0e}, order off {learned.evidence['order_off']:.0e}; "
+                + ", ".join(f"{phase} {count.queries}" for phase, count in meter.phases.items()),
+                flush=True,
+            )
 
 
 def trained_stack(path: Path) -> Stack:
@@ -385,10 +494,12 @@ def strangers(stack: Stack, seed: int) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["random", "strong", "everywhere", "strangers", "single", "torch", "trained", "whole"])
+    parser.add_argument("part", choices=PARTS)
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 10))
     parser.add_argument("--hidden", type=int, default=16)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--strength", type=float, default=1.0)
     parser.add_argument("--shape", nargs=4, type=int, action="append")
     given = parser.parse_args()
     seeds = range(*given.seeds)
@@ -405,6 +516,8 @@ def main() -> None:
         single_part(seeds, shapes if given.shape else SHAPES[:2], in_single)
     elif given.part == "torch":
         single_part(seeds, shapes if given.shape else SHAPES[:2], in_torch)
+    elif given.part == "device":
+        device_part(seeds, shapes if given.shape else ((12, 12, 768, 64),), given.device, given.strength)
     elif given.part == "whole":
         whole_part(seeds, shapes if given.shape else ((1, 1, 8, 8),), given.hidden)
     elif given.file is None:

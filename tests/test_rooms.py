@@ -20,7 +20,8 @@ ORDER = [
     {"proof"},
     {"desk"},
     {"recognition", "families"},
-    {"candidates", "planning", "recorded"},
+    {"deciding", "planning", "recorded"},
+    {"candidates"},
     {"driver", "diagnosing", "verification", "demo", "deployment"},
     {"audits"},
     {"report", "serving"},
@@ -109,6 +110,19 @@ def test_nobody_compares_the_kind_of_a_floor():
                 sides = [node.left, *node.comparators]
                 floors = [s for s in sides if isinstance(s, ast.Attribute) and s.attr == "kind" and "floor" in ast.unparse(s.value)]
                 assert not floors, f"{path.relative_to(SOURCE)}:{node.lineno}"
+
+
+def test_nothing_is_decided_on_the_numbers_of_a_report():
+    """``evidence`` is written for people: whoever needs one of its numbers has it as a field, never by its name in there."""
+    for path, tree in TREES.items():
+        if room_of(path) in ("report", "deployment"):  # the page itself; nats of hypotheses, which are no report
+            continue
+        for node in ast.walk(tree):
+            read = node.value if isinstance(node, ast.Subscript) else None
+            if isinstance(node, ast.Attribute) and node.attr in ("get", "pop", "setdefault", "items", "keys", "values"):
+                read = node.value
+            name = read.attr if isinstance(read, ast.Attribute) else read.id if isinstance(read, ast.Name) else ""
+            assert name != "evidence", f"{path.relative_to(SOURCE)}:{node.lineno}"
 
 
 def our_exceptions() -> set[str]:

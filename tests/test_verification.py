@@ -61,7 +61,7 @@ def test_coarse_answers_are_not_accused_and_other_weights_are_noticed_behind_the
     assert same.matches
     assert same.relative_deviation <= same.threshold
     assert same.floor.kind == kind
-    assert same.queries <= 242 + 64 + 12
+    assert same.queries <= 242 + (960 if kind == "float16" else 64 + 12)
     other = us.verify(coarse, CHANGED)
     assert not other.matches
     assert other.relative_deviation > other.threshold
@@ -84,6 +84,29 @@ def test_two_models_that_take_turns_are_not_taken_for_noise_around_one(seed):
 @given(model=transformer())
 def test_a_transformer_in_single_precision_matches_itself(model):
     assert us.verify(us.oracles.CallableOracle(lambda X: model(X).astype(np.float32), model.width), model).matches
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_percent_is_noticed_behind_bfloat16(seed):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(seed)
+    layer = torch.nn.MultiheadAttention(16, 2, batch_first=True)
+    with torch.no_grad():
+        layer.in_proj_weight *= 2.5
+    model = us.Attention.from_torch(layer)
+    half = layer.to(torch.bfloat16)
+
+    def target(X):
+        tokens = torch.tensor(X).to(torch.bfloat16)
+        with torch.no_grad():
+            return half(tokens, tokens, tokens, need_weights=False)[0][:, -1].double().numpy()
+
+    assert us.verify(target, model, width=16).matches
+    rng = np.random.default_rng(seed)
+    scaled = us.Attention(model.W * 1.01, model.V, model.c, model.b)
+    moved = us.Attention(model.W + 0.01 * model.W.std() * rng.normal(size=model.W.shape), model.V, model.c, model.b)
+    assert not us.verify(target, scaled, width=16).matches
+    assert not us.verify(target, moved, width=16).matches
 
 
 def test_what_cannot_be_compared_is_refused():

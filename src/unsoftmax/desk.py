@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +27,10 @@ from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Fact, Floor, Outcome
 from unsoftmax.version import __version__
 from unsoftmax.wishes import Wishes
+
+if TYPE_CHECKING:
+    from unsoftmax.recognition.case import Case
+    from unsoftmax.recognition.diagnosis import Diagnosis
 
 LAST_BITS = 2.0**-20  # of float32 answers: what they may differ by from batch to batch
 SENTINELS = 4  # questions asked again in an exact run, whatever its length
@@ -49,6 +54,8 @@ class Desk(Wrapper):
         outcomes: what learners came back with, in order.
         notes: sentences for the report.
         predict: the model learned, where it had to predict already.
+        case: the diagnosis in progress, where one was opened.
+        told: what the last diagnosis told.
         rng: randomness of the learning questions, from the seed.
         fresh: randomness of the fresh questions, which the target must not foresee.
     """
@@ -61,6 +68,7 @@ class Desk(Wrapper):
         journal: str | Path | None = None,
         on_progress: Progress | None = None,
         entropy: int | None = None,
+        sentinels: int = SENTINELS,
     ) -> None:
         self.guarded = guarded = NormGuard(target, wishes.max_norm)
         source = secrets.randbits(256) if entropy is None else entropy
@@ -77,7 +85,7 @@ class Desk(Wrapper):
         self.seed = wishes.seed if wishes.seed is not None else drawn_seed(source)
         self.rng, self.fresh = np.random.default_rng(self.seed), fresh
         self.meter = Metered(learning, budget=wishes.budget, on_count=on_progress)
-        self.watched = Watched(self.meter, watch, cap=SENTINELS, expected=target.width**2)
+        self.watched = Watched(self.meter, watch, cap=sentinels, expected=target.width**2)
         self.checked = Metered(checking, on_count=on_progress)
         super().__init__(self.watched)
         self.wishes = wishes
@@ -90,6 +98,8 @@ class Desk(Wrapper):
         self.outcomes: list[Outcome] = []
         self.notes: list[str] = []
         self.predict: Predict | None = None
+        self.case: Case | None = None
+        self.told: Diagnosis | None = None
 
     def close(self) -> None:
         """Let go of the journal."""
@@ -129,7 +139,8 @@ class Desk(Wrapper):
     def first_look(self) -> FirstLook:
         """The first six answers, and how long sequences may be; asked once."""
         if self.look is None:
-            self.look = first_look(self, rng=self.rng, max_norm=self.wishes.max_norm)
+            three = self.wishes.max_length is None or self.wishes.max_length >= 3
+            self.look = first_look(self, rng=self.rng, max_norm=self.wishes.max_norm, three=three)
             self.known(self.look.floor)
             self._agreed(self.look)
             if self.wishes.max_length is None and (self.wishes.budget is None or self.wishes.budget >= PROOF.longest):

@@ -7,19 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.bills import Bill
+from unsoftmax.candidates import candidates
 from unsoftmax.desk import Desk, Progress
-from unsoftmax.errors import RefusalError, TargetError, check_positive, tried
-from unsoftmax.families import Family, Size, extra_families
+from unsoftmax.errors import check_positive
+from unsoftmax.families import Family, Size
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle
-from unsoftmax.oracles.meter import Metered
-from unsoftmax.planning import CHECK, plan_attention
 from unsoftmax.proof.settings import PROOF
-from unsoftmax.recognition.diagnosis import Diagnosis, diagnose_oracle
+from unsoftmax.recognition.diagnosis import Diagnosis
 from unsoftmax.wishes import Wishes
-
-SOME = 16  # questions more or less than planned, as the answers demand
 
 
 def diagnose(
@@ -50,36 +46,21 @@ def diagnosed(
     max_length: int | None = None,
     on_progress: Progress | None = None,
 ) -> Diagnosis:
-    """As ``diagnose``, for a target that is open already; heads are billed as ``unsoftmax plan`` does it."""
+    """As ``diagnose``, for a target that is open already."""
     check_positive(max_norm=max_norm)
     longest = min(PROOF.longest, max_length or PROOF.longest)
-    desk = Desk(oracle, Wishes(max_norm=max_norm, seed=seed, max_length=longest), on_progress=on_progress)
-    family = _by_law(desk)
-    if family is not None:
+    # no sentinels of its own: the tests ask early questions again at their end
+    desk = Desk(oracle, Wishes(max_norm=max_norm, seed=seed, max_length=longest), on_progress=on_progress, sentinels=0)
+    family = next(candidates(desk, learners=False), None)
+    told = desk.told
+    if told is None:
+        assert family is not None, "either the tests tell, or a law holds"
         return _of_family(desk, family)
-    rest = Metered(oracle, on_count=on_progress)
-    rest.begin_phase("diagnosis")
-    told = diagnose_oracle(rest, rng=np.random.default_rng(seed), max_norm=max_norm, longest=longest, asked=desk.meter.spent)
-    if told.family != "attention" or told.bill is None:
+    if family is None:
         return told
-    d, outputs = oracle.width, told.outputs or 1
-    several = told.heads != 1
-    most = plan_attention(d, outputs=outputs, heads=told.heads).queries_max + 2 * d * bool(told.bias)
-    most += SOME + several * most // 10
-    least = plan_attention(d, outputs=outputs, heads=told.heads, rank=None if several else 0).queries - SOME // 2
-    least -= several * least // 10
-    if told.answers == "all positions":  # each sequence then counts for as many as it has tokens
-        least = SOME + sum(queries for _, queries, _ in CHECK)
-    return replace(told, bill=Bill(least, max(least, most), told.bill.formula))
-
-
-def _by_law(desk: Desk) -> Family | None:
-    """The first family whose own law holds, as ``recover`` would try it; the classical ones are told by the tests below."""
-    if desk.embeddings is not None:
-        return None
-    if isinstance(tried(desk.first_look, TargetError), RefusalError):  # it may take sequences of another length: the tests tell
-        return None
-    return next(extra_families(desk), None)
+    everywhere = told.answers == "all positions"
+    size = Size(width=oracle.width, outputs=told.outputs or 1, heads=told.heads, bias=told.bias, everywhere=everywhere)
+    return replace(told, bill=family.estimate(size))
 
 
 def _of_family(desk: Desk, family: Family) -> Diagnosis:

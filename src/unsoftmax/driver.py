@@ -7,8 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
 from unsoftmax.errors import (
@@ -19,12 +17,15 @@ from unsoftmax.errors import (
     RefusalError,
     Sign,
     TargetError,
+    rounding_inside,
     tried,
 )
 from unsoftmax.families import named
 from unsoftmax.families.base import Family, Size
+from unsoftmax.families.settings import LAWS
 from unsoftmax.oracles.adapt import as_oracle
-from unsoftmax.oracles.contradiction import SINGLE_AGAINST_DOUBLE
+from unsoftmax.precision.inside import rounds_inside
+from unsoftmax.precision.settings import READING
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
 from unsoftmax.recognition.stepwise import PRICE, scores_in_steps
@@ -159,7 +160,7 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
             drift = desk.contradiction(replicas=not isinstance(error, DriftingError), briefly=Sign.DIAGNOSED in error.signs)
             if drift is not None:
                 drift.model = error.model
-            refusal = _stepwise(desk, drift or error)
+            refusal = _rounded_inside(desk, _stepwise(desk, drift or error))
         if not isinstance(refusal, DriftingError | TargetError):
             refusal = _confirmed(desk, refusal)
         return _packed(desk, started, family, learned, proof, refusal), refusal
@@ -182,11 +183,12 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
 
     Those of float32 depend on the batch as well, which passes for a change of the target: one that float32 explains.
     """
-    left, look, seen = desk.left(), desk.look, refusal.evidence
-    batch = seen.get("deviation", np.inf) <= SINGLE_AGAINST_DOUBLE * seen.get("allowed", 0.0)
+    left, look, batch = desk.left(), desk.look, Sign.LAST_BITS in refusal.signs
     heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) or (isinstance(refusal, DriftingError) and batch)
     heads = heads and look is not None and look.floor.exact
     named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs
+    # what float32 inside explains has no other name, whichever test met it
+    named_so = named_so and not any(Sign.LAST_BITS in outcome.signs for outcome in desk.outcomes)
     if not heads or named_so or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
         return refusal
     steps = tried(lambda: scores_in_steps(desk, desk.rng, desk.max_norm), RefusalError)
@@ -195,6 +197,18 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     return NotInFamilyError(
         f"{steps.sentence} ({refusal})", evidence={**refusal.evidence, "jumps": steps.number}, model=refusal.model
     )
+
+
+def _rounded_inside(desk: Desk, refusal: RefusalError) -> RefusalError:
+    """The refusal, or a better reason: one-token answers miss a straight line by little because tokens are rounded."""
+    left, look = desk.left(), desk.look
+    if not isinstance(refusal, NotInFamilyError) or look is None or desk.embeddings is not None or Sign.ROUNDS in refusal.signs:
+        return refusal
+    little = look.steady and look.grid.exact and 0 < look.bend <= LAWS.rounded_bend
+    if not little or look.floor.exact or (left is not None and left <= 4 * READING.moved):
+        return refusal
+    rounds = tried(lambda: rounds_inside(desk.last, look.pair.sum(axis=0)), RefusalError)
+    return rounding_inside(rounds, refusal) if isinstance(rounds, str) and rounds else refusal
 
 
 def _confirmed(desk: Desk, refusal: RefusalError) -> RefusalError:

@@ -54,6 +54,8 @@ class Sign(Enum):
     MERGED = "two heads are known only merged"
     UNREADABLE = "nothing at all could be read there"
     WRONG_LABELS = "some labels lie on the wrong side of a boundary that fits the others"
+    LAST_BITS = "an answer is off by no more than float32 inside the target explains"
+    ROUNDS = "the target rounds inside"
     QUERY_BIAS = "a query bias c was found where none was looked for"
 
 
@@ -62,10 +64,12 @@ class RefusalError(UnsoftmaxError):
 
     Attributes:
         status_name: name of the ``Status`` that this refusal stands for.
-        evidence: numbers that led to the refusal, for reports.
+        evidence: numbers that led to the refusal, for reports; nothing is decided on them.
         signs: what it tells whoever chooses what to try next.
         model: what was found so far, if anything.
         within: relative error to which that model is known.
+        billed: sequences of the failed call that were sent; None where all of them were.
+        check: what held-out examples said, where that is why.
         recovery: filled in by the driver: the partial ``Recovery``.
     """
 
@@ -79,12 +83,16 @@ class RefusalError(UnsoftmaxError):
         model: Any = None,
         signs: tuple[Sign, ...] = (),
         within: float = float("inf"),
+        billed: int | None = None,
+        check: Any = None,
     ) -> None:
         super().__init__(message)
         self.evidence = evidence or {}
         self.signs = signs
         self.model = model
         self.within = within
+        self.billed = billed
+        self.check = check
         self.recovery: Any = None
 
 
@@ -159,6 +167,17 @@ NEARLY = 1e-3  # a misfit of heads below this tells heads almost alike, not a ta
 def alike_within(misfit: float) -> tuple[Sign, ...]:
     """The sign of heads that explain the answers up to ``misfit``, if that is so little that they are heads, two of them merged."""
     return (Sign.ALMOST_ALIKE,) if misfit < NEARLY else ()
+
+
+def rounding_inside(what: str, before: RefusalError | None = None) -> NotInFamilyError:
+    """The reason that a target rounds inside, and what was said ``before`` that was known."""
+    return NotInFamilyError(
+        f"The target rounds inside: {what}. Answers stay the same to the last bit while a token moves a little, and then jump. "
+        f"Switch that off, or ask for answers that are rounded at the end alone.{'' if before is None else f' ({before})'}",
+        evidence={**({} if before is None else before.evidence), "rounds": what},
+        model=None if before is None else before.model,
+        signs=(Sign.DIAGNOSED, Sign.ROUNDS),
+    )
 
 
 LENGTHS = (1e-100, 1e100)  # of tokens: their squares, and a learner's shares of them, are still float64 numbers

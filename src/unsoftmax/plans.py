@@ -17,6 +17,7 @@ NETWORKS = (
     "smooth-transformer",
     "smooth-ffn",
     "gated-ffn",
+    "gated-transformer",
     "near-ffn",
 )  # families whose bill grows with the neurons
 LAYERED = ("stack", "decoder")  # families whose heads are counted over all layers

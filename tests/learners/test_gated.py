@@ -5,14 +5,14 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.learners.gated import GatedNetworkLearner
+from unsoftmax.learners.gated import GatedNetworkLearner, GatedTransformerLearner
 from unsoftmax.learners.gated.arcs import Arc, ArcSearch, crossings
 from unsoftmax.learners.gated.gates import Gates
 from unsoftmax.learners.gated.plane import circle, read_plane
 from unsoftmax.learners.gated.settings import GATES
 from unsoftmax.learners.smooth.naming import named_activation
 from unsoftmax.learners.smooth.recognition import quadratic_from_afar, straight_from_afar
-from unsoftmax.models import FFN, GatedFFN
+from unsoftmax.models import FFN, Attention, GatedFFN, Transformer
 from unsoftmax.models.activations import activation_named
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.symmetry import canonical, distance, identifiability, witness
@@ -220,3 +220,59 @@ def test_the_torch_module_answers_alike():
     module = target.to_torch()
     assert np.allclose(module(torch.tensor(points)).detach().numpy(), target(points), atol=1e-13)
     assert distance(module.network, target) == 0.0
+
+
+def behind_head(d, m, p, kind, seed, *, biased=False, residual=False):
+    rng = np.random.default_rng(seed + 1000)
+    W, V = rng.normal(size=(2, 1, d, d)) / np.sqrt(d)
+    c = rng.normal(size=(1, d)) / np.sqrt(d) if biased else None
+    return Transformer(Attention(W, V, c), gaussian(d, m, p, kind, seed, biased=biased), residual=residual)
+
+
+@pytest.mark.parametrize(("outputs", "biased", "residual"), [(1, False, False), (1, True, True), (3, True, False)])
+def test_a_head_in_front_of_gates_is_read_through_them(outputs, biased, residual):
+    target = behind_head(5, 7, outputs, "silu", 21, biased=biased, residual=residual)
+    oracle = Metered(CallableOracle(target.respond, width=5))
+    learner = GatedTransformerLearner()
+    found = learner.run(oracle, rng=np.random.default_rng(3))
+    assert (found.evidence["residual"], found.evidence["query_bias"]) == (residual, biased)
+    assert distance(found.model, target) < 1e-10
+    phases = learner.price(5, 7, outputs)
+    assert sum(low for _, (low, _), _ in phases) <= oracle.spent <= sum(high for _, (_, high), _ in phases)
+
+
+def test_recover_finds_gates_behind_a_head_and_keeps_them(tmp_path):
+    torch = pytest.importorskip("torch")
+    target = behind_head(4, 5, 1, "gelu", 22, residual=True)
+    found = us.recover(target, seed=1)
+    assert (found.status.name, found.facts["family"]) == ("EXACT", "gated-transformer")
+    found.model.save(tmp_path / "whole.safetensors")
+    again = us.load(tmp_path / "whole.safetensors")
+    sequences = np.random.default_rng(0).normal(size=(6, 5, 4))
+    assert distance(again, target) < 1e-10
+    assert np.allclose(again.to_torch()(torch.tensor(sequences)).detach().numpy()[:, 0], target(sequences), atol=1e-12)
+    other = witness(target)
+    assert np.array_equal(other(sequences), target(sequences))
+    assert not np.array_equal(other.ffn.up, target.ffn.up)
+    assert identifiability(target).nullity == 5
+
+
+def test_two_heads_in_front_of_gates_are_refused():
+    network, rng = gaussian(4, 5, 1, "silu", 23), np.random.default_rng(5)
+    heads = Attention(rng.normal(size=(2, 4, 4)) / 2, rng.normal(size=(2, 4, 4)) / 2)
+    oracle = CallableOracle(lambda X: network(heads(X)), width=4)
+    with pytest.raises(NotInFamilyError, match="several heads"):
+        GatedTransformerLearner().run(oracle, rng=np.random.default_rng(0))
+
+
+def test_bends_that_lie_close_together_are_not_taken_for_one():
+    normal, up, out = pieces(9, 4)
+    turn = np.arctan2(-normal[0, 0], normal[0, 1]) + 4e-6
+    normal[1, :2] = -np.sin(turn), np.cos(turn)
+
+    def ask(t):
+        x = np.pad(circle(t), ((0, 0), (0, 3)))
+        return (np.maximum(x @ normal.T, 0) * (x @ up.T)) @ out[:, :1]
+
+    search = ArcSearch(ask, 1e-15)
+    assert len(search.run(search.begun([0.0, 1.0, 2.0, np.pi - 2 * GATES.step]))) == 10

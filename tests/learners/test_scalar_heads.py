@@ -9,6 +9,7 @@ import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner, price
 from unsoftmax.learners.scalar_heads.design import patterns
+from unsoftmax.learners.scalar_heads.learner import Walked
 from unsoftmax.learners.scalar_heads.measure import Heads
 from unsoftmax.learners.scalar_heads.pairs import Pairs
 from unsoftmax.learners.scalar_heads.polish import rounding_error, sequences_for
@@ -171,7 +172,7 @@ def test_heads_almost_alike_that_were_shared_out_wrongly_are_told_as_merged(monk
     def spoiled(self, pairs, rng, *, merge=False, **options):
         if not merge:  # two heads, but not these
             wrong = Heads(rng.normal(size=(2, 5, 6)), np.stack([3.0 * pairs.total, -2.0 * pairs.total]))
-            return wrong, {"expected_error": 1e-12, "biased": False, "crossings": 2}
+            return Walked(wrong, 1e-12, crossings=2)
         merges.append(options)
         if len(merges) <= unlucky:
             raise NotIdentifiableError("A line on which the jumps do not add up.")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, RefusalError
 from unsoftmax.learners.ffn import FFNLearner
 from unsoftmax.learners.smooth import SmoothNetworkLearner, SmoothTransformerLearner
 from unsoftmax.learners.smooth.bends import best_bends, profile, told_sharpness
@@ -61,6 +61,13 @@ def test_d8_m16_stays_within_the_promised_price(seed):
     assert oracle.spent <= 2.2 * 161
     for name, (low, high), _ in SmoothNetworkLearner().price(8, 16):
         assert low <= oracle.phases[name].queries <= high, name
+
+
+def test_a_limit_that_the_fit_takes_back_is_not_read_twice():
+    target = gaussian(16, 32, 1, "gelu", 99305)  # its corners, read once, are right to 1.1e-9 of the answers' spread
+    found, oracle = learn(target, 99305)
+    assert error(found, target) < 1e-11
+    assert oracle.spent <= 1.9 * 577
 
 
 def test_vector_answers_cost_less_per_parameter():
@@ -338,6 +345,57 @@ def test_one_bend_far_out_tells_the_activation(kind):
     assert oracle.spent < 90
 
 
+def test_a_bend_below_rounding_has_no_activation():
+    rng = np.random.default_rng(7)
+    straight, bent = rng.normal(size=(2, 3))
+    oracle = CallableOracle(lambda X: X[:, -1] @ straight + 1e-9 * np.maximum(X[:, -1] @ bent, 0.0), width=3)
+    told = named_activation(oracle, degree=1, rng=np.random.default_rng(7))  # divided by nothing once, which was a crash
+    assert told.passed is None
+    assert "no activation known" not in told.sentence
+
+
 def test_noise_does_not_bend_evenly():
     oracle = CallableOracle(lambda X: X[:, -1, 0] + 1e-5 * np.sin(1e9 * X[:, -1].sum(axis=1)), width=4)
     assert not bends_smoothly(oracle, rng=np.random.default_rng(0)).passed
+
+
+def in_single(target):
+    """The target computing in float32, of the last token."""
+    torch = pytest.importorskip("torch")
+    module = target.to_torch().float()
+
+    def answer(X):
+        with torch.no_grad():
+            return module(torch.tensor(X[:, -1], dtype=torch.float32)).numpy()[:, 0]
+
+    return answer
+
+
+@pytest.mark.parametrize("kind", ["gelu", "silu"])
+def test_networks_in_float32_are_recovered_to_that_precision(kind):
+    target = gaussian(5, 6, 1, kind, 3)
+    found = us.recover(in_single(target), width=5, seed=1)
+    assert (found.status.name, found.facts["family"]) == ("WITHIN_TOLERANCE", "smooth-ffn")
+    assert (found.model.activation, len(found.model.biases[0])) == (kind, 6)
+    assert error(found, target) < 3e-6
+
+
+def test_strangers_in_float32_are_refused():
+    B, A = (np.random.default_rng(4).normal(size=shape).astype(np.float32) for shape in ((8, 5), (8,)))
+
+    def rational(X):
+        z = X[:, -1].astype(np.float32) @ B.T
+        return (z * (1 + z / (1 + np.abs(z)))) @ A
+
+    with pytest.raises(RefusalError) as caught:
+        us.recover(rational, width=5, seed=1)
+    assert caught.value.recovery.status.name in ("NOT_IN_FAMILY", "TOO_NOISY")
+
+
+def test_corners_in_float32_do_not_bend_smoothly():
+    target = gaussian(5, 40, 1, "relu", 5)
+    oracle = CallableOracle(in_single(target), width=5)
+    told = [bends_smoothly(oracle, rng=np.random.default_rng(seed), relative=2.0**-22).passed for seed in range(10)]
+    assert sum(told) <= 1
+    smooth = CallableOracle(in_single(gaussian(5, 40, 1, "gelu", 5)), width=5)
+    assert all(bends_smoothly(smooth, rng=np.random.default_rng(seed), relative=2.0**-22).passed for seed in range(10))

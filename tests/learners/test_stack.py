@@ -17,9 +17,9 @@ from unsoftmax.learners.stack.order import Order
 from unsoftmax.learners.stack.polish import polished
 from unsoftmax.learners.stack.recognition import behind_a_norm
 from unsoftmax.learners.stack.settings import EXACT
+from unsoftmax.learners.stack.sigmoids import fit_sigmoids, sigmoids
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.values import cliff
-from unsoftmax.learners.stack.varpro import fit_sigmoids, sigmoids
 from unsoftmax.learners.stack.whole import layers_of
 from unsoftmax.models import Attention, Floats, Stack
 from unsoftmax.models.stack import normalised, random_stack
@@ -71,6 +71,7 @@ def test_a_fit_to_all_answers_finds_the_heads_from_nearby() -> None:
     start = Stack([truth.shaken(1e-3, rng)], "rms", None)
     assert us.distance(start, Stack([truth], "rms", None)) > 1e-5
     found = polished(limit.batches, start.limit(), (3, 3), (3, 3), 1e-13)
+    assert found is not None
     assert us.distance(Stack([found.model], "rms", None), Stack([truth], "rms", None)) < 1e-10
     assert found.misfit < 1e-12
 
@@ -430,6 +431,6 @@ def test_sums_of_sigmoids_are_fitted_from_near() -> None:
     rng = np.random.default_rng(0)
     z, A, ratios = rng.normal(size=(6, 3)), rng.normal(size=(3, 9)), np.array([0.25, 1.0, 4.0])
     answers = sigmoids(z, ratios) @ A
-    fit = fit_sigmoids(answers, ratios, z + 0.3 * rng.normal(size=z.shape), floor=1e-14)
+    fit = fit_sigmoids(answers, ratios, [z + 0.3 * rng.normal(size=z.shape)], floor=1e-14, accept=1e-9, rng=rng)
     assert fit.residual < 1e-12
     np.testing.assert_allclose(fit.A, A, atol=1e-9)

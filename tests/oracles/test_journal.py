@@ -159,3 +159,20 @@ def test_streams_are_numbered_apart_and_the_digest_names_the_contents(tmp_path):
     journal.close()
     with sqlite3.connect(path) as db:
         assert db.execute("SELECT COUNT(*) FROM calls").fetchone()[0] == 2
+
+
+@pytest.mark.parametrize(("local", "late", "syncs"), [(False, 60.0, 5), (True, 60.0, 1), (True, 0.0, 5)])
+def test_answers_that_were_paid_for_are_synced_at_once_and_others_soon(local, late, syncs, tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite", IDENTITY, late=late)
+    target = Raw(lambda X: X.sum(axis=(1, 2)))
+    target.local = local
+    oracle = Journaled(target, journal)
+    modes = []
+    write = journal._write
+    journal._write = lambda sync, row: (modes.append((sync, row.answers is not None)), write(sync, row))
+    for x in questions(3, 5):
+        oracle(x)
+    assert modes.count(("FULL", True)) == syncs
+    assert modes.count(("NORMAL", True)) == 5 - syncs
+    assert journal.answered == sum(map(len, questions(3, 5)))
+    journal.close()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from unsoftmax.candidates import made
+from unsoftmax.desk import Desk
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle
+from unsoftmax.recognition import standing
 from unsoftmax.recognition.case import Case
+from unsoftmax.recognition.decide import by_tests
 from unsoftmax.results import Floor
+from unsoftmax.wishes import Wishes
 
 D = 5
 
@@ -18,6 +23,18 @@ def case_of(target, width=D, seed=0, *, max_norm=None, floor=None):
     case.outputs = None
     case.floor = floor or Floor()
     return case
+
+
+def as_tested(oracle, seed=0, max_norm=None):
+    """What the family tests alone tell of a target, before which no law of a family is asked for."""
+    desk = Desk(oracle, Wishes(max_norm=max_norm, seed=seed), sentinels=0)
+    standing.opened(desk, alone=True)
+    walk, found = by_tests(), None
+    while True:
+        try:
+            found = made(desk, walk.send(found))
+        except StopIteration as end:
+            return end.value
 
 
 def head(width=D, seed=0, *, size=1.0, outputs=None, bias=False, constant=False):

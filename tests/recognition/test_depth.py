@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.recognition.targets import as_tested
 from tests.strategies import seeds
 
 from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.recognition.case import Case
 from unsoftmax.recognition.depth import several_layers
-from unsoftmax.recognition.diagnosis import diagnose_oracle
 from unsoftmax.recognition.floor import measure_floor
 
 
@@ -36,7 +36,7 @@ def told(target, width, seed=0):
 
 
 def diagnosed(target, width, seed=0):
-    return diagnose_oracle(CallableOracle(target, width=width), rng=np.random.default_rng(seed))
+    return as_tested(CallableOracle(target, width=width), seed)
 
 
 @settings(max_examples=60)
@@ -81,7 +81,7 @@ def test_a_deep_network_is_outside_and_a_shallow_one_inside(seed):
 def test_attention_before_a_deep_network_is_what_can_be_recovered_of_it(outputs, residual, family):
     target = transformer([12, 20, 15, outputs], 4, residual)
     meter = Metered(CallableOracle(target, width=12))
-    result = diagnose_oracle(meter, rng=np.random.default_rng(1))
+    result = as_tested(meter, 1)
     assert result.family == family
     assert result.residual is None
     assert meter.spent <= 200 + 4 * 12

@@ -8,22 +8,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.recognition.targets import as_tested
 from tests.strategies import seeds
 from tests.zoo import INSIDE, OUTSIDE, exhibit
 
 import unsoftmax as us
 from unsoftmax.errors import TargetError
+from unsoftmax.families import Size, named
 from unsoftmax.learners.behind_network.learner import price
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered, Wrapper
-from unsoftmax.recognition.diagnosis import bill, diagnose_oracle
 from unsoftmax.recognition.piecewise import _law
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Floor
 
 
 def diagnosed(target, width, seed=0, **settings):
-    return diagnose_oracle(CallableOracle(target, width=width), rng=np.random.default_rng(seed), **settings)
+    return as_tested(CallableOracle(target, width=width), seed, **settings)
 
 
 def one_head(width=6, seed=0, bias=False, outputs=None):
@@ -41,23 +42,12 @@ def one_head(width=6, seed=0, bias=False, outputs=None):
 def test_inside_targets_get_their_family(name):
     shown = exhibit(name, seed=501, width=8)
     meter = Metered(CallableOracle(shown.target, width=8))
-    result = diagnose_oracle(meter, rng=np.random.default_rng(3))
+    result = as_tested(meter, 3)
     assert (result.family, result.inside) == (shown.family, True)
     assert meter.spent <= result.queries <= 200 + 4 * 8
-    assert result.bill is not None
+    assert named(result.family).estimate(Size(width=8, heads=result.heads)) is not None
     if shown.heads is not None:
         assert result.heads == shown.heads
-
-
-@pytest.mark.parametrize("name", OUTSIDE)
-def test_outside_targets_are_never_called_inside(name):
-    shown = exhibit(name, seed=502, width=6)
-    result = diagnosed(shown.target, 6)
-    assert not result.inside
-    assert result.family.startswith("outside: ")
-    assert result.bill is None
-    assert result.heads is None
-    assert result.queries <= 200 + 4 * 6
 
 
 @settings(max_examples=16)
@@ -90,7 +80,7 @@ def test_no_token_is_longer_than_max_norm(radius, seed):
             return super().__call__(sequences)
 
     shown = exhibit(sorted(INSIDE)[seed % len(INSIDE)], seed % 1000, width=6)
-    result = diagnose_oracle(Guard(CallableOracle(shown.target, width=6)), rng=np.random.default_rng(0), max_norm=radius)
+    result = as_tested(Guard(CallableOracle(shown.target, width=6)), max_norm=radius)
     # within a small ball a network may have no kink at all, and then it is attention
     assert not result.inside or result.family in (shown.family, "attention")
 
@@ -176,18 +166,21 @@ def test_misuse_is_a_value_error():
         diagnosed(one_head(), 6, max_norm=0.0)
 
 
+def estimate(family, width, heads=1, outputs=1):
+    return named(family).estimate(Size(width=width, heads=heads, outputs=outputs))
+
+
 def test_bills_follow_the_counting_formulas():
-    assert bill("attention", 16, 1, None).high == 16 + 18 * 16 + 280
-    assert bill("attention", 16, 1, 4).high == 16 + 18 * 4 + 280
-    low, high = bill("attention", 8, 3, None).low, bill("attention", 8, 3, None).high
-    assert low == 3 * (64 + 16) + 1
-    assert high >= 2 * low
-    assert bill("transformer", 8, 1, None).low is None
+    assert 16 + 18 * 16 + 200 < estimate("attention", 16).high < 16 + 18 * 16 + 320
+    assert 16 + 18 * 4 + 200 < estimate("attention", 16, outputs=4).high < 16 + 18 * 4 + 320
+    low, high = estimate("attention", 8, 3).low, estimate("attention", 8, 3).high
+    assert 3 * (64 + 16) + 1 <= low <= high
+    assert estimate("transformer", 8).low is None
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 64])
 def test_the_bill_behind_a_network_spans_the_price_of_every_rank_and_the_check(width):
-    told, phases = bill("attention-behind-network", width, 1, None), price(width)
+    told, phases = estimate("attention-behind-network", width), price(width)
     assert told.low <= sum(queries[0] for _, queries, _ in phases)
     assert told.high >= sum(queries[1] for _, queries, _ in phases) + 256
 
@@ -299,3 +292,16 @@ def test_a_score_is_not_read_across_a_kink_that_the_law_cannot_see(score, kink, 
     assert good[0] or abs(score) > 4
     read, _, good, _, _ = _law(case, straight + bend * np.maximum(straight - kink, 0.0), np.ones(1))
     assert not good[0] or abs(read[0] - score) < 1e-4
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 8, 20])
+def test_no_sequence_is_longer_than_asked_for(most):
+    shown, longest = exhibit("one head", 5, width=5), [0]
+
+    def target(X):
+        longest.append(X.shape[1])
+        return shown.target(X)
+
+    told = us.diagnose(target, width=5, max_length=most)
+    assert max(longest) <= most
+    assert told.inside == (most >= 4)

@@ -8,7 +8,7 @@ from tests.strategies import seeds
 
 from unsoftmax.errors import Sign
 from unsoftmax.recognition.case import Shape
-from unsoftmax.recognition.names import _many_copies, name_affine, name_bent, residual_left_open
+from unsoftmax.recognition.names import many_copies, name_affine, name_bent, residual_left_open
 from unsoftmax.results import Floor
 
 LAYER = head(seed=3)
@@ -22,7 +22,7 @@ def test_a_residual_beside_fitted_heads_is_one():
     assert kind(name_affine(case_of(LAYER), 1.0, residual=True)) == "residual"
 
 
-def test_a_maximum_and_a_residual_outweigh_many_copies():
+def test_a_maximum_and_a_residual_outweighmany_copies():
     skip = np.random.default_rng(0).normal(size=D)
     assert kind(name_affine(case_of(lambda X: LAYER(X) + X[:, -1] @ skip), 1.0, residual=False)) == "residual"
 
@@ -58,11 +58,11 @@ def test_without_questions_left_the_general_name_must_do():
 
 @settings(max_examples=10)
 @given(seed=seeds)
-def test_many_copies_outweigh_the_last_token_of_every_layer_of_heads(seed):
+def testmany_copies_outweigh_the_last_token_of_every_layer_of_heads(seed):
     seed %= 97
     case = case_of(heads(3, seed=seed), seed=seed)
     p, x = 0.25 * case.draw(2)
-    assert _many_copies(case, p, x) <= 1
+    assert many_copies(case, p, x) <= 1
     assert case.asked == 5
 
 

@@ -46,6 +46,8 @@ def folders(tmp_path_factory):
         "learn": ["learn", root / "examples.npz"],
         "audit": ["audit", TARGET, "--price", "2", "--rate", "10", "--fail-if", "queries<100000 and error<1e-3"],
         "compare": ["compare", root / "audit", root / "audit"],
+        "stack": ["recover", "demo:stack,layers=2,heads=2,width=20,rank=3"],
+        "decoder": ["recover", "demo:decoder,layers=1,heads=2,width=12,rank=4"],
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "standard_defences", lambda *_: TABLE)

@@ -20,6 +20,8 @@ FILES = {
     "verify": "verification.json",
     "learn": "recovery.json",
     "compare": "comparison.json",
+    "stack": "recovery.json",
+    "decoder": "recovery.json",
 }
 HOSTILE = "</title><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>\"'{{7*7}}{/seed}<b>\x1b[31m" + "w" * 300
 NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?\b")
@@ -118,6 +120,7 @@ def test_hostile_text_does_nothing(reader, folders, tmp_path):
     layer = us.load(folders["learn"] / "weights.safetensors")
     reports = {
         "recover": recovery_report(records["recover"], model),
+        "stack": recovery_report(records["stack"], us.load(folders["stack"] / "weights.safetensors")),
         "learn": recovery_report(records["learn"], layer),
         "audit": audit_report(records["audit"], model),
         "diagnose": diagnosis_report(records["diagnose"]),

@@ -78,7 +78,8 @@ def test_advice_follows_the_measured_rows():
     assert [ending(cell) for cell in record["cells"]] == ["fails", "fails", "stops", "stops", "spoils"]
     record["cells"] = record["cells"][:2]
     assert "None of these defences stops" in dict(advice(record))["The choice"]
-    assert "no defence is needed" in advice({**record, "verdict": "NOT WITHIN BUDGET"})[0][1]
+    spared = {**record, "verdict": "NOT WITHIN BUDGET", "cells": [row("none", "NOT WITHIN BUDGET"), *record["cells"][1:]]}
+    assert "no defence is needed" in advice(spared)[0][1]
 
 
 def test_a_verification_and_a_refusal_give_no_advice_on_defences(tmp_path, capsys):

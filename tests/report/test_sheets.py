@@ -9,7 +9,7 @@ from unsoftmax.cli import run
 from unsoftmax.report.curve_figure import curve_figure
 
 
-@pytest.mark.parametrize("name", ["recover", "verify", "learn", "audit", "diagnose"])
+@pytest.mark.parametrize("name", ["recover", "verify", "learn", "audit", "diagnose", "stack", "decoder"])
 def test_a_finished_run_is_drawn_again(folders, name, tmp_path, capsys):
     drawn = name not in ("diagnose", "verify")  # their pictures are bars, which are text
     assert run(["figure", str(folders[name]), "--to", str(tmp_path)]) == (0 if drawn else 1)

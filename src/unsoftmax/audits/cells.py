@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.audits.defences import Defence
+from unsoftmax.audits.parts import known_part, part_error
 from unsoftmax.driver import recover
 from unsoftmax.errors import JournalError
 from unsoftmax.learners.threads import one_thread
@@ -38,6 +40,11 @@ class Sample:
         return float(np.sqrt(np.mean(np.var(np.concatenate(self.answers), axis=0))))
 
     @property
+    def outputs(self) -> int:
+        """Numbers of an answer."""
+        return int(self.answers[0].shape[1])
+
+    @property
     def middle(self) -> float:
         """The median answer."""
         return float(np.median(np.concatenate(self.answers)))
@@ -58,6 +65,8 @@ class Cell:
         estimated: the target's own answers are noisy and hide the error, so it follows from the extraction's error bars.
         check_error: the recovery's own held-out relative error, against defended answers.
         values_known: whether the model can answer; False where only scores were extracted.
+        part: of a deep model that cannot answer, what of it was extracted, in words; ``error`` is then that of this part.
+        told: the family was told, from the first row: a refusal is the work of the defence.
         honest_cost: root mean square error that the defence adds to honest answers.
         seconds: time the extraction took here.
         measured: False where the row is arithmetic on another one.
@@ -77,6 +86,8 @@ class Cell:
     estimated: bool = False
     check_error: float | None = None
     values_known: bool = True
+    part: str = ""
+    told: bool = False
     honest_cost: float = 0.0
     seconds: float = 0.0
     measured: bool = True
@@ -106,15 +117,21 @@ def honest_sample(oracle: Oracle, seed: int, folder: Path | None, max_length: in
 
 def _told(oracle: Oracle, questions: list[Floats], seed: int, folder: Path | None, name: str) -> list[Floats]:
     """Answers to honest questions; with a folder they are kept there under ``name`` and asked only once."""
+    with _kept(oracle, seed, folder, name) as kept:
+        return [_flat(kept(batch)) for batch in questions]
+
+
+@contextmanager
+def _kept(oracle: Oracle, seed: int, folder: Path | None, name: str) -> Iterator[Oracle]:
+    """The target itself; with a folder its answers are kept there under ``name``, and confirmed where they are replayed."""
     if folder is None:
-        return [_flat(oracle(batch)) for batch in questions]
+        yield oracle
+        return
     identity = {"target": identity_of(oracle), "width": oracle.width, "version": __version__, "seed": seed, "audit": name}
     journal = Journal(folder / f"{name}.sqlite", identity)
     try:
-        kept = Journaled(oracle, journal, "honest")
-        told = [_flat(kept(batch)) for batch in questions]
+        yield Journaled(oracle, journal, "honest")
         journal.confirm_replayed(oracle, None)
-        return told
     finally:
         journal.close()
 
@@ -130,10 +147,12 @@ def run_cell(
     max_norm: float | None = None,
     max_length: int | None = None,
     check: int | None = None,
+    family: str = "auto",
 ) -> Cell:
     """Extract through ``defence`` with at most ``budget`` queries; an unforeseen error spoils this cell alone.
 
-    No token longer than ``max_norm``, or than the defence's own limit, is sent; ``max_length`` and ``check`` as for ``recover``.
+    No token longer than ``max_norm``, or than the defence's own limit, is sent; ``max_length``, ``check`` and
+    ``family`` as for ``recover``.
 
     Raises:
         JournalError: the folder belongs to another run.
@@ -151,12 +170,18 @@ def run_cell(
                 max_norm=min((limit for limit in (max_norm, defence.max_norm) if limit is not None), default=None),
                 max_length=max_length,
                 check=check,
+                family=family,
                 budget=min(budget, defence.quota or budget),
                 journal=None if folder is None else folder / f"{defence.slug}.sqlite",
                 seed=seed,
                 entropy=seed,
                 on_failure="return",
             )
+            part = known_part(found)
+            seen = model_error(found.model, sample, defence.threshold is not None)
+            if part and found.model is not None and max_norm is None:
+                with _kept(oracle, seed, folder, f"part-{defence.slug}") as undefended:
+                    seen = part_error(undefended, found.model, seed=seed, max_length=max_length)
     except JournalError:
         raise
     except Exception as error:
@@ -165,13 +190,13 @@ def run_cell(
             status=getattr(error, "status_name", "ERROR"),
             message=f"{type(error).__name__}: {error}",
             honest_cost=cost,
+            told=family != "auto",
             seconds=time.perf_counter() - started,
         )
     finally:
         close = getattr(oracle, "close", None)
         if callable(close):
             close()
-    seen = model_error(found.model, sample, defence.threshold is not None)
     hidden = (
         found.status.success and seen is not None and 0 < seen * sample.spread <= 6.0 * sample.noise
     )  # as the largest of some hundred
@@ -186,6 +211,8 @@ def run_cell(
         estimated=expected is not None,
         check_error=None if found.check is None else found.check.relative_error,
         values_known=found.model is None or found.model.can_answer,
+        part=part,
+        told=family != "auto",
         honest_cost=cost,
         seconds=time.perf_counter() - started,
         journal=found.facts.get("journal", {}).get("sha256"),
@@ -218,7 +245,7 @@ def honest_cost(oracle: Oracle, defence: Defence, sample: Sample, seed: int, fol
         told = _told(defence.wrap(oracle, seed), sample.questions, seed, folder, f"honest-{defence.slug}")
     else:
         known = _Known(np.concatenate(sample.answers), oracle.width)
-        told = [replace(defence, max_norm=None).wrap(known, seed)(known.answers)]
+        told = [replace(defence, max_norm=None, min_norm=None).wrap(known, seed)(known.answers)]
     given, answers = np.concatenate(told), np.concatenate(sample.answers)
     if defence.threshold is not None:  # the best guess that a label leaves is the mean of the answers that get it
         labels, places = np.unique(given, return_inverse=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.oracles import Cast, Clipped, Oracle, Rounded, Thresholded
+from unsoftmax.oracles import Cast, Clipped, Lengthened, Oracle, Rounded, Thresholded, TopOnly
 from unsoftmax.oracles.base import Wrapper
 
 
@@ -25,6 +25,8 @@ class Defence:
         dtype: number format that answers are cast to.
         threshold: answers are replaced by one label: above this or not; of several outputs, the place of the largest.
         max_norm: longer tokens are shortened to this.
+        min_norm: shorter tokens are refused; an attacker sends tokens of this length in their place.
+        top: only so many of an answer's largest numbers are told.
         quota: sequences that one client may ask.
         rate: sequences a second that one client may ask; arithmetic on time, nothing is run.
     """
@@ -36,6 +38,8 @@ class Defence:
     dtype: str | None = None
     threshold: float | None = None
     max_norm: float | None = None
+    min_norm: float | None = None
+    top: int | None = None
     quota: int | None = None
     rate: float | None = None
 
@@ -60,6 +64,10 @@ class Defence:
         """The target behind this defence."""
         if self.max_norm is not None:
             oracle = Clipped(oracle, self.max_norm)
+        if self.min_norm is not None:
+            oracle = Lengthened(oracle, self.min_norm)
+        if self.top is not None:
+            oracle = TopOnly(oracle, self.top)
         if self.noise is not None:
             oracle = Blurred(oracle, self.noise, seed)
         if self.decimals is not None or self.digits is not None:
@@ -100,10 +108,7 @@ def standard_defences(width: int, spread: float, middle: float = 0.0) -> tuple[D
     Noise and decimals follow the spread of the answers, so that a target in other units is treated alike. The norm limit lets
     every token of standard normal entries pass; the quota is half the entries of one score matrix.
     """
-    spread = spread if np.isfinite(spread) and spread > 0 else 1.0
-    unit = -int(np.floor(np.log10(spread) + 0.5))  # decimals at which one step is about the spread itself
-    low, high = (float(f"{share * spread:.2g}") for share in (0.01, 0.1))
-    limit = float(np.ceil(np.sqrt(width) + 4.0))  # four standard deviations and more above the usual length
+    unit, low, high, limit = _scales(width, spread)
     coarse = unit + 2
 
     def rounded(more: int) -> Defence:
@@ -127,3 +132,39 @@ def standard_defences(width: int, spread: float, middle: float = 0.0) -> tuple[D
         Defence(name=f"quota {max(32, width * width // 2)}", quota=max(32, width * width // 2)),
         Defence(name="rate limit 1/s", rate=1.0),
     )
+
+
+def deep_defences(width: int, spread: float, outputs: int) -> tuple[Defence, ...]:
+    """The table for stacks and decoders, which are read from exact answers to very long tokens: formats, limits, noise.
+
+    One norm limit lets every honest token pass, the other is a million times as long. More ``outputs`` than a token has entries are
+    logits: then also the largest ones alone, and no tokens that are zero or short.
+    """
+    unit, low, _, limit = _scales(width, spread)
+    generous = float(f"{1e6 * limit:.2g}")
+    rows = [
+        Defence(name="none"),
+        Defence(name="float32", dtype="float32"),
+        Defence(name="bfloat16", dtype="bfloat16"),
+        *(Defence(name=f"{unit + more} decimals", decimals=unit + more) for more in (10, 6, 4)),
+        Defence(name=f"noise {1e-6 * low:.2g}", noise=float(f"{1e-6 * low:.2g}")),
+        Defence(name=f"noise {low:g}", noise=low),
+        Defence(name=f"norm limit {generous:g}", max_norm=generous),
+        Defence(name=f"norm limit {limit:g}", max_norm=limit),
+    ]
+    if outputs > width:
+        rows += [
+            Defence(name="top 20 alone", top=min(20, outputs - 1)),
+            Defence(name="no zero tokens", min_norm=1e-30),
+            Defence(name="shortest token 0.1", min_norm=0.1),
+        ]
+    quota = max(32, width * width // 2)
+    return (*rows, Defence(name=f"quota {quota}", quota=quota), Defence(name="rate limit 1/s", rate=1.0))
+
+
+def _scales(width: int, spread: float) -> tuple[int, float, float, float]:
+    """Decimals at which one step is about the spread itself, faint and loud noise, and a norm limit that honest tokens pass."""
+    spread = spread if np.isfinite(spread) and spread > 0 else 1.0
+    low, high = (float(f"{share * spread:.2g}") for share in (0.01, 0.1))
+    # four standard deviations and more above the usual length
+    return -int(np.floor(np.log10(spread) + 0.5)), low, high, float(np.ceil(np.sqrt(width) + 4.0))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from unsoftmax.audits.cells import Cell
 from unsoftmax.audits.defences import Defence
-from unsoftmax.audits.verdict import Verdict, outcome
+from unsoftmax.audits.verdict import Verdict, outcome, whole_part
 
 
 def weakest_noise(run: Callable[[Defence], Cell], base: Defence, spread: float, *, steps: int = 7) -> list[Cell]:
@@ -36,7 +36,7 @@ def weakest_noise(run: Callable[[Defence], Cell], base: Defence, spread: float, 
 
 def stops(cell: Cell) -> bool:
     """Whether no close copy came out; a rough one is no success of the attacker."""
-    return outcome(cell) not in (Verdict.EXTRACTABLE, Verdict.INCONCLUSIVE)
+    return outcome(cell) not in (Verdict.EXTRACTABLE, Verdict.INCONCLUSIVE) and not whole_part(cell)
 
 
 def _noisy(base: Defence, noise: float) -> Defence:

@@ -15,18 +15,20 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from unsoftmax.audits.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_limited, run_cell
 from unsoftmax.audits.curves import Curve, curves
-from unsoftmax.audits.defences import Defence, standard_defences
+from unsoftmax.audits.defences import Defence, deep_defences, standard_defences
 from unsoftmax.audits.gate import Gate
 from unsoftmax.audits.search import weakest_noise
 from unsoftmax.audits.verdict import Conclusion, conclude
 from unsoftmax.brevity import Brief
 from unsoftmax.errors import MissingExtraError, check_positive
+from unsoftmax.families import named
+from unsoftmax.families.settings import LAWS
 from unsoftmax.oracles.journal_file import settled_seed
 from unsoftmax.version import __version__
 
@@ -119,17 +121,29 @@ def run_audit(
     seed = settled_seed(seed, None if folder is None else folder / "honest.sqlite")
     oracle = opener()
     sample = honest_sample(oracle, seed, folder, max_length)
-    rows = standard_defences(oracle.width, sample.spread, sample.middle) if defences is None else defences
+    limits: dict[str, Any] = {"max_norm": max_norm, "max_length": max_length, "check": check}
+    work: Work = partial(run_cell, opener, sample=sample, budget=budget, seed=seed, folder=folder, **limits)
+    done: dict[str, Cell] = {}
+    deep = None
+    base = Defence(name="none") if not defences else defences[0]
+    # hidden states or logits: the first row tells the family to all others
+    if base.base and sample.outputs >= oracle.width >= LAWS.narrowest:
+        done[base.name] = work(base)
+        deep = _deep(done[base.name])
+    table = standard_defences(oracle.width, sample.spread, sample.middle)
+    if deep is not None:
+        limits["family"] = deep
+        work = partial(run_cell, opener, sample=sample, budget=budget, seed=seed, folder=folder, **limits)
+        table = deep_defences(oracle.width, sample.spread, sample.outputs)
+    rows = table if defences is None else defences
     rows = (*rows, *(row for row in extra if row.slug not in {other.slug for other in rows}))
     if not rows or not rows[0].base:
         raise ValueError("The first defence must be none: the target as it stands.")
     if len({row.slug for row in rows}) < len(rows):
         raise ValueError("Two defences have the same name; each needs its own.")
-    limits: dict[str, Any] = {"max_norm": max_norm, "max_length": max_length, "check": check}
-    work = partial(run_cell, opener, sample=sample, budget=budget, seed=seed, folder=folder, **limits)
     measured = [row for row in rows if row.rate is None]
-    done: dict[str, Cell] = {}
-    for cell in _run(work, measured, scheduler, workers):
+    left = [row for row in measured if row.name not in done]
+    for cell in chain(tuple(done.values()), _run(work, left, scheduler, workers)):
         done[cell.defence.name] = cell
         if on_cell is not None:
             on_cell(cell, len(measured))
@@ -158,6 +172,14 @@ def run_audit(
     }
     conclusion = conclude(cells, gate_values(present, rate, price), gate)
     return Audit(cells=tuple(cells), conclusion=conclusion, spread=sample.spread, rate=rate, price=price, facts=facts, curves=drawn)
+
+
+def _deep(first: Cell) -> str | None:
+    """The family of a stack or decoder that was recovered: then every row is tried as that, for nothing else is like it."""
+    if first.recovery is None or not first.recovery.status.success:
+        return None
+    family = named(first.recovery.facts["family"])
+    return family.name if family.decisive and family.compares_parts else None
 
 
 def gate_values(cell: Cell, rate: float | None, price: float | None) -> dict[str, float]:

@@ -55,6 +55,11 @@ def contradicts(cell: Cell) -> bool:
     return own and cell.error > max(ROUGH, 100.0 * (cell.check_error or 0.0))  # honest questions are no harder than that
 
 
+def whole_part(cell: Cell) -> bool:
+    """Whether all that can be read of a deep model came out."""
+    return bool(cell.part) and cell.error is not None and cell.error <= CLOSE
+
+
 def outcome(cell: Cell) -> Verdict:
     """What one cell shows."""
     if cell.status in ("EXACT", "WITHIN_TOLERANCE") and cell.values_known and cell.error is not None and cell.error <= CLOSE:
@@ -62,7 +67,7 @@ def outcome(cell: Cell) -> Verdict:
     if cell.status in ("DRIFTING", "TARGET_FAILED", "ERROR") or contradicts(cell):
         return Verdict.INCONCLUSIVE
     # a defence may spoil the extraction's own check, but not the comparison with undefended answers: a close copy is leaked
-    if cell.status == "NOT_IN_FAMILY" and (cell.error is None or cell.error > CLOSE):
+    if cell.status == "NOT_IN_FAMILY" and not cell.told and (cell.error is None or cell.error > CLOSE):
         return Verdict.OUT_OF_FAMILY
     scores_only = cell.status in ("EXACT", "WITHIN_TOLERANCE") and not cell.values_known
     if scores_only or (cell.error is not None and cell.error <= ROUGH):
@@ -79,7 +84,7 @@ def conclude(cells: list[Cell], values: Mapping[str, float], gate: Gate | None) 
     """
     present = cells[0]
     verdict = outcome(present)
-    compared = cells[1:] if verdict is Verdict.EXTRACTABLE else []
+    compared = cells[1:] if verdict is Verdict.EXTRACTABLE or present.part else []
     reason = present.message
     if contradicts(present):
         reason = (
@@ -87,6 +92,7 @@ def conclude(cells: list[Cell], values: Mapping[str, float], gate: Gate | None) 
             "the target answers the two kinds of questions differently, so that neither tells what it is."
         )
     sentence = verdict.value if verdict is not Verdict.INCONCLUSIVE else f"{verdict.value} {reason}"
+    sentence += f" Extracted: {present.part}." if verdict is Verdict.PARTIAL and present.part else ""
     failed = False
     if gate is not None:
         tripped = gate.tripped(values)
@@ -107,5 +113,5 @@ def conclude(cells: list[Cell], values: Mapping[str, float], gate: Gate | None) 
         sentence=sentence,
         exit_code=code,
         stopped_by=tuple(c.defence.name for c in compared if outcome(c) is Verdict.NOT_WITHIN_BUDGET),
-        weakened_by=tuple(c.defence.name for c in compared if outcome(c) is Verdict.PARTIAL),
+        weakened_by=tuple(c.defence.name for c in compared if outcome(c) is Verdict.PARTIAL and not whole_part(c)),
     )

@@ -34,12 +34,16 @@ def _setting(part: str, text: str) -> tuple[str, Any]:
         return "", None
     if part in ("labels", "labels only"):
         return "threshold", 0.0
+    if part == "no zero tokens":
+        return "min_norm", 1e-30
     number = r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
     forms: tuple[tuple[str, str, type], ...] = (
         (rf"{number}\s*decimals?", "decimals", int),
         (rf"{number}\s*(?:significant\s+)?digits?", "digits", int),
         (rf"noise\s*{number}", "noise", float),
         (rf"norm(?:\s+limit)?\s*{number}", "max_norm", float),
+        (rf"shortest(?:\s+token)?\s*{number}", "min_norm", float),
+        (rf"top\s*{number}(?:\s+alone)?", "top", int),
         (rf"quota\s*{number}", "quota", int),
         (rf"rate(?:\s+limit)?\s*{number}(?:\s*/\s*s)?", "rate", float),
         (r"(float32|float16|bfloat16)", "dtype", str),
@@ -54,7 +58,10 @@ def _setting(part: str, text: str) -> tuple[str, Any]:
         if key not in ("decimals", "dtype") and not value > 0:
             raise ValueError(f"In the defence {text!r}, {part!r} must be above 0.")
         return key, value
-    examples = '"3 decimals", "4 digits", "noise 0.01", "norm 6", "quota 500", "rate 2", "float16", "labels only"'
+    examples = (
+        '"3 decimals", "4 digits", "noise 0.01", "norm 6", "shortest token 0.1", "top 20", "quota 500", "rate 2", "float16", '
+        '"labels only"'
+    )
     raise ValueError(
         f"In the defence {text!r}, {part!r} is nothing that can be tried. Write for example {examples}, joined by commas."
     )

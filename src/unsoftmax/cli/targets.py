@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from unsoftmax.demo import DEFAULTS, demo_model, demo_oracle, setting
 from unsoftmax.models import Model, load
 from unsoftmax.models.base import is_model
+from unsoftmax.models.llama_layout import is_llama, read_llama
 from unsoftmax.models.state_dicts import is_state_dict, read_state_dict
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle, Wrapper
@@ -121,9 +122,11 @@ def _file(text: str, width: int | None, heads: int | None, trust_pickle: bool) -
 
 
 def model_in(path: str, part: str = "", heads: int | None = None) -> Model:
-    """A model of ours from a safetensors file: saved by us, or a state dict in a layout of the trade (one layer after ``#``)."""
-    if Path(path).is_file() and is_state_dict(path):
+    """A model of ours from a safetensors file: saved by us, or in a layout of the trade (one layer after ``#``, a whole Llama)."""
+    if Path(path).exists() and is_state_dict(path):
         return read_state_dict(path, part=part, heads=heads)
+    if not part and Path(path).exists() and is_llama(path):
+        return read_llama(path, heads=heads)
     if part:
         raise click.UsageError(f"{path} holds one model of unsoftmax and no parts; leave out #{part}.")
     return load(path)

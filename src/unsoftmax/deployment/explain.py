@@ -11,7 +11,7 @@ from unsoftmax.deployment.coherence import paired
 from unsoftmax.deployment.kinds import SHARES, Trial, head_trials, layer_trials, pruning_trials, rounding_trials
 from unsoftmax.deployment.low_rank import fitted_rank
 from unsoftmax.deployment.results import Change
-from unsoftmax.deployment.scene import Scene
+from unsoftmax.deployment.scene import Part, Scene
 from unsoftmax.deployment.where import Located, located
 
 MOSTLY = 0.9  # share of the deviations that a trial must explain to be named though it does not explain all
@@ -21,9 +21,11 @@ PRUNED = 2.0  # factor within which the size of a change and its share along the
 def explained(scene: Scene, rng: np.random.Generator) -> Change:
     """Find the change that explains the deviations best."""
     checkpoint = scene.checkpoint
-    matrices = [name for name, tensor in checkpoint.tensors.items() if tensor.ndim == 2]
+    matrices = [name for name in scene.names if checkpoint.tensors[name].ndim == 2]
     inner = [name for name in matrices if checkpoint.layer_of(name).startswith("layer ")]
-    scopes = {"every layer": inner, "every matrix": matrices} if inner else {"every matrix": matrices}
+    scopes = {"every layer": inner} if inner else {}
+    if inner != matrices:
+        scopes["every matrix"] = matrices
     trials = [*rounding_trials(checkpoint, scopes), *pruning_trials(checkpoint, scopes)]
     trials += [*head_trials(checkpoint), *layer_trials(checkpoint)]
     best = best_trial(scene, trials)
@@ -39,14 +41,14 @@ def explained(scene: Scene, rng: np.random.Generator) -> Change:
     return _described(scene, place, matrices, rng)
 
 
-def best_trial(scene: Scene, trials: Sequence[Trial], finalists: int = 3) -> Change | None:
-    """The trial that explains most; the first that explains everything. ``finalists`` are run on all answers."""
-    shares = [round(scene.explained_by(trial.make(), scene.look), 6) for trial in trials]
+def best_trial(scene: Scene, trials: Sequence[Trial], promising: int = 12, finalists: int = 3) -> Change | None:
+    """The trial that explains most; the first that explains everything.
+
+    All are held against a few answers, the ``promising`` ones against more, the ``finalists`` against all.
+    """
     found: Change | None = None
-    for share, i in sorted(((share, i) for i, share in enumerate(shares)), key=lambda pair: (-pair[0], pair[1]))[:finalists]:
-        if share <= 0.3:
-            break
-        trial, changed = trials[i], trials[i].make()
+    for trial in _ranked(scene, _ranked(scene, trials, scene.glance)[:promising], scene.look)[:finalists]:
+        changed = trial.make()
         exact, whole = scene.settled_by(changed)
         if found is None or exact:
             found = Change(
@@ -55,6 +57,12 @@ def best_trial(scene: Scene, trials: Sequence[Trial], finalists: int = 3) -> Cha
         if exact:
             break
     return found
+
+
+def _ranked(scene: Scene, trials: Sequence[Trial], parts: Sequence[Part], least: float = 0.3) -> list[Trial]:
+    """Trials that explain at least that share of the deviations there, the best first; of equal ones the first."""
+    shares = [round(scene.explained_by(trial.make(), parts), 6) for trial in trials]
+    return [trials[i] for i in sorted(range(len(trials)), key=lambda i: (-shares[i], i)) if shares[i] > least]
 
 
 def _scopes(place: Located, checkpoint: Checkpoint) -> dict[str, Sequence[str]]:

@@ -30,7 +30,7 @@ class Part:
 
 
 class Scene:
-    """Everything that an explanation is held against."""
+    """Everything that an explanation is held against; ``names`` are the tensors that answers depend on."""
 
     def __init__(
         self,
@@ -41,14 +41,17 @@ class Scene:
         weightings: Floats,
         honest: Floats,
         view: View | None,
+        names: Sequence[str],
     ) -> None:
-        self.checkpoint, self.batches, self.setting = checkpoint, batches, setting
+        self.checkpoint, self.batches, self.setting, self.names = checkpoint, batches, setting, names
         self.noise, self.weightings, self.honest, self.view = noise, weightings, honest, view
         self.deviations = [a - b for a, b in zip(setting.answers, setting.reference, strict=True)]
         loud = [float(np.mean((d / n[:, None]) ** 2)) for d, n in zip(self.deviations, noise, strict=True)]
         self.loudest = [int(i) for i in np.argsort(-np.asarray(loud))]
         self.whole = self.joined(range(len(batches)))
-        self.look = self.joined(self.loudest[:24:4])  # every fourth of the loudest, for a first look
+        some = self.loudest[:24:4]  # every fourth of the loudest, for a first look
+        self.look = self.joined(some)
+        self.glance = self.joined([min(some, key=lambda i: batches[i].shape[1])])  # the shortest of them, before that
 
     def joined(self, calls: Iterable[int]) -> list[Part]:
         """These calls, those of one length side by side."""

@@ -18,8 +18,6 @@ from unsoftmax.deployment.jacobian import jacobian_rows
 from unsoftmax.models import Floats
 
 NOT_LINEAR = 0.03  # share of a deviation that the Jacobian cannot explain, for changes of some percent
-TOKENS = 3000  # in all sequences that are used: kernels are (tokens, tokens)
-SKETCH = 64  # random directions for tensors whose Jacobian has no factors
 LIKELY = 6.0  # nats: other hypotheses this close to the best are named too
 ATTENTION = ("q_proj", "k_proj", "v_proj", "query", "key", "value", "c_attn", "in_proj")
 
@@ -75,6 +73,7 @@ def located(
     levels: Sequence[Floats],
     view: View | None,
     rng: np.random.Generator,
+    sketch: int = 64,
 ) -> Located:
     """The group of tensors that explains the deviations best.
 
@@ -85,6 +84,7 @@ def located(
         levels: rms rounding of an answer ``(batch,)`` each.
         view: what the endpoint lets see.
         rng: for the directions of the answers.
+        sketch: random directions for tensors whose Jacobian has no factors.
     """
     kept = _kept(batches, deviations, levels)
     places = by_length([batches[i] for i in kept]).values()
@@ -92,7 +92,7 @@ def located(
         [np.concatenate([part[kept[n]] for n in held]) for held in places] for part in (batches, deviations, levels)
     )
     directions = [rng.normal(size=part.shape) / np.sqrt(part.shape[1]) for part in deviations]
-    rows = jacobian_rows(checkpoint, batches, directions, view, sketch=SKETCH)
+    rows = jacobian_rows(checkpoint, batches, directions, view, sketch=sketch)
     measured = np.concatenate([np.sum(a * b, axis=1) for a, b in zip(deviations, directions, strict=True)])
     own = np.concatenate([np.sqrt(np.mean(part**2, axis=1)) for part in deviations])
     scale = np.sqrt(np.concatenate(levels) ** 2 + (NOT_LINEAR * own) ** 2)
@@ -117,17 +117,45 @@ def likeliest(hypotheses: Sequence[Group], kernels: Mapping[str, Floats], measur
         best = int(np.argmax(nats))
         evidence[group.name], sizes[group.name] = float(nats[best]), float(np.sqrt(trials[best]))
     winner = max(hypotheses, key=lambda group: evidence[group.name])
+    wider = [group for group in hypotheses if group.layer is None]
+    if winner.layer is not None and wider and _needs_more(winner.layer, hypotheses, kernels, measured):
+        winner = max(wider, key=lambda group: evidence[group.name])
     return Located(winner, sizes[winner.name], evidence)
 
 
-def _kept(batches: Sequence[Floats], deviations: Sequence[Floats], levels: Sequence[Floats]) -> list[int]:
-    """The calls that show most, as many as their tokens allow."""
+def _needs_more(
+    layer: str, hypotheses: Sequence[Group], kernels: Mapping[str, Floats], measured: Floats, odds: float = 3.0
+) -> bool:
+    """Whether the tensors of one layer, each with a change of its own size, leave unexplained what those of all layers explain."""
+    held = {name for group in hypotheses if group.layer == layer for name in group.tensors}
+    alone = own_sizes({name: kernel for name, kernel in kernels.items() if name in held}, measured)
+    return own_sizes(kernels, measured) - alone > odds  # 20 to 1
+
+
+def own_sizes(kernels: Mapping[str, Floats], measured: Floats, steps: int = 40) -> float:
+    """Nats where every tensor changed by an amount of its own; each step raises the likelihood (Zhou and others, 2019)."""
+    known = np.stack(list(kernels.values()))
+    usual = np.maximum(np.trace(known, axis1=1, axis2=2), np.finfo(float).tiny) / len(measured)
+    sizes = max(float(np.mean(measured**2)) - 1.0, 1.0) / (len(known) * usual)
+    for _ in range(steps):
+        inverse = np.linalg.inv(np.eye(len(measured)) + np.tensordot(sizes, known, 1))
+        solved = inverse @ measured
+        wanted, chance = (known @ solved) @ solved, np.tensordot(known, inverse, 2)
+        sizes = sizes * np.sqrt(np.maximum(wanted, 0.0) / np.maximum(chance, np.finfo(float).tiny))
+        kept = sizes * usual > 1e-6 * float(np.sum(sizes * usual))  # what has faded does not come back
+        known, usual, sizes = known[kept], usual[kept], sizes[kept]
+    total = np.eye(len(measured)) + np.tensordot(sizes, known, 1)
+    return -0.5 * float(np.linalg.slogdet(total)[1] + measured @ np.linalg.solve(total, measured))
+
+
+def _kept(batches: Sequence[Floats], deviations: Sequence[Floats], levels: Sequence[Floats], most: int = 3000) -> list[int]:
+    """The calls that show most, of that many tokens in all: kernels are (tokens, tokens)."""
     seen = [float(np.mean(part**2 / level[:, None] ** 2)) for part, level in zip(deviations, levels, strict=True)]
     kept: list[int] = []
     tokens = 0
     for i in np.argsort(-np.asarray(seen)):
         size = batches[i].shape[0] * batches[i].shape[1]
-        if tokens + size <= TOKENS or not kept:
+        if tokens + size <= most or not kept:
             kept.append(int(i))
             tokens += size
     return sorted(kept)

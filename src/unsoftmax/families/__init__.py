@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -13,16 +12,29 @@ from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.decoder import DECODER
 from unsoftmax.families.labels import LABELS
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
-from unsoftmax.families.smooth import GATED_NETWORK, NEAR_NETWORK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER
+from unsoftmax.families.smooth import FAMILIES as SMOOTH
 from unsoftmax.families.stack import PRE_NORM_STACK
 from unsoftmax.models import Model
+from unsoftmax.results import Fact
 
-__all__ = ["Family", "Learner", "Size", "Test", "all_families", "extra_families", "family_names", "family_of", "named", "settled"]
+__all__ = [
+    "Family",
+    "Learner",
+    "Size",
+    "Test",
+    "all_families",
+    "by_law",
+    "fact_of",
+    "family_names",
+    "family_of",
+    "named",
+    "settled",
+]
 
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
 # found by their own laws, before the families above are looked for
-FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, DECODER, SMOOTH_NETWORK, SMOOTH_TRANSFORMER, GATED_NETWORK, NEAR_NETWORK)
+FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, DECODER, *SMOOTH)
 
 
 @cache
@@ -65,13 +77,20 @@ def family_of(model: Model) -> str:
     return next((family.name for family in all_families() if family.made(model)), ONE_HEAD.name)
 
 
-def extra_families(desk: Desk) -> Iterator[Family]:
-    """Families beyond the classical ones whose laws all hold: the one whose first tests are cheapest first, each asked once."""
-    wished = desk.wishes.family
+def by_law(wished: str, width: int) -> tuple[Family, ...]:
+    """Families beyond the classical ones, as far as they are wished for: the one whose first tests are cheapest first."""
     families = [family for family in (*FURTHER, *third_parties()) if wished in ("auto", family.name, family.kin)]
-    for family in sorted(families, key=lambda family: [test.price(desk.width) for test in family.law]):
-        if all(_holds(desk, test) for test in family.law):
-            yield family
+    return tuple(sorted(families, key=lambda family: [test.price(width) for test in family.law]))
+
+
+def fact_of(desk: Desk, test: Test) -> Fact:
+    """What a test of a law found; what was asked once is not asked again."""
+    for fact in desk.facts:
+        if fact.test == test.name:
+            return fact
+    fact = test.examine(desk)
+    desk.record(fact)
+    return fact
 
 
 def settled(desk: Desk) -> RefusalError | None:
@@ -79,11 +98,3 @@ def settled(desk: Desk) -> RefusalError | None:
     wished = desk.wishes.family
     reasons = (family.settled(desk) for family in (*FURTHER, *third_parties()) if wished in ("auto", family.name))
     return next((reason for reason in reasons if reason is not None), None)
-
-
-def _holds(desk: Desk, test: Test) -> bool:
-    """Whether a test's statement holds; what was asked once is not asked again."""
-    for fact in desk.facts:
-        if fact.test == test.name:
-            return fact.passed is True
-    return desk.record(test.examine(desk)) is True

@@ -10,7 +10,7 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, rounding_inside
 from unsoftmax.families.base import Family, Learner, Size, attempt
 from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.one_head import OneHeadLearner
@@ -37,6 +37,23 @@ class AttentionFamily(Family):
         from unsoftmax.planning import plan_attention
 
         return plan_attention(size.width, outputs=size.outputs, rank=size.rank, heads=size.heads)
+
+    def estimate(self, size: Size) -> Bill | None:
+        """As ``bill`` for any rank, a little more or less as the answers demand; in words by the counting formulas."""
+        from unsoftmax.planning import CHECK
+
+        d, m, several = size.width, size.outputs, size.heads != 1
+        words = f"1 to 3 times the parameters H (d^2 + 2d) + 1, over {m} outputs, and about 250 to check"
+        if not several:
+            few = "d + r (2d - r)" if m == 1 else f"d + r ceil((2d - r) / {m})"
+            words = f"{few} for rank r, and about 260 to begin and to check"
+        most = self.bill(replace(size, rank=None)).queries_max + 2 * d * bool(size.bias)
+        most += LAWS.some + several * most // 10
+        least = self.bill(replace(size, rank=None if several else 0)).queries - LAWS.some // 2
+        least -= several * least // 10
+        if size.everywhere:  # each sequence then counts for as many as it has tokens
+            least = LAWS.some + sum(queries for _, queries, _ in CHECK)
+        return Bill(least, max(least, most), words)
 
     def like(self, desk: Desk) -> Floats | None:
         """The device of the target, where its answers are exact."""
@@ -85,12 +102,16 @@ class OneHead(AttentionFamily):
             outcome = self._beyond_noise(desk, outcome.learned)
         elif outcome.learned is not None:
             outcome = Outcome(learned=self._with_bars(desk, outcome.learned, state))
-        if outcome.learned is None or desk.wishes.heads == 1 or self._explains(desk, outcome.learned):
+        if outcome.learned is None or desk.wishes.heads == 1:
+            return outcome
+        misfit = self._misfit(desk, outcome.learned)
+        if not misfit:
             return outcome
         words = "One head explains the questions that it was learned from, but not fresh sequences of four tokens."
         everywhere = desk.first_look().zero_answer.ndim == 3
         sign = Sign.OFF_COPIES if everywhere and not desk.precision.absolute and desk.max_norm is None else Sign.ONE_HEAD
-        refusal = NotInFamilyError(words, model=outcome.learned.model, signs=(sign,))
+        signs = (sign, Sign.LAST_BITS) if misfit <= LAWS.single_misfit else (sign,)
+        refusal = NotInFamilyError(words, model=outcome.learned.model, signs=signs, evidence={"misfit": misfit})
         return Outcome(learned=outcome.learned if sign is Sign.ONE_HEAD else None, refusal=refusal)
 
     def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
@@ -118,15 +139,15 @@ class OneHead(AttentionFamily):
             learned = with_constant(desk, learned, desk.precision, desk.rng)
         return Outcome(learned=learned)
 
-    def _explains(self, desk: Desk, learned: Learned) -> bool:
-        """Whether one head also explains a sequence of four tokens, which several heads that pass for one do not.
+    def _misfit(self, desk: Desk, learned: Learned) -> float:
+        """By how much one head misses a sequence of four tokens, of its size, as several heads that pass for one do; 0 if not.
 
         1 query, 2 where an answer is one number.
         """
         floor, look = desk.precision, desk.first_look()
         coarse = floor.fine and look.outputs > 1  # several heads can still be read then
         if not (floor.exact or coarse) or desk.wishes.rank is not None:
-            return True  # left to the held-out check
+            return 0.0  # left to the held-out check
         phase(desk, "one head?")
         (batch,) = sized(
             learned.model.token_sizes, [(LAWS.four, 2 if look.outputs == 1 else 1)], desk.width, desk.rng, desk.max_norm
@@ -137,25 +158,42 @@ class OneHead(AttentionFamily):
         rounding = LAWS.rounded * floor.relative * np.abs(told).max()
         off = np.abs(on_host(predict([batch])).reshape(told.shape) - told).max()
         if not off <= max((LAWS.coarsely * floor.relative if coarse else LAWS.fits) * size, rounding):
-            return False
+            return float(off / max(size, np.finfo(float).tiny))
         if not coarse:
             desk.predict = predict
-        return True
+        return 0.0
 
 
 class NoisyHead(AttentionFamily):
     """One head whose answers carry errors that scale cannot beat: statistics, with error bars."""
 
     def learn(self, desk: Desk) -> Outcome:
-        """A statistical run; vector answers through one mixture of them."""
+        """A statistical run; vector answers through one mixture of them. What rounds inside is no noise, and told at once."""
         from unsoftmax.learners.noisy import learn_vector
 
+        stranger = self._stranger(desk)
+        if stranger is not None:
+            return Outcome(refusal=stranger)
         learner = self.learner(desk)
         if desk.first_look().outputs == 1:
             outcome = attempt(learner, Scalar(desk), desk)
         else:
             outcome = attempt(Through(learn_vector, learner), desk, desk)
         return self._with_zero(desk, outcome) if desk.precision.half else outcome
+
+    def _stranger(self, desk: Desk) -> RefusalError | None:
+        """Errors that are no noise of one head: a target that rounds its tokens, or several heads in half precision."""
+        from unsoftmax.recognition.heads_or_not import several_in_half
+
+        if desk.calibration is not None and desk.calibration.rounds:
+            return rounding_inside(desk.calibration.rounds)
+        if not desk.precision.half or desk.record(told := several_in_half(desk)) is not False:
+            return None
+        return TooNoisyError(
+            f"{told.sentence} There are several heads, or none: answers in {desk.precision.kind} are too coarse to tell them "
+            "apart. Ask for answers in float32 or float64.",
+            evidence={"off_line": told.number},
+        )
 
     def _with_zero(self, desk: Desk, outcome: Outcome) -> Outcome:
         """The constant as the zero token tells it: nothing else enters that answer, which is rounded once."""

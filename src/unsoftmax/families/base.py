@@ -28,6 +28,8 @@ class Size:
     heads: int | None = None
     neurons: int | None = None
     layers: int | None = None
+    bias: bool | None = None  # scores carry a term of the earlier token alone
+    everywhere: bool = False  # every position is answered
 
 
 class Test(Protocol):
@@ -56,6 +58,8 @@ class Family:
         name: as users write it (``family=``), and as reports tell it.
         unknown: in words, what can never be known about a member.
         law: what the answers of a member must show, cheapest first.
+        confirmed_by: what must hold as well before a diagnosis names the family; a recovery does not ask it, as the learner proves
+            the same.
         models: what its models are called.
         kin: a name of ``family=`` under which it is tried as well, before the family of that name.
         network: answers pass through a network that is not known, so that the model cannot predict them by itself.
@@ -64,6 +68,7 @@ class Family:
     name: ClassVar[str]
     unknown: ClassVar[str] = ""
     law: ClassVar[tuple[Test, ...]] = ()
+    confirmed_by: ClassVar[tuple[Test, ...]] = ()
     kin: ClassVar[str] = ""
     network: ClassVar[bool] = False
     made_of_heads: ClassVar[bool] = False  # its models are layers of heads and nothing else

@@ -21,6 +21,8 @@ from unsoftmax.results import Learned
 class NetworkFamily(Family):
     """Targets whose one-token answers bend."""
 
+    formula: ClassVar[str] = ""  # what recovery costs, in words
+
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""
         return LastPosition(desk)
@@ -31,6 +33,10 @@ class NetworkFamily(Family):
 
         return plan_network(self.name, size.width, neurons=size.neurons, outputs=size.outputs, rank=size.rank)
 
+    def estimate(self, size: Size) -> Bill | None:
+        """The formula: no diagnosis tells the number of neurons."""
+        return Bill(None, None, self.formula)
+
 
 class ReluNetwork(NetworkFamily):
     """A ReLU network with one hidden layer, of the last token alone."""
@@ -38,6 +44,7 @@ class ReluNetwork(NetworkFamily):
     name: ClassVar[str] = "ffn"
     models: ClassVar[tuple[str, ...]] = ("ffn",)
     unknown: ClassVar[str] = "the order and the scale of the neurons, and which way a neuron with a linear path beside it points"
+    formula: ClassVar[str] = "about 1.5 times n (d + 2) + 1 for n hidden units"
 
     def made(self, model: Model) -> bool:
         """Of ReLU neurons: smooth ones are a family of their own."""
@@ -72,6 +79,7 @@ class ReluTransformer(NetworkFamily):
     name: ClassVar[str] = "transformer"
     models: ClassVar[tuple[str, ...]] = ("transformer",)
     unknown: ClassVar[str] = "the order and the scale of the neurons; without residual, the values apart from the network"
+    formula: ClassVar[str] = "about 1.6 (2 with residual) times d^2 + n (d + 2) + 1 for n hidden units"
 
     def made(self, model: Model) -> bool:
         """Of ReLU neurons: smooth ones are a family of their own."""
@@ -90,6 +98,12 @@ class BehindNetwork(NetworkFamily):
     name: ClassVar[str] = "attention-behind-network"
     unknown: ClassVar[str] = "the network, and the values"
     network: ClassVar[bool] = True
+
+    def estimate(self, size: Size) -> Bill | None:
+        """From rank 0 with nothing asked twice to full rank with every search as long as it may be."""
+        d = size.width
+        words = "4 to 12 for each of the (r + 1) (2d + 1 - r) scores that rank r takes, and up to 900 to find a place and to check"
+        return Bill(9 * d + 55, 12 * (d + 1) ** 2 + 28 * d + 900, words)
 
     def learner(self, desk: Desk) -> Learner:
         """The one-token target inverts itself."""

@@ -21,6 +21,7 @@ class Settings:
     vouched: float = 4 * (1 + 2.0**-30)
 
     # attention
+    some: int = 16  # questions more or less than planned, as the answers demand
     noisy_check_reserve: int = 256  # queries that a budget leaves to the held-out check under noise; of large ones, a share
     check_share: float = 0.02
     largest_check_share: float = 0.25  # of a small budget
@@ -36,6 +37,7 @@ class Settings:
     four: int = 4  # tokens of the two sequences that tell one head from several that pass for one
 
     # stack and decoder
+    narrowest: int = 6  # width of the narrowest stack that is tried
     straight: float = 1e-9  # one-token answers nearer to an affine function than that have no norm in them
     # largest error of some hundred fresh sequences, long ones among them, over that of the learner's few
     spread: float = 8.0
@@ -55,6 +57,9 @@ class Settings:
     checks: int = 4  # sequences that the learner tries by itself; the proof asks some hundred more
     ellipsoid: float = 1e-3  # distance from one up to which answers lie on it; epsilon inside post-norm blocks leaves 1e-5
     bounded: float = 2.0**20  # answers to tokens of length 2^40 and more, where the last token is zero
+    # deviation of one-token answers from a straight line, relative to their size, that tokens rounded to 8 bits explain
+    rounded_bend: float = 2.0**-3
+    single_misfit: float = 2.0**-14  # of the answers' size: what scores of float32 explain, up to some thousand of them
 
 
 LAWS = Settings()

@@ -13,10 +13,11 @@ from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.smooth.recognition import bends_smoothly, hears_earlier_tokens, quadratic_from_afar, straight_from_afar
 from unsoftmax.learners.smooth.settings import BENDS
-from unsoftmax.models import GatedFFN, Model
+from unsoftmax.models import Attention, GatedFFN, Model, Transformer
 from unsoftmax.models.activations import NAMES
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
+from unsoftmax.recognition.smooth_head import NAME, one_head_before
 from unsoftmax.results import Fact
 
 ONE_TOKEN = (
@@ -44,6 +45,23 @@ class LooksCurved:
         return Fact(self.name, look.bend, LAWS.curved, passed, "One-token answers are not affine, steady and of full precision.")
 
 
+class LooksFineAndCurved:
+    """The same, of targets that may also compute in float32."""
+
+    name = "curved, in float32 or better"
+
+    def price(self, width: int) -> int:
+        """Nothing: the first look has been asked."""
+        return 0
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask nothing. Answers in float32 may differ in their last bits from batch to batch."""
+        plain, look = LooksCurved().examine(desk), desk.first_look()
+        long = desk.max_norm is None or desk.max_norm >= BENDS.nearest * BENDS.room * desk.width**0.5
+        single = look.bend > LAWS.curved and look.grid.single and long
+        return Fact(self.name, plain.number, plain.threshold, bool(plain.passed or single), plain.sentence)
+
+
 class OnlyNear:
     """By the first look and the wishes: curved, of a known precision, and to be learned from short tokens."""
 
@@ -67,13 +85,13 @@ class BendsSmoothly:
     name = "bends smoothly"
 
     def price(self, width: int) -> int:
-        """Three where the first place is straight."""
+        """Three where the first place is straight; five at each of four places where answers are coarse."""
         return 3 * BENDS.places + 2
 
     def examine(self, desk: Desk) -> Fact:
         """Ask tokens of unit variance."""
         phase(desk, "smooth?")
-        return bends_smoothly(desk, rng=desk.rng)
+        return bends_smoothly(desk, rng=desk.rng, relative=desk.first_look().grid.relative)
 
 
 class StraightFromAfar:
@@ -82,13 +100,13 @@ class StraightFromAfar:
     name = "straight from afar"
 
     def price(self, width: int) -> int:
-        """Three points, or six."""
+        """Three points, or six; of coarse answers up to three times as many."""
         return 6
 
     def examine(self, desk: Desk) -> Fact:
         """Ask very long tokens."""
         phase(desk, "smooth?")
-        return straight_from_afar(desk, rng=desk.rng)
+        return straight_from_afar(desk, rng=desk.rng, relative=desk.first_look().grid.relative)
 
 
 class QuadraticFromAfar:
@@ -131,10 +149,12 @@ class Hears:
         return 1
 
     def examine(self, desk: Desk) -> Fact:
-        """Ask both together."""
-        phase(desk, "smooth?")
+        """Ask both together; a target that takes one token alone hears no other."""
         look = desk.first_look()
-        return hears_earlier_tokens(desk, look.pair, look.pair_answers[1])
+        if desk.longest < len(look.pair):
+            return Fact(self.name, 0.0, 0.0, False, "Only sequences of one token are asked.")
+        phase(desk, "smooth?")
+        return hears_earlier_tokens(desk, look.pair, look.pair_answers[1], relative=look.grid.relative)
 
 
 class Deaf:
@@ -174,7 +194,22 @@ class Copies:
         phase(desk, "smooth?")
         told = desk.last(np.repeat(look.pair[:1], LAWS.copies, axis=0)[None])[0].reshape(-1)
         off = float(np.abs(told - look.pair_answers[0]).max()) / max(float(np.abs(look.pair_answers).max()), 1e-300)
-        return Fact(self.name, off, LAWS.alike, off <= LAWS.alike, "Copies of a token are answered as the token alone.")
+        alike = max(LAWS.alike, 4 * look.grid.relative)
+        return Fact(self.name, off, alike, off <= alike, "Copies of a token are answered as the token alone.")
+
+
+class OneHeadBefore:
+    """What its learner proves, told by questions of a diagnosis."""
+
+    name = NAME
+
+    def price(self, width: int) -> int:
+        """A line, then a plane; precision and scale before."""
+        return 140
+
+    def examine(self, desk: Desk) -> Fact:
+        """Ask for the law of one head, near by and far out."""
+        return one_head_before(desk)
 
 
 class SmoothTransformer(Family):
@@ -187,10 +222,13 @@ class SmoothTransformer(Family):
     degree: ClassVar[int] = 1  # of its pieces, seen from afar
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())
+    confirmed_by: ClassVar[tuple[Test, ...]] = (OneHeadBefore(),)
+
+    gates: ClassVar[bool] = False
 
     def made(self, model: Model) -> bool:
-        """Of neurons that are not ReLU."""
-        return super().made(model) and "activation" in model.settings
+        """Of neurons that are not ReLU, gated or not."""
+        return super().made(model) and "activation" in model.settings and ("gated.gate" in model.blocks) == self.gates
 
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""
@@ -224,7 +262,8 @@ class SmoothNetwork(SmoothTransformer):
     kin: ClassVar[str] = "ffn"
     models: ClassVar[tuple[str, ...]] = ("ffn",)
     unknown: ClassVar[str] = "the order of the neurons, and which way a neuron with a linear path beside it points"
-    law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
+    law: ClassVar[tuple[Test, ...]] = (LooksFineAndCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
+    confirmed_by: ClassVar[tuple[Test, ...]] = ()
 
     def longest(self, desk: Desk) -> int:
         """One token where that family was wished for: nothing is said about longer sequences then."""
@@ -287,6 +326,7 @@ class GatedNetwork(SmoothNetwork):
 
     name: ClassVar[str] = "gated-ffn"
     degree: ClassVar[int] = 2
+    gates: ClassVar[bool] = True
     models: ClassVar[tuple[str, ...]] = ("gatedffn",)
     unknown: ClassVar[str] = "the order of the gates, and a factor that what a gate lets through shares with its output weights"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), QuadraticFromAfar(), Copies(), Deaf())
@@ -294,13 +334,8 @@ class GatedNetwork(SmoothNetwork):
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:
         """A random network of that many gates; ``activation`` by its place in ``unsoftmax.models.activations.NAMES``."""
-        rng = np.random.default_rng([2026, settings["seed"]])
-        d, m, p = settings["width"], settings["hidden"], max(1, settings["outputs"])
-        gate, up = rng.normal(size=(2, m, d)) / np.sqrt(d)
-        shift, lift = rng.normal(size=(2, m)) if settings["bias"] else (None, None)
-        down, constant = rng.normal(size=(p, m)) / np.sqrt(m), rng.normal(size=p)
-        model = GatedFFN(gate, up, down, shift, lift, constant, activation=NAMES[settings["activation"]])
-        return CallableOracle(model.respond, width=d)
+        model = _random_gates(settings, np.random.default_rng([2026, settings["seed"]]))
+        return CallableOracle(model.respond, width=model.width)
 
     def learner(self, desk: Desk) -> Learner:
         """Bends on a half circle from afar, biases from beyond the bends, one fit."""
@@ -314,6 +349,49 @@ class GatedNetwork(SmoothNetwork):
         from unsoftmax.learners.gated import GatedNetworkLearner
 
         return _bill(size, GatedNetworkLearner().price(size.width, _neurons(size), size.outputs))
+
+
+class GatedTransformer(SmoothTransformer):
+    """One softmax head, with or without residual, then one hidden layer of gates (SwiGLU, GeGLU)."""
+
+    name: ClassVar[str] = "gated-transformer"
+    degree: ClassVar[int] = 2
+    gates: ClassVar[bool] = True
+    unknown: ClassVar[str] = (
+        "the order of the gates, and a factor that what a gate lets through shares with its output weights; without residual, the "
+        "values apart from the network"
+    )
+    law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), QuadraticFromAfar(), Copies(), Hears())
+    demo: ClassVar[dict[str, int]] = {**GatedNetwork.demo, "residual": 0}
+
+    def demo_oracle(self, settings: dict[str, int]) -> Oracle:
+        """A random head in front of a random gated network."""
+        rng = np.random.default_rng([2026, settings["seed"]])
+        d = settings["width"]
+        W, V = rng.normal(size=(2, 1, d, d)) / np.sqrt(d)
+        model = Transformer(Attention(W, V), _random_gates(settings, rng), residual=bool(settings["residual"]))
+        return CallableOracle(model.respond, width=d)
+
+    def learner(self, desk: Desk) -> Learner:
+        """The network first, then the scores through it."""
+        from unsoftmax.learners.gated import GatedTransformerLearner
+
+        desk.known(desk.first_look().grid)
+        return GatedTransformerLearner(floor=desk.precision, max_norm=desk.max_norm)
+
+    def bill(self, size: Size) -> Bill:
+        """For exact answers."""
+        from unsoftmax.learners.gated import GatedTransformerLearner
+
+        return _bill(size, GatedTransformerLearner().price(size.width, _neurons(size), size.outputs, size.rank))
+
+
+def _random_gates(settings: dict[str, int], rng: np.random.Generator) -> GatedFFN:
+    d, m, p = settings["width"], settings["hidden"], max(1, settings["outputs"])
+    gate, up = rng.normal(size=(2, m, d)) / np.sqrt(d)
+    shift, lift = rng.normal(size=(2, m)) if settings["bias"] else (None, None)
+    down, constant = rng.normal(size=(p, m)) / np.sqrt(m), rng.normal(size=p)
+    return GatedFFN(gate, up, down, shift, lift, constant, activation=NAMES[settings["activation"]])
 
 
 def _neurons(size: Size) -> int:
@@ -333,5 +411,4 @@ def _bill(size: Size, prices: list[tuple[str, tuple[int, int], tuple[int, int]]]
     return Bill(phases=tuple(high), low=total(low), high=total(high), assumptions=(words,))
 
 
-SMOOTH_NETWORK, SMOOTH_TRANSFORMER, GATED_NETWORK = SmoothNetwork(), SmoothTransformer(), GatedNetwork()
-NEAR_NETWORK = NearNetwork()
+FAMILIES: tuple[Family, ...] = (SmoothNetwork(), SmoothTransformer(), GatedNetwork(), GatedTransformer(), NearNetwork())

@@ -16,6 +16,7 @@ from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.stack.recognition import Recognised, behind_a_norm, recognised
 from unsoftmax.learners.stack.settings import EXACT, SINGLE, STACK, Settings, settings_for
 from unsoftmax.models import Model, Stack
+from unsoftmax.models.stack import Activation
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
@@ -52,7 +53,7 @@ class HiddenState:
         """Compare the shapes, and the bend of one-token answers."""
         look = desk.first_look()
         bent = look.bend > LAWS.straight or desk.max_norm is not None  # long first tokens hide what bends at small ones
-        passed = look.outputs == desk.width and desk.width >= 6 and bent and settings_of(desk) is not None
+        passed = look.outputs == desk.width >= LAWS.narrowest and bent and settings_of(desk) is not None
         words = "Answers are as long as tokens and not affine in one." if passed else "Answers are no hidden state behind a norm."
         return Fact(self.name, float(look.bend), LAWS.straight, bool(passed), words)
 
@@ -110,8 +111,8 @@ class PreNormStack(Family):
 
     name: ClassVar[str] = "stack"
     unknown: ClassVar[str] = (
-        "MLPs that are not made of a few ReLUs, then also constants beside them and the norms' epsilon; how gains are split "
-        "between norms and weights"
+        "MLPs that are not made of a few ReLU, GELU or SiLU neurons, then also constants beside them and the norms' epsilon; how "
+        "gains are split between norms and weights"
     )
     law: ClassVar[tuple[Test, ...]] = (HiddenState(), PassedOn(), ActsByDirection())
     network: ClassVar[bool] = True
@@ -123,6 +124,8 @@ class PreNormStack(Family):
         "heads": 4,
         "width": 32,
         "rank": 8,
+        "hidden": 0,
+        "activation": 1,
         "rms": 0,
         "positions": 0,
         "causal": 0,
@@ -153,12 +156,17 @@ class PreNormStack(Family):
         )
 
     def demo_oracle(self, settings: dict[str, int]) -> Oracle:
-        """A random stack with gains, biases and GELU MLPs."""
-        from unsoftmax.models.stack import random_stack
+        """A random stack with gains, biases and MLPs of ``hidden`` neurons (0: four times the width), GELU if nothing is said."""
+        from unsoftmax.models.activations import NAMES
+        from unsoftmax.models.stack import ACTIVATIONS, random_stack
 
         for name in ("layers", "heads", "width", "rank"):
             if settings[name] < 1:
                 raise ValueError(f"demo:stack has {name}={settings[name]}; it must be at least 1.")
+        if settings["hidden"] < 0:
+            raise ValueError(f"demo:stack has hidden={settings['hidden']}; it must not be negative.")
+        if settings["activation"] not in range(len(NAMES)) or NAMES[settings["activation"]] not in ACTIVATIONS:
+            raise ValueError(f"demo:stack has activation={settings['activation']}; it must be one of {', '.join(ACTIVATIONS)}.")
         stack = random_stack(
             settings["layers"],
             settings["heads"],
@@ -166,6 +174,8 @@ class PreNormStack(Family):
             min(settings["rank"], settings["width"]),
             np.random.default_rng([2026, settings["seed"]]),
             norm="rms" if settings["rms"] else "layer",
+            hidden=settings["hidden"] or None,
+            activation=cast(Activation, NAMES[settings["activation"]]),
         )
         if not settings["positions"] and not settings["causal"]:
             return CallableOracle(stack)
@@ -191,7 +201,7 @@ class PreNormStack(Family):
             (name, count, 3 * count) for name, count in StackLearner(checks=LAWS.checks).price(size.width, size.heads, size.rank)
         ]
         phases = [*FIRST_LOOK, *learning, *SENTINELS, *CHECK]
-        words = ("MLPs are learned only where they are small ReLU networks, and that is not counted here.",)
+        words = ("MLPs are learned only where they are small, and that is not counted here.",)
         return Bill(total(phases), total(phases) + total(learning) // 5, formula, tuple(phases), words)
 
     def precision(self, desk: Desk, learned: Learned) -> Floor:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+from scipy.special import stdtrit
 
 from unsoftmax.errors import RefusalError, tried
 from unsoftmax.models import Attention, Floats
@@ -73,7 +74,7 @@ def rehearsed(
         models.append(again)
         for name, block in _blocks(again).items():
             squares[name] += (block - truth[name]) ** 2 / TIMES
-    bounds = Bounds(kind="estimated", **{name: _bars(squares[name], truth[name]) for name in truth})
+    bounds = Bounds(kind="estimated", **{name: _bars(squares[name], truth[name], name in "Vb") for name in truth})
     return replace(learned, bounds=bounds, rehearsals=tuple(models), answers_off=QUARTER * relative)
 
 
@@ -93,8 +94,12 @@ def _blocks(model: Attention) -> dict[str, Floats]:
     return {"W": model.W, "V": model.V, "c": model.c, "b": np.asarray(model.b)}
 
 
-def _bars(squares: Floats, block: Floats) -> Floats:
-    """Half-widths from mean squares of few draws, evened out over rows and columns."""
+def _bars(squares: Floats, block: Floats, values: bool) -> Floats:
+    """Half-widths from mean squares of few draws, evened out over rows and columns.
+
+    Answers to one token err by a share of their own size where they are cast at the end, and of all sizes where they are sums. The
+    rehearsals cannot tell which: for ``values`` half of each counts.
+    """
     least = LEAST * float(np.abs(block).max(initial=0.0))
     if squares.ndim < 2 or min(squares.shape[-2:]) == 1:
         even = np.full(squares.shape, float(np.mean(squares)))
@@ -102,4 +107,7 @@ def _bars(squares: Floats, block: Floats) -> Floats:
         mean = max(float(np.mean(squares)), np.finfo(float).tiny)
         rows, columns = squares.mean(axis=-1, keepdims=True), squares.mean(axis=-2, keepdims=True)
         even = rows * columns / mean
-    return np.asarray(REACH * np.sqrt(even) + least)
+    if values and block.any():
+        even = (even + np.mean(even) * block**2 / np.mean(block**2)) / 2
+    reach = float(stdtrit(TIMES * block.size, 0.975)) if values else REACH  # all errors of values count as draws of one law
+    return np.asarray(reach * np.sqrt(even) + least)

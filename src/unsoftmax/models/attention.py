@@ -194,6 +194,11 @@ class Attention:
             raise ValueError(f"positions is {positions!r}; it must be 'last' or 'all'.")
         return attend(X, self.W, self.V, self.c, self.b, everywhere=positions == "all", causal=causal)
 
+    def last_scores(self, sequences: Floats) -> Floats:
+        """Scores ``(heads, batch, length)`` of all tokens at the last position."""
+        asked = np.einsum("hde,be->hbd", self.W, sequences[:, -1]) + self.c[:, None]
+        return np.asarray(np.einsum("bnd,hbd->hbn", sequences, asked))
+
     @property
     def token_sizes(self) -> Floats:
         """Root mean square entries of tokens whose scores have the sizes of ``SCORES``."""
@@ -210,6 +215,10 @@ class Attention:
     def matrices(self) -> tuple[Floats, ...]:
         """No network."""
         return ()
+
+    @property
+    def anatomy(self) -> None:
+        """Too few parts for a picture of them."""
 
     @property
     def blocks(self) -> dict[str, Floats]:

@@ -47,6 +47,10 @@ class Model(Protocol):
         """The weight matrices of its networks, for pictures."""
 
     @property
+    def anatomy(self) -> Any:
+        """The parts of a deep model as an ``Anatomy``, for pictures; None where there are but one or two."""
+
+    @property
     def can_answer(self) -> bool:
         """Whether everything that an answer takes is known."""
 
@@ -113,6 +117,7 @@ class Plain:
     outputs: int | None = None
     can_answer = True
     takes_sequences = False
+    anatomy: Any = None
 
     @property
     def settings(self) -> dict[str, str]:

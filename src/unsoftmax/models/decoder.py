@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unsoftmax.models.anatomy import Anatomy, Part, counted, norm_name
 from unsoftmax.models.attention import Attention, check_sequences, frozen_array
 from unsoftmax.models.base import Floats, Places
 from unsoftmax.models.decoder_layers import GATED, BiasedLayer, DecoderLayer, GatedMLP, Head, Layer, rotated
@@ -164,6 +165,27 @@ class Decoder:
         return (self.unembedding, *(block for mlp in self.mlps or () for block in mlp.blocks.values() if block.ndim == 2))
 
     @property
+    def anatomy(self) -> Anatomy:
+        """Positions, blocks of heads and MLPs, each behind a norm, a final norm and the unembedding."""
+        norm = norm_name(self.norm)
+        before = (
+            () if self.positions is None else (Part("positions", f"{len(self.positions)} vectors, one shared shift free", True),)
+        )
+        networks = [Part("MLP", "not known", False)] * len(self.layers)
+        if self.mlps is not None:
+            networks = [Part("MLP", counted(len(next(iter(mlp.blocks.values()))), "neuron"), True) for mlp in self.mlps]
+        blocks = [(_heads_part(layer), network) for layer, network in zip(self.layers, networks, strict=True)]
+        table = Part("unembedding", f"U, {self.outputs} by {self.width}" + ("" if self.bias is None else ", with bias"), True)
+        behind = (Part(f"final {norm}", "its gain is part of U", True), table)
+        names = [
+            f"MLP of layer {i + 1}, {name}"
+            for i, mlp in enumerate(self.mlps or ())
+            for name, block in mlp.blocks.items()
+            if block.ndim == 2
+        ]
+        return Anatomy(norm, before, tuple(blocks), behind, self.layers, ("Unembedding U", *names))
+
+    @property
     def blocks(self) -> dict[str, Floats]:
         """The parameters by the names under which they are saved."""
         named = {"unembedding": self.unembedding, "bias": self.bias, "positions": self.positions}
@@ -269,6 +291,15 @@ class Decoder:
         from unsoftmax.models.files import save_model
 
         save_model(self, path)
+
+
+def _heads_part(layer: Layer) -> Part:
+    """The heads of one layer in a picture."""
+    count = len(layer.heads)
+    if layer.base is None:
+        return Part("attention", f"{counted(count, 'head')}: W, V and c", True)
+    shared = "" if layer.groups == count else f" on {counted(layer.groups, 'key')}"
+    return Part("attention", f"{counted(count, 'head')}{shared}, rank {layer.rank}, RoPE", True)
 
 
 def random_decoder(

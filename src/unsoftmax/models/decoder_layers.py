@@ -74,6 +74,10 @@ class Layer(Protocol):
     def scores(self, offset: float) -> Floats:
         """``W (heads, width, width)`` of tokens so many places apart."""
 
+    def profile(self, distances: Floats) -> tuple[Floats, Floats]:
+        """Scores of tokens so many places apart, each ``(heads, distances)``: their mean where the two tokens are equal, and their
+        root mean square where they are not, over all normalised tokens."""
+
     def attended(self, seen: Floats, asked: int, zeros: int) -> Floats:
         """What the heads add at the last ``asked`` of normalised tokens ``(batch, length, width)`` behind ``zeros`` zero tokens."""
 
@@ -180,6 +184,16 @@ class DecoderLayer:
         turned = rotated(np.swapaxes(self.query, 1, 2), np.array(float(offset)), self.base)
         return np.asarray(np.einsum("hri,hjr->hij", self.key[self.group], turned) / np.sqrt(self.rank))
 
+    def profile(self, distances: Floats) -> tuple[Floats, Floats]:
+        """The trace and the Frobenius norm of ``W``, at every distance."""
+        keys = self.key[self.group]
+        inner, outer = keys @ np.swapaxes(keys, 1, 2), np.einsum("hri,hsi->hrs", keys, self.query)
+        square = self.query @ np.swapaxes(self.query, 1, 2)
+        turn = np.stack([rotated(np.eye(self.rank), np.array(float(at)), self.base).T for at in distances])
+        equal = np.einsum("hrs,nrs->hn", outer, turn, optimize=True)
+        spread = np.einsum("hrs,nrt,htu,nsu->hn", inner, turn, square, turn, optimize=True)
+        return np.asarray(equal / np.sqrt(self.rank)), np.sqrt(np.maximum(spread, 0.0) / self.rank)
+
     def attended(self, seen: Floats, asked: int, zeros: int) -> Floats:
         """What the heads add at the last ``asked`` positions; ``zeros`` tokens that are zero stand in front."""
         batch, length, width = seen.shape
@@ -267,6 +281,11 @@ class BiasedLayer:
     def scores(self, offset: float) -> Floats:
         """``W (heads, width, width)``, whatever the distance."""
         return self.attention.W
+
+    def profile(self, distances: Floats) -> tuple[Floats, Floats]:
+        """The trace and the Frobenius norm of ``W``, the same at every distance."""
+        equal, spread = np.trace(self.attention.W, axis1=1, axis2=2), np.linalg.norm(self.attention.W, axis=(1, 2))
+        return np.repeat(equal[:, None], len(distances), axis=1), np.repeat(spread[:, None], len(distances), axis=1)
 
     def attended(self, seen: Floats, asked: int, zeros: int) -> Floats:
         """What the heads add at the last ``asked`` positions; zero tokens are tokens like others here."""

@@ -103,12 +103,39 @@ class GatedFFN(Plain):
     @property
     def token_sizes(self) -> Floats:
         """Ordinary sizes, and those that reach the bends of the gates."""
+        return np.concatenate([[0.25, 1.0, 4.0], self.bends])
+
+    @property
+    def bends(self) -> Floats:
+        """Middle and far distances of the gates' hyperplanes from the origin; none where they all pass through it."""
         lengths = np.linalg.norm(self.gate, axis=1)
         live = lengths > 0
         if self.gate_bias is None or not live.any():
-            return np.array([0.25, 1.0, 4.0])
+            return np.zeros(0)
         distances = np.abs(self.gate_bias[live]) / lengths[live]
-        return np.concatenate([[0.25, 1.0, 4.0], np.maximum(np.quantile(distances, [0.5, 0.9]), 1e-12)])
+        return np.asarray(np.maximum(np.quantile(distances, [0.5, 0.9]), 1e-12))
+
+    @property
+    def neurons(self) -> int:
+        """Number of gates."""
+        return len(self.gate)
+
+    def behind(self, matrix: Floats, shift: Floats) -> GatedFFN:
+        """The network of ``matrix @ x + shift``, as one of ``x``."""
+
+        def moved(rows: Floats, bias: Floats | None) -> Floats | None:
+            return bias if bias is None and not shift.any() else _or_zero(bias) + rows @ shift
+
+        return GatedFFN(
+            self.gate @ matrix,
+            self.up @ matrix,
+            self.down,
+            moved(self.gate, self.gate_bias),
+            moved(self.up, self.up_bias),
+            self.down_bias if self.skip is None else moved(self.skip, self.down_bias),
+            None if self.skip is None else self.skip @ matrix,
+            self.activation,
+        )
 
     @property
     def matrices(self) -> tuple[Floats, ...]:
@@ -141,7 +168,7 @@ class GatedFFN(Plain):
 
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
         """Gates and the number of free parameters."""
-        return {"neurons": len(self.gate), "parameters": self.freedom}
+        return {"neurons": self.neurons, "parameters": self.freedom}
 
     def to_torch(self) -> Any:
         """A ``torch.nn.Module`` in float64 with the same answers, on vectors and at every token of a sequence (extra ``torch``)."""

@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from unsoftmax.errors import FileFormatError
 from unsoftmax.models.base import Floats
 from unsoftmax.models.decoder import Decoder
 from unsoftmax.models.decoder_layers import DecoderLayer, GatedMLP
+from unsoftmax.models.state_dicts import config_of, names_in, tensors_in
 from unsoftmax.models.torch_layouts import as_array
 
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "o_proj"}
+
+
+def is_llama(path: str | Path) -> bool:
+    """Whether a safetensors file, or those of a folder, hold the layers of a Llama."""
+    return any(name.endswith(".self_attn.q_proj.weight") for name in names_in(path))
+
+
+def read_llama(path: str | Path, *, heads: int | None = None) -> Decoder:
+    """Fold the Llama in a safetensors file or folder; the configuration beside it tells heads, rotary base and epsilon.
+
+    Raises:
+        FileFormatError: it has what a plain Llama has not: other tensors, other rotations, another activation.
+        ValueError: the number of heads is not known.
+    """
+    config, state = config_of(Path(path)), tensors_in(Path(path))
+    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    turning = str(rope.get("rope_type", rope.get("type", "default")))
+    layer = r"(?:self_attn\.[qkvo]_proj|mlp\.(?:gate|up|down)_proj|(?:input|post_attention)_layernorm)"
+    known = rf"lm_head\.weight|model\.(?:embed_tokens|norm)\.weight|model\.layers\.\d+\.{layer}\.weight"
+    strange = [name for name in state if not re.fullmatch(known, name)]
+    if strange:
+        raise FileFormatError(f"{path} holds {', '.join(strange[:3])}, which a plain Llama has not; it is not read as one.")
+    if turning != "default" or config.get("hidden_act", "silu") != "silu" or config.get("sliding_window"):
+        raise FileFormatError(
+            f"{path} has rotations {turning!r}, activation {config.get('hidden_act', 'silu')!r} and window "
+            f"{config.get('sliding_window')}; only Llamas with default rotations, silu and no window are read."
+        )
+    heads = config.get("num_attention_heads") if heads is None else heads
+    if heads is None:
+        raise ValueError(f"{path} does not tell how many heads its layers have. Pass --heads (`heads=`).")
+    base = rope.get("rope_theta", config.get("rope_theta", 10000.0))
+    try:
+        return from_llama(state, heads=heads, base=float(base), epsilon=float(config.get("rms_norm_eps", 1e-6)))
+    except KeyError as error:
+        raise FileFormatError(f"{path} lacks the tensor {error}.") from error
 
 
 def to_llama(decoder: Decoder) -> dict[str, Floats]:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from unsoftmax.models.activations import activation_named
 from unsoftmax.models.attention import Attention, check_sequences, frozen_array
 from unsoftmax.models.base import Floats, Places, answered_at
+from unsoftmax.models.gated import GatedFFN
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -97,6 +98,19 @@ class FFN:
         return np.asarray(np.maximum(np.quantile(distances, [0.25, 0.5, 0.9]), 1e-3 * distances.max() + 1e-12))
 
     @property
+    def neurons(self) -> int:
+        """Number of neurons in the first layer."""
+        return len(self.biases[0])
+
+    def behind(self, matrix: Floats, shift: Floats) -> FFN:
+        """The network of ``matrix @ x + shift``, as one of ``x``."""
+        biases = [self.biases[0] + self.weights[0] @ shift, *self.biases[1:]]
+        if self.skip is not None:
+            biases[-1] = biases[-1] + self.skip @ shift
+        skip = None if self.skip is None else self.skip @ matrix
+        return FFN([self.weights[0] @ matrix, *self.weights[1:]], biases, skip, self.activation)
+
+    @property
     def attentions(self) -> tuple[Attention, ...]:
         """No heads."""
         return ()
@@ -105,6 +119,10 @@ class FFN:
     def matrices(self) -> tuple[Floats, ...]:
         """The weights, layer by layer."""
         return self.weights
+
+    @property
+    def anatomy(self) -> None:
+        """Too few parts for a picture of them."""
 
     @property
     def blocks(self) -> dict[str, Floats]:
@@ -164,7 +182,7 @@ class FFN:
 
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
         """Neurons and the number of free parameters."""
-        return {"neurons": len(self.biases[0]), "parameters": self.freedom}
+        return {"neurons": self.neurons, "parameters": self.freedom}
 
     def to_torch(self) -> Any:
         """A ``torch.nn.Module`` in float64 with the same answers, on vectors and at every token of a sequence (extra ``torch``)."""
@@ -185,12 +203,12 @@ class Transformer:
 
     Args:
         attention: one head whose ``V`` is ``(1, width, width)``; the identity in canonical form without residual.
-        ffn: the network, from ``width`` numbers to the answers.
+        ffn: the network, from ``width`` numbers to the answers; it may be a gated one.
         residual: whether the last token is added to the attention's output.
     """
 
     attention: Attention
-    ffn: FFN
+    ffn: FFN | GatedFFN
     residual: bool = False
 
     def __post_init__(self) -> None:
@@ -231,7 +249,11 @@ class Transformer:
     @property
     def matrices(self) -> tuple[Floats, ...]:
         """The weights of the network, layer by layer."""
-        return self.ffn.weights
+        return self.ffn.matrices
+
+    @property
+    def anatomy(self) -> None:
+        """Too few parts for a picture of them."""
 
     @property
     def blocks(self) -> dict[str, Floats]:
@@ -246,7 +268,8 @@ class Transformer:
     @classmethod
     def from_blocks(cls, blocks: dict[str, Floats], settings: dict[str, str]) -> Transformer:
         """The inverse of ``blocks`` and ``settings``."""
-        attention, ffn = Attention.from_blocks(blocks, settings), FFN.from_blocks(blocks, settings)
+        network = GatedFFN if "gated.gate" in blocks else FFN
+        attention, ffn = Attention.from_blocks(blocks, settings), network.from_blocks(blocks, settings)
         return cls(attention, ffn, residual=settings.get("residual") == "true")
 
     @property
@@ -292,7 +315,7 @@ class Transformer:
         d, known = self.width, ranks or (self.width,)
         scores = sum(r * (2 * d - r) for r in known) + d * self.attention.has_c
         parameters = scores + self.ffn.freedom + d * d * self.residual
-        return {"heads": 1, "rank": max(known), "ranks": list(known), "neurons": len(self.ffn.biases[0]), "parameters": parameters}
+        return {"heads": 1, "rank": max(known), "ranks": list(known), "neurons": self.ffn.neurons, "parameters": parameters}
 
     def to_torch(self, *, positions: Literal["last", "all"] = "last", causal: bool = False) -> Any:
         """A ``torch.nn.Module`` in float64 with the same answers, at the last position or at all (needs the extra ``torch``)."""

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
+from unsoftmax.models.activations import activation_named
+from unsoftmax.models.anatomy import Anatomy, Part, counted, norm_name
 from unsoftmax.models.attention import Attention, check_sequences, frozen_array
 from unsoftmax.models.base import Floats, Places, answered_at
+from unsoftmax.models.decoder_layers import BiasedLayer
 
 Norm = Literal["layer", "rms"]
-Activation = Literal["relu", "gelu", "silu"]
+Activation = Literal["relu", "gelu", "silu", "gelu_tanh"]
+ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 
 
 def normalised(tokens: Floats, norm: Norm, epsilon: float) -> Floats:
@@ -34,6 +38,8 @@ def activated(x: Floats, activation: Activation) -> Floats:
         return np.maximum(x, 0.0)
     if activation == "silu":
         return np.asarray(x / (1 + np.exp(-x)))
+    if activation == "gelu_tanh":
+        return activation_named(activation).value(x)
     return np.asarray(0.5 * x * (1 + erf(x / np.sqrt(2.0))))
 
 
@@ -46,7 +52,7 @@ class MLP:
         first_bias: vector ``(hidden,)``.
         second: matrix ``(width, hidden)``.
         second_bias: vector ``(width,)``.
-        activation: ``"relu"``, ``"gelu"`` (exact) or ``"silu"``.
+        activation: ``"relu"``, ``"gelu"`` (exact), ``"gelu_tanh"`` (as in GPT-2) or ``"silu"``.
     """
 
     first: Floats
@@ -75,8 +81,8 @@ class MLP:
             if block.shape != wanted[name]:
                 raise ValueError(f"{name} has shape {block.shape}; with first {(hidden, width)} it must be {wanted[name]}.")
             object.__setattr__(self, name, block)
-        if activation not in ("relu", "gelu", "silu"):
-            raise ValueError(f"activation is {activation!r}; it must be 'relu', 'gelu' or 'silu'.")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation is {activation!r}; it must be one of {', '.join(ACTIVATIONS)}.")
         object.__setattr__(self, "activation", activation)
 
     @property
@@ -206,6 +212,20 @@ class Stack:
         return () if self.mlps is None else tuple(block for mlp in self.mlps for block in (mlp.first, mlp.second))
 
     @property
+    def anatomy(self) -> Anatomy:
+        """Blocks of heads and MLPs, each behind a norm."""
+        networks = [Part("MLP", "not known, nor b, nor epsilon", False)] * len(self.layers)
+        if self.mlps is not None:
+            networks = [Part("MLP", f"{counted(len(mlp.first), 'neuron')}, {mlp.activation}", True) for mlp in self.mlps]
+        blocks = [
+            (Part("attention", f"{counted(layer.heads, 'head')}: W, V and c", True), network)
+            for layer, network in zip(self.layers, networks, strict=True)
+        ]
+        names = [f"MLP of layer {i + 1}, {way}" for i in range(len(self.mlps or ())) for way in ("inwards", "outwards")]
+        answer = Part("answer", "the hidden state", True)
+        return Anatomy(norm_name(self.norm), (), tuple(blocks), (answer,), tuple(map(BiasedLayer, self.layers)), tuple(names))
+
+    @property
     def blocks(self) -> dict[str, Floats]:
         """The parameters by the names under which they are saved."""
         named = {f"layers.{i}.{name}": block for i, layer in enumerate(self.layers) for name, block in layer.blocks.items()}
@@ -271,10 +291,12 @@ class Stack:
         return Stack([layer.shaken(relative, rng) for layer in self.layers], self.norm, self.epsilon, self.mlps)
 
     def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
-        """Layers, heads, ranks and the number of free parameters of the heads."""
+        """Layers, heads, ranks and the number of free parameters, of the MLPs and their constants too where they are known."""
         d, known = self.width, ranks or tuple(int(rank) for rank in np.linalg.matrix_rank(self.limit().W, rtol=1e-6))
         e = d - (self.norm == "layer")
         parameters = sum(r * (2 * e - r) + r + r * (e + d - r) for r in known)
+        for mlp in self.mlps or ():  # a ReLU neuron is known up to a factor
+            parameters += len(mlp.first) * (e + 1 + d - (mlp.activation == "relu")) + d
         return {
             "layers": len(self.layers),
             "heads": self.heads,

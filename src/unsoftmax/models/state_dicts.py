@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,27 @@ HALF = {"BF16", "F8_E4M3", "F8_E5M2"}  # dtypes that NumPy has no name for
 
 
 def is_state_dict(path: str | Path) -> bool:
-    """Whether a safetensors file holds an attention layer of another library; False for files that cannot be read."""
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            names = list(file.keys())
-            ours = (file.metadata() or {}).get("format") == "unsoftmax"
-    except (SafetensorError, OSError, ValueError):
-        return False
-    return not ours and any(f".{name}".endswith(f".{mark}") for name in names for marks in MARKS.values() for mark in marks)
+    """Whether a safetensors file or folder holds attention layers of another library; False where nothing can be read."""
+    names = names_in(path)
+    return any(f".{name}".endswith(f".{mark}") for name in names for marks in MARKS.values() for mark in marks)
+
+
+def names_in(path: str | Path) -> list[str]:
+    """The tensors of a safetensors file or of a folder's, by name; none for files of ours and for what cannot be read."""
+    names = []
+    for file_path in shards(Path(path)):
+        try:
+            with safe_open(str(file_path), framework="numpy") as file:
+                if (file.metadata() or {}).get("format") != "unsoftmax":
+                    names += list(file.keys())
+        except (SafetensorError, OSError, ValueError):
+            return []
+    return names
+
+
+def shards(path: Path) -> list[Path]:
+    """The safetensors files of a folder; a file is its own."""
+    return sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
 
 
 def layers_of(names: list[str]) -> list[str]:
@@ -48,7 +62,7 @@ def read_state_dict(path: str | Path, *, part: str = "", heads: int | None = Non
     """Fold one attention layer of a state dict.
 
     Args:
-        path: the safetensors file.
+        path: the safetensors file, or a folder of them.
         part: the layer's name, or its beginning, such as ``encoder.layer.3.attention``; may be left out where there is one layer.
         heads: how many heads it has; a file of ours or a ``config.json`` beside it may tell.
 
@@ -56,7 +70,7 @@ def read_state_dict(path: str | Path, *, part: str = "", heads: int | None = Non
         FileFormatError: no such layer, several, or tensors missing.
         ValueError: the number of heads is not known.
     """
-    tensors = _tensors(Path(path))
+    tensors = tensors_in(Path(path))
     layers = layers_of(list(tensors))
     chosen = [layer for layer in layers if layer == part or layer.startswith(f"{part}.")] if part else layers
     if len(chosen) != 1:
@@ -74,7 +88,14 @@ def read_state_dict(path: str | Path, *, part: str = "", heads: int | None = Non
         raise FileFormatError(f"The layer {chosen[0] or path} lacks the tensor {error}.") from error
 
 
-def _tensors(path: Path) -> dict[str, Floats]:
+def tensors_in(path: Path) -> dict[str, Floats]:
+    """Every tensor of a safetensors file, or of a folder's.
+
+    Raises:
+        FileFormatError: it cannot be read.
+    """
+    if path.is_dir():
+        return {name: tensor for shard in shards(path) for name, tensor in tensors_in(shard).items()}
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     try:
@@ -91,18 +112,21 @@ def _tensors(path: Path) -> dict[str, Floats]:
 
 def _told_heads(path: Path) -> int | None:
     """The number of heads, from the file's own metadata or from a configuration beside it."""
-    import json
+    if path.is_file():
+        with safe_open(str(path), framework="numpy") as file:
+            told = (file.metadata() or {}).get("heads", "")
+        if told.isdigit():
+            return int(told)
+    config = config_of(path)
+    names = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+    return next((config[name] for name in names if isinstance(config.get(name), int)), None)
 
-    with safe_open(str(path), framework="numpy") as file:
-        told = (file.metadata() or {}).get("heads", "")
-    if told.isdigit():
-        return int(told)
-    beside = path.parent / "config.json"
-    if not beside.is_file():
-        return None
+
+def config_of(path: Path) -> dict[str, Any]:
+    """The ``config.json`` in a folder, or beside a file; empty where there is none that can be read."""
+    beside = (path if path.is_dir() else path.parent) / "config.json"
     try:
         config: Any = json.loads(beside.read_text(encoding="utf-8"))
-    except ValueError:
-        return None
-    names = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-    return next((config[name] for name in names if isinstance(config.get(name), int)), None) if isinstance(config, dict) else None
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}

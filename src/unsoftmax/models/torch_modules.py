@@ -123,12 +123,12 @@ class TorchGatedFFN(torch.nn.Module):
 
 
 class TorchTransformer(torch.nn.Module):
-    """One attention head and a network at every position: ``ffn(residual * x_N + attention(X))``."""
+    """One attention head and a network, gated or not, at every position: ``ffn(residual * x_N + attention(X))``."""
 
     def __init__(self, model: Transformer, positions: str = "last", causal: bool = False) -> None:
         super().__init__()
         self.heads = TorchAttention(model.attention, positions, causal)
-        self.ffn = TorchFFN(model.ffn)
+        self.ffn = model.ffn.to_torch()
         self.residual = model.residual
         self.width = model.width
 

@@ -11,7 +11,7 @@ from unsoftmax.oracles.drift import Watched
 from unsoftmax.oracles.journal import Journal, Journaled
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.oracles.meter import Budgeted, Count, Metered
-from unsoftmax.oracles.noise import Cast, Clipped, LowPrecision, Noisy, Rounded, Thresholded
+from unsoftmax.oracles.noise import Cast, Clipped, Lengthened, LowPrecision, Noisy, Rounded, Thresholded, TopOnly
 from unsoftmax.oracles.replay import Recorded, ReplayOracle
 from unsoftmax.oracles.several import Several
 from unsoftmax.oracles.tokens import Tokens
@@ -33,6 +33,7 @@ __all__ = [
     "Journal",
     "Journaled",
     "LastPosition",
+    "Lengthened",
     "LowPrecision",
     "Metered",
     "Noisy",
@@ -44,6 +45,7 @@ __all__ = [
     "Several",
     "Thresholded",
     "Tokens",
+    "TopOnly",
     "TorchOracle",
     "Watched",
     "Wrapper",

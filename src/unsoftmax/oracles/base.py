@@ -76,7 +76,7 @@ def all_parts(parts: Callable[[Floats, Callable[[int, int], None]], Iterator[tup
     try:
         return np.concatenate([answers for _, answers in parts(sequences, before)])
     except RefusalError as error:
-        error.evidence.setdefault("billed", sent)
+        error.billed = sent if error.billed is None else error.billed
         raise
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from unsoftmax.errors import DriftingError
+from unsoftmax.errors import DriftingError, Sign
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 
@@ -124,11 +124,13 @@ def confirm(oracle: Oracle, repeated: Sequence[tuple[Remembered, Floats]], floor
         if change is None:
             continue
         item, answer, deviation, allowed = change.item, change.now, change.deviation, change.allowed
+        last_bits = deviation <= SINGLE_AGAINST_DOUBLE * allowed
         raise DriftingError(
             f"The target answered a question of {len(item.question)} tokens with {_shown(answer)}, "
             f"and earlier with {_shown(item.answer)}: a change of {deviation:.3g}, where its precision explains {allowed:.1g}. "
             "Its weights changed, or several versions answer in turn. Pin one version of it and start again."
-            + (INSIDE_SINGLE if floor.relative < 2.0**-40 and deviation <= SINGLE_AGAINST_DOUBLE * allowed else ""),
+            + (INSIDE_SINGLE if floor.relative < 2.0**-40 and last_bits else ""),
+            signs=(Sign.LAST_BITS,) if last_bits else (),
             evidence={
                 "before": np.asarray(item.answer).ravel()[:16].tolist(),
                 "after": np.asarray(answer).ravel()[:16].tolist(),

@@ -1,10 +1,12 @@
 """The journal: every answer on disk before it is used, so that a killed run loses nothing that was paid for.
 
-One SQLite file (WAL). A request is one row: its intent is written before the questions are sent, its answers are committed with
-a full sync before they are handed on, with the time and a checksum. A call to an oracle in this process is one request; a call
-over a network may be several. A learner is deterministic, so a resumed run asks the same questions in the same order; those that
-have an answer are replayed, and only the rest reaches the target. What was replayed is of its own date: ``confirm_replayed`` asks
-some of it again, so that no success rests on old answers alone.
+One SQLite file (WAL). A request is one row: its intent is written before the questions are sent, its answers are committed
+before they are handed on, with the time and a checksum; no kill of the process loses any. What came over a network was paid for,
+and its commit is synced to disk at once. What was computed in this process is synced within ``Journal.late`` seconds: a power cut
+may cost that much computing, never the order, since commits reach the disk one after another. A call to an oracle in this process
+is one request; a call over a network may be several. A learner is deterministic, so a resumed run asks the same questions in the
+same order; those that have an answer are replayed, and only the rest reaches the target. What was replayed is of its own date:
+``confirm_replayed`` asks some of it again, so that no success rests on old answers alone.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class Journal:
     Args:
         path: the file; absent or empty means a fresh start.
         identity: what makes two runs the same (target, plan, seed, version). A journal with another identity is refused.
+        late: seconds by which the sync of answers computed in this process may follow their commit; 0 for at once.
 
     Attributes:
         entropy: randomness of the operating system, drawn when the journal was created.
@@ -69,13 +72,16 @@ class Journal:
         replaced: answers that a repair asked again and found changed.
     """
 
-    def __init__(self, path: str | Path, identity: dict[str, Any]) -> None:
+    def __init__(self, path: str | Path, identity: dict[str, Any], *, late: float = 0.25) -> None:
         self.path = Path(path)
+        self.late = late
         identity = json.loads(json.dumps(identity))
         if missing(self.path):
             create(self.path, identity)
         meta = checked_meta(self.path, identity)
         self._db = opened(self.path)
+        self._intents: dict[Place, Row] = {}
+        self._sync, self._synced = "", -float("inf")
         self.entropy = int(meta["entropy"], 16)
         self._doubted = float(meta.get("doubted", "-inf"))
         self._mended = float(meta.get("mended", "-inf"))
@@ -137,19 +143,24 @@ class Journal:
         same = before is not None and (before.digest, before.sequences) == (digest, sequences) and self._doubts(before)
         old = before if same else None  # a repair forgets an answer only for another one
         shape, answers, moment = (None, None, time.time()) if old is None else (old.shape, old.answers, old.time)
-        self._write("NORMAL", Row(stream, number, start, digest, sequences, lost, moment, shape, answers))
+        self._intents[stream, number, start] = row = Row(stream, number, start, digest, sequences, lost, moment, shape, answers)
+        self._write("NORMAL", row)
 
-    def keep(self, stream: str, number: int, start: int, answers: Floats, lost: int = 0) -> None:
-        """Commit the answers of a request, synced to disk; ``lost`` sequences had to be sent again on the way, their reply lost."""
+    def keep(self, stream: str, number: int, start: int, answers: Floats, lost: int = 0, *, paid: bool = True) -> None:
+        """Commit the answers of a request that was intended.
+
+        Args:
+            lost: sequences that had to be sent again on the way, their reply lost.
+            paid: synced to disk at once; else within ``late`` seconds.
+        """
         blob = np.ascontiguousarray(answers, dtype=np.float64).tobytes()
-        intent = self._row(stream, number, start)
-        if intent is None:
-            raise JournalError(
-                f"The journal {self.path} lost a row while it was in use. Another program wrote to it; start afresh."
-            )
+        intent = self._intents.pop((stream, number, start))
         self.replaced += int(intent.answers is not None and intent.answers != blob)
         shape, moment = json.dumps(answers.shape), max(time.time(), self._doubted)
-        self._write("FULL", Row(stream, number, start, intent.digest, intent.sequences, intent.lost + lost, moment, shape, blob))
+        due = paid or time.monotonic() >= self._synced + self.late
+        row = Row(stream, number, start, intent.digest, intent.sequences, intent.lost + lost, moment, shape, blob)
+        self._write("FULL" if due else "NORMAL", row)
+        self._synced = time.monotonic() if due else self._synced
 
     def confirm_replayed(self, oracle: Oracle, floor: Precision | None) -> None:
         """Ask some of what this run replayed again, with fresh randomness; nothing where nothing was replayed.
@@ -196,7 +207,7 @@ class Journal:
         """Mark requests so that the next run asks them again; an answer is forgotten only for another one."""
         self._mended = time.time()
         rows = [row for place in places if (row := self._row(*place)) is not None]
-        self._execute("PRAGMA synchronous=FULL")
+        self._syncs("FULL")
         self._execute("BEGIN")
         for row in rows:
             self._execute(REPLACE, replace(row, time=0.0).values)
@@ -204,7 +215,7 @@ class Journal:
         self._execute("COMMIT")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, all of it synced."""
         self._db.close()
 
     def _doubts(self, row: Row) -> bool:
@@ -245,8 +256,14 @@ class Journal:
         )
 
     def _write(self, sync: str, row: Row) -> None:
-        self._execute(f"PRAGMA synchronous={sync}")
+        self._syncs(sync)
         self._execute(REPLACE, row.values)
+
+    def _syncs(self, sync: str) -> None:
+        """From here on commits wait for the disk (``FULL``) or not (``NORMAL``)."""
+        if sync != self._sync:
+            self._execute(f"PRAGMA synchronous={sync}")
+            self._sync = sync
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> None:
         try:
@@ -296,7 +313,7 @@ class Journaled(Wrapper):
         stream: questions are numbered within a stream, so that learning, sentinels and the final check do not mix.
     """
 
-    cheap_calls = False  # each is a transaction on disk
+    fewest_calls = 4  # instead of more where calls are cheap: each is a transaction on disk
     like = None  # questions are compared with the journal's, so they must be arrays of NumPy
 
     def __init__(self, inner: Oracle, journal: Journal, stream: str = "learn") -> None:
@@ -313,6 +330,7 @@ class Journaled(Wrapper):
         digest = _digest(sequences)
         pieces = self.journal.replay(self.stream, number, digest, sequences)
         billed = sum(map(len, pieces.values()))
+        paid = not is_local(self.inner)
         for begin, end in _gaps(pieces, len(sequences)):
             resent = self._resent()
 
@@ -324,12 +342,12 @@ class Journaled(Wrapper):
             try:
                 for start, answers in in_parts(self.inner, sequences[begin:end], intend):
                     before, resent = resent, self._resent()
-                    self.journal.keep(self.stream, number, begin + start, answers, resent - before)
+                    self.journal.keep(self.stream, number, begin + start, answers, resent - before, paid=paid)
                     pieces[begin + start] = answers
             except RefusalError as error:
-                error.evidence.setdefault("billed", billed)
+                error.billed = billed if error.billed is None else error.billed
                 raise
-        if not is_local(self.inner):
+        if paid:
             for start, answers in pieces.items():
                 self.journal.receipts.take((self.stream, number, start), sequences[start : start + len(answers)], answers)
         return np.concatenate([pieces[start] for start in sorted(pieces)])
@@ -349,14 +367,14 @@ def _gaps(pieces: dict[int, Floats], total: int) -> list[tuple[int, int]]:
 
 
 def _digest(sequences: Floats) -> str:
-    """A fingerprint of a call: the exclusive-or over its sequences, and the first and last in full.
+    """A fingerprint of a call: the exclusive-or over its sequences, and of the first and the last two tokens each.
 
-    Of a large call every eighth sequence counts: other questions differ in all, and hashing must cost little beside the target.
+    Of a large call 32 sequences at least count, of a long sequence 8 tokens at least: other questions differ in all, and hashing
+    must cost little beside the target.
     """
-    step = 8 if len(sequences) >= 256 else 1
-    bits = sequences[::step].view(np.uint64)
-    state = hashlib.blake2b(repr(sequences.shape).encode(), digest_size=16)
-    state.update(np.bitwise_xor.reduce(bits, axis=0).tobytes())
-    state.update(bits[:1].tobytes())
-    state.update(sequences[-1:].tobytes())
-    return state.hexdigest()
+    batch, length = sequences.shape[:2]
+    bits = sequences.view(np.uint64)
+    some = bits[:: max(1, batch // 32), :: max(1, length // 8)]
+    parts = np.bitwise_xor.reduce(some, axis=0), bits[0, ::-1][:2], bits[-1, ::-1][:2]
+    known = repr(sequences.shape).encode() + b"".join(part.tobytes() for part in parts)
+    return hashlib.blake2b(known, digest_size=16).hexdigest()

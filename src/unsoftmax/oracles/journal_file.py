@@ -140,11 +140,11 @@ def settled_seed(seed: int | None, journal: str | Path | None = None) -> int:
 
 def row_checksum(*columns: Any) -> str:
     """A checksum over the columns of a row, each with its type."""
-    state = hashlib.blake2b(digest_size=12)
+    parts = []
     for value in columns:
         raw = value if isinstance(value, bytes) else repr(value).encode()
-        state.update(f"{type(value).__name__} {len(raw)} ".encode() + raw)
-    return state.hexdigest()
+        parts += [f"{type(value).__name__} {len(raw)} ".encode(), raw]
+    return hashlib.blake2b(b"".join(parts), digest_size=12).hexdigest()
 
 
 def meta_values(name: Any, value: Any) -> tuple[Any, Any, str]:

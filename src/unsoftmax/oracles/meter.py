@@ -58,13 +58,14 @@ class Metered(Wrapper):
             raise BudgetExceededError(
                 f"The next step needs {wanted} queries in total but the budget is {self.budget}; {self.spent} were asked. "
                 "Raise `budget`; `unsoftmax plan` shows where the queries go. Answers in a journal are kept.",
-                evidence={"wanted": wanted, "budget": self.budget, "spent": self.spent, "billed": 0},
+                evidence={"wanted": wanted, "budget": self.budget, "spent": self.spent},
+                billed=0,
             )
         try:
             answers = self.inner(sequences)
         except Exception as error:
-            sent = error.evidence.get("billed", len(sequences)) if isinstance(error, RefusalError) else len(sequences)
-            self.charge(self._phase, sequences[:sent])
+            sent = error.billed if isinstance(error, RefusalError) else None
+            self.charge(self._phase, sequences[: len(sequences) if sent is None else sent])
             raise
         self.charge(self._phase, sequences)
         for watcher in watchers():

@@ -64,6 +64,58 @@ class Thresholded(Wrapper):
         return winners
 
 
+class TopOnly(Wrapper):
+    """Only the ``kept`` largest numbers of an answer are told, as top-k log-probabilities are; the others get the least of these.
+
+    >>> from unsoftmax.oracles import CallableOracle
+    >>> oracle = TopOnly(CallableOracle(lambda X: X[:, -1], width=3), 2)
+    >>> oracle(np.array([[[0.2, -1.0, 0.7]]]))
+    array([[0.2, 0.2, 0.7]])
+    """
+
+    def __init__(self, inner: Oracle, kept: int) -> None:
+        super().__init__(inner)
+        if kept < 1:
+            raise ValueError(f"kept is {kept}; at least one number of an answer is told.")
+        self.kept = kept
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Ask, then raise all others to the least number that is told."""
+        answers = np.asarray(self.inner(sequences), dtype=np.float64)
+        if answers.ndim == 1 or answers.shape[-1] <= self.kept:
+            return answers
+        least = np.partition(answers, -self.kept, axis=-1)[..., -self.kept, None]
+        return np.maximum(answers, least)
+
+
+class Lengthened(Wrapper):
+    """A target that takes no token shorter than ``shortest``: whoever asks sends a token of that length in its place.
+
+    So a target that refuses tokens that are zero is asked with tokens of length 1e-30, which norms take for zero.
+
+    >>> from unsoftmax.oracles import CallableOracle
+    >>> oracle = Lengthened(CallableOracle(lambda X: X[:, 0, 0], width=2), 0.5)
+    >>> oracle(np.array([[[0.0, 0.0]], [[0.3, 0.0]], [[3.0, 0.0]]]))
+    array([0.5, 0.5, 3. ])
+    """
+
+    def __init__(self, inner: Oracle, shortest: float) -> None:
+        super().__init__(inner)
+        if not 0 < shortest < np.inf:
+            raise ValueError(f"shortest is {shortest}; it must be a positive length.")
+        self.shortest = float(shortest)
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Lengthen, then ask."""
+        tokens = np.array(sequences, dtype=np.float64)
+        size = np.abs(tokens).max(axis=2)  # squares of very short tokens would underflow
+        length = size * np.linalg.norm(tokens / np.where(size > 0, size, 1.0)[..., None], axis=2)
+        short = length < self.shortest
+        tokens[short] *= (self.shortest / np.where(length[short] > 0, length[short], 1.0))[:, None]
+        tokens[short & (length == 0), 0] = self.shortest
+        return self.inner(tokens)
+
+
 class Noisy(Wrapper):
     """Answers with Gaussian noise of standard deviation ``scale``.
 

@@ -50,7 +50,7 @@ def time_is_over() -> BudgetExceededError:
     """The refusal of a run whose time is over."""
     return BudgetExceededError(
         "The time of this run (--max-time) is over. Raise it and run the same command again; answers in a journal are kept.",
-        evidence={"billed": 0},
+        billed=0,
     )
 
 

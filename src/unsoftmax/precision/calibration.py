@@ -11,6 +11,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.oracles.contradiction import replicas
 from unsoftmax.precision.formats import MANTISSA, decimal_form, to_bits
+from unsoftmax.precision.inside import rounds_inside
 from unsoftmax.precision.settings import READING
 from unsoftmax.results import Floor
 
@@ -33,6 +34,7 @@ class Calibration:
         clip_norm: length to which longer tokens are shortened, as far as seen; None if they are not.
         affine: one-token answers are affine; if not, the target is more than an attention layer, and ``floor`` rests on repeats.
         batch_size: largest difference between the same question asked in different batches.
+        rounds: what the target rounds inside, in words, where one-token answers stay the same while tokens move; empty if nothing.
         summary: in words.
     """
 
@@ -42,6 +44,7 @@ class Calibration:
     clip_norm: float | None = None
     affine: bool = True
     batch_size: float = 0.0
+    rounds: str = ""
     summary: str = ""
 
 
@@ -83,6 +86,9 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
     if asked.batch_size > 2.0**-20 * largest:  # more than another order of summing: is it the batch, or chance?
         count, _ = replicas(oracle, asked.one[None], times=8)
         _refuse_versions(8, count)
+    eight = _in_eight_bits(asked)
+    if eight is not None:
+        return eight
     rounded = _rounded(asked, dependent)
     if rounded is not None:
         return rounded
@@ -101,6 +107,7 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
     return Calibration(
         floor,
         batch_size=asked.batch_size,
+        rounds=rounds_inside(oracle, COMBINATIONS[5] @ np.stack([asked.one, asked.other])),
         summary=f"answers carry errors of about {asked.spread:.2g} that stay the same when a question is repeated",
     )
 
@@ -173,6 +180,16 @@ def _smooth(oracle: Oracle, asked: _Asked) -> bool:
     moved = oracle((steps @ np.stack([asked.one, asked.other]))[:, None, :]).reshape(len(steps), -1)[:, 0]
     expected = 2.0**-30 * float(np.abs(fitted[:2]).sum())
     return bool(np.abs(np.diff(moved) - expected).max() < expected / 4)
+
+
+def _in_eight_bits(asked: _Asked) -> Calibration | None:
+    """Answers of so few bits that no other format writes them, and that miss a straight line by as much: values kept in fp8."""
+    for name, bits in READING.eight_bits:
+        off = asked.spread > 2.0 ** -(bits + 4) * float(np.abs(asked.combined).max())
+        if off and (asked.all == to_bits(asked.all, bits)).all():
+            words = f"answers are those of values in {name}"
+            return Calibration(Floor("noisy", absolute=asked.spread), rounds=f"an {name} cache", summary=words)
+    return None
 
 
 def _refuse_replicas(asked: _Asked) -> None:

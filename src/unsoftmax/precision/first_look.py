@@ -54,10 +54,12 @@ class FirstLook:
     queries: int
 
 
-def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> FirstLook:
+def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None, three: bool = True) -> FirstLook:
     """Ask ``f([0]), f([r]), f([s]), f([r + s]), f([t])`` in one call and ``f([t])`` again in another; 6 queries.
 
     12 more where one-token answers show nothing but rounding: three tokens of four lengths, and far longer ones, on either side.
+
+    ``three``: sequences of three tokens may be sent; else it stays with the 6.
 
     r and s lie on a dyadic grid, so that ``r + s`` carries no rounding even in half precision; t is any token, so that the
     digits of its answer tell the precision of the numbers.
@@ -86,7 +88,7 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
     bend = float(np.abs(flat[1] + flat[2] - flat[3] - flat[0]).max()) / size if size > 0 else 0.0
     change = float(np.abs(again.reshape(-1) - flat[4]).max())
     jitter = change / size if size > 0 else 0.0
-    rounding = _only_rounding(flat, bend)
+    rounding = three and _only_rounding(flat, bend)
     longer, woken = None, flat[:0]
     if rounding:
         longer, woken = _longer(oracle, np.concatenate([flat, again.reshape(1, -1)]), rng, max_norm)

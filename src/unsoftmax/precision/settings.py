@@ -20,6 +20,8 @@ class Settings:
     exact: float = 1e-13
     full_digits: int = 12  # decimal digits from which on answers are not rounded, so that equal ones are equal for another reason
     dyadic: int = 24  # places of two that products of tokens and round weights have
+    eight_bits: tuple[tuple[str, int], ...] = (("fp8 (e5m2)", 3), ("fp8 (e4m3)", 4))  # bits of their mantissas
+    moved: int = 4  # entries of a token that are moved to see whether it is rounded
     # of a short number format: residuals of affine answers computed in it, for numbers inside are larger than they are
     units: float = 64.0
     smooth: float = 0.05  # residuals near a zero of the answers, against those far off: noise does not shrink, curvature does
@@ -50,7 +52,9 @@ class Settings:
     # law
     largest_noise: float = 8.0  # standard deviations that the largest of some hundred errors may have
     largest_error: float = 2.0  # the same for errors that are bounded, as those of rounding are
-    # how much farther than each number rounded once a target's arithmetic may err: sums are taken in some order
+    # how much farther than each number rounded once a target's arithmetic may err: the square root of the most roundings that one
+    # number meets, which are four. A score: query, key, scaling, product; a value: projection, mixture, output, constant. Sums are
+    # kept in longer numbers while they are taken, on every processor with half precision
     safety: float = 2.0
 
 

@@ -23,7 +23,9 @@ Numbers = np.ndarray[Any, np.dtype[np.int_]]
 Indices = slice | Numbers
 
 
-def all_pairs(groups: Floats, tokens: Floats, copies: int, *, share: bool = False) -> Iterator[tuple[Indices, Indices, Floats]]:
+def all_pairs(
+    groups: Floats, tokens: Floats, copies: int, *, share: bool = False, few: int = FEW
+) -> Iterator[tuple[Indices, Indices, Floats]]:
     """Every sequence ``[group g, then copies of token j]``, call by call: ``(tokens, groups, sequences)``.
 
     Args:
@@ -32,11 +34,12 @@ def all_pairs(groups: Floats, tokens: Floats, copies: int, *, share: bool = Fals
         copies: how many times the last token stands at the end.
         share: calls are cheap. Where a side is long and a group is one key, sequences may then be windows on memory that they
             share: nothing is written per sequence. They are read-only, since a target that changed one would change others.
+        few: calls at least where sequences share memory.
     """
     g, n, width = groups.shape
     local = isinstance(groups, np.ndarray)
     if share and local and n == copies == 1 and max(g, len(tokens)) >= WORTH_SHARING:
-        yield from _windows(groups[:, 0], tokens)
+        yield from _windows(groups[:, 0], tokens, few)
         return
     most = max(1, (BATCH_NUMBERS if local else DEVICE_NUMBERS) // ((n + copies) * width))
     most = min(most, BATCH_SEQUENCES) if local else most
@@ -61,7 +64,7 @@ def all_pairs(groups: Floats, tokens: Floats, copies: int, *, share: bool = Fals
                 untouched = getattr(buffer, "_version", None) == changes
 
 
-def _windows(keys: Floats, tokens: Floats) -> Iterator[tuple[Numbers, Numbers, Floats]]:
+def _windows(keys: Floats, tokens: Floats, few: int) -> Iterator[tuple[Numbers, Numbers, Floats]]:
     """Pair number t is key t mod n with token t mod k, which meets every pair once where n and k have no common divisor.
 
     Both sides lie in memory once around and a call further, so that a call is one regular window on them. Tokens beyond the largest
@@ -69,7 +72,7 @@ def _windows(keys: Floats, tokens: Floats) -> Iterator[tuple[Numbers, Numbers, F
     """
     n, width = keys.shape
     k = next(count for count in range(len(tokens), 0, -1) if math.gcd(n, count) == 1)
-    call = min(max(1, BATCH_NUMBERS // (2 * width)), max(n, k, n * k // FEW))
+    call = min(max(1, BATCH_NUMBERS // (2 * width)), max(n, k, n * k // few))
     which, some = np.arange(call + k) % k, np.arange(call + n) % n
     memory = np.empty((len(some) + len(which), width))
     np.take(keys, some, axis=0, out=memory[: len(some)], mode="clip")  # no index is beyond; other modes would copy twice
@@ -82,5 +85,5 @@ def _windows(keys: Floats, tokens: Floats) -> Iterator[tuple[Numbers, Numbers, F
         view = np.ndarray((count, 2, width), memory.dtype, memory, key * row, (row, apart * row, number))
         yield which[token : token + count], some[key : key + count], view
     if k < len(tokens):
-        for others, with_keys, view in _windows(keys, tokens[k:]):
+        for others, with_keys, view in _windows(keys, tokens[k:], few):
             yield others + k, with_keys, view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import stdtrit
 
 from unsoftmax.models import Floats
 from unsoftmax.precision.law import Floor
@@ -30,7 +31,9 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
     if bounds is None or bounds.certified:
         return None
     if learned.rehearsals:
-        return _scaled(bounds, max(_as_rehearsed(learned, seen, rng), PROOF.written * 2.0**-floor.bits / learned.answers_off))
+        least = PROOF.written * 2.0**-floor.bits / learned.answers_off
+        scores, values = (max(least, factor) for factor in _as_rehearsed(learned, seen, rng))
+        return _scaled(bounds, scores, values)
     if floor.random:
         return None
     rounding = PROOF.unremarkable * max(floor.relative, 2.0**-50) * np.abs(seen.answers).max()
@@ -39,11 +42,14 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
         return None
     doubts = doubt(learned.model, bounds, rng, lambda other: predicted_as(seen, other))
     growth = float(np.sqrt(np.mean(left**2) / max(float(np.mean(doubts)), np.finfo(float).tiny)))
-    return _scaled(bounds, growth) if growth > 1.0 else None
+    return _scaled(bounds, growth, growth) if growth > 1.0 else None
 
 
-def _as_rehearsed(learned: Learned, seen: Compared, rng: np.random.Generator) -> float:
-    """How far fresh answers lie from the model, in terms of what the rehearsals expect: median or mean, whichever is more."""
+def _as_rehearsed(learned: Learned, seen: Compared, rng: np.random.Generator) -> tuple[float, float]:
+    """How far fresh answers lie from the model, in terms of what the rehearsals expect: all of them, and those to one token.
+
+    Of all, median or mean, whichever is more. Few answers to one token are asked: their Student factor is in the number.
+    """
     here = predicted_as(seen, learned.model)
     off = learned.answers_off * np.abs(here)
     squares = np.mean(
@@ -52,9 +58,15 @@ def _as_rehearsed(learned: Learned, seen: Compared, rng: np.random.Generator) ->
     rows = np.maximum(squares.mean(axis=1), np.finfo(float).tiny)
     deviations = (seen.deviations**2).mean(axis=1)
     typical = float(np.median(np.sqrt(deviations / rows))) / (PROOF.normal if seen.deviations.shape[1] == 1 else 1.0)
-    return max(typical, float(np.sqrt(deviations.mean() / rows.mean())))
+    scores = max(typical, float(np.sqrt(deviations.mean() / rows.mean())))
+    alone = seen.lengths == 1
+    if not alone.any():
+        return scores, scores
+    ratio = float(np.sqrt(np.mean(deviations[alone] / rows[alone])))
+    return scores, ratio * float(stdtrit(alone.sum() * seen.deviations.shape[1], 0.975)) / PROOF.two_sided
 
 
-def _scaled(bounds: Bounds, factor: float) -> Bounds:
-    blocks = {"W": bounds.W, "V": bounds.V, "c": bounds.c, "b": bounds.b}
-    return Bounds(kind="estimated", **{name: None if bars is None else factor * np.asarray(bars) for name, bars in blocks.items()})
+def _scaled(bounds: Bounds, scores: float, values: float) -> Bounds:
+    blocks = {"W": (bounds.W, scores), "V": (bounds.V, values), "c": (bounds.c, scores), "b": (bounds.b, values)}
+    scaled = {name: None if bars is None else factor * np.asarray(bars) for name, (bars, factor) in blocks.items()}
+    return Bounds(kind="estimated", **scaled)

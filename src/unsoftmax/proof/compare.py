@@ -65,6 +65,11 @@ class Compared:
         return self.price * sum(len(batch.sequences) for batch in self.batches)
 
     @property
+    def drawn(self) -> int:
+        """How many of them were drawn and not chosen, so that they speak for others drawn alike."""
+        return self.price * sum(len(batch.sequences) for batch in self.batches if not batch.chosen)
+
+    @property
     def where(self) -> str:
         """The positions that were compared, in words."""
         if self.causal is None:

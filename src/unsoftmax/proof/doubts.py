@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unsoftmax.linalg import normal, on_host
 from unsoftmax.models import Floats, Model
-from unsoftmax.proof.compare import Compared, predicted_as, predictor
+from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
+from unsoftmax.proof.fresh import Fresh, ordinary
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.proof.noisy import doubt
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Bounds, Learned
 
 
@@ -65,6 +69,25 @@ def beside_ties(
         others.append(model.shaken(learned.known_to, rng))
     apart = max((float(np.abs(answers(other) - centre).max()) for other in others if other is not None), default=0.0)
     return apart / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
+
+
+def in_short_numbers(
+    seen: Compared, learned: Learned, unit: float, rng: np.random.Generator, natural: Floats | None, max_norm: float | None
+) -> float:
+    """What arithmetic in numbers of this ``unit`` does to the most sensitive of many natural sequences (95%), of their spread.
+
+    Those are the few on which large scores nearly tie; a check meets one or none. Asks nothing.
+    """
+    model, worst = learned.model, 0.0
+    for length in LIMITS.short_lengths:
+        X = ordinary(min(LIMITS.ties, LIMITS.foretold // length), length, model.width, rng, natural=natural, max_norm=max_norm)
+        centre = model.answer(X)
+        others = replace(seen, answers=centre, predicted=centre, batches=(Fresh(X, natural=True),), causal=None, positions=())
+        bars = doubts(others, learned, rng)
+        variance = computed_in(others, model, unit, rng) + (0.0 if bars is None else bars**2)
+        spread = float(np.sqrt(np.mean(np.var(centre, axis=0))))
+        worst = max(worst, PROOF.two_sided * float(np.sqrt(variance.max())) / max(spread, np.finfo(float).tiny))
+    return worst
 
 
 def faintest_output(seen: Compared) -> tuple[float, int]:

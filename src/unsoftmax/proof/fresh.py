@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -16,10 +16,14 @@ COUNT = PROOF.sized * PROOF.per_length + PROOF.natural * PROOF.per_natural + (le
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fresh:
-    """Sequences ``(batch, length, width)`` of one length; ``natural`` ones have tokens of natural size, others suit the model."""
+    """Sequences ``(batch, length, width)`` of one length; ``natural`` ones have tokens of natural size, others suit the model.
+
+    ``chosen`` ones are the most extreme of many.
+    """
 
     sequences: Floats
     natural: bool = False
+    chosen: bool = False
 
     @property
     def length(self) -> int:
@@ -28,7 +32,7 @@ class Fresh:
 
     def first(self, count: int) -> Fresh:
         """The first few of them."""
-        return Fresh(self.sequences[:count], self.natural)
+        return replace(self, sequences=self.sequences[:count])
 
 
 def fresh_batches(
@@ -46,28 +50,55 @@ def fresh_batches(
 
     Most have 2 to 64 tokens, sized so that the model's scores matter. Others have tokens of natural size: entries of standard
     deviation one, or the rows of ``natural (tokens, width)``; some of them are whole numbers, repeat each other or are equally
-    long. The rest are long. No sequence has more than ``longest`` tokens, no token is longer than ``max_norm``. With a
-    ``vocabulary (tokens, width)`` all are made of its rows; with ``like`` moderate ones are arrays of that kind, on its device.
+    long, and a few short ones are those of many whose scores are the most extreme. The rest are long. No sequence has more than
+    ``longest`` tokens, no token is longer than ``max_norm``. With a ``vocabulary (tokens, width)`` all are made of its rows; with
+    ``like`` moderate ones are arrays of that kind, on its device.
     """
     plan = _lengths(rng, longest)
     share = 1.0 if count is None else count / sum(each for _, _, each in plan)
     counts = [(length, kind, max(1, round(share * each))) for length, kind, each in plan]
     if vocabulary is not None:
-        return [Fresh(_rows(vocabulary, (count, n), rng), kind == "natural") for n, kind, count in counts]
+        return [Fresh(_rows(vocabulary, (count, n), rng), kind in ("natural", "extreme")) for n, kind, count in counts]
     moderate = [(n, count) for n, kind, count in counts if kind == "sized"]
     sizes = rng.permutation(model.token_sizes)
     batches = [Fresh(part) for part in sized(sizes, moderate, model.width, rng, max_norm, like)]
     for length, kind, count in counts:
         if kind == "natural":
             batches.append(Fresh(_within(_natural(count, length, model.width, natural, rng, like), max_norm), natural=True))
+        if kind == "extreme":
+            pool = min(PROOF.pool, PROOF.large // (4 * model.width)) if model.attentions else count
+            drawn = ordinary(max(count, pool), length, model.width, rng, natural=natural, max_norm=max_norm)
+            batches.append(Fresh(_extremes(drawn, count, model), natural=True, chosen=len(drawn) > count))
         if kind == "long":
             half = count // 2
             if half:
                 (part,) = sized(rng.permutation(sizes), [(length, half)], model.width, rng, max_norm, like)
                 batches.append(Fresh(part))
-            ordinary = _natural(count - half, length, model.width, natural, rng, like)
-            batches.append(Fresh(_within(ordinary, max_norm), natural=True))
+            rest = _natural(count - half, length, model.width, natural, rng, like)
+            batches.append(Fresh(_within(rest, max_norm), natural=True))
     return batches
+
+
+def ordinary(
+    count: int, length: int, width: int, rng: np.random.Generator, *, natural: Floats | None, max_norm: float | None
+) -> Floats:
+    """Sequences of natural tokens, on this machine."""
+    return _within(_natural(count, length, width, natural, rng, None), max_norm)
+
+
+def _extremes(sequences: Floats, count: int, model: Model) -> Floats:
+    """Of many sequences those whose scores are all very low, and one on which several are high at once.
+
+    Where no token scores, whatever else takes a share of the weights shows (a sink, a second head); where several score high at
+    once, whatever bends scores does (a cap, a norm, short numbers). Ordinary sequences are like that once in hundreds.
+    """
+    if len(sequences) <= count:
+        return sequences
+    scores = model.attentions[0].last_scores(sequences)
+    lowest = np.argsort(scores.max(axis=2).min(axis=0))[:count]
+    highest = np.argsort(scores.min(axis=2).max(axis=0))[::-1]
+    chosen: Floats = sequences[np.concatenate([lowest[: count - 1], [at for at in highest if at not in lowest][:1]])]
+    return chosen
 
 
 def _lengths(rng: np.random.Generator, longest: int) -> list[tuple[int, str, int]]:
@@ -80,13 +111,15 @@ def _lengths(rng: np.random.Generator, longest: int) -> list[tuple[int, str, int
     between = np.arange(3, top)
     drawn = rng.choice(between, size=min(PROOF.sized - 2, len(between)), replace=False, p=1 / between / (1 / between).sum())
     moderate = sorted({2, top, *drawn.tolist()})
-    natural = rng.choice(np.arange(1, top + 1), size=min(PROOF.natural, top), replace=False)
+    natural = rng.choice(np.arange(2, top + 1), size=min(PROOF.natural, top) - 1, replace=False)
     long = sorted({n for n in PROOF.long if n <= longest} | ({longest} if longest > PROOF.moderate else set()))
     others = [n for n in range(PROOF.moderate + 1, longest) if n not in long]
     if others:
         long.append(int(rng.choice(others)))
     plan = [(n, "sized", PROOF.sized * PROOF.per_length // len(moderate)) for n in moderate]
-    plan += [(int(n), "natural", PROOF.per_natural) for n in natural]
+    few = PROOF.extremes
+    plan += [(1, "natural", PROOF.per_natural - few), (1, "extreme", few), (2, "extreme", few)]
+    plan += [(int(n), "natural", PROOF.per_natural - few * (n == natural[0])) for n in natural]
     return [*plan, *((n, "long", PROOF.per_long) for n in long)]
 
 

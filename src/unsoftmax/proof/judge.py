@@ -76,11 +76,13 @@ def covered(seen: Compared, *, tolerance: float, max_norm: float | None, sampled
         natural = "like the natural samples given" if sampled else "with entries of standard deviation one"
         sizes += f" and {natural}" if max_norm is None else f" and {natural}, none longer than {max_norm:g}"
     words = (
-        f"{seen.sequences} fresh sequences of {lengths.min()} to {lengths.max()} tokens ({len(lengths)} lengths, drawn), {sizes}, "
+        f"{seen.drawn} fresh sequences of {lengths.min()} to {lengths.max()} tokens ({len(lengths)} lengths, drawn), {sizes}, "
         f"at {seen.where}. A target that differs by more than {tolerance:.1g} of the answers' spread on more than "
-        f"{unnoticed(seen.sequences):.1%} of sequences drawn like these would have been noticed with {PROOF.confidence:.0%} "
+        f"{unnoticed(seen.drawn):.1%} of sequences drawn like these would have been noticed with {PROOF.confidence:.0%} "
         "confidence."
     )
+    if seen.drawn < seen.sequences:
+        words += f" {seen.sequences - seen.drawn} others were the most extreme of many short ones."
     if seen.unanswered:
         words += f" Natural tokens got no answer at lengths {', '.join(map(str, seen.unanswered))}: nothing is said about those."
     return words

@@ -24,6 +24,8 @@ class Limits:
         own_rounding: of an output's size: misfit that its own rounding explains.
         ties: natural sequences on which models within the error bars are compared without asking.
         tied: tokens of each.
+        short_lengths: of natural sequences on which errors of short numbers are foretold without asking.
+        foretold: tokens of all those of one length.
         asked_again: fresh questions, the worst, that are repeated before a target is blamed.
         puzzling: early answers, at most, that a right model does not explain and that are asked again.
         fewest: fresh sequences, or nothing is announced.
@@ -51,6 +53,8 @@ class Limits:
     own_rounding: float = 2.0**-40
     ties: int = 2048
     tied: int = 12
+    short_lengths: tuple[int, ...] = (1, 2, 4, 16, 64)
+    foretold: int = 4096
     asked_again: int = 4
     puzzling: int = 32
     fewest: int = 11

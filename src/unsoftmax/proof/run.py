@@ -14,7 +14,7 @@ from unsoftmax.precision.settings import READING
 from unsoftmax.proof import refusals
 from unsoftmax.proof.bars import fitting_bars
 from unsoftmax.proof.compare import Compared, computed_in
-from unsoftmax.proof.doubts import beside_ties, doubts, faintest_output, moved, scores_in_doubt
+from unsoftmax.proof.doubts import beside_ties, doubts, faintest_output, in_short_numbers, moved, scores_in_doubt
 from unsoftmax.proof.fresh import COUNT, Fresh, afforded, fresh_batches
 from unsoftmax.proof.judge import carries_noise, checked, covered, relative_errors, tolerance_of, varies
 from unsoftmax.proof.limits import LIMITS
@@ -43,6 +43,7 @@ class _Proof:
         self.check: Check | None = None
         self.stated: float | None = None
         self.bounds: Bounds | None = None
+        self.open = 0.0  # deviation that error bars explain, though it is too large to promise anything
         self._relative = np.inf  # error that the verdict rests on, what is explained otherwise taken off
 
     @property
@@ -115,15 +116,21 @@ class _Proof:
         """
         expected = computed_in(seen, self.learned.model, self.floor.unit, self.desk.fresh)
         bars = doubts(seen, self.learned, self.desk.fresh)
-        expected = np.sqrt(expected if bars is None else expected + bars**2)
+        expected = np.maximum(np.sqrt(expected if bars is None else expected + bars**2), np.finfo(float).tiny)
         kinds = [rows for rows in (seen.natural, ~seen.natural) if rows.any()]
         if not all(self.floor.explains(seen.deviations[rows], expected[rows]) for rows in kinds):
             return self._why(seen, self._said(seen), allowed)
         spread = seen.spreads()[:, None]
         shares = seen.deviations / np.where(spread > 0, spread, np.inf)
-        self.stated = max(float(shares.max()), READING.largest_noise * float(np.sqrt(np.mean(shares**2))))
+        usual = max(float(shares.max()), READING.largest_noise * float(np.sqrt(np.mean(shares**2))))
+        if usual > LIMITS.half:
+            return refusals.hidden_by_arithmetic(self.floor, float(shares.max()), self.learned)
+        strayed = max(float(np.sqrt(np.mean((seen.deviations[rows] / expected[rows]) ** 2))) for rows in kinds)
+        wishes, fresh = self.desk.wishes, self.desk.fresh
+        rare = strayed * in_short_numbers(seen, self.learned, self.floor.unit, fresh, wishes.natural, self.desk.max_norm)
+        self.stated = max(float(shares.max()), rare)
         self._said(seen)
-        return None if self.stated <= LIMITS.half else refusals.hidden_by_arithmetic(self.floor, float(shares.max()), self.learned)
+        return None
 
     def _explained(self, seen: Compared, beyond: Floats, allowed: Floats) -> bool:
         """Whether rounding inside the target or the stated error bars explain deviations beyond the tolerance."""
@@ -138,7 +145,10 @@ class _Proof:
         certified = learned.bounds is not None and learned.bounds.certified
         loosest = LIMITS.half if certified else LIMITS.loosest  # certified intervals say themselves how much is known
         worst = relative_errors(seen, self.floor.off(seen.answers)).all
-        if bars is None or not (beyond <= allowed + rounding + LIMITS.doubts * bars).all() or worst > loosest:
+        if bars is None or not (beyond <= allowed + rounding + LIMITS.doubts * bars).all():
+            return False
+        if worst > loosest:
+            self.open = worst
             return False
         spread = seen.spreads()
         self.stated = worst + self.noise / float(spread[spread > 0].min())
@@ -157,6 +167,8 @@ class _Proof:
             reason = refusals.answered_otherwise(desk.checked, seen, floor, learned)
         if reason is None and floor.exact and heads == 1:
             reason = refusals.hidden_by_constant(seen, check, learned, self.tolerance)
+        if reason is None and self.open:
+            reason = refusals.open_beside_ties(seen, self.open, learned)
         return reason or refusals.mismatch(
             seen, check, learned, floor, heads=heads, asked=desk.meter.spent, allowed=allowed, rank=desk.wishes.rank
         )

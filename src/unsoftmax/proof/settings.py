@@ -15,6 +15,7 @@ class Settings:
     # bars
     unremarkable: float = 256.0  # units of precision by which a right model misses the largest answers
     written: float = 0.42  # of the last bit: root mean square of what writing a number down leaves out, over all mantissas
+    two_sided: float = 1.96  # standard deviations of a 95% interval
     normal: float = 0.6745  # median of the absolute value of a standard normal number
 
     # certificate
@@ -32,6 +33,8 @@ class Settings:
     # lengths, and sequences of each, with tokens of natural size
     natural: int = 5
     per_natural: int = 7
+    extremes: int = 3  # of one token, and of two, that are the most extreme of so many
+    pool: int = 1024
     # and one more length, drawn
     long: tuple[int, ...] = (96, 128, 256)
     per_long: int = 6

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact, Floor
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -31,11 +33,19 @@ class Shape(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a target is: ``family`` as people read it, ``reason`` in a sentence, ``signs`` for whoever chooses what to try next."""
+    """What a target is.
+
+    Attributes:
+        family: as people read it; that of a family of ours by its name.
+        reason: in a sentence.
+        signs: what it tells beside that, for whoever chooses what to try next.
+        inside: whether it is a family of ours.
+    """
 
     family: str
     reason: str
     signs: tuple[Sign, ...] = ()
+    inside: bool = True
 
 
 class DecidedError(Exception):
@@ -48,25 +58,41 @@ class DecidedError(Exception):
 
 def outside(kind: str, reason: str, *signs: Sign) -> Verdict:
     """The verdict that the target is not in the family."""
-    return Verdict(f"outside: {kind}", reason, signs)
+    return Verdict(f"outside: {kind}", reason, signs, inside=False)
 
 
 def inconclusive(why: str, reason: str, *signs: Sign) -> Verdict:
     """The verdict that the answers do not tell."""
-    return Verdict(f"outside: inconclusive ({why})", reason, (Sign.UNDECIDED, *signs))
+    return Verdict(f"outside: inconclusive ({why})", reason, (Sign.UNDECIDED, *signs), inside=False)
+
+
+def asked_once(test: Callable[Concatenate[Case, P], T]) -> Callable[Concatenate[Case, P], T]:
+    """A test that finds the same whenever it is made in one diagnosis: it is made once, and remembered."""
+
+    def remembered(case: Case, /, *settings: P.args, **named: P.kwargs) -> T:
+        for known, finding in case.findings:
+            if known is test:
+                found: T = finding
+                return found
+        found = test(case, *settings, **named)
+        case.findings.append((test, found))
+        return found
+
+    return update_wrapper(remembered, test)
 
 
 class Case:
     """Asks, counts and remembers; no token longer than ``max_norm`` and no more than ``limit`` sequences leave it.
 
     Attributes:
-        signs: what the tests told beside their verdict.
         limit: most sequences that this diagnosis may ask, 200 + 4 width.
         asked: sequences asked so far.
+        findings: tests that are asked once, and what they found.
         floor: how coarse the answers are, once measured.
         finer: answers are written in float64, but computed more coarsely.
         everywhere: the target answers at every position; the last answer is used.
         longest: longest sequence that the target takes, as far as tried.
+        most: no sequence of more tokens than this is sent.
         recent: the latest answers, for their size.
         unit: what answers are multiplied by, a power of two, where they are so large or small that their squares are no numbers.
         reach: largest token scale (root mean square entry) to use; shrinks when the target overflows.
@@ -82,11 +108,11 @@ class Case:
         self.asked = 0
         self.floor = Floor()
         self.evidence: list[Fact] = []
-        self.signs: list[Sign] = []
+        self.findings: list[tuple[Callable[..., Any], Any]] = []
         self.finer = False
         self.everywhere = False
         self.outputs: int | None = None
-        self.longest = 256
+        self.longest = self.most = 256
         self.unit = 1.0
         self.reach = math.inf if max_norm is None else max_norm / (math.sqrt(self.width) + 3)
         self.recent: tuple[Floats, ...] = ()
@@ -123,6 +149,10 @@ class Case:
         if self.max_norm is not None and float(np.linalg.norm(sequences, axis=-1).max()) > self.max_norm:
             raise DecidedError(
                 inconclusive("token length", f"The next test needs tokens longer than max_norm = {self.max_norm:g}.")
+            )
+        if sequences.shape[1] > self.most:
+            raise DecidedError(
+                inconclusive("length", f"The next test needs sequences of more than max_length = {self.most} tokens.")
             )
         self.asked += len(sequences)  # counted before: a question that made the target fail was asked all the same
         answers = self.last(self.oracle(np.ascontiguousarray(sequences)), sequences.shape[1])

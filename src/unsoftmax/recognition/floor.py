@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, DecidedError, Verdict, inconclusive, outside
+from unsoftmax.precision.first_look import FirstLook
+from unsoftmax.recognition.case import Case, DecidedError, Verdict, asked_once, inconclusive, outside
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Floor
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What answers are like, as far as decisions go by it.
+
+    Attributes:
+        coarse: they carry less than about 40 bits.
+        single: the target takes one token only.
+        outputs: how many numbers an answer has.
+        width: how many a token has.
+    """
+
+    coarse: bool
+    single: bool
+    outputs: int
+    width: int
+
+
+@asked_once
+def measure_answers(case: Case, look: FirstLook | None = None) -> Answers:
+    """Shape and precision of the answers: as the first look has them where these are exact, else by questions of their own."""
+    known = look is not None and look.floor.exact and case.known_from(look)
+    if not known:
+        measure_floor(case)
+    single = case.longest == 1
+    if single:
+        case.record("longer sequences", 1.0, 1.0, False, "The target takes one token only.")
+    return Answers(case.coarse, single, case.outputs or 1, case.width)
 
 
 def measure_floor(case: Case) -> None:
@@ -36,7 +68,7 @@ def measure_floor(case: Case) -> None:
     if sigma > 0:
         kind, absolute = "noisy", max(absolute, 1.5 * sigma)
     elif kind == "exact" and relative > 2.0**-40:
-        kind, case.finer = "float32", jitter == 0
+        kind, case.finer = "float32", jitter <= TESTS.float32  # sums of float32 inside depend on the batch
     case.floor = Floor(kind=kind, relative=relative, absolute=absolute, step=step, fresh=sigma > 0, batch=jitter > 0)
     case.record("floor", case.noise(values), float(np.abs(values).max()), True, f"Answers are {case.floor.words}.")
     spread = max(float(np.ptp(a, axis=0).max()) for a in (np.concatenate([a.reshape(len(a), -1) for a in seen]),))
@@ -59,11 +91,13 @@ def _shapes(case: Case) -> Floats:
         raise _other_length(case, scale, single)
     single = case.measure(single)
     answers = [single[:, -1] if single.ndim == 3 else single.reshape(2, -1)]
-    longer = tried(lambda: (case.oracle(tokens[:1].copy()), case.oracle(tokens[:1, :3].copy())), TargetError)
-    if isinstance(longer, RefusalError):
-        case.asked += 1
+    longer: tuple[Floats, Floats] | TargetError | None = None
+    if case.most >= tokens.shape[1]:
+        longer = tried(lambda: (case.oracle(tokens[:1].copy()), case.oracle(tokens[:1, :3].copy())), TargetError)
+        case.asked += isinstance(longer, RefusalError)
+    if longer is None or isinstance(longer, RefusalError):
         for length in (3, 2):
-            if case.attempt(tokens[:1, :length]) is not None:
+            if length <= case.most and case.attempt(tokens[:1, :length]) is not None:
                 raise DecidedError(
                     inconclusive("length", f"The target takes {length} tokens but no more; longer sequences are needed.")
                 )

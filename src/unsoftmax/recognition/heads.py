@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.errors import Sign
 from unsoftmax.models import Floats
 from unsoftmax.recognition.case import Case
 from unsoftmax.recognition.settings import TESTS
@@ -38,12 +37,13 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """``heads`` is None where no number of heads fits."""
+    """``heads`` is None where no number of heads fits; ``nearly`` where some fit so well that two of them are almost alike."""
 
     heads: int | None
     fit: float
     check: float
     residual: bool = False
+    nearly: bool = False
 
 
 def several_heads(case: Case, scale: float) -> Heads:
@@ -98,9 +98,7 @@ def several_heads(case: Case, scale: float) -> Heads:
         best = Heads(None, found.worst / (limit * noise), check)
     missed = max(best.fit, best.check if best.fit <= 1 else 0.0)
     case.record("heads fit", missed, 1.0, False, "No small number of heads explains the answers.")
-    if missed <= TESTS.nearly:
-        case.signs.append(Sign.ALMOST_ALIKE)
-    return best
+    return replace(best, nearly=missed <= TESTS.nearly)
 
 
 def _soft(design: Design, height: Floats, pace: Floats, A: Floats, noise: float) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 
 from unsoftmax.desk import Desk
 from unsoftmax.oracles.base import phase
+from unsoftmax.precision.settings import READING
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact
 
@@ -41,6 +42,25 @@ def plainly_several(desk: Desk) -> Fact:
         if off_line > 1.0:
             return Fact(SEVERAL, off_line, 1.0, False, "Two tokens are answered off the line on which one head keeps them.")
     return Fact(SEVERAL, worst, 1.0, True, "Two tokens are answered on the line through their own answers.")
+
+
+def several_in_half(desk: Desk) -> Fact:
+    """The same where answers are of half precision, at four lengths of the two tokens; 4 queries."""
+    look = desk.first_look()
+    b = look.zero_answer.reshape(-1)
+    first, second = look.pair_answers - b
+    apart = float(np.linalg.norm(first - second))
+    if look.outputs == 1 or desk.wishes.heads is not None or apart == 0.0 or desk.longest < 2:
+        return Fact(SEVERAL, 0.0, 1.0, None, "Whether there are several heads was not asked.")
+    phase(desk, "one head?")
+    line, worst = (first - second) / apart, 0.0
+    for size in (0.5, 1.0) if desk.max_norm is not None else (0.5, 1.0, 2.0, 4.0):
+        off = desk.last(size * look.pair[None])[0].reshape(-1) - b - size * second
+        largest = float(np.linalg.norm(b)) + size * max(float(np.linalg.norm(first)), float(np.linalg.norm(second)))
+        allowed = READING.safety * READING.largest_noise * desk.precision.unit * largest
+        worst = max(worst, float(np.linalg.norm(off - (off @ line) * line)) / max(allowed, np.finfo(float).tiny))
+    words = "off the line on which one head keeps them" if worst > 1 else "on the line through their own answers, as far as told"
+    return Fact(SEVERAL, worst, 1.0, worst <= 1.0, f"Two tokens are answered {words}.")
 
 
 def blind_to_order(desk: Desk) -> Fact:

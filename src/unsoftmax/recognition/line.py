@@ -14,7 +14,7 @@ import numpy as np
 
 from unsoftmax.models import Floats
 from unsoftmax.models.attention import softmax
-from unsoftmax.recognition.case import Case, DecidedError, Shape, Verdict
+from unsoftmax.recognition.case import Case, DecidedError, Shape, Verdict, asked_once
 from unsoftmax.recognition.one_head import Outcome
 from unsoftmax.recognition.plane import Plane
 from unsoftmax.recognition.settings import TESTS
@@ -51,6 +51,7 @@ class Curve:
         return np.asarray(np.interp(height, self.height(grid), grid))
 
 
+@asked_once
 def behind_network(case: Case, shape: Shape, scale: float) -> Outcome:
     """Try lines until two follow the law of one head, or one where questions run out; one that breaks it decides.
 

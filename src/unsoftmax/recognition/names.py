@@ -29,7 +29,7 @@ def _of_affine(case: Case, scale: float) -> Verdict | None:
     """A residual, a maximum, pooled answers or normalised keys, where one of them shows."""
     size = case.cap(scale, 5.0)
     p, x, y = size * case.draw(3)
-    limit = _many_copies(case, p / 4, x / 4)
+    limit = many_copies(case, p / 4, x / 4)
     if limit > 1:
         return outside(
             "residual", "Many copies of a token do not outweigh the last one: a residual connection, or a maximum over tokens."
@@ -63,9 +63,11 @@ def _of_affine(case: Case, scale: float) -> Verdict | None:
     return None
 
 
-def _many_copies(case: Case, p: np.ndarray, x: np.ndarray) -> float:
+def many_copies(case: Case, p: np.ndarray, x: np.ndarray) -> float:
     """Limit of ``f([p^k; x])`` for k = 16, 32, 64, 128 by Richardson steps, against ``f([p])``; every number of heads must pass."""
     counts = [k for k in (16, 32, 64, 128) if k < case.longest]
+    if not counts:  # the target takes too few tokens to tell
+        return 0.0
     values = [case.ask(np.vstack([np.tile(p, (k, 1)), x])[None])[0] for k in counts]
     orders = [np.array(values)]
     for n in range(1, len(counts)):

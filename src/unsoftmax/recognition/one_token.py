@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, DecidedError, Shape, inconclusive, outside
+from unsoftmax.recognition.case import Case, DecidedError, Shape, Verdict, asked_once, inconclusive, outside
 from unsoftmax.recognition.settings import TESTS
 
 JUMPS = (
@@ -140,6 +140,21 @@ def sharp(case: Case, scale: float) -> bool:
     return kink and not jump
 
 
+def kinks(case: Case, scale: float) -> bool:
+    """Whether bends are kinks; a second look where many kinks lay close together."""
+    return sharp(case, scale) or (case.left() >= 40 and sharp(case, scale))
+
+
+def kinks_if_affordable(case: Case, shape: Shape, scale: float) -> bool:
+    """The same where the head is proven and only the name of the network is open: the first look decides if questions run out."""
+    found = case.tried(lambda: kinks(case, scale))
+    if not isinstance(found, Verdict):
+        return found
+    if shape is not Shape.PIECEWISE:
+        raise DecidedError(found)
+    return True
+
+
 def grows(case: Case, scale: float) -> bool:
     """Whether one-token answers go on growing along a ray or its opposite, as ReLU networks do and norms do not (4 queries)."""
     scale = case.cap(scale, 1.5)
@@ -200,6 +215,7 @@ class Pilot:
     hard: bool = False
 
 
+@asked_once
 def pilot(case: Case) -> Pilot:
     """Find the scale at which ``[x+u, x-u, x]`` differs from ``[x]`` by about half of what ``[x+u, x+u, x]`` does.
 
@@ -262,4 +278,5 @@ def _listen(case: Case, pairs: Floats, scale: float) -> Pilot:
         response = _respond(case, pairs, size)
         if response is not None and response[1] > response[2]:
             return Pilot(size, 0.3)
+    case.record("earlier tokens", 0.0, 1.0, False, "Earlier tokens do not change the answer.")
     return Pilot(scale, 0.0, listens=False)

@@ -16,19 +16,20 @@ from unsoftmax.recognition.settings import TESTS
 BASES = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-0.7, 0.6], [0.5, -0.8], [-0.6, -0.7], [0.8, 0.7], [-1.0, 0.1], [0.1, -1.1]])
 
 
-def transformer(case: Case, scale: float) -> tuple[Outcome, bool | None]:
+def transformer(case: Case, scale: float, longer: float = 1.0) -> tuple[Outcome, bool | None]:
     """Read the scores inside linear cells of the network, then compare sequences that must be answered alike (about 50 queries).
 
     Large x and small u keep ``[(x+u)^k; x]`` inside one linear cell, where ``y - y_x = D k/(k + exp(-z))`` whatever the residual
     does; two ratios k give z, a third tells cells that hold a kink. Then two sequences with the same last token and the same
-    weighted mean must be answered alike: this holds for any network and any residual, and for one head only.
+    weighted mean must be answered alike: this holds for any network and any residual, and for one head only. ``longer``: so many
+    times longer x; smooth networks have linear cells only far out.
 
     Returns:
         The outcome, and whether the last token is added (a residual); without a verdict, whether it seems to be.
     """
     case.begin("one head before ReLU")
     axes = min(2, case.width)
-    large = case.cap(scale * _spread(case, scale), 3.0)
+    large = case.cap(longer * scale * _spread(case, scale), 3.0)
     # |u| |x| = scale^2 or twice that: score differences near one; large ones are read badly where answers are coarse
     step = (1 if case.coarse else 2) * (scale / large) ** 2
     origin, directions = large * case.draw(), large * case.draw(axes)
@@ -77,6 +78,11 @@ def transformer(case: Case, scale: float) -> tuple[Outcome, bool | None]:
     # scores may have turned out larger than thought: then they are of order one, and bend if they do, at shorter lengths
     unit = min(scale / large, float(np.sqrt((scores[:, 1:] ** 2).mean())) ** -0.5)
     return _alike(case, Plane(origin, directions, scores, 2 * spread), unit)
+
+
+def another_plane(case: Case, scale: float) -> tuple[Outcome, bool | None] | None:
+    """The same on another plane; None where that might take more questions than are left."""
+    return transformer(case, scale) if case.left() > TESTS.piecewise_enough else None
 
 
 def _affine(bases: Floats, z: Floats, errors: Floats, kept: Floats) -> tuple[Floats, Floats, float]:

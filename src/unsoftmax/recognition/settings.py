@@ -98,6 +98,7 @@ class Settings:
     shared: int = 16  # copies of the token that stands in for a whole sequence
     wanted: float = 1.0  # score difference of a step
     alike: int = 5  # pairs of sequences that must be answered alike
+    afar: float = 30.0  # times longer tokens, where neurons that are no ReLU have bent back to straight ones
     piecewise_enough: int = 60  # questions that a plane may need with all that follows
 
     # quick relu

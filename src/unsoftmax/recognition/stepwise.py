@@ -7,6 +7,8 @@ import numpy as np
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.recognition.case import Case
+from unsoftmax.recognition.floor import one_token_noise
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact
 
@@ -23,6 +25,20 @@ def scores_in_steps(oracle: Oracle, rng: np.random.Generator, max_norm: float | 
     phase(oracle, "steps")
     X = pairs_in_steps(oracle.width, rng, max_norm)
     return judged(LastPosition(oracle)(X.reshape(-1, 2, oracle.width)).reshape(*X.shape[:2], -1))
+
+
+def steps_told(case: Case) -> Fact | None:
+    """The same in a diagnosis, where float64 answers are computed more coarsely: heads have no jumps, so that one tells.
+
+    None where nothing speaks for steps, where one-token answers, which know no scores, are as coarse, or where questions run out.
+    """
+    if not case.finer or case.left() < PRICE + 8 or one_token_noise(case) > TESTS.exact:
+        return None
+    case.begin("steps")
+    X = pairs_in_steps(case.width, case.rng, case.max_norm)
+    fact = judged(case.ask(X.reshape(-1, 2, case.width)).reshape(*X.shape[:2], -1), few=1)
+    case.evidence.append(fact)
+    return fact
 
 
 def pairs_in_steps(width: int, rng: np.random.Generator, max_norm: float | None) -> Floats:
@@ -46,11 +62,11 @@ def judged(answers: Floats, few: int = TESTS.few) -> Fact:
     coarsely, finely = _apart(slopes[:, 2], smooth, rounding + bent), _apart(slopes[:, 3], slopes[:, 2], rounding)
     jumps = int(max(coarsely.sum(), finely.sum()))
     half = int(coarsely.sum()) >= few
-    kind = "half precision, or to whole steps" if half else "float32"
+    kind = "half precision, to fp8 (as keys in a cache are), or to whole steps" if half else "float32"
     words = (
         f"Scores move in steps: in {jumps} of {len(answers)} pairs a tiny move of a token changes the answer otherwise than a "
-        f"small one. The target rounds them to {kind}, and answers in float64; compute them in float64, or let answers be of the "
-        "precision of the scores."
+        f"small one. The target rounds them, or keys and queries, to {kind}, and answers in float64; compute them in float64, or "
+        "let answers be of the precision of the scores."
         if jumps >= few
         else "Scores do not move in steps."
     )

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from unsoftmax.audits.verdict import CLOSE
+
 
 def ending(cell: dict[str, Any]) -> str:
     """Whether a row "stops" the extraction, "spoils" the copy, or "fails" to do either; "open" where the row decides nothing."""
-    return {"NOT WITHIN BUDGET": "stops", "PARTIAL": "spoils", "EXTRACTABLE": "fails"}.get(cell["outcome"], "open")
+    if leaked(cell):
+        return "fails"
+    return {"NOT WITHIN BUDGET": "stops", "PARTIAL": "spoils"}.get(cell["outcome"], "open")
+
+
+def leaked(cell: dict[str, Any]) -> bool:
+    """Whether a close copy came out, or of a deep model all that can be read of it."""
+    part = cell["outcome"] == "PARTIAL" and bool(cell.get("part")) and cell["error"] is not None and cell["error"] <= CLOSE
+    return bool(part or cell["outcome"] == "EXTRACTABLE")
 
 
 def advice(record: dict[str, Any]) -> list[list[str]]:
     """Pairs of words for the owner: the choice first, then each kind of defence with what was measured of it."""
-    if record["verdict"] != "EXTRACTABLE":
+    if not leaked(record["cells"][0]):
         return [
             ["Nothing", "The target as it stands was not extracted: against these methods and this budget no defence is needed."]
         ]
@@ -72,6 +82,8 @@ def _kind(row: dict[str, Any]) -> str:
         (("max_norm", "digits"), "A norm limit with rounding"),
         (("max_norm", "dtype"), "A norm limit with a short number format"),
         (("labels",), "Labels in place of numbers"),
+        (("top",), "The largest numbers alone"),
+        (("min_norm",), "A shortest token"),
         (("quota",), "A quota"),
         (("rate",), "A rate limit"),
         (("max_norm",), "A norm limit alone"),

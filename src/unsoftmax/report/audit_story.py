@@ -8,7 +8,7 @@ from typing import Any
 from unsoftmax.audits.verdict import CLOSE, ROUGH
 from unsoftmax.models import Model
 from unsoftmax.report import figures
-from unsoftmax.report.audit_advice import ending
+from unsoftmax.report.audit_advice import ending, leaked
 from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
 from unsoftmax.report.common import closing, succeeded
 from unsoftmax.report.curve_figure import curve_figure
@@ -42,7 +42,7 @@ def audit_report(record: dict[str, Any], model: Model | None = None) -> Report:
 
 def mood(record: dict[str, Any]) -> str:
     """What the verdict means to the owner: good where nothing could be extracted and no gate failed."""
-    if record["exit_code"] != 0 or record["verdict"] == "EXTRACTABLE":
+    if record["exit_code"] != 0 or leaked(record["cells"][0]):
         return "bad"
     return "good" if record["verdict"] in ("NOT WITHIN BUDGET", "OUT OF FAMILY") else "open"
 
@@ -51,10 +51,10 @@ def _headlines(tell: Teller) -> list[tuple[Text, str]]:
     first = tell.record["cells"][0]
     told: list[tuple[Text, str]] = [(tell("{/cells/0/queries:,}"), "queries, as it stands")]
     if first["error"] is not None:
-        told.append((tell("{/cells/0/error:.1e}"), "error of the copy"))
+        told.append((tell("{/cells/0/error:.1e}"), "error of the part" if first.get("part") else "error of the copy"))
     if first["price"] is not None:
         told.append((tell("{/cells/0/price:.2f}" + money(tell.record)), "bill of the attacker"))
-    if tell.record["verdict"] == "EXTRACTABLE":
+    if leaked(first):
         told.append((f"{len(tell.record['stopped_by'])} of {len(tell.record['cells']) - 1}", "defences stop it"))
     return told
 
@@ -114,12 +114,17 @@ def notes(record: dict[str, Any]) -> str:
         "the given rate or limit. ~: from the extraction's own error bars, since the target's noise hides the error. *: computed "
         "from the first row, not run. A quota or rate limit holds for one client; several accounts multiply it."
     )
+    if any(cell.get("part") for cell in record["cells"]):
+        told += (
+            " What was extracted of this model cannot answer alone: its error is that of what heads do to very long tokens. "
+            "Coarse answers and short tokens stop this way of reading it; other ways were not tried."
+        )
     return told + (" Price: in the unit of --price; no currency was named." if unnamed else "")
 
 
 def stopped(record: dict[str, Any]) -> list[str]:
     """Which defence would have stopped the extraction, and which only spoiled the copy."""
-    if record["verdict"] != "EXTRACTABLE":
+    if not leaked(record["cells"][0]):
         return ["The target as it stands was not extracted, so no defence is compared with it."]
     budget = f"within {record['budget']:,} queries"
     told = [f"Would have stopped the extraction {budget}: {'; '.join(record['stopped_by']) or 'none of these defences'}."]

@@ -21,6 +21,15 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """Small drawings of one kind in a row under a heading, at most ``columns`` side by side."""
+
+    title: str
+    figures: Sequence[Figure]
+    columns: int = 8
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows of a table, with a note below; the first ``words`` columns are text, the others numbers.
 
@@ -36,7 +45,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One part of the story: facts as (name, value) pairs, sentences, pictures row by row, a table.
+    """One part of the story: facts as (name, value) pairs, sentences, pictures row by row, small ones in grids, a table.
 
     A ``folded`` chapter shows its title alone until it is opened: long lists, and what few readers look for.
     """
@@ -47,6 +56,7 @@ class Chapter:
     figures: Sequence[Sequence[Figure]] = ()
     table: Table | None = None
     folded: bool = False
+    grids: Sequence[Grid] = ()
 
     @property
     def anchor(self) -> str:
@@ -57,12 +67,17 @@ class Chapter:
     def wide(self) -> bool:
         """Whether it needs the whole width of a page."""
         long = len(self.facts) > 9 or len(self.sentences) > 4 or any(len(str(value)) > 110 for _, value in self.facts)
-        return long or self.folded or any(self.figures) or self.table is not None
+        return long or self.folded or any(self.figures) or bool(self.grids) or self.table is not None
+
+    @property
+    def drawn(self) -> list[Figure]:
+        """Every picture, in the order of the page."""
+        return [figure for row in (*self.figures, *(grid.figures for grid in self.grids)) for figure in row]
 
     @property
     def beside(self) -> bool:
         """Whether its pictures are few enough to stand beside its facts."""
-        return bool(self.facts) and self.table is None and len(self.figures) == 1 and len(self.figures[0]) <= 2
+        return bool(self.facts) and self.table is None and not self.grids and len(self.figures) == 1 and len(self.figures[0]) <= 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

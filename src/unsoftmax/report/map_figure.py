@@ -37,6 +37,11 @@ def heat_map(matrix: Floats, told: str, reach: float | None = None, axes: tuple[
     return drawing(body, told, height=foot + 6, width=WIDTH, name="map")
 
 
+def small_map(matrix: Floats, x: float, y: float, side: float, reach: float) -> Markup:
+    """A square of coloured cells without axes, as a part of another drawing."""
+    return _picture(_colours(_shrunk(np.asarray(matrix), 48) / (reach or 1.0)), x, y, side, side, "cells")
+
+
 def _picture(pixels: NDArray[np.uint8], x: float, y: float, width: float, height: float, name: str) -> Markup:
     form = '<image class="{}" x="{:g}" y="{:g}" width="{:.1f}" height="{:.1f}" preserveAspectRatio="none" '
     return Markup(form + 'href="data:image/png;base64,{}"/>').format(name, x, y, width, height, b64encode(_png(pixels)).decode())
@@ -49,10 +54,10 @@ def _colours(share: Floats) -> NDArray[np.uint8]:
     return np.asarray(np.rint(255 + (ends - 255) * strength).astype(np.uint8))
 
 
-def _shrunk(matrix: Floats) -> Floats:
-    """A large matrix averaged down to 96 cells a side."""
-    rows, columns = (np.array_split(np.arange(n), min(n, 96)) for n in matrix.shape)
-    if max(matrix.shape) <= 96:
+def _shrunk(matrix: Floats, most: int = 96) -> Floats:
+    """A large matrix averaged down to that many cells a side."""
+    rows, columns = (np.array_split(np.arange(n), min(n, most)) for n in matrix.shape)
+    if max(matrix.shape) <= most:
         return matrix
     return np.array([[matrix[np.ix_(r, c)].mean() for c in columns] for r in rows])
 

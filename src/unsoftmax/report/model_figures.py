@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.models import Attention, Floats, Model
 from unsoftmax.report import figures
 from unsoftmax.report.chapter import Figure
+from unsoftmax.report.deep_figures import deep_numbers, drawn_layers
 from unsoftmax.report.map_figure import heat_map
 from unsoftmax.report.told import Teller
 
@@ -17,8 +18,8 @@ def model_numbers(model: Model | None) -> dict[str, Any] | None:
     """What the pictures of a model show, as numbers: singular values of each W, the range of each block, the common scales."""
     if model is None:
         return None
-    numbers: dict[str, Any] = {}
-    heads = [(layer, h) for layer in model.attentions for h in range(layer.heads)]
+    numbers: dict[str, Any] = deep_numbers(model)
+    heads = [(layer, h) for layer in drawn_layers(model) for h in range(layer.heads)]
     if heads:
         numbers["heads"] = [_head_numbers(layer, h) for layer, h in heads]
         ends = [(name, entry[name]) for entry in numbers["heads"] for name in ("W", "V", "c") if name in entry]
@@ -32,7 +33,9 @@ def model_numbers(model: Model | None) -> dict[str, Any] | None:
 
 
 def _head_numbers(layer: Attention, h: int) -> dict[str, Any]:
-    numbers = {"singular_values": np.linalg.svd(layer.W[h], compute_uv=False).tolist(), "W": _range(layer.W[h])}
+    values = np.linalg.svd(layer.W[h], compute_uv=False)
+    rank = int(np.sum(values > 1e-6 * values[0]))
+    numbers = {"singular_values": values.tolist(), "rank": rank, "size": float(np.linalg.norm(values)), "W": _range(layer.W[h])}
     if layer.V is not None:
         numbers["V"] = _range(layer.V[h])
     if layer.has_c:
@@ -45,17 +48,19 @@ def model_figures(tell: Teller, model: Model | None, most: int = 16) -> list[lis
     numbers = tell.record.get("model")
     if not numbers or model is None:
         return []
-    heads = [(layer, h, n) for n, layer in enumerate(model.attentions) for h in range(layer.heads)]
+    layers = drawn_layers(model)
+    heads = [(layer, h, n) for n, layer in enumerate(layers) for h in range(layer.heads)]
     drawn: list[list[Figure]] = []
     for number, (layer, h, n) in enumerate(heads[:most]):
         of = "" if len(heads) == 1 else f" of head {h + 1}"
-        of += "" if len(model.attentions) == 1 else f" in layer {n + 1}"
+        of += "" if len(layers) == 1 else f" in layer {n + 1}"
+        of += "" if "profiles" not in numbers else ", of a token on itself"
         drawn.append(_head(tell, layer, h, number, of))
     if model.matrices:
-        layers = enumerate(model.matrices)
-        axes = ("output", "input")
+        names = [f"Layer {i + 1} of the network" for i in range(len(model.matrices))]
+        named = zip(names if model.anatomy is None else model.anatomy.tables, model.matrices, strict=True)
         drawn.append(
-            [_map(tell, weights, f"Layer {i + 1} of the network", f"/model/layers/{i}", axes=axes) for i, weights in layers]
+            [_map(tell, block, name, f"/model/layers/{i}", axes=("output", "input")) for i, (name, block) in enumerate(named)]
         )
     return drawn
 

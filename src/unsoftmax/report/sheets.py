@@ -17,7 +17,7 @@ from unsoftmax.safe_files import write_text
 def svg_files(report: Report, folder: Path) -> list[Path]:
     """Write every drawing of a report as ``figure-N-chapter.svg``, its style inside."""
     written = []
-    drawings = [(chapter, figure) for chapter in report.chapters for row in chapter.figures for figure in row]
+    drawings = [(chapter, figure) for chapter in report.chapters for figure in chapter.drawn]
     for number, (chapter, figure) in enumerate(drawings, start=1):
         text = str(figure.drawing)
         size = re.match(r'<svg viewBox="0 0 ([\d.]+) ([\d.]+)"', text)

@@ -8,6 +8,7 @@ from unsoftmax.models import Model
 from unsoftmax.report import figures
 from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
 from unsoftmax.report.common import closing, floor_facts, succeeded
+from unsoftmax.report.deep_figures import layer_chapters, model_picture
 from unsoftmax.report.model_figures import model_figures
 from unsoftmax.report.told import Teller, step
 
@@ -113,7 +114,8 @@ def _found(tell: Teller, model: Model | None) -> Chapter:
         return Chapter("What was found", sentences=(record["message"],))
     facts: list[tuple[str, Text]] = [("family", str(record["family"]))]
     if record.get("heads"):
-        facts.append(("heads", tell("{/heads}")))
+        of = " in {/layers} layers" if (record.get("layers") or 0) > 1 else ""
+        facts.append(("heads", tell(f"{{/heads}}{of}")))
     if record.get("rank") is not None:
         facts.append(("rank of W", tell("{/rank} of {/width}")))
     if record.get("neurons"):
@@ -121,18 +123,22 @@ def _found(tell: Teller, model: Model | None) -> Chapter:
     if record.get("bounds"):
         facts.append(("error bars", f"{record['bounds']}, for every parameter"))
     notes = [_sentence(note) for note in record.get("notes", ())]
-    drawn = model_figures(tell, model)
+    whole = model_picture(tell)
+    drawn = whole or model_figures(tell, model)
     if len(drawn) > 1 and (record.get("heads") or 0) > 1:
         notes.append("Colours and axes mean the same for every head.")
     return Chapter("What was found", facts, notes, figures=drawn[:SHOWN])
 
 
 def _others(tell: Teller, model: Model | None) -> list[Chapter]:
-    """The pictures of the heads after the first few; folded."""
-    left = model_figures(tell, model)[SHOWN:]
+    """The pictures of the heads after the first few, folded; of a deep model the heads of each layer, then each one large."""
+    deep = layer_chapters(tell, model)
+    shown = 0 if deep else SHOWN
+    left = model_figures(tell, model)[shown:]
     heads = tell.record.get("heads") or 0
-    unseen = [f"{SHOWN + len(left)} of {heads} heads are drawn; the weights file holds all."] if heads > SHOWN + len(left) else []
-    return [Chapter("More heads and layers", sentences=unseen, figures=left, folded=True)] if left else []
+    unseen = [f"{shown + len(left)} of {heads} heads are drawn; the weights file holds all."] if heads > shown + len(left) else []
+    title = "Every head in full" if deep else "More heads and layers"
+    return [*deep, *([Chapter(title, sentences=unseen, figures=left, folded=True)] if left else [])]
 
 
 def _checked(tell: Teller) -> Chapter:

@@ -8,6 +8,7 @@ from typing import Any
 from unsoftmax.models import Model
 from unsoftmax.report.chapter import Chapter, Report, Text
 from unsoftmax.report.common import closing, floor_facts, plain, shared
+from unsoftmax.report.deep_figures import model_picture
 from unsoftmax.report.model_figures import model_figures, model_numbers
 from unsoftmax.report.next_steps import after_verification
 from unsoftmax.report.story import by_length, subject
@@ -83,7 +84,7 @@ def verification_report(record: dict[str, Any], model: Model | None) -> Report:
             Chapter("The target", facts),
             Chapter("What now", sentences=record["next"]),
             Chapter("How it was compared", compared, figures=by_length(tell, "")),
-            Chapter("The weights", figures=model_figures(tell, model), folded=True),
+            Chapter("The weights", figures=[*model_picture(tell), *model_figures(tell, model)], folded=True),
             Chapter("What cannot be known", sentences=[unknown]),
             *closing(tell),
         ],

@@ -60,26 +60,27 @@ def canonical_transformer(model: Transformer, *, tolerance: float = ROUNDING, or
     attention, network = model.attention, model.ffn
     assert attention.V is not None  # the constructor checked it
     V = attention.V[0]
-    first, skip = network.weights[0], network.skip
-    biases = [network.biases[0] + first @ attention.b, *network.biases[1:]]
-    if skip is not None:
-        biases[-1] = biases[-1] + skip @ attention.b
     if not model.residual:  # x -> network(V^T x) is all that the answers show of V
-        first, skip, V = first @ V.T, None if skip is None else skip @ V.T, np.eye(model.width)
+        network, V = network.behind(V.T, attention.b), np.eye(model.width)
     else:
-        V = V @ _visible(first, skip)
-    folded = canonical_network(
-        FFN([first, *network.weights[1:]], biases, skip, network.activation), tolerance=tolerance, orient=orient
-    )
-    constant = len(folded.weights) == 1 and not folded.weights[0].any()
+        network = network.behind(np.eye(model.width), attention.b)
+        V = V @ _visible(network)
+    folded: FFN | GatedFFN
+    if isinstance(network, GatedFFN):
+        folded = canonical_gates(network)
+        constant = not folded.up.any() and folded.skip is None
+    else:
+        folded = canonical_network(network, tolerance=tolerance, orient=orient)
+        constant = len(folded.weights) == 1 and not folded.weights[0].any()
     W = np.zeros_like(attention.W) if constant else attention.W
     c = np.zeros_like(attention.c) if constant else attention.c
     return Transformer(Attention(W, V[None], c if attention.has_c else None), folded, residual=model.residual)
 
 
-def _visible(first: Floats, skip: Floats | None) -> Floats:
+def _visible(network: FFN | GatedFFN) -> Floats:
     """The projector on the directions that the network's first layer and skip react to; the identity if that is all."""
-    rows = first if skip is None else np.concatenate([first, skip])
+    first = [network.gate, network.up] if isinstance(network, GatedFFN) else [network.weights[0]]
+    rows = np.concatenate(first if network.skip is None else [*first, network.skip])
     _, singular, right = np.linalg.svd(rows, full_matrices=False)
     rank = int(np.sum(singular > max(rows.shape) * np.finfo(float).eps * singular[0]))
     return np.eye(rows.shape[1]) if rank == rows.shape[1] else right[:rank].T @ right[:rank]

@@ -35,7 +35,7 @@ def distance(a: Model, b: Model) -> float:
     if isinstance(first, Stack) and isinstance(second, Stack):
         return _stacks_apart(first, second)
     if isinstance(first, GatedFFN) and isinstance(second, GatedFFN):
-        return max((block_error(*pair) for pair in gates_apart(first, second)), default=np.inf)
+        return _networks_apart(first, second)
     if isinstance(first, Decoder) and isinstance(second, Decoder):
         return _decoders_apart(first, second)
     assert isinstance(first, Transformer)  # the last kind
@@ -98,7 +98,10 @@ def _flat(V: Floats) -> Floats:
     return V if V.ndim == 3 else V[:, :, None]
 
 
-def _networks_apart(a: FFN, b: FFN) -> float:
+def _networks_apart(a: FFN | GatedFFN, b: FFN | GatedFFN) -> float:
+    if isinstance(a, GatedFFN) or isinstance(b, GatedFFN):
+        pairs = gates_apart(a, b) if isinstance(a, GatedFFN) and isinstance(b, GatedFFN) else ()
+        return max((block_error(*pair) for pair in pairs), default=np.inf)
     shapes = [w.shape for w in a.weights], [w.shape for w in b.weights]
     affine = len(a.weights) == 1  # nothing bends then
     if shapes[0] != shapes[1] or (a.activation != b.activation and not affine):

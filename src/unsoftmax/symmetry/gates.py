@@ -57,6 +57,16 @@ def gates_apart(a: GatedFFN, b: GatedFFN) -> tuple[tuple[Floats, Floats], ...]:
     return tuple(pairs)
 
 
+def gated_slopes(network: GatedFFN, points: Floats) -> Floats:
+    """Derivatives of the answers in the points, ``(batch, outputs, width)``."""
+    phi = activation_named(network.activation)
+    before = points @ network.gate.T + (0.0 if network.gate_bias is None else network.gate_bias)
+    offered = points @ network.up.T + (0.0 if network.up_bias is None else network.up_bias)
+    slopes = np.einsum("nj,oj,jw->now", phi.slope(before) * offered, network.down, network.gate)
+    slopes += np.einsum("nj,oj,jw->now", phi.value(before), network.down, network.up)
+    return np.asarray(slopes if network.skip is None else slopes + network.skip)
+
+
 def gated_jacobian(network: GatedFFN, points: Floats) -> Floats:
     """Derivatives of the answers in all parameters ``(batch * outputs, parameters)``, block by block."""
     phi = activation_named(network.activation)

@@ -154,13 +154,8 @@ def _group_sentences(model: Attention, group: list[int], V: Floats, flat: int, s
 
 def _of_network(model: FFN | Transformer, max_length: int | None) -> Identifiability:
     network = model if isinstance(model, FFN) else model.ffn
-    parameters = sum(a.size for a in (*network.weights, *network.biases)) + (0 if network.skip is None else network.skip.size)
-    smooth = network.activation != "relu"
-    sentences = ["Neurons: their order, and the scale of each (a neuron times s, what it feeds divided by s), are not visible."]
-    if smooth:
-        sentences = ["Neurons: their order is not visible; the scale of each is."]
-        if len(network.weights) == 2 and activation_named(network.activation).even:
-            sentences.append("A neuron turned round differs by a linear skip only: with a skip, its side is not visible.")
+    parameters = sum(block.size for block in network.blocks.values())
+    sentences, scales = _of_neurons(network)
     if isinstance(model, Transformer):
         attention = model.attention
         assert attention.V is not None  # the constructor checked it
@@ -170,7 +165,7 @@ def _of_network(model: FFN | Transformer, max_length: int | None) -> Identifiabi
         if attention.has_b:
             sentences.append("The attention's constant b and the network's first bias show only in combination.")
     if parameters > LARGEST_JACOBIAN:
-        nullity = 0 if smooth else sum(len(layer) for layer in network.weights[:-1])
+        nullity = scales
         if isinstance(model, Transformer):
             nullity += (0 if model.residual else model.width**2) + model.attention.b.size * model.attention.has_b
         sentences.append("Counted for neurons in general position: the network is too large for a numerical Jacobian.")
@@ -178,6 +173,19 @@ def _of_network(model: FFN | Transformer, max_length: int | None) -> Identifiabi
         rows = _network_rows(model, max_length, 3 * parameters // network.outputs + 64)
         nullity, _ = numerical_nullity(rows.reshape(-1, parameters))
     return Identifiability(parameters, nullity, parameters - nullity, tuple(sentences))
+
+
+def _of_neurons(network: FFN | GatedFFN) -> tuple[list[str], int]:
+    """What the answers do not tell of neurons, and how many scales are among it."""
+    if isinstance(network, GatedFFN):
+        return list(SENTENCES), network.neurons
+    if network.activation == "relu":
+        words = "Neurons: their order, and the scale of each (a neuron times s, what it feeds divided by s), are not visible."
+        return [words], sum(len(layer) for layer in network.weights[:-1])
+    sentences = ["Neurons: their order is not visible; the scale of each is."]
+    if len(network.weights) == 2 and activation_named(network.activation).even:
+        sentences.append("A neuron turned round differs by a linear skip only: with a skip, its side is not visible.")
+    return sentences, 0
 
 
 def _of_gates(model: GatedFFN) -> Identifiability:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.models import FFN, Attention, Floats, Transformer, softmax
+from unsoftmax.models import FFN, Attention, Floats, GatedFFN, Transformer, softmax
 from unsoftmax.models.activations import activation_named
+from unsoftmax.symmetry.gates import gated_jacobian, gated_slopes
 
 
 def attention_jacobian(model: Attention, sequences: Floats) -> tuple[Floats, Floats]:
@@ -63,7 +64,11 @@ def transformer_jacobian(model: Transformer, sequences: Floats) -> Floats:
     """Derivatives ``(batch, outputs, parameters)``: the network's, then the attention's by the chain rule."""
     context, inner = attention_jacobian(model.attention, sequences)
     points = context + sequences[:, -1] if model.residual else context
-    own, slope = network_jacobian(model.ffn, points)
+    network = model.ffn
+    if isinstance(network, GatedFFN):
+        own = gated_jacobian(network, points).reshape(len(points), network.outputs, -1)
+        return np.concatenate([own, gated_slopes(network, points) @ inner], axis=2)
+    own, slope = network_jacobian(network, points)
     return np.concatenate([own, slope @ inner], axis=2)
 
 

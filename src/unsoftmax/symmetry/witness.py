@@ -111,17 +111,16 @@ def _turned_round(network: FFN) -> FFN | None:
 
 
 def _other_transformer(model: Transformer) -> Transformer | None:
-    attention, network = model.attention, _other_network(model.ffn) or model.ffn
+    attention, known = model.attention, model.ffn
+    network = _other_gates(known) if isinstance(known, GatedFFN) else _other_network(known) or known
     if model.residual:
         return None if network is model.ffn else Transformer(attention, network, residual=True)
     assert attention.V is not None  # the constructor checked it
     stretch = 2.0 ** (1 + np.arange(model.width) % 3)
-    weights = [network.weights[0] / stretch, *network.weights[1:]]
-    skip = None if network.skip is None else network.skip / stretch
     values = Attention(
         attention.W,
         attention.V * stretch,
         attention.c if attention.has_c else None,
         attention.b * stretch if attention.has_b else None,
     )
-    return Transformer(values, FFN(weights, network.biases, skip, network.activation))
+    return Transformer(values, network.behind(np.diag(1 / stretch), np.zeros(model.width)))

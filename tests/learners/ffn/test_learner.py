@@ -55,6 +55,22 @@ def test_d8_m16_is_exact_within_the_promised_price(seed):
     assert oracle.spent <= 2.3 * 161
 
 
+@pytest.mark.parametrize("skip", [False, True])
+def test_the_gradient_of_one_cell_is_spared_where_the_active_sides_are_told(skip):
+    target = gaussian(20, 10, 1, 7)
+    if skip:
+        target = FFN(target.weights, target.biases, np.random.default_rng(3).normal(size=(1, 20)))
+    found, oracle = learn(target, 20)
+    assert error(found, target) < 1e-10
+    assert (found.model.skip is not None) == skip
+    assert (oracle.phases["gradients"].queries < 11 * 20) != skip
+
+
+def test_vector_answers_need_fewer_questions_for_a_bend():
+    scalar, vector = (learn(gaussian(6, 24, p, 11), 6)[1].phases["kinks"].queries for p in (1, 3))
+    assert vector < 0.85 * scalar
+
+
 def test_neurons_are_in_canonical_form_without_a_skip():
     target = gaussian(8, 12, 3, 5)
     found, _ = learn(target, 8)

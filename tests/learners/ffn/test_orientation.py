@@ -8,7 +8,7 @@ from scipy.linalg import LinAlgError
 
 from unsoftmax.learners.ffn.hinges import Hinges, factored
 from unsoftmax.learners.ffn.lattice import subset_sum
-from unsoftmax.learners.ffn.orientation import active_sides, flipped
+from unsoftmax.learners.ffn.orientation import active_sides, flipped, subset_of, tied_sides
 from unsoftmax.learners.ffn.settings import RELU
 
 
@@ -67,3 +67,27 @@ def test_a_lattice_beyond_its_reach_is_not_reduced():
 def test_equations_that_no_ridge_makes_definite_are_an_error():
     with pytest.raises(LinAlgError, match="positive definite"):
         factored(np.array([[1.0, 2.0], [2.0, 1.0]]), np.zeros(2))
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 18))
+def test_one_sum_tells_which_numbers_it_is_made_of(seed, count):
+    rng = np.random.default_rng(seed)
+    numbers, chosen = rng.normal(size=count), rng.random(count) < 0.5
+    found = subset_of(numbers, float(numbers[chosen].sum()), 1e-12)
+    assert found is None or np.array_equal(found, chosen)  # None where another choice comes as near
+    assert subset_of(numbers, float(np.abs(numbers).sum()) + 1.0, 1e-12) is None
+
+
+def test_sums_that_several_choices_have_tell_nothing():
+    assert subset_of(np.array([1.0, 2.0, 3.0]), 3.0, 1e-12) is None  # 3, and 1 + 2
+    assert subset_of(np.random.default_rng(0).normal(size=60), 1.0, 1e-9) is None
+
+
+@given(seed=st.integers(0, 2**32 - 1), neurons=st.integers(1, 14), width=st.integers(1, 4))
+def test_a_linear_part_made_of_bends_is_told_from_a_measured_one(seed, neurons, width):
+    rng = np.random.default_rng(seed)
+    turned = flipped(network(seed, neurons, width, 1), rng.random(neurons) < 0.5)
+    found = tied_sides(turned)
+    assert found is None or np.abs(flipped(turned, found).linear).max() <= 1e-9 * np.abs(turned.normal).sum()
+    measured = Hinges(turned.out, turned.normal, turned.shift, turned.linear + 1e-7, turned.constant)
+    assert tied_sides(measured) is None or np.abs(flipped(measured, tied_sides(measured)).linear).max() < 1e-9

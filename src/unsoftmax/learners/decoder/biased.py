@@ -110,7 +110,7 @@ class Positioned:
                 f"{oracle.width // 2 - 5}."
             )
         phase(oracle, "values")
-        known = read_values(limit, base, fine)
+        known = read_values(limit, base, fine, rng)
         draft = drafted(limit, base, known, fine, rng)
         phase(oracle, "layers")
         order = find_order(limit, sphere, draft.model(), fine, rng, draft.T)

@@ -68,6 +68,11 @@ class DecoderLearner:
         readout = read_out(oracle, log=log, settings=settings)
         zero = centred(oracle(np.zeros((1, 1, oracle.width))), log) - readout.bias
         if readout.norm == "layer" or readout.bias.any() or np.abs(zero).max() > settings.same * np.abs(readout.table).max():
+            if settings.single:
+                raise TooNoisyError(
+                    f"The answers are {self.floor.kind}, and the decoder has biases or LayerNorm (as GPT-2); such a one is read "
+                    "from float64 answers only. Run it in float64 (`model.double()`)."
+                )
             return Positioned(readout, min(self.places, self.longest), self.checks).run(oracle, rng=rng)
         if self.longest < settings.shortest:
             raise NotInFamilyError(

@@ -254,24 +254,43 @@ def factored(gram: Floats, centre: Floats) -> NormalEquations:
     raise LinAlgError("the normal equations are not positive definite")
 
 
-def normal_equations(hinges: Hinges, points: Floats, references: Floats, weights: Floats) -> NormalEquations:
-    """The factored normal equations of all parameters, around the centre of the points."""
-    centre = np.asarray(np.average(points, axis=0, weights=weights))
-    gram = gram_of(hinges, centre, points, references, weights)
-    hold_scale(gram, hinges)
-    return factored(gram, centre)
+def tie_rows(hinges: Hinges, chosen: NDArray[np.bool_]) -> Floats:
+    """Derivatives ``(width, parameters)`` of the linear part plus the sum of the ``chosen`` bends; scalar answers."""
+    neurons, width = hinges.normal.shape
+    side, here = width + 1, np.arange(width)
+    rows = np.zeros((width, (neurons + 1) * side))
+    rows[here, neurons * side + here] = 1.0
+    for j in np.flatnonzero(chosen):
+        rows[here, j * side + here] = hinges.out[j, 0]
+    return rows
 
 
 def fit(
-    hinges: Hinges, points: Floats, references: Floats, answers: Floats, noise: Floats, *, rounds: int = 6
+    hinges: Hinges,
+    points: Floats,
+    references: Floats,
+    answers: Floats,
+    noise: Floats,
+    *,
+    rounds: int = 6,
+    chosen: NDArray[np.bool_] | None = None,
 ) -> tuple[Hinges, NormalEquations]:
     """Fit all parameters to all answers, weighted by 1/noise, starting from a model with the right bends.
 
     Given the activation pattern the model is linear in its parameters (bilinear with several outputs), so that one factorisation
     and a few refinements of the residual reach the least-squares solution to working precision. The system is handed back as well.
+    With ``chosen`` bends the linear part is held to minus their sum.
     """
     weights = 1.0 / noise
-    system = normal_equations(hinges, points, references, weights)
+    centre = np.asarray(np.average(points, axis=0, weights=weights))
+    gram = gram_of(hinges, centre, points, references, weights)
+    hold_scale(gram, hinges)
+    tie = np.zeros((0, len(gram)))
+    if chosen is not None:  # as heavy as the answers that tell of the linear part, and somewhat more
+        tie = tie_rows(hinges, chosen)
+        tie *= np.sqrt(RELU.tied * np.median(np.diag(gram)[hinges.neurons * (len(tie) + 1) :]))
+        gram += tie.T @ tie
+    system = factored(gram, centre)
     best, best_misfit = hinges, np.inf
     current = hinges
     for _ in range(rounds):
@@ -285,6 +304,9 @@ def fit(
         elif misfit > 2 * best_misfit:
             break
         step = pulled(hinges, system.centre, points, references, weights, residual)
+        if chosen is not None:
+            gap = current.linear[0] + current.out[chosen, 0] @ current.normal[chosen]
+            step -= tie[0].max() * gap @ tie
         changed = moved_by(shifted(current, system.centre), system.solve(step))
         current = shifted(changed, -system.centre)
     return best, system

@@ -82,7 +82,8 @@ class KinkSearch:
 
     Two known pieces are continued to their crossing, and the function is asked just left and just right of it. A bend is accepted
     only if the left answer lies on the left piece AND the right one on the right piece: the value at the crossing itself lies on
-    both lines even where the right piece begins earlier. All open intervals are asked in one call.
+    both lines even where the right piece begins earlier. Pieces of vector answers meet only if there is one bend between them, and
+    one of the two answers is enough. All open intervals are asked in one call.
 
     Args:
         ask: places ``(n,)`` to answers ``(n, outputs)``.
@@ -163,6 +164,9 @@ class KinkSearch:
                 reach = max(1.5 * RELU.trust * error / bend, self._near(t))
                 if left.high + reach < t < right.low - reach:
                     interval.probes, interval.bend = (t - reach, t + reach), t
+                    if _meet(left, right, t):
+                        shorter = left.high - left.low < right.high - right.low
+                        interval.probes = (t - reach if shorter else t + reach,)
                     return False
         if gap < 8 * self._near(middle):
             return True  # closer together than can be resolved: one bend stands for all of them
@@ -175,10 +179,12 @@ class KinkSearch:
         left, right, probes = interval.left, interval.right, interval.probes
         on_left = [left.holds(t, y, e) for t, y, e in zip(probes, values, errors, strict=True)]
         on_right = [right.holds(t, y, e) for t, y, e in zip(probes, values, errors, strict=True)]
-        if interval.bend is not None and on_left[0] and on_right[1]:
-            left.stretch(probes[0], values[0], float(errors[0]))
-            right.stretch(probes[1], values[1], float(errors[1]))
-            return []
+        if interval.bend is not None:
+            sides = [left if t < interval.bend else right for t in probes]
+            if all(side.holds(t, y, e) for side, t, y, e in zip(sides, probes, values, errors, strict=True)):
+                for side, t, y, e in zip(sides, probes, values, errors, strict=True):
+                    side.stretch(t, y, float(e))
+                return []
         lone: list[int] = []
         for i, t in enumerate(probes):
             if on_left[i] and all(on_left[:i]):
@@ -201,6 +207,18 @@ class KinkSearch:
             piece = Piece(probes[0], probes[1], values[0], values[1], float(errors[0]), float(errors[1]))
         pieces.append(piece)
         return [Interval(left, piece), Interval(piece, right)]
+
+
+def _meet(left: Piece, right: Piece, t: float) -> bool:
+    """Whether the continuations of two pieces of a vector-valued function meet at ``t``, and would hardly do so by chance.
+
+    Lines in space that meet have one bend between them: where there are more they pass each other.
+    """
+    if len(left.low_value) == 1:
+        return False
+    error = RELU.trust * (left.error(t) + right.error(t))
+    apart = float(np.linalg.norm(left.value(t) - right.value(t)))
+    return apart <= error <= RELU.passing * float(np.linalg.norm(right.slope - left.slope)) * (right.low - left.high)
 
 
 def _straight(left: Piece, right: Piece) -> bool:

@@ -16,6 +16,7 @@ from unsoftmax.learners.ffn.forms import Found, canonical_network, to_network
 from unsoftmax.learners.ffn.gradients import CrowdedCellError
 from unsoftmax.learners.ffn.hinges import Hinges, NormalEquations, beyond_doubt, fit, fixed_pattern, merge_parallel
 from unsoftmax.learners.ffn.kinks import nearness
+from unsoftmax.learners.ffn.orientation import tied_sides
 from unsoftmax.learners.ffn.places import Places
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.ffn.rough import find_roughly
@@ -39,10 +40,11 @@ class FFNLearner:
     gradients between them (one question per weight) give their normals, and a least-squares fit to all answers and some random
     points takes back the digits that short steps lost. Coarse answers are asked far out, around a corner instead of along a line.
 
-    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the bends, ``(m + 1) d`` for the gradients (with
-    ``p`` outputs about ``(1.33 m / p + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
-    (``1.5 P / p`` for coarse answers) and 12 checks: ``1.3 P`` to ``1.6 P`` in all for one output. Where a line leaves the
-    answers unexplained, 24 questions follow its bends along their hyperplanes: those of a deeper network end or change there.
+    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the bends (``3.3 m`` with several outputs),
+    ``(m + 1) d`` for the gradients (``m d`` where the slopes on the line tell the active sides of at most about 28 neurons; with
+    ``p`` outputs about ``(m / (p - 1) + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
+    (``1.5 P / p`` for coarse answers) and 9 checks: ``1.2 P`` to ``1.5 P`` in all for one output. Where a line leaves the answers
+    unexplained, 24 questions follow its bends along their hyperplanes: those of a deeper network end or change there.
 
     Assumes: every hyperplane crosses the probed region; a neuron that bends only farther out is invisible, and said to be.
 
@@ -53,6 +55,7 @@ class FFNLearner:
         caution: expected number of steps per gradient that cross a bend and are repeated; less costs digits.
         extra: random points as a share of ``P / outputs``; None asks as many as the predicted error calls for.
         through_origin: the network has no biases; saves a question per cell.
+        accept: error accepted at the checks, relative to the spread of the answers.
 
     >>> from unsoftmax.models import FFN
     >>> from unsoftmax.oracles.local import CallableOracle
@@ -68,6 +71,7 @@ class FFNLearner:
     caution: float = 0.5
     extra: float | None = None
     through_origin: bool = False
+    accept: float = RELU.accept
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
@@ -85,13 +89,14 @@ class FFNLearner:
     def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         cells = neurons + 1 if outputs == 1 else min(neurons + 1, int(1.34 * neurons / outputs) + 3)
+        fewest = max(1, neurons) if outputs == 1 else (cells + 1) // 2  # one may be spared where the active sides are told
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
         across = max(1, width - self.through_origin)
         ranges = {
             "scale": (4, 4),
-            "kinks": (int(3.5 * neurons) + 6, int(8 * neurons) + 34),
-            "gradients": (cells * across // (1 if outputs == 1 else 2), int(1.8 * cells * across) + 16),
-            "random points": (8, int(0.6 * parameters) + 8),
+            "kinks": (int((3.5 if outputs == 1 else 2.5) * neurons) + 6, int(8 * neurons) + 34),
+            "gradients": (fewest * across, int(1.8 * cells * across) + 16),
+            "random points": (4, int(0.6 * parameters) + 8),
             "check": (RELU.checks, RELU.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
@@ -110,7 +115,8 @@ class FFNLearner:
         doubt, deviation = 0.0, np.inf
         for attempt in range(RELU.attempts):
             line = places.line(width, scale, 0.0 if model is None else doubt, rng)
-            line = replace(line, through_origin=self.through_origin)
+            spare = model is None and not (rough or self.through_origin)
+            line = replace(line, through_origin=self.through_origin, spare=spare)
             known = model
             if coarse and known is None:
                 part = tried(partial(places.around_corner, questions, scale, rng), CrowdedCellError)
@@ -143,21 +149,21 @@ class FFNLearner:
                         if rough:
                             references, certain = self._patterns(questions, polished[0], margins[-1], doubtful=True)
                             questions.settle(certain, references)
-                        return Found(*polished, length, spread, deviation * RELU.accept, line.reach)
+                        return Found(*polished, length, spread, deviation * self.accept, line.reach)
             elif not rough:
                 _refuse_depth(*bends_found_again(questions, places, model, length, rng), len(questions.points), model)
             if known is not None and part.neurons == 0:  # nothing to add and yet wrong: begin again
                 model = None
             doubt = RELU.doubt + 1e3 * self.floor.absolute / spread + 1e2 * self.floor.relative * rough
         neurons = 0 if best is None else best.neurons
-        miss = "" if np.isinf(deviation) else f" by {deviation * RELU.accept:.1e} of their spread"
+        miss = "" if np.isinf(deviation) else f" by {deviation * self.accept:.1e} of their spread"
         # exact answers prove the family wrong, coarse ones may only be too coarse
         refusal = TooNoisyError if self.floor.relative > RELU.rough or self.floor.absolute > 0 else NotInFamilyError
         raise refusal(
             f"After {RELU.attempts} lines and {len(questions.points)} questions the best ReLU network found ({neurons} neurons) "
             f"still misses fresh answers{miss}. The target is not a ReLU network with one hidden layer, or some of its neurons "
             f"are too close together or too faint for the precision of the answers. {WAY_OUT}",
-            evidence={"deviation": float(deviation * RELU.accept), "neurons": neurons},
+            evidence={"deviation": float(deviation * self.accept), "neurons": neurons},
             model=None if best is None else to_network(best),
         )
 
@@ -167,7 +173,7 @@ class FFNLearner:
         """Random points, as many and such as bring the predicted error down to the goal."""
         neurons, outputs = model.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
-        least = max(8, int(0.03 * parameters))
+        least = max(4, int(0.02 * parameters))
         allowed = 1.28 * parameters + (7.0 if outputs == 1 else 5.3) * neurons - len(questions.points) - RELU.checks
         if neurons <= questions.width:  # answers of few neurons vary little: an error weighs more against their spread
             allowed += 0.4 * parameters
@@ -181,7 +187,8 @@ class FFNLearner:
             return places.random(model, length, most, rng)
         pool = places.random(polished, length, min(3 * most, 2000), rng)
         near = np.linalg.norm(pool, axis=1) <= 2 * length
-        goal = RELU.goal * float(np.linalg.norm(np.std(polished(pool[near]), axis=0))) + self.floor.absolute
+        spread = float(np.sqrt(np.mean(np.var(polished(pool[near]), axis=0))))  # of one output
+        goal = RELU.goal * spread + self.floor.absolute
         picks = choose_points(polished, system, pool, questions.noise(pool), goal / max(misfit, 0.005), most, rng=rng)
         return pool[picks] if len(picks) >= least else np.concatenate([pool[picks], pool[: least - len(picks)]])
 
@@ -209,7 +216,8 @@ class FFNLearner:
         if len(points) == 0:
             raise LinAlgError("no answer has an activation pattern beyond doubt")
         noise = questions.noise(points)
-        polished, system = fit(model, points, references, answers, noise)
+        chosen = tied_sides(model) if answers.shape[1] == 1 and not doubtful else None
+        polished, system = fit(model, points, references, answers, noise, chosen=chosen)
         residual = (answers - fixed_pattern(polished, points, references)) / noise[:, None]
         freedom = max(1, residual.size - len(system.scales))
         return polished, system, float(np.linalg.norm(residual) / np.sqrt(freedom))
@@ -237,7 +245,7 @@ class FFNLearner:
         points = places.at(np.repeat([0.5 * length, length, 4 * length], RELU.checks // 3), questions.width, rng)
         errors = np.linalg.norm(questions.ask(points) - model(points), axis=1)
         distances = np.linalg.norm(points, axis=1)
-        return float((errors / (RELU.accept * spread * (1 + distances / length) + 300 * questions.noise(points))).max())
+        return float((errors / (self.accept * spread * (1 + distances / length) + 300 * questions.noise(points))).max())
 
     def _affine(
         self, questions: Questions, places: Places, part: Hinges, scale: float, reach: float, rng: np.random.Generator
@@ -251,9 +259,9 @@ class FFNLearner:
                 "The target does not bend on a random line, yet it is not affine. It is not a ReLU network, or its bends lie out "
                 "of reach; allow longer tokens (`max_norm`).",
                 model=to_network(part),
-                evidence={"deviation": deviation * RELU.accept},
+                evidence={"deviation": deviation * self.accept},
             )
-        return Found(part, None, scale, spread, deviation * RELU.accept, reach)
+        return Found(part, None, scale, spread, deviation * self.accept, reach)
 
 
 def _spread(answers: Floats, near: NDArray[np.bool_], noise: Floats) -> float:

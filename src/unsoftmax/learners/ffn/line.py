@@ -11,12 +11,21 @@ import numpy as np
 from unsoftmax.learners.ffn.gradients import CellSlopes
 from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.kinks import KinkSearch, Piece, crossing, nearness
+from unsoftmax.learners.ffn.orientation import subset_of
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 Answers = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spared:
+    """A cell whose gradient is the sum of the other cells' gradients, each times its share."""
+
+    cell: int
+    shares: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +43,8 @@ class Line:
         ends: share of the reach that the outermost pieces are thought to take (less where it turns out less).
         through_origin: every hyperplane passes through the origin and nothing is added, so that ``f(x) = gradient @ x`` gives one
             derivative of each cell for nothing.
+        spare: the gradient of one cell is not asked where the slopes on the line tell the active sides of all neurons; the linear
+            part is then made of theirs.
         partial: hand over the bends that were read, and nothing about those beside a cell that could not be; the affine part may
             then be missing.
     """
@@ -47,6 +58,7 @@ class Line:
     doubt: float = 0.0
     ends: float = 0.5
     through_origin: bool = False
+    spare: bool = False
     partial: bool = False
 
     def run(self, questions: Questions, known: Hinges | None, *, rng: np.random.Generator) -> Hinges:
@@ -120,22 +132,42 @@ class Line:
         return np.concatenate([[first], (bends[:-1] + bends[1:]) / 2, [last]])
 
     def _chosen_cells(self, jumps: Floats, bends: Floats) -> list[int]:
-        """Cells whose gradients determine every bend: with several outputs one in ``0.75 * outputs`` is enough, wide ones best."""
+        """Cells whose gradients determine every bend: with several outputs one in ``outputs - 1`` is enough, wide ones best."""
         count, outputs = jumps.shape if len(jumps) else (0, 1)
         out = jumps / np.maximum(np.linalg.norm(jumps, axis=1, keepdims=True), 1e-300) if count else jumps
         widths = np.concatenate([[np.inf], np.diff(bends), [np.inf]]) if count else np.array([np.inf])
-        stride = max(1, int(0.75 * outputs))
+        stride = max(1, outputs - (outputs > 2))
         chosen = [0]
         while chosen[-1] < count:
             here = chosen[-1]
             options = []
             for cell in range(here + 1, min(here + stride, count) + 1):
-                if np.linalg.cond(out[here:cell].T) < 30:
+                if np.linalg.cond(out[here:cell].T) < 60:
                     options.append(cell)
             options = options or [here + 1]
-            far = [cell for cell in options if cell > here + stride // 2] or [options[-1]]
+            far = [cell for cell in options if cell > here + (3 * stride) // 4] or [options[-1]]
             chosen.append(count if count in options else max(far, key=lambda cell: widths[cell]))
         return chosen
+
+    def _spared_cell(self, pieces: list[Piece], jumps: Floats, bends: Floats) -> Spared | None:
+        """The most crowded cell whose gradient follows from the others', where the slopes along the line tell the active sides.
+
+        Of a network without skip the gradient of every cell is the sum over the neurons active there, so that the first gradient is
+        minus the sum of the jumps of those that are active at that end: a choice of a few numbers that one number tells.
+        """
+        if jumps.ndim != 2 or jumps.shape[1] != 1 or len(bends) < 2:
+            return None
+        errors = sum((piece.low_error + piece.high_error) / (piece.high - piece.low) for piece in pieces)
+        chosen = subset_of(jumps[:, 0], -float(pieces[0].slope[0]), errors)
+        if chosen is None:
+            return None
+        sides = chosen.astype(np.float64)
+        shares = np.concatenate([[1.0], sides]) - np.concatenate([sides, [0.0]])  # times the cells' gradients they add up to 0
+        widths = np.concatenate([[np.inf], np.diff(bends), [np.inf]])
+        cell = int(np.argmin(np.where(shares != 0, widths, np.inf)))
+        if not np.isfinite(widths[cell]):
+            return None
+        return Spared(cell, -np.delete(shares, cell) / shares[cell])
 
     def _assemble(
         self,
@@ -158,6 +190,9 @@ class Line:
             spanned = np.concatenate([self.direction[:, None], free.T, rng.normal(size=(width, width - 2))], axis=1)
             across = np.linalg.qr(spanned)[0][:, 2:].T
         cells = self._chosen_cells(jumps, bends)
+        spared = self._spared_cell(pieces, jumps, bends) if self.spare else None
+        if spared is not None:
+            cells.remove(spared.cell)
         bases = middles[cells]
         values = np.array([pieces[k].value(t) for k, t in zip(cells, bases, strict=True)])
         crowding = np.array([np.sum(1 / np.abs(t - bends)) for t in bases]) if len(bends) else np.full(1, 1 / self.scale)
@@ -171,6 +206,9 @@ class Line:
             rest = values - (self._points(bases) @ self.direction)[:, None] * along
             slopes = np.concatenate([rest[:, None] / np.linalg.norm(inward), slopes], axis=1)
             across = np.concatenate([free, across])
+        if spared is not None:
+            slopes = np.insert(slopes, spared.cell, np.einsum("k,kio->io", spared.shares, slopes), axis=0)
+            cells.insert(spared.cell, spared.cell)
         strengths = np.linalg.norm(jumps, axis=1)
         out = jumps / np.maximum(strengths, 1e-300)[:, None]
         normal = strengths[:, None] * self.direction
@@ -182,6 +220,6 @@ class Line:
             normal[here:there] += parts @ across
         shift = -np.einsum("jw,jw->j", normal, self._points(bends)) if len(bends) else np.zeros(0)
         linear = np.outer(pieces[0].slope, self.direction) + slopes[0].T @ across
-        constant = values[0] - linear @ self._points(bases[:1])[0]
+        constant = pieces[0].value(float(middles[0])) - linear @ self._points(middles[:1])[0]
         outputs = len(constant)
         return Hinges(out.reshape(-1, outputs), normal.reshape(-1, width), shift, linear, constant)

@@ -30,6 +30,7 @@ class Settings:
     tries: int = 40  # rounds of repair; each halves a group or shortens a step, so that few are ever used
 
     # hinges
+    tied: float = 10.0  # weight of what is known beforehand about a linear part, against that of the answers
     rows: int = 2048  # equations formed at once, so that the whole design matrix is never held
 
     # kinks
@@ -38,6 +39,7 @@ class Settings:
     near: float = 1e-6
     # the same in units of the root of the answers' relative precision: slopes and bends are then told equally well
     apart: float = 4.0
+    passing: float = 1e-3  # of the usual distance of lines that pass each other: uncertain ones may meet by chance
     rounds: int = 400  # a bound only; the depth of the search is near log2 of the number of bends
 
     # lattice
@@ -47,9 +49,9 @@ class Settings:
 
     # learner
     attempts: int = 6  # lines tried before the target is refused; each adds what the ones before missed
-    checks: int = 12  # fresh points that the finished network must answer
+    checks: int = 9  # fresh points that the finished network must answer
     accept: float = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
-    goal: float = 1e-11  # predicted standard error, relative to the spread, at which no more random points are asked
+    goal: float = 4e-11  # predicted standard error, relative to the spread, at which no more random points are asked
     doubt: float = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks
     # bends followed along their hyperplanes, at least, before more than one hidden layer is said to be there
     least_looks: int = 4
@@ -63,6 +65,10 @@ class Settings:
 
     # orientation
     binary: float = 1e-3  # how near to 0 or 1 the solution of the linear system must be to be read as a choice
+
+    chance: float = 1e-3  # expected number of choices that fit by chance, beyond which the active sides are not guessed
+
+    exactly: float = 1e-11  # what sums of parameters are off by that only rounding moved
 
     # places
     seen: float = 1e11  # distance at which to look, in units of (coarseness of the answers) / (their slope): leaves 11 digits

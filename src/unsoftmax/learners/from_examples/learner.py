@@ -89,7 +89,7 @@ def learn_from_examples(
             model=refusal.model,
             status=Status[refusal.status_name],
             queries=0,
-            check=refusal.evidence.pop("check", None),
+            check=refusal.check,
             bounds=None,
             ambiguity="Nothing was recovered; the model, if any, is the best fit so far and must not be relied upon.",
             message=str(refusal),

@@ -73,21 +73,23 @@ def refusal_of(examples: Examples, heads: int | None, verdict: Verdict, model: A
     # Unless they would settle a layer of four heads, or of twice those found, a larger layer may be all there is to it.
     enough_for = heads or (candidate.heads + 1 if verdict.reason == "count" else max(2 * candidate.heads, 4))
     needed = examples_needed(examples, enough_for)
-    evidence = {"check": check, "reason": verdict.reason, "examples_needed": needed}
+    evidence = {"reason": verdict.reason, "examples_needed": needed}
     given = len(examples.tokens)
     if verdict.reason == "flat":
         return NotIdentifiableError(
             f"These examples fit to {error:.1e}, but other parameters fit them equally well (a push off the solution came back "
-            f"different by {verdict.evidence['returns_to']:.1e}). Record examples with more varied tokens or longer sequences.",
+            f"different by {verdict.moved:.1e}). Record examples with more varied tokens or longer sequences.",
             evidence=evidence,
             model=model,
+            check=check,
         )
     if verdict.reason == "count":
         return NotIdentifiableError(
-            f"With {tried}, errors of {verdict.evidence['noise']:.0%} are left, and {given} examples are too few to tell noise "
+            f"With {tried}, errors of {verdict.noise:.0%} are left, and {given} examples are too few to tell noise "
             f"from a missing head. Record about {max(needed, given + 1)}, or give `heads` if their number is known.",
             evidence=evidence,
             model=model,
+            check=check,
         )
     if given < needed or verdict.reason == "examples":
         return NotIdentifiableError(
@@ -96,17 +98,20 @@ def refusal_of(examples: Examples, heads: int | None, verdict: Verdict, model: A
             f"{enough_for} head{'s' * (enough_for > 1)}. Record more and run again.",
             evidence=evidence,
             model=model,
+            check=check,
         )
     if verdict.reason == "noise":
         return TooNoisyError(
-            f"Noise makes up {verdict.evidence['noise']:.0%} of the answers with the best layer found ({tried}). "
+            f"Noise makes up {verdict.noise:.0%} of the answers with the best layer found ({tried}). "
             "Record more examples or less noisy answers.",
             evidence=evidence,
             model=model,
+            check=check,
         )
     return NotInFamilyError(
         f"No attention layer found explains these examples: the best ({tried}) leaves {error:.1e} of the answers' size, and that "
         "is not noise: it depends on the tokens, or other starts end elsewhere. Check `causal` and `mask`, or give `heads`.",
         evidence=evidence,
         model=model,
+        check=check,
     )

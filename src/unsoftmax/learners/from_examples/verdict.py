@@ -17,12 +17,24 @@ from unsoftmax.models import Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
-    """How a search ended: the accepted candidate, or the best one and the reason why it was not accepted."""
+    """How a search ended: the accepted candidate, or the best one and the reason why it was not accepted.
+
+    Attributes:
+        candidate: None where there are too few examples for any.
+        accepted: whether held-out answers bear it out.
+        exact: it fits to rounding.
+        reason: why not.
+        moved: how far from it a search came back that was pushed off.
+        noise: what is left of the answers, as a share of their size.
+        evidence: numbers for the report, which nothing else reads.
+    """
 
     candidate: Candidate | None
     accepted: bool
     exact: bool = False
     reason: str = ""
+    moved: float = 0.0
+    noise: float = 0.0
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
@@ -72,9 +84,10 @@ def examine(search: Search, candidate: Candidate) -> Verdict:
     evidence = {"held_out": rms, "held_out_largest": largest, "training": candidate.fit.error}
     if (largest if exact else rms) > allowed:
         return Verdict(candidate, accepted=False, exact=exact, reason="overfit", evidence=evidence)
-    evidence["returns_to"] = moved = returns(search, candidate) if exact else 0.0
+    moved = returns(search, candidate) if exact else 0.0
+    evidence |= {"returns_to": moved}
     if moved > 1e-6:
-        return Verdict(candidate, accepted=False, exact=exact, reason="flat", evidence=evidence)
+        return Verdict(candidate, accepted=False, exact=exact, reason="flat", moved=moved, evidence=evidence)
     return Verdict(candidate, accepted=True, exact=exact, evidence=evidence)
 
 
@@ -92,7 +105,7 @@ def examine_noisy(search: Search, candidate: Candidate, *, fixed: bool = False) 
         # A missing head also leaves errors: they count as noise only where the examples would show one more head.
         reason = "" if search.enough(candidate.heads + 1, candidate.extras, EXAMPLES.surplus_for_noise) else "count"
     if reason:
-        return Verdict(candidate, accepted=False, reason=reason, evidence=evidence)
+        return Verdict(candidate, accepted=False, reason=reason, noise=noise, evidence=evidence)
     for number in range(1, EXAMPLES.confirming_starts + 1):
         if search.spent():
             return Verdict(candidate, accepted=False, reason="work", evidence=evidence)
@@ -103,7 +116,7 @@ def examine_noisy(search: Search, candidate: Candidate, *, fixed: bool = False) 
                 return examine_noisy(search, other, fixed=fixed)  # ends: each time the error falls
             apart = np.linalg.norm(predict(candidate.problem, other) - predict(candidate.problem, candidate))
             if apart < EXAMPLES.same_fit * np.linalg.norm(candidate.fit.point.error):
-                evidence["confirmed_after_starts"] = number
+                evidence |= {"confirmed_after_starts": number}
                 break
     else:
         return Verdict(candidate, accepted=False, reason="lonely", evidence=evidence)

@@ -74,12 +74,18 @@ class Arc:
 
 @dataclass(eq=False)
 class Gap:
-    """Unknown ground between two arcs; ``bend`` is where one is guessed, ``probes`` what is asked next."""
+    """Unknown ground between two arcs; ``bend`` is where one is guessed, ``probes`` what is asked next.
+
+    ``coarse``: the probes stand as far apart as the errors of the arcs ask for, so that two bends may lie between them.
+    ``found``: one bend was; the arcs reach closer to it now, and are looked at once more.
+    """
 
     left: Arc
     right: Arc
     probes: tuple[float, ...] = ()
     bend: float | None = None
+    coarse: bool = False
+    found: bool = False
 
 
 def crossings(left: Arc, right: Arc) -> list[tuple[float, float]]:
@@ -145,6 +151,7 @@ class ArcSearch:
                 strange = self._digest(gap, found)
                 if strange is None:
                     bends += 1
+                    todo += [Gap(gap.left, gap.right, found=True)] if gap.coarse else []
                 elif strange:
                     lone.append((gap, strange))
                 else:
@@ -170,9 +177,12 @@ class ArcSearch:
         width = right.low - left.high
         for place, slope in crossings(left, right):
             error = left.error(place) + right.error(place) + 2 * self.error
-            reach = max(1.5 * RELU.trust * error / max(slope, 1e-300), min(GATES.step, width) / 64)
+            told, close = 1.5 * RELU.trust * error / max(slope, 1e-300), min(GATES.step, width) / 64
+            if gap.found and told > GATES.finer * width:
+                return True
+            reach = max(told, close)
             if left.high + reach < place < right.low - reach:
-                gap.bend, gap.probes = place, (place - reach, place + reach)
+                gap.bend, gap.probes, gap.coarse = place, (place - reach, place + reach), told > 2 * close
                 return False
         if width < GATES.closest:
             return True  # closer together than can be resolved: one bend stands for all of them

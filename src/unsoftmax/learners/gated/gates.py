@@ -52,6 +52,13 @@ class Gates:
         passed = self.phi.value(self.before(points)) * (points @ self.up.T + self.lift)
         return np.asarray(passed @ self.out + points @ self.linear.T + self.constant)
 
+    def gradients(self, points: Floats) -> Floats:
+        """Derivatives in the points ``(n, outputs, width)``."""
+        before, ups = self.before(points), points @ self.up.T + self.lift
+        slopes = np.einsum("nj,jo,jw->now", self.phi.slope(before) * ups, self.out, self.normal, optimize=True)
+        slopes += np.einsum("nj,jo,jw->now", self.phi.value(before), self.out, self.up, optimize=True)
+        return np.asarray(slopes + self.linear)
+
     def lengths(self) -> Floats:
         """Distance from the origin within which each gate bends, on a random line through it, ``(neurons,)``."""
         norms = np.maximum(np.linalg.norm(self.normal, axis=1), 1e-300)

@@ -16,7 +16,7 @@ from unsoftmax.learners.gated.offsets import GateCorners, bent, with_biases
 from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, sharpness
 from unsoftmax.learners.smooth.design import telling_points
-from unsoftmax.learners.smooth.learner import Unfinished, scattered
+from unsoftmax.learners.smooth.learner import Found, Unfinished, scattered
 from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
@@ -42,7 +42,7 @@ class GatedNetworkLearner:
         floor: how coarse the answers are.
         max_norm: no token longer than this is asked.
         extra: random points as a share of ``P / outputs``, P without biases.
-        room: questions per parameter, in all, that they may fill.
+        room: questions per parameter, in all, that they may fill (one output).
         fewest: random points that are asked in any case.
         reach: distance from a hyperplane at which its gate is taken to be straight, at first.
         further: by how much farther the next attempt.
@@ -68,6 +68,21 @@ class GatedNetworkLearner:
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
+        found = self.find(oracle, rng=rng)
+        gates, misfit = found.answers.fit(found.network, found.free)  # to the answers of the check as well
+        model = to_gated(gates)
+        evidence = {
+            "neurons": gates.neurons,
+            "activation": gates.phi.name,
+            "gated": True,
+            "skip": model.skip is not None,
+            "check_error": found.error,
+            "misfit": misfit,
+        }
+        return Learned(model=model, ambiguity=AMBIGUITY, evidence=evidence)
+
+    def find(self, oracle: Oracle, *, rng: np.random.Generator) -> Found[Gates]:
+        """Learn the network as gates and a linear part, ask the checks and refuse what fails them."""
         limit = quadratic_limit(oracle, floor=self.floor, max_norm=self.max_norm, rng=rng)
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         refusal: RefusalError | None = None
@@ -96,7 +111,7 @@ class GatedNetworkLearner:
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
-    def _near(self, limit: Limit, questions: Questions, reach: float, rng: np.random.Generator) -> Learned:
+    def _near(self, limit: Limit, questions: Questions, reach: float, rng: np.random.Generator) -> Found[Gates]:
         """The network from its limit.
 
         Raises:
@@ -123,7 +138,8 @@ class GatedNetworkLearner:
         everything = gates.free(*PARTS)
         phase(questions.oracle, "random points")
         parameters = (everything.sum() - gates.linear.size - 2 * gates.neurons) / len(gates.constant)
-        left = self.room * parameters - len(limit.answers.points) - len(questions.points) - BENDS.checks
+        asked = len(limit.answers.points) + len(questions.points) + BENDS.checks
+        left = self.room * parameters - asked if len(gates.constant) == 1 else np.inf
         count = int(max(BENDS.least, np.clip(left, self.fewest * parameters, self.extra * parameters)))
         pool = scattered(gates.lengths(), BENDS.pool * count, questions.width, rng)
         questions.ask(telling_points(gates, self._joined(limit, questions), pool, count, everything, rng))
@@ -132,15 +148,15 @@ class GatedNetworkLearner:
         if not misfit <= BENDS.loud:
             raise Unfinished(_refusal(fitted, misfit, None))
         fitted = without_trifles(fitted, answers)
-        return self._checked(fitted, misfit, questions, rng)
+        return self._checked(fitted, misfit, limit, questions, rng)
 
     def _joined(self, limit: Limit, questions: Questions) -> Answers:
         """All answers, from near and far."""
         points, answers = limit.answers.points, limit.answers.answers
         return Answers(np.concatenate([points, questions.points]), np.concatenate([answers, questions.answers]), self.floor)
 
-    def _checked(self, gates: Gates, misfit: float, questions: Questions, rng: np.random.Generator) -> Learned:
-        """The model, if it answers fresh points at three distances."""
+    def _checked(self, gates: Gates, misfit: float, limit: Limit, questions: Questions, rng: np.random.Generator) -> Found[Gates]:
+        """The network, if it answers fresh points at three distances."""
         phase(questions.oracle, "check")
         length, width = float(np.median(gates.lengths())), questions.width
         points = scattered(np.array([0.5, 1.0, 4.0]) * length, BENDS.checks, width, rng)
@@ -151,16 +167,8 @@ class GatedNetworkLearner:
         error = float((np.linalg.norm(told - gates(points), axis=1) / grown).max() / spread)
         if not error <= BENDS.accept + 300 * self.floor.absolute / spread:
             raise Unfinished(_refusal(gates, misfit, error))
-        model = to_gated(gates)
-        evidence = {
-            "neurons": gates.neurons,
-            "activation": gates.phi.name,
-            "gated": True,
-            "skip": model.skip is not None,
-            "check_error": error,
-            "misfit": misfit,
-        }
-        return Learned(model=model, ambiguity=AMBIGUITY, evidence=evidence)
+        free = gates.free(*(name for name in PARTS if getattr(gates, name).any()))
+        return Found(gates, free, self._joined(limit, questions), length, spread, error)
 
 
 def _refusal(gates: Gates, misfit: float, error: float | None) -> NotInFamilyError:

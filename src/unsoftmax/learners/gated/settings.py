@@ -16,6 +16,7 @@ class Settings:
     # angle between the three places that begin a piece: continued over an angle t, they lose (t / step)^2 of precision
     step: float = 2.0**-14
     closest: float = 2.0**-24  # bends nearer to each other are not told apart: the steps across their cell would lose all digits
+    finer: float = 0.1  # of the ground left around a bend: probes that do not come this much closer tell no more about it
     rounds: int = 200  # a bound only; the depth of the search is near log2 of the number of bends
     pieces: int = 6  # pieces per bend found, and 64 more, at which a function is no piecewise quadratic one: it bends everywhere
 

@@ -17,7 +17,7 @@ from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import alike, log_odds
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
-from unsoftmax.probes.pairs import BATCH_NUMBERS, all_pairs
+from unsoftmax.probes.pairs import BATCH_NUMBERS, FEW, all_pairs
 from unsoftmax.results import Floor
 
 
@@ -204,8 +204,8 @@ class ScoreReader:
         times = copies(n)
         sent = self.key_size * groups
         answers = xp.empty((len(tokens), g, self.values.usable), dtype=tokens.dtype, device=device(tokens))
-        cheap = getattr(self.oracle, "cheap_calls", False)
-        for which, some, sequences in all_pairs(sent, self.token_size * tokens, times, share=cheap):
+        cheap, few = getattr(self.oracle, "cheap_calls", False), getattr(self.oracle, "fewest_calls", FEW)
+        for which, some, sequences in all_pairs(sent, self.token_size * tokens, times, share=cheap, few=few):
             read = self.values.read(self.oracle(sequences))
             del sequences  # so that their memory can serve again
             answers[which, some] = read if not isinstance(which, slice) else read.reshape(-1, *answers[0, some].shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,40 @@ from unsoftmax.results import Floor, Learned
 from unsoftmax.symmetry import canonical, head_gap
 
 T = TypeVar("T")
+
+
+class Walked(NamedTuple):
+    """Heads that a walk found, the error to expect of their W, how many jumps it met, and whether scores have biases."""
+
+    heads: Heads
+    expected: float
+    crossings: int = 0
+    biased: bool = False
+
+
+class Fit(NamedTuple):
+    """A model with its misfit on fresh sequences and the error to expect of its W; ``walked`` is what it was made from."""
+
+    model: Attention
+    misfit: float
+    expected: float
+    walked: Walked
+
+    @property
+    def holds(self) -> bool:
+        """Whether fresh sequences are explained."""
+        return _fits(self.misfit, self.expected)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """For the report."""
+        walked = self.walked
+        return {
+            "expected_error": self.expected,
+            "biased": walked.biased,
+            "crossings": walked.crossings,
+            "own_check": self.misfit,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +99,10 @@ class ScalarHeadsLearner:
             if isinstance(found_heads, RefusalError):
                 refusals.append(found_heads)
                 continue
-            found, evidence = found_heads
-            model, evidence = _checked(pairs, _model(found, pairs.constant, shape), evidence, together, rng)
-            misfit, expected = evidence["own_check"], evidence["expected_error"]
-            if _fits(misfit, expected):
-                return self._learned(model, {**evidence, "attempts": attempt + 1})
-            refusals.append(_mismatch(canonical(model), misfit, expected, evidence))
+            fit = _checked(pairs, found_heads, shape, together, rng)
+            if fit.holds:
+                return self._learned(fit, attempt + 1)
+            refusals.append(_mismatch(fit))
         hidden = [refusal for refusal in refusals if Sign.POORLY_KNOWN in refusal.signs]
         if hidden:  # all heads are there
             raise min(hidden, key=lambda refusal: refusal.within)
@@ -78,30 +110,29 @@ class ScalarHeadsLearner:
         if not merged:
             # models that explain nothing tell a target of another kind, unless heads almost alike were shared out wrongly
             within = SCALAR.related if any(refusal.model is None for refusal in refusals) else SCALAR.almost
-            for model, evidence in self._merged(pairs, shape, together, within, rng):
-                if _fits(evidence["own_check"], evidence["expected_error"]):  # no two were merged after all
-                    return self._learned(model, {**evidence, "attempts": self.attempts + 1})
-                merged = [_too_close(canonical(model), evidence["own_check"], evidence)]
+            for fit in self._merged(pairs, shape, together, within, rng):
+                if fit.holds:  # no two were merged after all
+                    return self._learned(fit, self.attempts + 1)
+                merged = [_too_close(fit, fit.misfit)]
         raise min(merged, key=lambda refusal: refusal.within, default=refusals[-1])
 
     def _merged(
         self, pairs: Pairs, shape: tuple[int, ...], together: Together, within: float, rng: np.random.Generator
-    ) -> list[tuple[Attention, dict[str, Any]]]:
+    ) -> list[Fit]:
         """Heads that cannot be told apart, read as one: the merged model, if it explains answers ``within`` that, and how far."""
         # magnified as far as possible heads show two jumps to merge, else one jump for all, on most lines
         for limit in (SCALAR.zoom_limit, SCALAR.zoom, SCALAR.zoom):
             found_heads = separated(partial(self._attempt, pairs, rng, points=24, limit=limit, merge=True))
             if isinstance(found_heads, RefusalError):
                 continue
-            found, evidence = found_heads
-            model, evidence = _checked(pairs, _model(found, pairs.constant, shape), evidence, together, rng)
-            if evidence["own_check"] < within:
-                return [(model, evidence)]
+            fit = _checked(pairs, found_heads, shape, together, rng)
+            if fit.misfit < within:
+                return [fit]
         return []
 
     def _attempt(
         self, pairs: Pairs, rng: np.random.Generator, *, points: int, limit: float = SCALAR.zoom_limit, merge: bool = False
-    ) -> tuple[Heads, dict[str, Any]]:
+    ) -> Walked:
         oracle, width = pairs.oracle, len(pairs.total)
         direction, start, along = (v / np.linalg.norm(v) for v in rng.normal(size=(3, width)))
         phase(oracle, "scales")
@@ -110,10 +141,10 @@ class ScalarHeadsLearner:
         scales = find_scales(pairs, direction, start)
         if width == 1 and not scales.biased and not scales.flat:
             narrow, error = narrow_heads(pairs, scales, rng=rng)
-            return narrow, {"expected_error": error, "crossings": 0, "biased": False}
+            return Walked(narrow, error)
         if scales.flat:
             flat, error = flat_heads(pairs, scales, direction, rng=rng)
-            return flat, {"expected_error": error, "crossings": 0, "biased": scales.biased}
+            return Walked(flat, error, biased=scales.biased)
         phase(oracle, "walk")
         for _ in range(1 if merge else SCALAR.lines):  # two heads may jump at one place by chance; on another line they do not
             line = Line(direction, start, along, scales.step, scales.reach)
@@ -131,11 +162,11 @@ class ScalarHeadsLearner:
         phase(oracle, "scores")
         measured = refine(measure_heads(pairs, sketch, values, bias, rng=rng), biased=sketch.biased)
         if merge:
-            return measured.heads, {"expected_error": np.inf, "biased": scales.biased, "crossings": len(crossings)}
+            return Walked(measured.heads, np.inf, len(crossings), scales.biased)
         phase(oracle, "again")
         measured, error = self._again(pairs, measured, sketch, rng)
         heads = refine_bias(pairs, measured.heads, len(measured.heads.values) - 1) if lone else measured.heads
-        return heads, {"expected_error": error, "biased": scales.biased, "crossings": len(crossings)}
+        return Walked(heads, error, len(crossings), scales.biased)
 
     def _again(self, pairs: Pairs, measured: Measured, sketch: Sketch, rng: np.random.Generator) -> tuple[Measured, float]:
         """Measure heads again, from a better place, whose readings are too coarse; keep the better readings."""
@@ -158,23 +189,23 @@ class ScalarHeadsLearner:
         apart = [_expected_apart(found, h, taken, sketch.biased) for h, taken in measured.readings.items()]
         return measured, max([*apart, *together], default=0.0)
 
-    def _learned(self, model: Attention, evidence: dict[str, Any]) -> Learned:
-        form = canonical(model)
+    def _learned(self, fit: Fit, attempts: int) -> Learned:
+        form = canonical(fit.model)
         if self.heads is not None and form.heads > self.heads:
             raise NotInFamilyError(
                 f"Found {form.heads} heads, but heads={self.heads} was asked for. Leave `heads` out, or raise it.",
                 model=form,
-                evidence=evidence,
+                evidence={**fit.numbers, "attempts": attempts},
             )
         count = f"{form.heads} head{'s' * (form.heads != 1)}"
-        notes = (f"{count}, found by walking; expected error of W {evidence['expected_error']:.1g}.",)
-        words, interval = unseen_gap(max(evidence["own_check"], evidence["expected_error"]))
+        notes = (f"{count}, found by walking; expected error of W {fit.expected:.1g}.",)
+        words, interval = unseen_gap(max(fit.misfit, fit.expected))
         return Learned(
             model=form,
             ambiguity=f"equal up to the order of the heads; heads with V = 0 do not show; {words}",
             notes=notes,
-            evidence={**evidence, "heads": form.heads, "merged_below": interval},
-            known_to=float(evidence["expected_error"]),
+            evidence={**fit.numbers, "attempts": attempts, "heads": form.heads, "merged_below": interval},
+            known_to=fit.expected,
         )
 
 
@@ -315,13 +346,12 @@ def _model(heads: Heads, constant: float, shape: tuple[int, ...]) -> Attention:
     return Attention(heads.scores[:, :, :width], V, c if c.any() else None, b)
 
 
-def _checked(
-    pairs: Pairs, model: Attention, evidence: dict[str, Any], together: Together, rng: np.random.Generator
-) -> tuple[Attention, dict[str, Any]]:
+def _checked(pairs: Pairs, walked: Walked, shape: tuple[int, ...], together: Together, rng: np.random.Generator) -> Fit:
     """The model and its error on fresh sequences; one that is nearly right is refined first, as a whole and then head by head."""
     oracle = pairs.oracle
     phase(oracle, "check")
-    best = model, _misfit(oracle, model, rng), float(evidence["expected_error"])
+    model = _model(walked.heads, pairs.constant, shape)
+    best = model, _misfit(oracle, model, rng), float(walked.expected)
     if not _fits(*best[1:]) and best[1] < SCALAR.related and count_parameters(model) <= SCALAR.largest_together:
         phase(oracle, "together")
         X, told = together.sample(model, rng)
@@ -337,7 +367,7 @@ def _checked(
                     apart, X, told, steps=SCALAR.together_steps, smallest=SCALAR.rounding / max(error, SCALAR.rounding)
                 )
                 best = apart, _misfit(oracle, apart, rng), error
-    return best[0], {**evidence, "own_check": best[1], "expected_error": best[2]}
+    return Fit(*best, walked)
 
 
 def _fits(misfit: float, expected: float) -> bool:
@@ -358,35 +388,37 @@ def _misfit(oracle: Oracle, model: Attention, rng: np.random.Generator) -> float
     return float(np.abs(model(sequences).reshape(-1) - answers).max() / spread)
 
 
-def _mismatch(model: Attention, misfit: float, expected: float, evidence: dict[str, Any]) -> RefusalError:
+def _mismatch(fit: Fit) -> RefusalError:
     """Why a model that explains all questions fails on fresh ones, or is not known: heads almost alike, or no heads at all."""
+    model, misfit, expected = canonical(fit.model), fit.misfit, fit.expected
     if misfit <= SCALAR.closest and head_gap(model) > SCALAR.alike:
         return NotIdentifiableError(
             f"The answers tell the W or c of one of {model.heads} heads only to about {expected:.1g}: it is faint beside other "
             "parts of the scores, and the rounding of answers hides it. The model explains fresh sequences all the same.",
             model=model,
-            evidence={**evidence, "estimated_error": expected},
+            evidence={**fit.numbers, "estimated_error": expected},
             signs=(Sign.POORLY_KNOWN,),
             within=expected,
         )
     if misfit < SCALAR.almost:
-        return _too_close(model, max(misfit, expected), evidence)
+        return _too_close(fit, max(misfit, expected))
     return NotInFamilyError(
         f"{model.heads} heads explain the questions asked, but fresh sequences differ by {misfit:.1g} of their spread. "
         "The target is no sum of softmax heads. `unsoftmax diagnose` tells what it may be.",
         model=model,
-        evidence=evidence,
+        evidence=fit.numbers,
         signs=alike_within(misfit),
     )
 
 
-def _too_close(model: Attention, within: float, evidence: dict[str, Any]) -> RefusalError:
+def _too_close(fit: Fit, within: float) -> RefusalError:
+    model = canonical(fit.model)
     return NotIdentifiableError(
         "Two heads lie too close together to be told apart by float64 answers. "
         f"With {model.heads} head{'s' * (model.heads > 1)} the answers are explained to about {within:.1g} of their spread; "
         "the heads that are close are known only merged, within that.",
         model=model,
-        evidence={**evidence, "merged_within": within},
+        evidence={**fit.numbers, "merged_within": within},
         signs=(Sign.MERGED, *alike_within(within)),
         within=within,
     )

@@ -54,7 +54,8 @@ class Answers:
         """Those that do not sit at a corner of the network seen from very far."""
         before = np.abs(network.before(self.points))
         scale = np.linalg.norm(network.normal, axis=1) * np.linalg.norm(self.points, axis=1, keepdims=True)
-        kept = ~np.any((before < BENDS.pattern * scale) & (scale * BENDS.pattern > BENDS.far), axis=1)
+        pattern = max(BENDS.pattern, float(np.sqrt(self.floor.relative)))  # coarse answers tell directions less well
+        kept = ~np.any((before < pattern * scale) & (scale * pattern > BENDS.far), axis=1)
         return replace(self, points=self.points[kept], answers=self.answers[kept])
 
     def fit(self, network: Network, free: Any) -> tuple[Network, float]:

@@ -20,11 +20,11 @@ AMBIGUITY = (
 )
 
 
-def without_skip(curves: Curves, refit: Callable[[Curves], Curves]) -> Curves:
-    """The network without a linear part, fitted again, if it can be written so."""
+def without_skip(curves: Curves, refit: Callable[[Curves], Curves], error: float = BENDS.skip) -> Curves:
+    """The network without a linear part, fitted again, if it can be written so within ``error`` of the neurons' strength."""
     if not curves.phi.even:
         strengths = np.linalg.norm(curves.out, axis=1) @ np.linalg.norm(curves.normal, axis=1)
-        none = np.linalg.norm(curves.linear) <= BENDS.skip * strengths
+        none = np.linalg.norm(curves.linear) <= error * strengths
         return refit(replace(curves, linear=np.zeros_like(curves.linear))) if none else curves
     lengths = np.linalg.norm(curves.out, axis=1)
     hinges = Hinges(
@@ -34,7 +34,7 @@ def without_skip(curves: Curves, refit: Callable[[Curves], Curves]) -> Curves:
         curves.linear,
         curves.constant,
     )
-    choice = active_sides(hinges, error=BENDS.skip)
+    choice = active_sides(hinges, error=error)
     if choice is None:
         return curves
     return refit(replace(curves.turned(np.asarray(choice, dtype=bool)), linear=np.zeros_like(curves.linear)))

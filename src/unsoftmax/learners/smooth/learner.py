@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, Generic
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError, RefusalError, tried
+from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError, tried
 from unsoftmax.learners.ffn.forms import Found as Limit
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.questions import Questions
-from unsoftmax.learners.smooth.answers import Answers
+from unsoftmax.learners.ffn.settings import RELU
+from unsoftmax.learners.smooth.answers import Answers, Network
 from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, curves_of, sharpness
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.design import telling_points
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.limit import relu_limit
 from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
+from unsoftmax.learners.smooth.rough import rough_curves
 from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.smooth.shared import separated, suspects, with_bends
 from unsoftmax.models import Floats
@@ -46,18 +49,20 @@ class Far:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """A smooth network that passed its check.
+class Found(Generic[Network]):
+    """A network that passed its check.
 
     Attributes:
-        curves: the function.
+        network: the function.
+        free: which of its parameters a fit moves, in its own words.
         answers: everything asked for it.
         length: distance from the origin within which most neurons bend.
         spread: standard deviation of the answers at that distance.
         error: largest error at the checks, relative to the spread.
     """
 
-    curves: Curves
+    network: Network
+    free: Any
     answers: Answers
     length: float
     spread: float
@@ -74,9 +79,9 @@ class SmoothNetworkLearner:
     fit to all answers takes back the digits that were lost.
 
     Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the corners, ``(m + 1) (d - 1)`` for the
-    gradients (with ``p`` outputs about ``(1.33 m / p + 1) (d - 1)``) plus about a tenth, ``0.05 P / p`` and 12 for the check of the
+    gradients (with ``p`` outputs about ``(1.33 m / p + 1) (d - 1)``) plus about a tenth, ``0.05 P / p`` and 9 for the check of the
     limit; then 4 for the reach, ``(m + p) / p`` for the offsets, 7 for the activation, ``m`` for the sharpness (Mish and ELU:
-    ``4 m``), ``0.1..0.4 P / p`` random points and 12 checks.
+    ``4 m``), ``0.1..0.5 P / p`` random points and 12 checks.
 
     Assumes: no bound on the length of tokens, or one above ``2^36 sqrt(d)``; answers in float64. Neurons that share a direction are
     told apart up to three at a time, unless their jumps cancel.
@@ -86,7 +91,7 @@ class SmoothNetworkLearner:
         max_norm: no token longer than this is asked.
         max_neurons: refuse a target with more bends on one line.
         extra: random points near by, as a share of ``P / outputs``.
-        room: questions per parameter, in all, that they may fill (one output).
+        room: questions per parameter, in all, that they may fill (one output), beside those of the corners: six a neuron.
         fewest: random points, as a share of ``P / outputs``, that are asked in any case.
         attempts: each from four times as far out.
         quiet: misfit, in expected errors, beyond which neurons are looked at for a second one of their direction.
@@ -107,8 +112,8 @@ class SmoothNetworkLearner:
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     max_neurons: int = 2048
-    extra: float = 0.4
-    room: float = 2.19
+    extra: float = 0.5
+    room: float = 1.55
     fewest: float = 0.1
     attempts: int = 3
     quiet: float = 30.0
@@ -119,7 +124,7 @@ class SmoothNetworkLearner:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
         found = self.find(oracle, rng=rng)
-        curves = found.curves
+        curves, _ = found.answers.fit(found.network, found.free)  # to the answers of the check as well
         network = to_network(curves)
         evidence = {
             "neurons": curves.neurons,
@@ -143,11 +148,11 @@ class SmoothNetworkLearner:
             "activation": (7, 28),
             "sharpness": (neurons, 5 * neurons),
             "random points": (fewest + afar, random + 2 * afar),
-            "check": (2 * BENDS.checks, 3 * BENDS.checks),
+            "check": (RELU.checks + BENDS.checks, RELU.checks + 2 * BENDS.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
-    def find(self, oracle: Oracle, *, rng: np.random.Generator) -> Found:
+    def find(self, oracle: Oracle, *, rng: np.random.Generator) -> Found[Curves]:
         """Learn the network as curves and a linear part, ask the checks and refuse what fails them.
 
         Rows that are nearly parallel may be told badly by the line on which corners were looked for: then another one is tried.
@@ -167,7 +172,7 @@ class SmoothNetworkLearner:
             raise NotInFamilyError("Seen from very far the target does not bend.")
         return found
 
-    def _found(self, oracle: Oracle, limit: Limit, afar: Questions, scale: float, rng: np.random.Generator) -> Found:
+    def _found(self, oracle: Oracle, limit: Limit, afar: Questions, scale: float, rng: np.random.Generator) -> Found[Curves]:
         """The network with these corners."""
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         far = Far(afar.points * scale, afar.answers * scale)
@@ -190,15 +195,18 @@ class SmoothNetworkLearner:
             corners = with_offsets(replace(corners, reach=8 * farthest), questions, rng)
         return corners
 
-    def _bent(self, corners: Corners, questions: Questions, far: Far, rng: np.random.Generator) -> Found:
+    def _bent(self, corners: Corners, questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
         """The network from its corners.
 
         Raises:
             Unfinished: it does not explain the answers; from farther out it may.
         """
         strengths = np.linalg.norm(corners.jumps, axis=1) * np.minimum(corners.margins, 1.0)
+        order = [int(j) for j in np.argsort(-strengths)]
+        if self.floor.relative > RELU.rough:
+            return self._bent_roughly(rough_curves(corners, questions, order), questions, far, rng)
         try:
-            bend = activation_of(corners, questions, [int(j) for j in np.argsort(-strengths)])
+            bend = activation_of(corners, questions, order)
         except StrangeBendError as refusal:
             raise Unfinished(refusal) from refusal
         phi = bend.phi
@@ -220,12 +228,32 @@ class SmoothNetworkLearner:
             fitted, misfit = self._fitted(curves, questions, far)
         return self._checked(fitted, misfit, questions, far, rng)
 
+    def _bent_roughly(self, offered: list[Curves], questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
+        """The network of coarse answers: of those ``offered`` the one that a fit to many answers singles out."""
+        phase(questions.oracle, "random points")
+        neurons, outputs = offered[0].out.shape
+        count = int(BENDS.rough_points * (neurons * (questions.width + 1 + outputs) + outputs) / outputs)
+        questions.ask(scattered(offered[0].lengths(), count, questions.width, rng))
+        fits = sorted((self._fitted(curves, questions, far) for curves in offered), key=lambda fit: fit[1])
+        curves, misfit = fits[0]
+        if not misfit <= BENDS.rough_fit or any(other < BENDS.bends_apart * misfit for _, other in fits[1:]):
+            raise Unfinished(
+                TooNoisyError(
+                    f"Seen from very far the target is a ReLU network of {neurons} neurons, but {curves.phi.name} neurons in their "
+                    f"places miss {count} answers near by by {misfit:.1e} times their precision, or others fit as well. Answers in "
+                    "float64 would tell.",
+                    evidence={"activation": curves.phi.name, "neurons": neurons, "misfit": misfit},
+                )
+            )
+        return self._checked(curves, misfit, questions, far, rng)
+
     def _random(self, questions: Questions, far: Far, curves: Curves, rng: np.random.Generator) -> None:
         """Ask the most telling of many random points near the bends; fewer where the corners took many questions."""
         phase(questions.oracle, "random points")
         neurons, outputs = curves.out.shape
         parameters = (neurons * (questions.width + 1 + outputs) + outputs) / outputs
-        room = int(self.room * parameters) - len(far.points) - len(questions.points) - BENDS.checks if outputs == 1 else np.inf
+        spent = len(far.points) + len(questions.points) + BENDS.checks
+        room = int(self.room * parameters) + 6 * neurons - spent if outputs == 1 else np.inf
         count = int(max(BENDS.least, min(self.extra * parameters, max(room, self.fewest * parameters))))
         pool = scattered(curves.lengths(), BENDS.pool * count, questions.width, rng)
         questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
@@ -235,10 +263,11 @@ class SmoothNetworkLearner:
         answers = far.joined(questions, self.floor)
         fitted, misfit = answers.fit(curves, True)
         if misfit <= BENDS.loud:
-            fitted = without_skip(fitted, lambda model: answers.fit(model, False)[0])
+            error = max(BENDS.skip, 64 * self.floor.relative)
+            fitted = without_skip(fitted, lambda model: answers.fit(model, False)[0], error)
         return fitted, misfit
 
-    def _checked(self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator) -> Found:
+    def _checked(self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
         """The network, if it answers fresh points at three distances."""
         phase(questions.oracle, "check")
         length, width = float(np.median(curves.lengths())), questions.width
@@ -247,9 +276,10 @@ class SmoothNetworkLearner:
         spread = float(np.linalg.norm(np.std(curves(scattered(np.full(1, length), BENDS.spread, width, rng)), axis=0))) or 1.0
         distances = np.linalg.norm(points, axis=1)
         error = float((np.linalg.norm(told - curves(points), axis=1) / (1 + distances / length)).max() / spread)
-        if not error <= BENDS.accept + 300 * self.floor.absolute / spread:
+        coarse = self.floor.relative * float(np.median(curves.sizes(points) / (1 + distances / length)))
+        if not error <= BENDS.accept + (300 * self.floor.absolute + 30 * coarse) / spread:
             raise Unfinished(self._refusal(curves, misfit, error))
-        return Found(curves, far.joined(questions, self.floor), length, spread, error)
+        return Found(curves, bool(curves.linear.any()), far.joined(questions, self.floor), length, spread, error)
 
     def _refusal(self, curves: Curves, misfit: float, error: float | None) -> NotInFamilyError:
         miss = "leave its answers unexplained" if error is None else f"miss fresh answers by {error:.1e} of their spread"

@@ -54,5 +54,13 @@ def relu_limit(
     scale = far_scale(oracle.width, max_norm)
     inner = None if max_norm is None else max_norm / scale
     questions = Questions(FromAfar(oracle, scale), floor=replace(floor, absolute=0.0), max_norm=inner)
-    learner = FFNLearner(questions.floor, inner, max_neurons, caution=BENDS.caution, extra=BENDS.extra, through_origin=True)
+    learner = FFNLearner(
+        questions.floor,
+        inner,
+        max_neurons,
+        caution=BENDS.caution,
+        extra=BENDS.extra,
+        through_origin=True,
+        accept=BENDS.accept_limit,
+    )
     return learner.find(questions, rng=rng), questions, scale

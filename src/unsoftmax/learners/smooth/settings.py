@@ -55,6 +55,9 @@ class Settings:
     room: float = 64.0  # longest point asked of the limit, at least, where tokens are bounded; in lengths of the usual token
     # steps per gradient that cross a bend and are repeated; short steps lose digits, which the later fit takes back
     caution: float = 0.35
+    # error of the limit, relative to its spread, that the later fit takes back: it starts within 1e-7 of the solution and converges
+    # quadratically, and what it ends in is held against fresh answers near by; another line would cost P questions
+    accept_limit: float = 1e-7
     extra: float = 0.05  # random points, as a share of P / outputs: the fit of the smooth network takes back what they would have
 
     # naming
@@ -78,6 +81,7 @@ class Settings:
     # second difference, relative to the answers: 1e-16 / 1e-10 of rounding below, a millionth of a bend above
     bent_near: float = 1e-10
     places: int = 2  # at which it must bend: one corner by accident is one in thirty, two are one in a thousand
+    rough_places: int = 4  # looked at by coarse answers, of which as many as above must bend
     even: float = 0.1  # how far from four times the bend at twice the distance may be; a smooth one is within a thousandth or so
     # the same from afar, where a corner in between would look like a bend: one time in a thousand for 64 neurons
     narrow: float = 2.0**-15
@@ -85,6 +89,12 @@ class Settings:
     straight_afar: float = 1e-12
     grows: float = 1e-6  # share of the slope near by that must be left from afar
     deaf: float = 1e-9  # change of the answer by an earlier token, relative to the answers, that is none
+
+    # rough
+    rough_agree: float = 0.02  # error, in widths of the bend, of a look by coarse answers; SiLU and GELU are 0.05 apart
+    rough_apart: float = 5e-3  # so much worse another activation may fit there and still be the one: GELUs are 1e-3 apart
+    rough_points: float = 3.0  # random points near by, as a share of P / outputs: coarse answers must outweigh their errors
+    rough_fit: float = 1.0  # misfit, in expected errors, of a network that explains coarse answers; right ones end below 0.1
 
     # shared
     suspect: float = 1e-9  # error, in widths of the bend, of two answers near a hyperplane that rounding explains

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +11,13 @@ from numpy.typing import NDArray
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.stack.heads import Base
 from unsoftmax.learners.stack.inputs import read_inputs
+from unsoftmax.learners.stack.least import least_squares
 from unsoftmax.learners.stack.limit import Batch, Limit
 from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, read_together, tangent, weights_of
 from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import Known, cliff
+from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import phase
 
@@ -79,7 +82,7 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
     missing = int(settings.spread * total + 4) - sum(len(batch.keys) for batch, _ in told)
     if missing > 0:
         told.append(_random(limit, values, readers[:first], early.columns, angle, missing, rng))
-    values, ranges = _outputs(values, known, told)
+    values, ranges = _outputs(values, known, told, limit.like)
     size = group_size(width - support(width), heads, settings.fill, min(known.ranks))
     late = _columns(limit, values, readers[first:], angle, size, rng)
     columns = np.concatenate([early.columns, late.columns])
@@ -136,7 +139,7 @@ def _random(
     return batch, weights_of(batch, np.einsum("nhk,njk->nhj", columns[chosen], batch.steps @ values.basis.T, optimize=True))
 
 
-def _outputs(values: Values, known: Known, told: list[tuple[Batch, Floats]]) -> tuple[Values, list[Floats]]:
+def _outputs(values: Values, known: Known, told: list[tuple[Batch, Floats]], like: Any = None) -> tuple[Values, list[Floats]]:
     """The values at the outputs that the first steps could not see, linear in answers whose weights are known by now."""
     missing = ~values.known
     factors, ranges = [], []
@@ -153,7 +156,7 @@ def _outputs(values: Values, known: Known, told: list[tuple[Batch, Floats]]) -> 
         mixed = np.einsum("nhj,njk->nhk", weights, batch.steps @ values.basis.T, optimize=True)
         design.append(np.concatenate([mixed[:, h] @ factors[h] for h in range(values.heads)], axis=1))
         moved.append(batch.moved[:, missing])
-    solved = np.linalg.lstsq(np.concatenate(design), np.concatenate(moved), rcond=None)[0]
+    solved = on_host(least_squares(alike(np.concatenate(design), like), alike(np.concatenate(moved), like))[0])
     table, start, wide = values.table.copy(), 0, []
     for h, (factor, block) in enumerate(zip(factors, ranges, strict=True)):
         rank = factor.shape[1]
@@ -178,11 +181,10 @@ def _completed(
     limit: Limit, values: Values, readers: Floats, columns: Floats, directions: Floats, angle: float, size: int
 ) -> Columns:
     """Scores along directions orthogonal to the first ones, at readers whose scores inside those are known."""
-    some = np.concatenate([directions, -directions])
-    some = some[np.arange(-(-len(directions) // size) * size) % len(some)]
-    inside = np.eye(len(values.basis))[:, len(values.basis) - len(directions) :]
-    towards = np.repeat(some[None], len(readers), axis=0)
-    return read_columns(limit, values, readers, towards, angle, size, [inside] * values.heads, columns)
+    count, fresh = -(-len(directions) // size) * size, len(directions)
+    some = np.concatenate([directions, -directions])[np.arange(count) % (2 * fresh)]
+    towards, axes = np.repeat(some[None], len(readers), axis=0), len(values.basis) - fresh + np.arange(count) % fresh
+    return read_columns(limit, values, readers, towards, angle, size, start=columns, axes=axes)
 
 
 def finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Generator) -> Heads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +12,8 @@ from scipy.special import logit
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.settings import STACK, Settings
+from unsoftmax.learners.stack.sigmoids import Fit, fit_sigmoids
 from unsoftmax.learners.stack.sphere import Sphere
-from unsoftmax.learners.stack.varpro import Fit, fit_sigmoids
 from unsoftmax.models import Floats
 
 
@@ -129,20 +130,22 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
                     evidence={"heads": heads},
                 )
             continue
-        starts = _pencils(limit, frame, readers, answers, heads, settings, rng)
-        if not starts:
+        fit, strong = None, 0.0
+        for starts in _pencils(limit, frame, readers, answers, heads, settings, rng):
+            fit = fit_sigmoids(
+                answers, settings.odds, starts, floor=settings.floor, accept=settings.accept, rng=rng, like=limit.like
+            )
+            strong = float(np.sqrt(np.mean((fit.z if fit.z.size else starts[0]) ** 2, axis=0)).max())
+            if fit.residual < settings.accept or strong > STACK.too_strong:
+                break
+        if fit is None:
             reason = "no pencil of derivatives has real, distinct eigenvalues"
             continue
-        for start in starts:
-            fit = fit_sigmoids(answers, settings.odds, start, floor=settings.floor, accept=settings.accept)
-            if fit.residual < settings.accept:
-                break
-        strong = float(np.sqrt(np.mean(fit.z**2, axis=0)).max())
         if fit.residual < settings.accept and strong <= STACK.too_strong:
             _demand_straight(limit, frame, readers, fit, settings)
             few = settings.readers(heads)  # the first batch may have been larger
             return Base(frame, readers[:few], replace(fit, z=fit.z[:few]), gap, frame.beta)
-        reason = f"sums of {heads} sigmoids leave {fit.residual:.1e} of the answers"
+        reason = f"{fit.z.shape[1]} heads are found that leave {fit.residual:.1e} of the answers"
         if strong > STACK.too_strong:
             rho *= max(0.5, STACK.shorter / strong)
     raise NotInFamilyError(
@@ -181,26 +184,33 @@ def _count(limit: Limit, frame: Frame, settings: Settings, rng: np.random.Genera
 
 def _pencils(
     limit: Limit, frame: Frame, readers: Floats, answers: Floats, heads: int, settings: Settings, rng: np.random.Generator
-) -> list[Floats]:
-    """Scores to start from, ``(readers, heads)`` each, best first.
+) -> Iterator[list[Floats]]:
+    """Scores to start from, ``(readers, heads)`` each, best first: from derivatives to one side, then from both.
 
     Derivatives at several ratios are ``A^T D_k M``, diagonal in the same heads.
     """
-    if heads == 1:
-        return [_scores(answers, settings.odds, np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:1])]
     basis = np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:heads]
+    if heads == 1:
+        yield [scores_along(answers, settings.odds, basis)]
+        return
     ways, step, h = frame.ways(), frame.step(frame.v), settings.difference
     centre = _unit((readers[:1] - frame.sphere.radius * frame.cosine * frame.a) @ ways.T)[0]
     tangents = np.linalg.qr(np.concatenate([centre[:, None], rng.normal(size=(len(centre), heads + settings.tangents))], axis=1))[0]
     tangents = tangents[:, 1:].T
-    ahead = frame.reader((np.cos(h) * centre + np.sin(h) * tangents) @ ways)
-    if settings.central:
-        behind = frame.reader((np.cos(h) * centre - np.sin(h) * tangents) @ ways)
-        both = at_ratios(limit, frame, np.concatenate([ahead, behind]), step, settings)
-        moved = (both[: len(ahead)] - both[len(ahead) :]) / (2 * h)
-    else:
-        moved = (at_ratios(limit, frame, ahead, step, settings) - answers[:1]) / h
-    J = np.einsum("tko,ho->kth", moved, basis)
+    ahead, behind = (frame.reader((np.cos(h) * centre + side * np.sin(h) * tangents) @ ways) for side in (1.0, -1.0))
+    before = at_ratios(limit, frame, ahead, step, settings)
+    if not settings.central:
+        found = _diagonal(np.einsum("tko,ho->kth", (before - answers[:1]) / h, basis), rng)
+        if found:
+            yield [scores_along(answers, settings.odds, vectors.T @ basis) for vectors in found]
+    moved = (before - at_ratios(limit, frame, behind, step, settings)) / (2 * h)
+    found = _diagonal(np.einsum("tko,ho->kth", moved, basis), rng)
+    if found:
+        yield [scores_along(answers, settings.odds, vectors.T @ basis) for vectors in found]
+
+
+def _diagonal(J: Floats, rng: np.random.Generator) -> list[Floats]:
+    """Eigenvectors of pencils of ``J (ratios, tangents, heads)`` that have real eigenvalues, farthest apart first."""
     found: list[tuple[float, Floats]] = []
     for _ in range(STACK.mixtures):
         first, second = (np.tensordot(rng.normal(size=len(J)), J, axes=1) for _ in range(2))
@@ -211,24 +221,21 @@ def _pencils(
         gap = float(np.diff(real).min() / np.abs(real).max() / np.linalg.cond(vectors.real))
         found.append((gap, vectors.real))
     found.sort(key=lambda one: -one[0])
-    return [_scores(answers, settings.odds, vectors.T @ basis) for _, vectors in found[: STACK.starts]]
+    return [vectors for _, vectors in found[: STACK.starts]]
 
 
-def _scores(answers: Floats, k: Floats, directions: Floats) -> Floats:
+def scores_along(answers: Floats, k: Floats, directions: Floats) -> Floats:
     """Scores ``(readers, heads)`` if the values of each head lie along one of ``directions (heads, outputs)``.
 
     A head's share is ``y = s k / (k + eta_b)`` for reader ``b`` and ratio ``k``, so ``k y = s k - eta_b y``: linear in ``s, eta``.
     """
     n, times, outputs = answers.shape
-    shares = np.linalg.lstsq(directions.T, answers.reshape(-1, outputs).T, rcond=None)[0].reshape(len(directions), n, times)
-    z = np.zeros((n, len(directions)))
-    for h, y in enumerate(shares):
-        design = np.zeros((n, times, 1 + n))
-        design[:, :, 0] = k
-        design[np.arange(n), :, 1 + np.arange(n)] = -y
-        eta = np.linalg.lstsq(design.reshape(n * times, -1), (k * y).ravel(), rcond=None)[0][1:]
-        z[:, h] = -np.log(np.clip(eta, 1e-3, 1e3))
-    return z
+    y = np.linalg.lstsq(directions.T, answers.reshape(-1, outputs).T, rcond=None)[0].reshape(len(directions), n, times)
+    size = np.maximum(np.sum(y * y, axis=2, keepdims=True), 1e-300)
+    beside = k - y * (y @ k)[:, :, None] / size  # what eta cannot explain of k
+    s = np.sum(beside * k * y, axis=(1, 2)) / np.maximum(np.sum(beside * k, axis=(1, 2)), 1e-300)
+    eta = np.sum(y * k * (s[:, None, None] - y), axis=2) / size[:, :, 0]
+    return np.asarray(-np.log(np.clip(eta, 1e-3, 1e3)).T)
 
 
 def _demand_straight(limit: Limit, frame: Frame, readers: Floats, fit: Fit, settings: Settings) -> None:

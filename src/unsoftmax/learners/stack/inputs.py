@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import expit
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.scores import Values, tangent
 from unsoftmax.learners.stack.settings import STACK, Settings
+from unsoftmax.learners.stack.steps import Told, fit_steps
 from unsoftmax.models import Floats
 
 
@@ -58,17 +56,11 @@ def read_inputs(
             told = _apart(limit, values, readers, columns, directions[todo], angle, turn, tangents)
         else:
             told = _together(limit, values, readers, columns, directions[todo], angle, turn, tangents, settings.crowd)
-        bad = []
-        for i, answers in zip(todo, told.moved, strict=True):
-            beta, shift, left = _fit(answers, limit.clean(readers), told.start, told.z, ranges, told.step, settings)
-            if left > settings.explained:
-                bad.append(i)
-                continue
-            misfit = max(misfit, left)
-            along[:, :, i] = shift
-            for h, (block, weights) in enumerate(zip(ranges, beta, strict=True)):
-                table[h, i] = block @ weights
-        todo = np.array(bad, dtype=int)
+        found, shift, left = fit_steps(told, limit.clean(readers), ranges, settings, limit.like)
+        good = left <= settings.explained
+        misfit = max(misfit, float(left[good].max(initial=0.0)))
+        along[:, :, todo[good]], table[:, todo[good]] = shift[good].transpose(1, 2, 0), found[good].swapaxes(0, 1)
+        todo = todo[~good]
         if len(todo) == 0:
             return Inputs(table, along, misfit)
     raise NotInFamilyError(
@@ -78,22 +70,9 @@ def read_inputs(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Told:
-    """Answers ``moved (directions, n, width)``; what is known of the key, ``start (n, heads, width)`` and scores ``z (n, heads)``.
-
-    ``step`` is the length of the key's part along the direction in question.
-    """
-
-    moved: Floats
-    start: Floats
-    z: Floats
-    step: float
-
-
 def _apart(
     limit: Limit, values: Values, readers: Floats, columns: Floats, directions: Floats, angle: float, turn: float, tangents: Floats
-) -> _Told:
+) -> Told:
     """A question for every reader and direction, its key towards a tangent of that reader."""
     n, radius = len(readers), float(np.linalg.norm(readers[0]))
     keys = np.cos(turn) * tangents[None] + np.sin(turn) * directions[:, None]
@@ -102,7 +81,7 @@ def _apart(
     inside = (tangent(readers, np.cos(turn) * tangents, angle, radius) - readers) @ values.basis.T
     start = np.einsum("hko,nk->nho", values.table, inside, optimize=True)
     step = float(np.sin(angle) * np.sin(turn) * radius)
-    return _Told(told.moved.reshape(len(directions), n, -1), start, np.einsum("nhk,nk->nh", columns, inside), step)
+    return Told(told.moved.reshape(len(directions), n, -1), start, np.einsum("nhk,nk->nh", columns, inside), step)
 
 
 def _together(
@@ -115,7 +94,7 @@ def _together(
     turn: float,
     tangents: Floats,
     crowd: int,
-) -> _Told:
+) -> Told:
     """A question for every direction and some readers, one key for all of them; what they make of each other is known."""
     n, width = readers.shape
     radius, turn = float(np.linalg.norm(readers[0])), turn * min(1.0, angle)
@@ -136,63 +115,4 @@ def _together(
         start[some] = np.einsum("hko,nk->nho", values.table, inside, optimize=True) - among
         z[some] = np.einsum("nhk,nk->nh", columns[some], inside) - np.log(whole)
         moved[:, some] -= among.sum(1)
-    return _Told(moved, start, z, float(radius * np.sin(turn)))
-
-
-def _fit(
-    answers: Floats, clean: NDArray[np.bool_], start: Floats, z: Floats, ranges: list[Floats], step: float, settings: Settings
-) -> tuple[list[Floats], Floats, float]:
-    """Gauss-Newton for ``answers[b] = sum_h sigmoid(z + step shift)(start[b, h] + step ranges[h] beta[h])`` at clean outputs."""
-    n, heads = z.shape
-    ends = np.cumsum([0, *(block.shape[1] for block in ranges)])
-    wide = np.concatenate(ranges, axis=1)
-    owner = np.repeat(np.arange(heads), np.diff(ends))
-    beta, shift = np.zeros(ends[-1]), np.zeros((n, heads))
-    size = max(float(np.linalg.norm(answers * clean)), 1e-300)
-    damping, stalled = 1e-4, 0
-
-    def left(beta: Floats, shift: Floats) -> tuple[Floats, Floats, Floats, float]:
-        weights = expit(z + step * shift)
-        values = start + step * np.stack([wide[:, a:b] @ beta[a:b] for a, b in itertools.pairwise(ends)])
-        gap = (answers - np.einsum("nh,nho->no", weights, values)) * clean
-        return weights, values, gap, float(np.linalg.norm(gap))
-
-    weights, values, gap, cost = left(beta, shift)
-    for _ in range(STACK.input_steps):
-        if cost <= settings.floor * size or stalled >= 4:
-            break
-        one = step * weights[:, None, owner] * wide[None] * clean[:, :, None]  # (n, outputs, sum of ranks)
-        two = step * (weights * (1 - weights))[:, :, None] * values * clean[:, None]  # (n, heads, outputs)
-        flat = one.reshape(-1, ends[-1])
-        inner = np.einsum("nho,ngo->nhg", two, two, optimize=True)
-        cross = two @ one  # (n, heads, sum of ranks)
-        right = two @ gap[:, :, None]
-        for _ in range(10):
-            held = inner + damping * np.einsum("nhh,hg->nhg", inner, np.eye(heads))
-            try:
-                solved = np.linalg.solve(held, np.concatenate([cross, right], axis=2))
-            except np.linalg.LinAlgError:  # a score far out, to which no answer reacts any more
-                damping = max(10 * damping, 1e-12)
-                inner = inner + 1e-12 * np.abs(inner).max() * np.eye(heads)
-                continue
-            normal = flat.T @ flat - np.einsum("nhp,nhq->pq", cross, solved[:, :, :-1], optimize=True)
-            target = flat.T @ gap.ravel() - np.einsum("nhp,nh->p", cross, solved[:, :, -1], optimize=True)
-            normal[np.diag_indices_from(normal)] *= 1 + damping
-            change = np.linalg.solve(normal, target)
-            moved = solved[:, :, -1] - solved[:, :, :-1] @ change
-            short = min(1.0, STACK.longest / max(float(np.abs(step * moved).max()), 1e-300))
-            change, moved = short * change, short * moved
-            trial = left(beta + change, shift + moved)
-            if trial[3] < cost:
-                slow = 0.3 if trial[3] < settings.explained * size else 0.95  # at rounding, or nowhere
-                stalled = stalled + (2 if slow < 0.5 else 1) if trial[3] > slow * cost else 0
-                beta, shift, damping = beta + change, shift + moved, max(damping / 10, 1e-15)
-                weights, values, gap, cost = trial
-                break
-            damping = max(10 * damping, 1e-12)
-            if cost < settings.explained * size:
-                stalled += 2
-                break
-        else:
-            break
-    return [beta[a:b] for a, b in itertools.pairwise(ends)], shift, cost / size
+    return Told(moved, start, z, float(radius * np.sin(turn)))

@@ -198,7 +198,7 @@ class StackLearner:
 def _drafted(limit: Limit, base: Base, settings: Settings, rng: np.random.Generator) -> tuple[Draft, float, float]:
     """The heads on these last tokens, how sure it is which is which, and how far they are apart."""
     phase(limit.oracle, "values")
-    known = read_values(limit, base, settings)
+    known = read_values(limit, base, settings, rng)
     return drafted(limit, base, known, settings, rng), known.sure, base.gap
 
 
@@ -206,6 +206,8 @@ def _finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Gen
     """Read the last scores, then fit all heads to all answers."""
     heads = finished(limit, draft, settings, rng)
     fit = polished(limit.batches, heads.model, heads.score_ranks, heads.value_ranks, 30 * settings.floor)
+    if fit is None:
+        return heads
     return replace(heads, model=fit.model, misfits={**heads.misfits, "all answers": fit.misfit})
 
 
@@ -218,8 +220,8 @@ AMBIGUITY = (
 
 WHOLE = (
     "Heads are known up to their order within a layer, W and V as products, never their factors; gains and biases of the norms are "
-    "folded into W, c, V and the MLPs. Neurons are known up to their order and a positive factor each; with LayerNorm, what the "
-    "attention's constant b adds to all coordinates alike is told as part of the MLP's."
+    "folded into W, c, V and the MLPs. Neurons are known up to their order, and ReLU ones up to a positive factor; with LayerNorm, "
+    "what the attention's constant b adds to all coordinates alike is told as part of the MLP's."
 )
 
 

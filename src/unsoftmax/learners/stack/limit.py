@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,11 @@ class Limit:
     def of(cls, oracle: Oracle, settings: Settings, positions: bool) -> Limit:
         """With tokens as long as ``settings`` say."""
         return cls(oracle, settings.scale, positions, settings.nodes)
+
+    @property
+    def like(self) -> Any:
+        """An array of the kind that the target takes on its device, where it has one: fits are done there."""
+        return getattr(self.oracle, "like", None)
 
     def look(self, sphere: Sphere, settings: Settings, rng: np.random.Generator) -> None:
         """Find out whether every position is answered, and whether tokens see later ones: two questions."""

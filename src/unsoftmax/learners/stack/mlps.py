@@ -1,4 +1,4 @@
-"""The MLPs of a stack whose heads are known, where they are made of ReLUs: all of them, and with them the whole function."""
+"""The MLPs of a stack whose heads are known, where they are small: all of them, and with them the whole function."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.stack.limit import Limit
-from unsoftmax.learners.stack.neurons import find_neurons, looked, sum_of_mlps
+from unsoftmax.learners.stack.neurons import Neurons, find_neurons, looked, sum_of_mlps
 from unsoftmax.learners.stack.order import Order
 from unsoftmax.learners.stack.settings import STACK, Settings
+from unsoftmax.learners.stack.smooth_mlps import find_smooth
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.whole import facing, first_guess, fitted, layers_of
 from unsoftmax.models import Attention
+from unsoftmax.models.activations import RELU
 from unsoftmax.models.stack import Stack
 
 
@@ -44,15 +46,16 @@ def read_mlps(
     most: float,
     left: int | None,
 ) -> Reading:
-    """Learn the MLPs of all layers and the constants beside them, where they are ReLU networks and that takes ``most`` questions.
+    """Learn the MLPs of all layers and the constants beside them, where they are small and that takes ``most`` questions.
 
-    On very long tokens all MLPs see the same normalised token, so that they are one network: great circles show its neurons, one
-    key at finite scale the layer of each, and answers at natural sizes the constants, epsilon, and all of it to rounding.
+    On very long tokens all MLPs see the same normalised token, so that they are one network: great circles show its neurons where
+    they are ReLUs, a student learns smooth ones; one key at finite scale shows the layer of each, and answers at natural sizes the
+    constants, epsilon, and all of it to rounding.
     """
     value = sum_of_mlps(limit, heads)
     look = looked(value, sphere, rng)
     if not look.sharp:
-        return Reading(notes=("MLPs were not learned: they are not made of ReLUs, or of very many.",))
+        return _smooth(limit, sphere, heads, stack, order, settings, rng, most if left is None else min(most, left / 2))
     start, price = limit.questions, 0.0
     allowed = most if left is None else min(most, left / 2)
 
@@ -67,18 +70,58 @@ def read_mlps(
         return Reading(notes=(f"MLPs were not learned: they are ReLU networks, and it would take about {price:.0f} questions.",))
     if neurons is None:
         return Reading(notes=("MLPs were not learned: no sum of ReLU neurons explains them.",))
-    count = len(neurons.into)
+    return _whole(limit, sphere, heads, stack, order, settings, rng, neurons)
+
+
+def _smooth(
+    limit: Limit,
+    sphere: Sphere,
+    heads: Attention,
+    stack: Stack,
+    order: Order,
+    settings: Settings,
+    rng: np.random.Generator,
+    allowed: float,
+) -> Reading:
+    """Learn MLPs of smooth neurons, where a student of moderate width explains their sum."""
+    value = sum_of_mlps(limit, heads, STACK.farther)
+    neurons, widest = find_smooth(value, sphere, int(order.layers.max()) + 1, rng, allowed)
+    if neurons is None:
+        words = f"{widest} GELU or SiLU neurons do not explain them" if widest else "smooth ones are learned at small widths alone"
+        return Reading(notes=(f"MLPs were not learned: they are not made of ReLUs, or of very many; {words}.",))
+    return _whole(limit, sphere, heads, stack, order, settings, rng, neurons)
+
+
+def _whole(
+    limit: Limit,
+    sphere: Sphere,
+    heads: Attention,
+    stack: Stack,
+    order: Order,
+    settings: Settings,
+    rng: np.random.Generator,
+    neurons: Neurons,
+) -> Reading:
+    """Put neurons into their layers, and fit everything to answers of natural size."""
+    count, kind = len(neurons.into), _called(neurons.phi.name)
     neurons = facing(neurons, sphere)
-    if order.layers.any() and np.abs(neurons.linear).max() > 0:
-        return Reading(notes=(f"MLPs were not learned: what {count} ReLU neurons leave is linear, and cannot be told by layers.",))
+    if (order.layers.any() or neurons.phi is not RELU) and np.abs(neurons.linear).max() > 0:
+        return Reading(
+            notes=(f"MLPs were not learned: what {count} {kind} neurons leave is linear, and cannot be told by layers.",)
+        )
     placed = layers_of(limit, sphere, heads, order, neurons, settings, rng)
     if placed is None:
-        return Reading(notes=(f"MLPs were not learned: {count} ReLU neurons were found, but not the layer of each.",))
+        return Reading(notes=(f"MLPs were not learned: {count} {kind} neurons were found, but not the layer of each.",))
     whole = fitted(lambda tokens: limit.raw(tokens, 1.0), first_guess(stack, neurons, *placed, sphere), rng, bool(order.causal))
     if whole.misfit > STACK.known:
         return Reading(
-            notes=(f"MLPs were not learned: {count} ReLU neurons leave {whole.misfit:.1e} of answers of natural size.",),
+            notes=(f"MLPs were not learned: {count} {kind} neurons leave {whole.misfit:.1e} of answers of natural size.",),
         )
     counts = ", ".join(map(str, np.bincount(placed[0], minlength=len(stack.layers))))
-    words = f"MLPs are ReLU networks of {counts} neurons, epsilon is {whole.stack.epsilon:.3g}; the whole function is known."
+    words = f"MLPs are {kind} networks of {counts} neurons, epsilon is {whole.stack.epsilon:.3g}; the whole function is known."
     return Reading(whole.stack, whole.misfit, count, (words,))
+
+
+def _called(name: str) -> str:
+    """What people call an activation."""
+    return {"relu": "ReLU", "gelu": "GELU", "silu": "SiLU", "gelu_tanh": "tanh-GELU"}[name]

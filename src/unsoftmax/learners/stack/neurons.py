@@ -1,4 +1,4 @@
-"""All MLPs of a stack as one ReLU network: on very long tokens they all see the same normalised token, and their outputs add up."""
+"""All MLPs of a stack as one network: on very long tokens they all see the same normalised token, and their outputs add up."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.settings import STACK
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.models import Attention, Floats
+from unsoftmax.models.activations import RELU, Activation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neurons:
-    """``value = out^T relu(into n + bias) + linear n + constant`` on the sphere, units of ``into`` of length one.
+    """``value = out^T phi(into n + bias) + linear n + constant`` on the sphere; for ReLU units of ``into`` have length one.
 
     Attributes:
         into: ``(neurons, width)``.
@@ -25,6 +26,7 @@ class Neurons:
         out: ``(neurons, outputs)``.
         linear: ``(outputs, width)``.
         constant: ``(outputs,)``.
+        phi: the activation, one with ``phi(z) = phi(-z) + z``.
     """
 
     into: Floats
@@ -32,18 +34,19 @@ class Neurons:
     out: Floats
     linear: Floats
     constant: Floats
+    phi: Activation = RELU
 
     def hidden(self, points: Floats) -> Floats:
         """What each neuron says, ``(n, neurons)``."""
-        return np.maximum(points @ self.into.T + self.bias, 0.0)
+        return self.phi.value(points @ self.into.T + self.bias)
 
     def __call__(self, points: Floats) -> Floats:
         """The network at points ``(n, width)``."""
         return np.asarray(self.hidden(points) @ self.out + points @ self.linear.T + self.constant)
 
 
-def sum_of_mlps(limit: Limit, heads: Attention) -> Callable[[Floats], Floats]:
-    """A function of points on the sphere: biases and MLPs of all layers together, off by about one part in ``FAR``.
+def sum_of_mlps(limit: Limit, heads: Attention, far: float = STACK.far) -> Callable[[Floats], Floats]:
+    """A function of points on the sphere: biases and MLPs of all layers together, off by about one part in ``far``.
 
     Price: one question of one token per point.
     """
@@ -51,7 +54,7 @@ def sum_of_mlps(limit: Limit, heads: Attention) -> Callable[[Floats], Floats]:
     through = heads.V.sum(0)
 
     def value(points: Floats) -> Floats:
-        return np.asarray(limit.raw(points[:, None], STACK.far) - STACK.far * points - points @ through)
+        return np.asarray(limit.raw(points[:, None], far) - far * points - points @ through)
 
     return value
 

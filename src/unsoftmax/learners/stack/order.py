@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
+from unsoftmax.learners.stack.least import least_squares
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.settings import EXACT, STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
-from unsoftmax.models import Attention, Floats, softmax
+from unsoftmax.linalg import alike, on_host
+from unsoftmax.models import Attention, Floats
 from unsoftmax.models.stack import Stack, normalised
 from unsoftmax.oracles.base import Oracle
 
@@ -94,19 +98,18 @@ class _Solved:
     residual: float
 
 
-def _solved(sphere: Sphere, model: Attention, told: Nudged, visible: list[Floats], causal: bool) -> _Solved:
+def _solved(sphere: Sphere, model: Attention, told: Nudged, visible: list[Floats], causal: bool, like: Any) -> _Solved:
     """Least squares over the order and what MLPs add, least length where answers leave something open."""
     heads = model.heads
-    design, moved = equations(sphere, model, told, visible, causal)
-    left, values, right = np.linalg.svd(design, full_matrices=False)
-    kept = values > 1e-11 * values[0]
-    inverse = right[kept].T / values[kept]
-    solved = inverse @ (left[:, kept].T @ moved)
-    gap = float(np.linalg.norm(design @ solved - moved))
-    error = gap / np.sqrt(max(1, len(moved) - int(kept.sum()))) * np.linalg.norm(inverse[: heads * heads], axis=1)
+    design, right = equations(sphere, model, told, visible, causal, like)
+    xp = array_namespace(design)
+    solved, inverse = least_squares(design, right[:, None])
+    gap = float(xp.linalg.vector_norm(design @ solved - right[:, None]))
+    free = max(1, int((told.readers == 0).sum()) - design.shape[1])
+    error = gap / np.sqrt(free) * on_host(xp.sqrt(xp.abs(xp.linalg.diagonal(inverse)[: heads * heads])))
+    size = max(float(xp.linalg.vector_norm(right)), 1e-300)
     shape = heads, heads
-    size = max(float(np.linalg.norm(moved)), 1e-300)
-    return _Solved(causal, solved[: heads * heads].reshape(shape), error.reshape(shape), gap / size)
+    return _Solved(causal, on_host(solved[: heads * heads, 0]).reshape(shape), error.reshape(shape), gap / size)
 
 
 def contexts(heads: int, visible: int, width: int) -> int:
@@ -120,13 +123,15 @@ def find_order(
     """Find the layer of every head from ``2 * contexts(...)`` questions; tokens are zero but for ``inside``."""
     heads = model.heads
     p = sphere.sparse(inside, rng)
-    visible = _visible(sphere, model, p, settings)
+    visible = _visible(sphere, model, p, settings, limit.like)
     count = contexts(heads, max(block.shape[1] for block in visible), sphere.width)
     told = nudge(limit, sphere, np.tile(p, (count, 1)), settings, rng, inside)
     if np.abs(told.moved[told.readers == 0]).max() <= settings.quiet:  # no head sees what another one made of the key
         return Order(np.zeros(heads, dtype=int), None, 0.0, 0.0)
     for again in range(STACK.more + 1):
-        found = min((_solved(sphere, model, told, visible, causal) for causal in (False, True)), key=lambda one: one.residual)
+        found = min(
+            (_solved(sphere, model, told, visible, causal, limit.like) for causal in (False, True)), key=lambda one: one.residual
+        )
         off = np.abs(found.theta - np.round(found.theta))
         if (
             again == STACK.more
@@ -189,47 +194,54 @@ def mlp_values(oracle: Oracle, stack: Stack, points: Floats, *, rng: np.random.G
     return found
 
 
-def _visible(sphere: Sphere, model: Attention, p: Floats, settings: Settings) -> list[Floats]:
+def _visible(sphere: Sphere, model: Attention, p: Floats, settings: Settings, like: Any) -> list[Floats]:
     """Per head an orthonormal basis ``(width, n)`` of the changes of ``p`` that its values or scores react to."""
     assert model.V is not None
-    found = []
-    tangential = sphere.complement(p[None])
+    found, tangential = [], sphere.complement(p[None])
     for W, V, c in zip(model.W, model.V, model.c, strict=True):
         blocks = [block / max(float(np.linalg.norm(block)), 1e-300) for block in (V, np.concatenate([W, c[:, None]], axis=1))]
-        left, spectrum, _ = np.linalg.svd(tangential @ np.concatenate(blocks, axis=1), full_matrices=False)
-        found.append(tangential.T @ left[:, spectrum > settings.cliff * spectrum[0]])
+        there = alike(tangential @ np.concatenate(blocks, axis=1), like)
+        squares, vectors = (on_host(x) for x in array_namespace(there).linalg.eigh(there @ there.T))
+        found.append(tangential.T @ vectors[:, squares > settings.cliff**2 * squares[-1]])
     return found
 
 
-def equations(sphere: Sphere, model: Attention, told: Nudged, visible: list[Floats], causal: bool) -> tuple[Floats, Floats]:
+def equations(
+    sphere: Sphere, model: Attention, told: Nudged, visible: list[Floats], causal: bool, like: Any = None
+) -> tuple[Floats, Floats]:
     """Linear equations in the order ``(heads, heads)``, then per head in the visible part of what MLPs add; right-hand sides.
 
-    The contexts of ``told`` are all around one point.
+    The contexts of ``told`` are all around one point. Equations of outputs that are not clean are zero.
     """
     assert model.V is not None
     p, heads, count = told.points[0], model.heads, len(told.readers)
-    tangential = sphere.complement(p[None])
     tokens = np.concatenate([told.before, np.broadcast_to(p, (count, 1, len(p))), told.readers[:, None]], axis=1)
-    own = np.einsum("hij,j->hi", model.W, p) + model.c
-    scores = np.einsum("nti,hi->nht", tokens, own, optimize=True)
-    if causal:
-        scores[:, :, -1] = -np.inf
-    seen = np.einsum("nht,nti->nhi", softmax(scores), tokens, optimize=True)
-    outputs = np.einsum("nhi,hio->nho", seen, model.V, optimize=True) @ tangential.T @ tangential
-    asked = np.einsum("hij,nj->nhi", model.W, told.readers, optimize=True) + model.c
-    weights = softmax(np.einsum("nti,nhi->nht", tokens, asked, optimize=True))
+    hidden = np.zeros(tokens.shape[1])
+    hidden[-1] = -np.inf if causal else 0.0
+    W, V, c, tokens_, p_, readers, hidden_ = (alike(x, like) for x in (model.W, model.V, model.c, tokens, p, told.readers, hidden))
+    xp = array_namespace(W)
+    away_from = alike(sphere.complement(p[None]), like)
+    own = (W @ p_) + c
+    seen = _softmax(own @ xp.permute_dims(tokens_, (0, 2, 1)) + hidden_) @ tokens_  # (n, heads, width)
+    outputs = xp.permute_dims(xp.permute_dims(seen, (1, 0, 2)) @ V, (1, 0, 2)) @ away_from.T @ away_from
+    asked = xp.permute_dims(readers @ xp.permute_dims(W, (0, 2, 1)) + c[:, None], (1, 0, 2))
+    weights = _softmax(asked @ xp.permute_dims(tokens_, (0, 2, 1)))
     share = weights[:, :, STACK.context]
-    away = p - np.einsum("nht,nti->nhi", weights, tokens, optimize=True)
-    mixed = np.einsum("nhi,hio->nho", away, model.V, optimize=True)
-    clean = told.readers == 0
+    mixed = xp.permute_dims(xp.permute_dims(p_ - weights @ tokens_, (1, 0, 2)) @ V, (1, 0, 2))
+    clean = alike((told.readers == 0).astype(np.float64), like)
 
     def effect(h: int, changes: Floats) -> Floats:
         """What changes ``(n, k, width)`` of the key do to the answers through head ``h``: ``(n, width, k)``."""
-        direct = changes @ model.V[h]  # type: ignore[index]  # a stack has values
-        through = np.einsum("nki,ni->nk", changes, asked[:, h], optimize=True)[:, :, None] * mixed[:, h][:, None]
-        return np.asarray((share[:, h, None, None] * (direct + through)).swapaxes(1, 2))
+        through = (changes @ asked[:, h, :, None]) * mixed[:, h, None]
+        return xp.permute_dims(share[:, h, None, None] * (changes @ V[h] + through) * clean[:, None], (0, 2, 1))  # type: ignore[no-any-return]
 
-    order = np.stack([effect(h, outputs) for h in range(heads)], axis=3)  # (n, width, g, h)
-    rest = [effect(h, np.broadcast_to(visible[h].T, (count, *visible[h].T.shape))) for h in range(heads)]
-    design = np.concatenate([order.reshape(count, len(p), -1), *rest], axis=2)
-    return design[clean], told.moved[clean]
+    order = xp.stack([effect(h, outputs) for h in range(heads)], axis=3)  # (n, width, g, h)
+    rest = [effect(h, alike(np.tile(visible[h].T, (count, 1, 1)), like)) for h in range(heads)]
+    design = xp.concat([xp.reshape(order, (count, len(p), heads * heads)), *rest], axis=2)
+    return xp.reshape(design, (count * len(p), -1)), xp.reshape(alike(told.moved, like) * clean, (-1,))
+
+
+def _softmax(scores: Floats) -> Floats:
+    xp = array_namespace(scores)
+    shares = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+    return shares / xp.sum(shares, axis=-1, keepdims=True)  # type: ignore[no-any-return]

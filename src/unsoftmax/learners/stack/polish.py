@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsmr
 
 from unsoftmax.learners.stack.limit import Batch
+from unsoftmax.learners.stack.settings import STACK
 from unsoftmax.models import Attention, Floats
 
 
@@ -132,13 +133,15 @@ class _Tangent:
 
 def polished(
     batches: list[Batch], model: Attention, score_ranks: Sequence[int], value_ranks: Sequence[int], floor: float
-) -> Polished:
+) -> Polished | None:
     """Gauss-Newton over W, c and V of all heads, ranks as given, until the answers are explained to ``floor``, relative.
 
     Each step is a least-squares problem solved by products with the Jacobian, which is never built: fewer where they cost more, so
-    that a fit takes seconds to a minute.
+    that a fit takes seconds to a minute. None where all answers of all heads together are more than memory should hold.
     """
     assert model.V is not None
+    if model.heads * sum(batch.keys.size for batch in batches) > STACK.polish:
+        return None
     answers = _Answers.of(batches)
     size = max(float(np.sqrt(sum(np.sum(told.moved**2) for told in answers))), 1e-300)
     scores, V = np.concatenate([model.W, model.c[:, :, None]], axis=2), np.asarray(model.V)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.stack.least import least_squares, pieces
 from unsoftmax.learners.stack.limit import Batch, Limit
 from unsoftmax.learners.stack.settings import STACK
+from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Floats
 
 
@@ -41,17 +45,22 @@ class Weighed:
     misfit: float
 
 
-def weigh(batch: Batch, values: Values) -> Weighed:
+def weigh(batch: Batch, values: Values, like: Any = None) -> Weighed:
     """Solve answers for the weight of every key in every head, and turn the weights into scores."""
     n, J, width = batch.keys.shape
-    heads = values.heads
+    heads, size = values.heads, len(values.basis)
     use = batch.clean & values.known
-    design = np.einsum("hko,njk->nohj", values.table, batch.steps @ values.basis.T, optimize=True).reshape(n, width, heads * J)
-    design = design * use[:, :, None]
     moved = np.where(use, batch.moved, 0.0)
-    Q, R = np.linalg.qr(design)
-    weights = np.linalg.solve(R, np.einsum("nok,no->nk", Q, moved)[..., None])[..., 0]
-    left = moved - np.einsum("nok,nk->no", design, weights)
+    weights, left = np.zeros((n, heads * J)), np.zeros((n, width))
+    steps, table = batch.steps @ values.basis.T, alike(values.table.transpose(1, 0, 2).reshape(size, -1), like)
+    xp = array_namespace(table)
+    for some in pieces(n, width * heads * J):
+        count = len(moved[some])
+        made = xp.reshape(alike(steps[some].reshape(-1, size), like) @ table, (count, J, heads, width))
+        seen, told = alike(use[some].astype(np.float64), like)[:, :, None], alike(moved[some], like)[:, :, None]
+        design = xp.reshape(xp.permute_dims(made, (0, 3, 2, 1)), (count, width, heads * J)) * seen
+        found = least_squares(design, told)[0]
+        weights[some], left[some] = on_host(found)[:, :, 0], on_host(told - design @ found)[:, :, 0]
     weights = weights.reshape(n, heads, J)
     rest = 1 - weights.sum(2, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -102,11 +111,13 @@ def read_columns(
     size: int,
     frames: list[Floats] | None = None,
     start: Floats | None = None,
+    axes: NDArray[np.int_] | None = None,
 ) -> Columns:
     """Read ``W_h x + c_h`` from keys at ``angle`` towards ``directions (readers, keys, width)``.
 
     Heads whose scores are too large at a reader are read again there from shorter steps. With ``frames``, one ``(n, rank)`` per
-    head, what is found beyond ``start (readers, heads, n)`` lies in the span of each head's own frame: few keys are enough.
+    head, what is found beyond ``start (readers, heads, n)`` lies in the span of each head's own frame: few keys are enough. With
+    ``axes (keys,)``, numbers of rows of the basis, each key tells of what lies along its own one alone.
     """
     n, count = directions.shape[:2]
     radius = float(np.linalg.norm(readers[0]))
@@ -116,19 +127,22 @@ def read_columns(
         keys = tangent(readers[todo, None], directions[todo], angle, radius)
         groups = keys.reshape(len(todo) * (count // size), size, -1)
         copies = max(1, round(np.sqrt(size)))
-        one = weigh(limit.ask(groups, np.repeat(readers[todo], count // size, axis=0), copies=copies), values)
+        one = weigh(limit.ask(groups, np.repeat(readers[todo], count // size, axis=0), copies=copies), values, limit.like)
         told.append(one)
         misfit = max(misfit, one.misfit)
         z, error = (_by_reader(x, len(todo), values.heads) for x in (one.z, one.error))
         steps = (keys - readers[todo, None]) @ values.basis.T
         fine = np.isfinite(z).all(2) & (np.abs(np.nan_to_num(z)).max(2) < largest_score(values.heads))
-        for i, reader in enumerate(todo):
-            for h in np.flatnonzero(fine[i] & np.isnan(columns[reader, :, 0])):
-                frame = None if frames is None else frames[h]
-                design = (steps[i] if frame is None else steps[i] @ frame) / error[i, h][:, None]
-                known = np.zeros(len(values.basis)) if start is None else start[reader, h]
-                solved = np.linalg.lstsq(design, (z[i, h] - steps[i] @ known) / error[i, h], rcond=None)[0]
-                columns[reader, h] = known + (solved if frame is None else frame @ solved)
+        for h in range(values.heads):
+            some = np.flatnonzero(fine[:, h] & np.isnan(columns[todo, h, 0]))
+            if len(some):
+                known = np.zeros((len(some), len(values.basis))) if start is None else start[todo[some], h]
+                if axes is None:
+                    frame = None if frames is None else frames[h]
+                    more = _solved(steps[some], z[some, h], error[some, h], known, frame, limit.like)
+                else:
+                    more = _each(steps[some], z[some, h], error[some, h], known, axes)
+                columns[todo[some], h] = known + more
         todo = np.flatnonzero(np.isnan(columns[:, :, 0]).any(1))
         if len(todo) == 0:
             return Columns(columns, misfit, tuple(told))
@@ -138,6 +152,28 @@ def read_columns(
         "however near the keys are. A head was missed, or the target is no stack of pre-norm attention blocks.",
         evidence={"readers": len(todo)},
     )
+
+
+def _solved(steps: Floats, z: Floats, error: Floats, known: Floats, frame: Floats | None, like: Any) -> Floats:
+    """What scores ``z (n, keys)`` of ``steps (n, keys, basis)`` say beyond ``known (n, basis)``, inside ``frame`` if given."""
+    inside = steps if frame is None else steps @ frame
+    design, right = inside / error[:, :, None], (z - (steps @ known[:, :, None])[:, :, 0]) / error
+    if design.shape[1] < design.shape[2]:  # fewer keys than unknowns: the least that explains them
+        solved = np.stack([np.linalg.lstsq(one, two, rcond=None)[0] for one, two in zip(design, right, strict=True)])
+    else:
+        solved = np.empty((len(design), design.shape[2]))
+        for some in pieces(len(design), design.shape[1] * design.shape[2]):
+            solved[some] = on_host(least_squares(alike(design[some], like), alike(right[some, :, None], like))[0])[:, :, 0]
+    return solved if frame is None else np.asarray(solved @ frame.T)
+
+
+def _each(steps: Floats, z: Floats, error: Floats, known: Floats, axes: NDArray[np.int_]) -> Floats:
+    """The same where each key tells of one row of the basis alone: no system to solve."""
+    along, left = steps[:, np.arange(len(axes)), axes], z - (steps @ known[:, :, None])[:, :, 0]
+    told, weight = np.zeros((2, known.shape[1], len(known)))
+    np.add.at(told, axes, (along * left / error**2).T)
+    np.add.at(weight, axes, (along**2 / error**2).T)
+    return np.asarray((told / np.where(weight > 0, weight, 1.0)).T)
 
 
 def read_together(
@@ -162,7 +198,7 @@ def read_together(
     misfit, places = 0.0, {token.tobytes(): i for i, token in enumerate(tokens)}
     while min(map(len, met)) < min(count, len(pool) - 1):
         for batch in limit.together(_mixed(pool, met, size + 1, rng)):
-            one = weigh(batch, values)
+            one = weigh(batch, values, limit.like)
             misfit = max(misfit, one.misfit)
             for i, reader in enumerate(batch.readers):
                 place = places.get(reader.tobytes())
@@ -207,7 +243,8 @@ def around(values: Values, readers: Floats, count: int, rng: np.random.Generator
     found = np.zeros((len(readers), count, readers.shape[1]))
     for i, reader in enumerate(readers):
         inside = values.basis @ reader
-        turned = np.linalg.qr(np.concatenate([inside[:, None], rng.normal(size=(n, n - 1))], axis=1))[0][:, 1:].T
+        drawn = rng.normal(size=(n, min(n - 1, count)))
+        turned = np.linalg.qr(np.concatenate([inside[:, None], drawn], axis=1))[0][:, 1:].T
         some = np.concatenate([turned, -turned])[:count] if count >= n else turned[:count]
         found[i] = some @ values.basis
     return found

@@ -143,7 +143,14 @@ class Fixed:
     # inputs
     input_turns: tuple[float, ...] = (0.5, -0.5, 0.17, -0.17)  # angles between a known key and the direction in question
     input_steps: int = 40  # of a fit of scores, at most
+    halvings_of_steps: int = 6  # of one of them, to a quarter each time
+    inner: float = 1e-8  # what is left of a gradient, squared, when a step is good enough
+    inner_steps: int = 40  # products of a step, at most
     longest: float = 2.0  # change of a score in one step
+
+    # least
+    ridge: float = 1e-13  # of columns of length one, so that nothing is singular
+    memory: float = 2.0**26  # numbers in a stack of systems that are solved at once
 
     # learner
     attempts: int = 2  # frames in which everything is read, where a later step fails
@@ -160,10 +167,35 @@ class Fixed:
     close: float = 1e-4  # error on fresh points, of their spread, up to which neurons explain them; a fit over all answers follows
     flat: float = 1e-4  # distance of a neuron's bends from one plane, over their spread
 
+    # student, smooth_mlps
+    smooth: tuple[str, ...] = ("gelu", "silu", "gelu_tanh")  # activations that are tried
+    farther: float = 2.0**26  # length of tokens: what layers add turns them by as much as rounding does
+    narrow: int = 8  # neurons of the first student; each further one has half as many again
+    most_unknowns: int = 640  # of a student: a step takes their cube, and the fit of everything has twice as many
+    hopeful: float = 0.05  # share of a lesson that a student of nearly enough neurons leaves
+    per_number: float = 3.0  # numbers in answers for each parameter of a student
+    student_starts: int = 3  # of each student and activation
+    more_starts: int = 8  # where the best is nearly there
+    nearly: float = 3e-4  # share of a lesson that such a one leaves
+    fully: float = 1e-2  # share of what a student may leave at which it is pruned
+    further: int = 2  # wider students after one that was nearly wide enough
+    lessons: int = 200  # steps, at most
+    damping: float = 1e-2  # of the first step, relative to the diagonal
+    tries: int = 12  # dampings of a step, each four times the one before
+    slow: float = 1e-3  # share of the misfit by which a step must lower it
+    settling: int = 40  # steps before that counts
+    wild: float = 1e3  # entries of a step that leads nowhere
+    dependent: float = 1e-10  # singular values of the hidden layer below that share are rounding
+    explained: float = 1e-6  # misfit of a student, over its lesson, up to which it has learned it
+    candidates: int = 3  # neurons that are tried for removal before all are needed
+
     # order
     context: int = 2  # random keys beside the one in question
     more: int = 3  # times that contexts are doubled where errors hide whether an entry of the order is whole
     clear: float = 30.0  # errors of an entry beyond which it is plainly not whole
+
+    # polish
+    polish: float = 2.0**28  # numbers, answers of all heads together, up to which all heads are fitted to all answers at once
 
     # recognition
     price: int = 12  # questions of the recognition
@@ -189,11 +221,11 @@ class Fixed:
     tilts: tuple[float, ...] = (0.8, 0.95, 0.98, 0.99, 0.9)  # part of the step along the frame's ``a``, over that of the first step
     sure: float = 1.5  # cost of the best other assignment of heads over that of the best
 
-    # varpro
-    varpro_steps: int = 60  # of a fit of sigmoids, at most
-    anchors: tuple[float, ...] = (1.0, 0.2, 0.04)  # weight of values to start near, over that of an answer; then none
-    rounded: float = 1e-10  # relative misfit from which on it need not fall fast any more
-    warm: int = 6  # steps with each of them
+    # sigmoids
+    descent: int = 60  # steps from one start, at most
+    patience: int = 8  # slow steps in a row after which a start leads nowhere
+    # changes of scores, random, from which heads are looked for that the given starts did not lead to
+    spreads: tuple[float, ...] = (0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 0.8, 0.8, 0.5, 0.5)
 
     # whole
     round: float = 0.05  # distance from a whole number at which it is one

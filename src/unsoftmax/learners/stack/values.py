@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.learners.stack.heads import Base, at_ratios
+from unsoftmax.learners.stack.heads import Base, at_ratios, scores_along
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.settings import STACK, Settings
-from unsoftmax.learners.stack.varpro import Fit, fit_sigmoids
+from unsoftmax.learners.stack.sigmoids import Fit, fit_sigmoids
 from unsoftmax.models import Floats
 
 
@@ -44,15 +45,15 @@ def cliff(spectrum: Floats, below: float) -> int:
     return int(drops.argmax()) + 1 if len(drops) and drops.max() > 0 else len(spectrum)
 
 
-def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
+def read_values(limit: Limit, base: Base, settings: Settings, rng: np.random.Generator) -> Known:
     """Fit the values of more and more directions until their ranks are exceeded."""
     frame = base.frame
     sphere, T = frame.sphere, frame.C
     tilts = STACK.tilts if base.loudest <= settings.calm else STACK.tilts[2:] + STACK.tilts[:2]  # scores near enough to start from
-    [(tilted, fit, sure)] = _along(limit, base, [[frame.step(frame.v, part * base.beta) for part in tilts]], settings)
+    [(tilted, fit, sure)] = _along(limit, base, [[frame.step(frame.v, part * base.beta) for part in tilts]], settings, rng)
     loud, base = base, _calmed(base, tilted, fit, settings.calm)
     if base.loudest < loud.loudest:  # two steps that are nearly one tell little about what lies between them
-        [(tilted, fit, far)] = _along(limit, base, [[base.step]], settings)
+        [(tilted, fit, far)] = _along(limit, base, [[base.step]], settings, rng)
         base, sure = replace(base, fit=fit), min(sure, far)
     steps, tables = [loud.step, tilted], [loud.fit.A, fit.A]
     angle = settings.turn * min(1.0, settings.calm / base.loudest)
@@ -64,7 +65,7 @@ def read_values(limit: Limit, base: Base, settings: Settings) -> Known:
             [frame.step(np.cos(turn * angle) * frame.v + np.sin(turn * angle) * q, base.beta) for turn in STACK.turns]
             for q in directions[count : count + batch]
         ]
-        for step, fit, far in _along(limit, base, ways, settings):
+        for step, fit, far in _along(limit, base, ways, settings, rng):
             steps.append(step)
             tables.append(fit.A)
             sure = min(sure, far)
@@ -99,7 +100,9 @@ def _solved(steps: Floats, tables: Floats) -> tuple[Floats, Floats]:
     return basis, np.asarray(np.linalg.solve(steps @ basis.T, tables))
 
 
-def _along(limit: Limit, base: Base, ways: list[list[Floats]], settings: Settings) -> list[tuple[Floats, Fit, float]]:
+def _along(
+    limit: Limit, base: Base, ways: list[list[Floats]], settings: Settings, rng: np.random.Generator
+) -> list[tuple[Floats, Fit, float]]:
     """For each direction the step taken, the first of its ``ways`` that can be fitted, the fit, and how sure labels are."""
     frame, n = base.frame, len(base.readers)
     found: list[tuple[Floats, Fit, float] | None] = [None] * len(ways)
@@ -112,7 +115,8 @@ def _along(limit: Limit, base: Base, ways: list[list[Floats]], settings: Setting
         readers = np.tile(base.readers, (len(steps), 1))
         told = at_ratios(limit, frame, readers, np.repeat(steps, n, axis=0), settings)
         for i, step, answers in zip(todo, steps, told.reshape(len(steps), n, *told.shape[1:]), strict=True):
-            fit, sure = _fitted(answers, base, settings, float(np.linalg.norm(step) / np.linalg.norm(base.step)))
+            length = float(np.linalg.norm(step) / np.linalg.norm(base.step))
+            fit, sure = _fitted(answers, base, settings, length, rng, limit.like)
             least = max(least, sure)
             if fit is not None:
                 found[i] = (step, fit, sure)
@@ -121,13 +125,16 @@ def _along(limit: Limit, base: Base, ways: list[list[Floats]], settings: Setting
     return [one for one in found if one is not None]
 
 
-def _fitted(answers: Floats, base: Base, settings: Settings, length: float) -> tuple[Fit | None, float]:
+def _fitted(
+    answers: Floats, base: Base, settings: Settings, length: float, rng: np.random.Generator, like: Any
+) -> tuple[Fit | None, float]:
     """The fit in the order of the base's heads, and how sure that order is; None if it is not, or no fit is.
 
     ``length``: of this step over that of the base.
     """
     A, z = base.fit.A * length, base.fit.z * length
-    fit = fit_sigmoids(answers, settings.odds, z, floor=settings.floor, accept=settings.accept, near=A)
+    starts = [z, scores_along(answers, settings.odds, A)]
+    fit = fit_sigmoids(answers, settings.odds, starts, floor=settings.floor, accept=settings.accept, rng=rng, like=like)
     if fit.residual > settings.accept:
         return None, 0.0
     cost = np.sum((fit.A[:, None] - A[None]) ** 2, axis=2) / np.sum(A**2, axis=1)

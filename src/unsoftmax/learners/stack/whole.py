@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from unsoftmax.learners.stack.settings import EXACT, STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.learners.stack.values import cliff
 from unsoftmax.models import Attention, Floats, softmax
-from unsoftmax.models.stack import MLP, Stack, activated
+from unsoftmax.models.stack import MLP, Activation, Stack, activated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,8 +30,8 @@ class Whole:
 def facing(neurons: Neurons, sphere: Sphere) -> Neurons:
     """The same function with the linear part gone, where neurons that face the other way explain it.
 
-    ``relu(z) = relu(-z) + z``: bends do not tell which side of its plane a neuron is active on; with neurons that all bend on the
-    sphere nothing linear is left when every one faces the right way.
+    ``phi(z) = phi(-z) + z`` for ReLU, GELU and SiLU: bends do not tell which side of its plane a neuron is active on; with neurons
+    that all bend on the sphere nothing linear is left when every one faces the right way.
     """
     if len(neurons.into) == 0:
         return neurons
@@ -82,7 +83,7 @@ def layers_of(
 
 
 def first_guess(stack: Stack, neurons: Neurons, layers: NDArray[np.int_], constants: Floats, sphere: Sphere) -> Stack:
-    """A stack with these MLPs; what is linear in the last one becomes neurons that are active everywhere."""
+    """A stack with these MLPs; what is linear in the last one becomes ReLU neurons that are active everywhere."""
     mlps = []
     for layer, constant in enumerate(constants):
         mine = layers == layer
@@ -94,7 +95,7 @@ def first_guess(stack: Stack, neurons: Neurons, layers: NDArray[np.int_], consta
             more = (left * values).T[kept]
             constant = constant - always @ more
             first, bias, out = np.concatenate([first, right[kept]]), np.concatenate([bias, always]), np.concatenate([out, more])
-        mlps.append(MLP(first, bias, out.T, constant, "relu"))
+        mlps.append(MLP(first, bias, out.T, constant, cast(Activation, neurons.phi.name)))
     return Stack([Attention(a.W, a.V, a.c, np.zeros(stack.width)) for a in stack.layers], stack.norm, STACK.epsilon, mlps)
 
 

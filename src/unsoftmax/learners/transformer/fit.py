@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 
-from unsoftmax.learners.ffn.hinges import Hinges, beyond_doubt, design_at, fixed_pattern, moved_by, shifted
+from unsoftmax.learners.ffn.hinges import Hinges, beyond_doubt, design_at, fixed_pattern, moved_by, shifted, tie_rows
+from unsoftmax.learners.ffn.orientation import tied_sides
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.transformer.model import Mixture, Sequences
 from unsoftmax.learners.transformer.settings import TRANSFORMER
@@ -48,6 +49,10 @@ def _factors(matrix: Floats, network: Hinges) -> tuple[Floats, Floats, Floats]:
     start = (neurons + outputs) * (network.normal.shape[1] + 1)
     for j in range(len(held)):
         held[j, start + j * outputs : start + (j + 1) * outputs] = network.out[j]
+    chosen = tied_sides(network) if outputs == 1 else None
+    if chosen is not None:  # the linear part is not measured apart
+        tied = np.pad(tie_rows(network, chosen), ((0, 0), (0, columns - start))) / scales
+        held = np.concatenate([held, tied / np.linalg.norm(tied, axis=1, keepdims=True)])
     q, r = qr(
         np.concatenate([matrix, held, TRANSFORMER.faint * np.eye(columns)]), mode="economic", overwrite_a=True, check_finite=False
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,16 @@ from unsoftmax.results import Bounds, Floor, Learned
 
 UNTESTED = "No score could be saturated, so a residual path was not looked for; allow longer tokens (`max_norm`). "
 AMBIGUITY = "equal up to the order of the neurons and a positive factor per neuron"
+
+
+class Seen(NamedTuple):
+    """What a run found beside its parameters, for the report: sizes, and the error on its own fresh sequences."""
+
+    neurons: int
+    rank: int
+    residual: bool
+    query_bias: bool
+    check_error: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +98,12 @@ class TransformerLearner:
         deviation = self._ask_random(sequences, fitted, found, rng, TRANSFORMER.checks // 4, keep=False)
         transformer, notes = canonical_transformer(fitted, found, residual, bias)
         rank = width if left is None else left.shape[1]
-        evidence = {
-            "neurons": found.hinges.neurons,
-            "rank": rank,
-            "residual": residual,
-            "query_bias": bias,
-            "check_error": deviation,
-        }
+        seen = Seen(found.hinges.neurons, rank, residual, bias, deviation)
         if not deviation <= TRANSFORMER.accept + 100 * self.floor.absolute / found.spread:
-            raise _misses(evidence, transformer, tested=verdict is not None)
-        return Learned(model=transformer, ambiguity=ambiguity(AMBIGUITY, residual), notes=notes, evidence=evidence, ranks=(rank,))
+            raise _misses(seen, transformer, tested=verdict is not None)
+        return Learned(
+            model=transformer, ambiguity=ambiguity(AMBIGUITY, residual), notes=notes, evidence=seen._asdict(), ranks=(rank,)
+        )
 
     @property
     def rough(self) -> bool:
@@ -136,22 +142,16 @@ class TransformerLearner:
         transformer, notes = canonical_transformer(fitted, found, residual, bias)
         sizes = np.linalg.svd(fitted.W, compute_uv=False)
         rank = width if bars is None else int(np.sum(sizes > TRANSFORMER.doubtful * float(np.linalg.norm(bars.W, 2))))
-        evidence = {
-            "neurons": found.hinges.neurons,
-            "rank": rank,
-            "residual": residual,
-            "query_bias": bias,
-            "check_error": deviation,
-        }
+        seen = Seen(found.hinges.neurons, rank, residual, bias, deviation)
         if not deviation <= TRANSFORMER.rough_accept * self.floor.relative:
-            raise _misses(evidence, transformer, tested=True)
+            raise _misses(seen, transformer, tested=True)
         bounds = None if bars is None else Bounds(kind="estimated", W=bars.W[None], c=None if bars.c is None else bars.c[None])
         return Learned(
             model=transformer,
             ambiguity=ambiguity(AMBIGUITY, residual),
             bounds=bounds,
             notes=notes,
-            evidence=evidence,
+            evidence=seen._asdict(),
             ranks=(rank,),
         )
 
@@ -197,14 +197,14 @@ class TransformerLearner:
             sequences.ask(sequences.shorten(X))
 
 
-def _misses(evidence: dict[str, Any], model: Transformer, *, tested: bool) -> NotInFamilyError:
+def _misses(seen: Seen, model: Transformer, *, tested: bool) -> NotInFamilyError:
     """The refusal of a target that is a ReLU network on one token, and something else on several."""
     return NotInFamilyError(
-        f"On one token the target is a ReLU network of {evidence['neurons']} neurons, but one softmax head in front of it "
-        f"({'with' if evidence['residual'] else 'without'} residual, score matrix of rank {evidence['rank']}) misses fresh "
-        f"sequences by {evidence['check_error']:.1e} of their spread. {'' if tested else UNTESTED}The target may have several "
+        f"On one token the target is a ReLU network of {seen.neurons} neurons, but one softmax head in front of it "
+        f"({'with' if seen.residual else 'without'} residual, score matrix of rank {seen.rank}) misses fresh "
+        f"sequences by {seen.check_error:.1e} of their spread. {'' if tested else UNTESTED}The target may have several "
         "heads, positions, or another way to mix its tokens; `unsoftmax diagnose` tells which.",
-        evidence=evidence,
+        evidence=seen._asdict(),
         model=model,
         signs=(Sign.NETWORK_KNOWN,),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.transformer.model import Kind, Mixture, Sequences
-from unsoftmax.models import FFN, Attention, Floats, Transformer
+from unsoftmax.models import FFN, Attention, Floats, GatedFFN, Transformer
 
 
 def token_sizes(W: Floats, length: float) -> Floats:
@@ -61,15 +61,14 @@ def attention_rows(
     return blocks
 
 
-def public_transformer(network: FFN, model: Mixture[Kind], *, bias: bool, residual: bool) -> Transformer:
+def public_transformer(network: FFN | GatedFFN, model: Mixture[Kind], *, bias: bool, residual: bool) -> Transformer:
     """The public model: V is the identity without residual, ``(1 - mix)^-1 mix`` with it."""
     width = len(model.W)
     V = np.eye(width)
     if residual:
         own = np.eye(width) - model.mix
         V = np.asarray(np.linalg.solve(own, model.mix).T)
-        skip = None if network.skip is None else network.skip @ own
-        network = FFN([network.weights[0] @ own, *network.weights[1:]], network.biases, skip, network.activation)
+        network = network.behind(own, np.zeros(width))
     return Transformer(Attention(model.W[None], V[None], model.c[None] if bias else None), network, residual=residual)
 
 

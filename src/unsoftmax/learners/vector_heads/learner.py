@@ -104,7 +104,7 @@ class VectorHeadsLearner:
             model, rounding = learn_projected(answers, b, rng, heads=self.heads)
             misfit = self_check(answers, Blocks(model.W, _values(model), model.c, model.b, model), rng)
         except RefusalError as error:
-            within = error.evidence.get("self_check_error", 1.0)
+            within = error.within if isinstance(error, NotInFamilyError) else np.inf  # of its own check
             if within < 1e-3:  # heads that explain the answers this far are heads, and two of them are one
                 raise NotIdentifiableError(
                     "Two heads lie too close together to be told apart by float64 answers: those found explain fresh sequences "
@@ -263,6 +263,7 @@ def self_check(answers: Answers, found: Blocks, rng: np.random.Generator) -> flo
             f"The heads found do not explain fresh sequences: relative error {error:.2g}, allowed {allowed:.2g}. "
             "Two heads may be nearly equal, or the target is more than attention; `unsoftmax diagnose` tells which test it fails.",
             evidence={"self_check_error": error, "allowed": allowed},
+            within=error,
             model=found.model(answers, has_c=bool((found.c != 0).any())),
         )
     return error

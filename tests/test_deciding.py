@@ -1,0 +1,311 @@
+"""One procedure for ``recover`` and ``diagnose``: walked through with findings made up, so that nothing is asked of any target."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import unsoftmax as us
+from tests.zoo import INSIDE, OUTSIDE, exhibit
+from unsoftmax.deciding import Decision, Try, first_reading, stranger, undecided
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
+from unsoftmax.families import fact_of, named, settled
+from unsoftmax.families.attention import FIXED_HEAD, NOISY_HEAD, ONE_HEAD, SEVERAL_HEADS, TOKENS_HEAD
+from unsoftmax.families.networks import BEHIND_NETWORK, RELU_TRANSFORMER
+from unsoftmax.precision.calibration import Calibration
+from unsoftmax.precision.first_look import FirstLook
+from unsoftmax.recognition import standing
+from unsoftmax.recognition.case import Shape, Verdict, inconclusive, outside
+from unsoftmax.recognition.decide import by_tests
+from unsoftmax.recognition.depth import several_layers
+from unsoftmax.recognition.diagnosis import Diagnosis, diagnosis_of
+from unsoftmax.recognition.extras import Extras, extras, unchanged
+from unsoftmax.recognition.floor import Answers, measure_answers
+from unsoftmax.recognition.heads import Heads, several_heads
+from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
+from unsoftmax.recognition.invariances import invariances
+from unsoftmax.recognition.line import behind_network
+from unsoftmax.recognition.one_head import Outcome as HeadLaw
+from unsoftmax.recognition.one_head import one_head
+from unsoftmax.recognition.one_token import Pilot, grows, ignores_length, kinks, kinks_if_affordable, one_token, pilot
+from unsoftmax.recognition.piecewise import another_plane, chord_law, transformer
+from unsoftmax.recognition.quick_relu import QuickLook, quick_look
+from unsoftmax.recognition.stepwise import steps_told
+from unsoftmax.results import Fact, Floor, Outcome
+from unsoftmax.wishes import Wishes
+
+MOST = 60  # steps of a walk: far more than any takes
+LOOK = FirstLook(
+    layout="scalar",
+    outputs=1,
+    zero_answer=np.zeros(1),
+    pair=np.zeros((2, 4)),
+    pair_answers=np.zeros((2, 1)),
+    floor=Floor(),
+    grid=Floor(),
+    bend=0.0,
+    size=1.0,
+    repeats=True,
+    steady=True,
+    calm=True,
+    cancelled=False,
+    queries=6,
+)
+
+
+def fact(passed):
+    return Fact("made up", 0.0, 1.0, passed, "A sentence.")
+
+
+def diagnosis(verdict, found=None):
+    """What a diagnosis hands over, without a case."""
+    signs = () if found is None else found.signs
+    nothing = dict.fromkeys(("heads", "outputs", "causal", "constant", "bias", "residual", "scale", "bill"))
+    return Diagnosis(
+        family=verdict.family,
+        inside=verdict.inside,
+        reason=verdict.reason,
+        evidence=(),
+        queries=0,
+        answers="scalar",
+        floor=Floor(),
+        signs=(*verdict.signs, *signs),
+        **nothing,
+    )
+
+
+def walked(walk, answer):
+    """Every step of a walk and its end, with ``answer(step)`` for what each finds."""
+    steps, found = [], None
+    while len(steps) <= MOST:
+        try:
+            step = walk.send(found)
+        except StopIteration as end:
+            return steps, end.value
+        steps.append(step)
+        found = answer(step)
+    raise AssertionError("the walk does not end")
+
+
+# the family tests
+
+
+outcomes = st.builds(
+    HeadLaw, st.sampled_from([True, False, None]), st.just("why"), st.sampled_from([None, object()]), st.booleans(), st.booleans()
+)
+told = st.sampled_from([True, False, None])
+pilots = st.builds(Pilot, st.just(0.7), st.just(0.4), st.booleans(), st.booleans(), st.booleans())
+verdicts = st.just(outside("a stranger", "It is one."))
+TESTS = {
+    measure_answers: st.builds(Answers, st.booleans(), st.booleans(), st.sampled_from([1, 9]), st.just(4)),
+    pilot: pilots,
+    one_token: st.tuples(st.sampled_from(Shape), st.just(1.0)),
+    invariances: st.one_of(st.booleans(), verdicts),
+    extras: st.just(Extras()),
+    ignores_length: st.booleans(),
+    grows: st.booleans(),
+    kinks: st.booleans(),
+    kinks_if_affordable: st.booleans(),
+    several_layers: told,
+    one_head: outcomes,
+    several_heads: st.builds(
+        Heads, st.sampled_from([None, 2, 3]), st.just(0.1), st.just(0.1), residual=st.booleans(), nearly=st.booleans()
+    ),
+    steps_told: st.sampled_from([None, fact(True), fact(False)]),
+    transformer: st.tuples(outcomes, told),
+    another_plane: st.one_of(st.none(), st.tuples(outcomes, told)),
+    chord_law: told,
+    behind_network: outcomes,
+    unchanged: st.booleans(),
+}
+
+
+@given(data=st.data())
+def test_the_family_tests_always_end_in_a_verdict_with_a_reason(data):
+    def answer(step):
+        if step.test is diagnosis_of:
+            return diagnosis(*step.settings)
+        return data.draw(TESTS.get(step.test, verdicts))
+
+    steps, end = walked(by_tests(), answer)
+    made = [step.test for step in steps]
+    assert end.reason.endswith(".")
+    assert end.inside == (not end.family.startswith("outside"))
+    assert made[0] is measure_answers
+    assert made[-2:] == [unchanged, diagnosis_of]
+    for once in (measure_answers, pilot, one_token, invariances, extras, several_heads):
+        assert made.count(once) <= 1
+
+
+@given(data=st.data(), stop=st.integers(0, 12))
+def test_a_test_that_ends_in_a_verdict_is_the_last(data, stop):
+    verdict, made = inconclusive("budget", "No more questions."), []
+
+    def answer(step):
+        made.append(step.test)
+        if step.test is diagnosis_of:
+            return diagnosis(*step.settings)
+        return verdict if len(made) > stop and step.test is not unchanged else data.draw(TESTS.get(step.test, verdicts))
+
+    _, end = walked(by_tests(), answer)
+    ended = [i for i, test in enumerate(made) if i >= stop and test not in (unchanged, diagnosis_of)]
+    assert not ended or made[ended[0] + 1 :] == [unchanged, diagnosis_of]
+    assert not ended or not end.inside
+
+
+def test_a_target_that_changed_is_told_to_have():
+    answers = {measure_answers: Answers(False, True, 1, 4), one_token: (Shape.AFFINE, 1.0), unchanged: False}
+    _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
+    assert Sign.CHANGED in end.signs
+
+
+# the whole procedure
+
+
+ATTENTION = diagnosis(Verdict("attention", "Heads."))
+STRANGER = diagnosis(outside("a stranger", "It is one.", Sign.OTHER_SCORES))
+UNSURE = diagnosis(inconclusive("power", "Nobody knows."))
+refusals = st.builds(
+    lambda kind, signs: kind("why", signs=signs),
+    st.sampled_from([NotInFamilyError, NotIdentifiableError, TooNoisyError]),
+    st.lists(st.sampled_from(Sign), max_size=3, unique=True).map(tuple),
+)
+wishes = st.builds(
+    Wishes,
+    family=st.sampled_from(["auto", "attention", "transformer", "ffn", "stack", "labels"]),
+    heads=st.sampled_from([None, 1, 3]),
+    tolerance=st.sampled_from([None, 1e-3]),
+    max_norm=st.sampled_from([None, 2.0]),
+)
+floors = st.sampled_from([Floor(), Floor(kind="coarse", relative=0.1), Floor(kind="float32", relative=2.0**-24)])
+looks = st.builds(
+    lambda floor, bend, cancelled: replace(LOOK, floor=floor, bend=bend, cancelled=cancelled),
+    floors,
+    st.sampled_from([0.0, 0.1]),
+    st.booleans(),
+)
+calibrations = st.builds(Calibration, st.sampled_from([Floor(), Floor(kind="noisy", absolute=1e-3)]), affine=st.booleans())
+NETWORKS = [diagnosis(Verdict(name, "A network.")) for name in ("transformer", "ffn", "attention-behind-network")]
+diagnoses = st.sampled_from([ATTENTION, STRANGER, UNSURE, *NETWORKS])
+
+
+def answers_of(data, look, learned):
+    """What the steps of the whole procedure find: drawn, but a desk remembers."""
+    facts, calibrated = {}, []
+
+    def answer(step):
+        if isinstance(step, Try):
+            return learned(step.family)
+        test = step.test
+        if test is standing.looked:
+            return look
+        if test is fact_of:
+            return facts.setdefault(step.settings[0].name, fact(data.draw(told)))
+        if test is standing.standing:
+            return standing.Standing(look.floor, None)
+        if test is standing.closer:
+            return data.draw(calibrations)
+        if test is standing.coarser:  # looked for once
+            calibrated.append(True)
+            return len(calibrated) == 1 and data.draw(st.booleans())
+        if test is settled:
+            return data.draw(st.one_of(st.none(), refusals))
+        if test is quick_look:
+            return QuickLook((fact(data.draw(st.booleans())),), 1e-16, Floor(), data.draw(st.booleans()))
+        if test is standing.sharpened:
+            return look
+        if test in (plainly_several, blind_to_order, clipped):
+            return fact(data.draw(told))
+        if test in (standing.known, standing.noted, standing.recorded, standing.bounded, standing.kept, standing.opened):
+            return None
+        if test is measure_answers:  # the diagnosis as a whole is drawn in the place of its first test
+            return outside("drawn", "It is drawn.")
+        return data.draw(diagnoses) if test is diagnosis_of else True
+
+    return answer
+
+
+@given(data=st.data(), wish=wishes, look=looks)
+def test_a_procedure_in_which_all_fails_ends_in_a_refusal_and_tries_nothing_again_and_again(data, wish, look):
+    answer = answers_of(data, look, lambda family: Outcome(refusal=data.draw(refusals)))
+    steps, end = walked(Decision(wish, 4).whole(), answer)
+    tried = [step.family for step in steps if isinstance(step, Try)]
+    assert isinstance(end, RefusalError)
+    assert all(tried.count(family) <= 2 for family in tried)
+    assert sum(getattr(step, "test", None) is measure_answers for step in steps) <= 3
+
+
+@given(data=st.data(), wish=wishes, look=looks)
+def test_without_learners_nothing_is_tried_that_the_tests_did_not_tell(data, wish, look):
+    kept = []
+
+    def answer(step):
+        found = made(step)
+        if not isinstance(step, Try) and step.test is diagnosis_of:
+            kept.append(found)
+        return found
+
+    made = answers_of(data, look, lambda family: Outcome(refusal=NotInFamilyError("nobody learned")))
+    steps, _ = walked(Decision(replace(wish, family="auto"), 4, learners=False).whole(), answer)
+    first = next((step.family for step in steps if isinstance(step, Try)), None)
+    heads_or_networks = (ONE_HEAD, RELU_TRANSFORMER, BEHIND_NETWORK, named("ffn"))
+    assert first not in heads_or_networks or kept[-1].inside
+    assert {SEVERAL_HEADS, NOISY_HEAD} & {step.family for step in steps if isinstance(step, Try)} == set()
+
+
+@given(data=st.data(), look=looks)
+def test_the_family_wished_for_is_the_first_to_be_tried(data, look):
+    wish = Wishes(family=data.draw(st.sampled_from(["transformer", "ffn"])))
+    answer = answers_of(data, look, lambda family: Outcome(refusal=NotInFamilyError("no", signs=(Sign.SHARP,))))
+    steps, _ = walked(Decision(wish, 4).whole(), lambda s: None if getattr(s, "test", None) is settled else answer(s))
+    tried = [step.family.name for step in steps if isinstance(step, Try)]
+    assert tried[-1] == wish.family
+    assert {named(name).kin or name for name in tried} == {wish.family}
+
+
+@pytest.mark.parametrize(("table", "adaptive", "family"), [(True, True, TOKENS_HEAD), (False, False, FIXED_HEAD)])
+def test_special_access_has_one_learner(table, adaptive, family):
+    refusal = NotInFamilyError("no")
+    steps, end = walked(Decision(Wishes(adaptive=adaptive), 4, table=table).whole(), lambda step: Outcome(refusal=refusal))
+    assert (steps, end) == ([Try(family)], refusal)
+
+
+def test_strangers_are_strangers_only_for_certain():
+    assert stranger(STRANGER)
+    assert not stranger(ATTENTION)
+    assert not stranger(UNSURE)
+    assert not stranger(undecided(STRANGER, fact(None)))
+
+
+@given(look=looks, wish=wishes)
+def test_straight_answers_of_full_precision_need_no_closer_look(look, wish):
+    reading = first_reading(look, wish)
+    heads_wished = wish.auto or named(wish.family).made_of_heads
+    assert reading.straight is not None or heads_wished
+    if not look.floor.unclear:
+        assert reading.straight is heads_wished
+
+
+# on real targets
+
+
+SINCE = {"class labels", "smooth network", "GELU with residual"}  # of families that came after the zoo
+
+
+@pytest.mark.parametrize("name", [*INSIDE, *OUTSIDE])
+def test_diagnose_and_recover_never_contradict_each_other(name):
+    """A target that is recovered is of the family told, or was left open; a stranger is neither told nor recovered."""
+    width, seed = 5, 701
+    said = us.diagnose(exhibit(name, seed, width=width).target, width=width, seed=seed)
+    found = us.recover(exhibit(name, seed, width=width).target, width=width, seed=seed, budget=4000, on_failure="return")
+    assert said.queries <= 200 + 4 * width
+    if name in OUTSIDE and name not in SINCE:
+        assert (said.inside, said.bill, said.heads, found.status.success) == (False, None, None, False)
+        assert said.family.startswith("outside: ")
+    if found.status.success:
+        same = {found.facts["family"], "attention-behind-network"}  # whatever network it is
+        assert said.family in same or Sign.UNDECIDED in said.signs
+    elif said.inside:
+        assert found.status in (us.Status.BUDGET_SPENT, us.Status.NOT_IDENTIFIABLE, us.Status.TOO_NOISY)

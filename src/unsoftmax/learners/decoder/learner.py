@@ -34,7 +34,7 @@ class DecoderLearner:
 
     Without biases and with RMSNorm (Llama): groups, rotary base and epsilon too. With biases (GPT-2): the table of positions.
 
-    Price: see ``docs/decoders.md``; about 11,000 for 2 layers of 2 heads at width 32.
+    Price: see ``docs/decoders.md``; about 12,500 for 2 layers of 2 heads at width 32.
 
     Assumes: pre-norm blocks with RMSNorm and no bias anywhere, rotary positions, gated MLPs, a final RMSNorm, a vocabulary
     larger than the width; at most about ``3 width / 4 - 2`` heads in all.

@@ -11,12 +11,14 @@ import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.stack import StackLearner, mlp_values, recognised
 from unsoftmax.learners.stack.circles import Circle, find_bends
+from unsoftmax.learners.stack.heads import typical_score
+from unsoftmax.learners.stack.least import least_squares, pieces
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.neurons import Neurons
 from unsoftmax.learners.stack.order import Order
 from unsoftmax.learners.stack.polish import polished
 from unsoftmax.learners.stack.recognition import behind_a_norm
-from unsoftmax.learners.stack.settings import EXACT
+from unsoftmax.learners.stack.settings import EXACT, STACK
 from unsoftmax.learners.stack.sigmoids import fit_sigmoids, sigmoids
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.values import cliff
@@ -434,3 +436,42 @@ def test_sums_of_sigmoids_are_fitted_from_near() -> None:
     fit = fit_sigmoids(answers, ratios, [z + 0.3 * rng.normal(size=z.shape)], floor=1e-14, accept=1e-9, rng=rng)
     assert fit.residual < 1e-12
     np.testing.assert_allclose(fit.A, A, atol=1e-9)
+
+
+def test_heads_that_the_first_start_missed_are_looked_for() -> None:
+    rng = np.random.default_rng(1)
+    heads, readers, ratios = 12, 16, np.array([0.25, 4.0])
+    z, A = rng.normal(size=(readers, heads)), rng.normal(size=(heads, 20))
+    start = z.copy()
+    start[:, 3] = z[:, 5]  # two starts lead to one head
+    fit = fit_sigmoids(sigmoids(z, ratios) @ A, ratios, [start, z + 0.2], floor=1e-14, accept=1e-9, rng=rng)
+    assert fit.residual < 1e-12
+    far = np.abs(fit.z[:, :, None] - z[:, None, :]).max(0)
+    assert far.min(0).max() < 1e-8
+    few = fit_sigmoids(sigmoids(z, ratios) @ A, ratios, [np.tile(z[:, :1], heads)], floor=1e-14, accept=1e-9, rng=rng)
+    assert few.residual == np.inf or few.residual < 1e-12  # never fewer heads than there are, told as all of them
+
+
+def test_typical_scores_are_estimated_from_few_answers() -> None:
+    rng, ratios = np.random.default_rng(2), np.array([0.25, 4.0])
+    values = rng.normal(size=(40, 200))
+    for strength in (0.5, 2.0, 6.0):
+        answers = sigmoids(strength * rng.normal(size=(8, 40)), ratios) @ values
+        assert 0.6 * strength < typical_score(answers, ratios) < 1.7 * strength
+
+
+def test_many_systems_are_solved_at_once() -> None:
+    rng = np.random.default_rng(3)
+    design, truth = rng.normal(size=(5, 30, 12)) * 10.0 ** rng.uniform(-3, 3, size=12), rng.normal(size=(5, 12, 2))
+    solved, inverse = least_squares(design, design @ truth)
+    np.testing.assert_allclose(solved, truth, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(inverse[0] @ design[0].T @ design[0], np.eye(12), atol=1e-5)
+    assert [(p.start, p.stop) for p in pieces(5, int(STACK.memory) // 2)] == [(0, 2), (2, 4), (4, 5)]
+
+
+def test_fits_are_done_where_the_target_lives() -> None:
+    torch = pytest.importorskip("torch")
+    target = small(7)
+    there = us.oracles.TorchOracle(lambda X: torch.as_tensor(target(X.numpy())), width=20, build_there=True)
+    learned = StackLearner(checks=8, mlps=0).run(Metered(there), rng=np.random.default_rng(0))
+    assert us.distance(learned.model, target) < 1e-8

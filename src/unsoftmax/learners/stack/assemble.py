@@ -76,10 +76,10 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
     n = len(known.basis)
     total = sum(known.ranks) if known.exceeded else heads * n
     size = group_size(int((limit.clean(readers) & at).sum(1).min()), heads, settings.fill, min(known.ranks))
-    first = min(len(readers), -(-int(settings.spread * total + 4) // -(-n // size)))
+    first = min(len(readers), -(-settings.answers(total, heads) // -(-n // size)))
     early = _columns(limit, values, readers[:first], angle, size, rng)
     told = [(one.batch, one.weights) for one in early.weighed]
-    missing = int(settings.spread * total + 4) - sum(len(batch.keys) for batch, _ in told)
+    missing = settings.answers(total, heads) - sum(len(batch.keys) for batch, _ in told)
     if missing > 0:
         told.append(_random(limit, values, readers[:first], early.columns, angle, missing, rng))
     values, ranges = _outputs(values, known, told, limit.like)
@@ -93,7 +93,7 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
         if not known.exceeded:
             ranges = [np.eye(width)] * heads
         total = sum(block.shape[1] for block in ranges)
-        needed = settings.partners(total, width - support(width) - heads)
+        needed = settings.partners(total, width - support(width) - heads, heads)
         if limit.sight is not None:
             needed = max(needed, len(readers))  # more readers in a sequence cost nothing, and tell their scores
         clean = limit.clean(readers).astype(int)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
+from scipy.special import expit, logit, ndtri
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.stack.limit import Limit
@@ -113,7 +113,13 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
     reason = "no frame fits"
     for _ in range(settings.tries):
         frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated)
-        readers, answers, heads, gap = _count(limit, frame, settings, rng)
+        first = _asked(limit, frame, settings.first, settings, rng)
+        strength = typical_score(first[1], settings.odds)
+        if strength > STACK.loud:  # fits would lose their way: shorter steps before more is asked
+            rho *= STACK.typical / strength
+            frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated)
+            first = _asked(limit, frame, settings.first, settings, rng)
+        readers, answers, heads, gap = _count(limit, frame, *first, settings, rng)
         if heads == 0:
             raise NotInFamilyError(
                 "Keys before the last token change nothing: no head attends to anything, or all values are zero."
@@ -155,31 +161,43 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
     )
 
 
-def _count(limit: Limit, frame: Frame, settings: Settings, rng: np.random.Generator) -> tuple[Floats, Floats, int, float]:
+def typical_score(answers: Floats, odds: Floats) -> float:
+    """Root mean square of scores, roughly, from ``answers (readers, ratios, outputs)``: how little the ratio of copies matters.
+
+    Values of many heads are as good as orthogonal: squares of answers are those of weights, on the average, of normal scores.
+    """
+    few, many = answers[:, 0], answers[:, -1]
+    told = np.sum((many - few) ** 2) / max(float(np.sum((many + few) ** 2)), 1e-300)
+    sizes = 2.0 ** np.arange(-3, 6, 0.25)
+    z = sizes[:, None] * ndtri((np.arange(199) + 0.5) / 199)
+    low, high = (expit(z + np.log(ratio)) for ratio in (odds[0], odds[-1]))
+    shares = np.mean((high - low) ** 2, axis=1) / np.mean((high + low) ** 2, axis=1)
+    return float(np.exp(np.interp(-told, -shares, np.log(sizes))))
+
+
+def _asked(limit: Limit, frame: Frame, count: int, settings: Settings, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Random last tokens of the frame, and the answers at its step."""
+    ways = frame.ways()
+    y = rng.normal(size=(count, len(ways)))
+    readers = frame.reader(y / np.linalg.norm(y, axis=1, keepdims=True) @ ways)
+    return readers, at_ratios(limit, frame, readers, frame.step(frame.v), settings)
+
+
+def _count(
+    limit: Limit, frame: Frame, readers: Floats, answers: Floats, settings: Settings, rng: np.random.Generator
+) -> tuple[Floats, Floats, int, float]:
     """Last tokens, answers and the number of heads: the dimension that answers with one fixed step span."""
-    ways, step = frame.ways(), frame.step(frame.v)
-    readers, answers, heads, gap = (
-        np.zeros((0, frame.sphere.width)),
-        np.zeros((0, len(settings.ratios), len(frame.outputs))),
-        0,
-        np.inf,
-    )
-    wanted = settings.first
-    while len(readers) < wanted:
-        y = rng.normal(size=(wanted - len(readers), len(ways)))
-        fresh = frame.reader(y / np.linalg.norm(y, axis=1, keepdims=True) @ ways)
-        readers = np.concatenate([readers, fresh])
-        answers = np.concatenate([answers, at_ratios(limit, frame, fresh, step, settings)])
+    while True:
         rows = answers.reshape(-1, len(frame.outputs))
         values = np.linalg.svd(rows, compute_uv=False)
         silent = settings.silent * np.sqrt(len(rows)) * max(float(np.abs(rows).max()), 1e-300)
         heads = int((values > silent).sum()) if np.abs(rows).max() > settings.nothing else 0
         gap = float(values[heads - 1] / values[heads]) if 0 < heads < len(values) else np.inf
-        if heads > len(frame.outputs) - 2:
-            break
-        wanted = max(-(-(heads + 6) // len(settings.ratios)), settings.readers(heads))
-        wanted = len(readers) + min(wanted - len(readers), 4) if wanted > len(readers) else wanted
-    return readers, answers, heads, gap
+        wanted = max(-(-(heads + 6) // len(settings.ratios)), settings.readers(heads)) - len(readers)
+        if wanted <= 0 or heads > len(frame.outputs) - 2:
+            return readers, answers, heads, gap
+        more = _asked(limit, frame, min(wanted, max(4, len(readers) // 4)), settings, rng)
+        readers, answers = np.concatenate([readers, more[0]]), np.concatenate([answers, more[1]])
 
 
 def _pencils(

@@ -140,12 +140,12 @@ class StackLearner:
         directions = min(settings.directions(rank, heads), width - inside + 1)
         readers = directions - 1
         early, late = (group_size(outputs - support(width), heads, settings.fill, rank) for outputs in (width - inside, width))
-        answers = int(settings.spread * heads * min(rank, directions) + 4)
+        answers = settings.answers(heads * min(rank, directions), heads)
         first = min(readers, -(-answers // -(-directions // early)))
         columns = readers + first * -(-directions // early) + (readers - first) * -(-directions // late)
         columns += max(0, answers - first * -(-directions // early))
         rest = width - 1 - directions
-        per = settings.partners(heads * (rank if directions >= rank + 3 else width), width - support(width) - heads)
+        per = settings.partners(heads * (rank if directions >= rank + 3 else width), width - support(width) - heads, heads)
         inputs = rest * per + max(0, readers - per) * -(-rest // late)
         rows = (width - readers) * (1 + -(-min(settings.rows(rank, heads), width - 2) // late))
         count = 2 * contexts(heads, min(2 * rank, width - 2), width)

@@ -91,8 +91,11 @@ class Settings:
         return np.array([key / reader for key, reader in self.ratios])
 
     def readers(self, heads: int) -> int:
-        """Last tokens per fit of ``heads`` sigmoids at three ratios; below half the number of heads it has no solution."""
-        return max(4, int(self.share * heads) + self.spare)
+        """Last tokens per fit of ``heads`` sigmoids; with two ratios it has no solution below the number of heads.
+
+        Errors grow with the number of heads, and so does what is asked beyond the need.
+        """
+        return max(4, int((self.share + 0.4 * _many(heads)) * heads) + self.spare)
 
     def directions(self, rank: int, heads: int) -> int:
         """Directions that show a rank and give its range: barely more than the rank would be badly conditioned.
@@ -101,16 +104,25 @@ class Settings:
         """
         return max(rank + 3, int((1.2 + 0.3 * min(1.0, heads / 16)) * rank) + 1)
 
-    def partners(self, ranks: int, free: int) -> int:
+    def answers(self, ranks: int, heads: int) -> int:
+        """Answers from which values of ``ranks`` in all are solved at further outputs."""
+        return int((self.spread + 0.4 * _many(heads)) * ranks + 4)
+
+    def partners(self, ranks: int, free: int, heads: int) -> int:
         """Last tokens per new direction, for values of ``ranks`` in all and ``free`` outputs beyond one per head.
 
         From a single one, a head's weight cannot be told from the length of its values.
         """
-        return max(3, int(self.over * ranks / max(1, free)) + 1)
+        return max(3, int((self.over + 0.5 * _many(heads)) * ranks / max(1, free)) + 1)
 
     def rows(self, rank: int, heads: int) -> int:
         """Keys per last token once the range of every head's scores is known."""
         return int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
+
+
+def _many(heads: int) -> float:
+    """Zero for sixteen heads, which a fit to all answers makes exact in the end, one for eighty, which are too many for it."""
+    return min(1.0, max(0, heads - 16) / 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +145,9 @@ class Fixed:
     halvings: int = 14
 
     # heads
-    shorter: float = 3.0  # scores, root mean square, that steps are shortened to
+    loud: float = 1.9  # scores, root mean square of all heads by a first look, above which steps are shortened
+    typical: float = 1.1  # to
+    shorter: float = 3.0  # scores of the strongest head, root mean square, that steps are shortened to
     too_strong: float = 4.5  # and above which they are
     circle: int = 3  # further last tokens on a circle where scores must be linear
     seen: float = 10.0  # scores up to which a weight still tells them

@@ -198,6 +198,14 @@ def test_coarse_answers_and_short_tokens_are_refused_at_once() -> None:
     assert oracle.spent <= 2 * 12 + 3
 
 
+def test_float32_with_biases_is_refused_before_much_is_asked() -> None:
+    target = random_gpt(1, 2, 12, 4, np.random.default_rng(0))
+    oracle = Metered(CallableOracle(lambda sequences: target(sequences).astype(np.float32).astype(np.float64), width=12))
+    with pytest.raises(TooNoisyError, match="double"):
+        DecoderLearner(floor=Floor(kind="float32", relative=2.0**-22)).run(oracle, rng=np.random.default_rng(0))
+    assert oracle.spent <= 2 * 12 + 3
+
+
 def test_an_unembedding_that_hides_the_state_is_refused() -> None:
     target = random_decoder(1, 1, 12, 4, np.random.default_rng(0), vocabulary=8)
     with pytest.raises(NotInFamilyError, match="only 8"):

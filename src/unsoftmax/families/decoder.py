@@ -134,7 +134,7 @@ class DecoderFamily(Family):
         """For exact answers, where nothing has to be asked twice."""
         from unsoftmax.learners.decoder import DecoderLearner
 
-        formula = "4 answers for every limit: 2 to 3 queries per parameter of the attention"
+        formula = "4 answers for every limit: 2 to 3.5 queries per parameter of the attention"
         if size.heads is None or size.rank is None:
             return Bill(None, None, formula, assumptions=("Give heads (of all layers together) and rank for a number.",))
         price = DecoderLearner().price(size.width, size.heads, size.rank)

@@ -70,8 +70,8 @@ def find_heads(limit: Limit, rng: np.random.Generator) -> Closed:
             best = min(best, found.world.residual)
     raise NotInFamilyError(
         f"No number of softmax heads explains the answers behind zero tokens (the best leaves {best:.1e} of them). Scores that are "
-        "no bilinear form (QK-norm, a soft-cap), biases, sinks, short windows, other norms or attention, or more heads than the "
-        "width allows would do that.",
+        "no bilinear form (QK-norm, a soft-cap), biases, sinks, short windows, other norms or attention, more heads than the "
+        "width allows, or scores too weak to tell heads apart in answers of this precision (below 0.1 in float32) would do that.",
         evidence={"joint_residual": best},
     )
 

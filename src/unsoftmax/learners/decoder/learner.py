@@ -34,7 +34,7 @@ class DecoderLearner:
 
     Without biases and with RMSNorm (Llama): groups, rotary base and epsilon too. With biases (GPT-2): the table of positions.
 
-    Price: see ``docs/decoders.md``; about 11,000 for 2 layers of 2 heads at width 32.
+    Price: see ``docs/decoders.md``; about 12,500 for 2 layers of 2 heads at width 32.
 
     Assumes: pre-norm blocks with RMSNorm and no bias anywhere, rotary positions, gated MLPs, a final RMSNorm, a vocabulary
     larger than the width; at most about ``3 width / 4 - 2`` heads in all.
@@ -68,6 +68,11 @@ class DecoderLearner:
         readout = read_out(oracle, log=log, settings=settings)
         zero = centred(oracle(np.zeros((1, 1, oracle.width))), log) - readout.bias
         if readout.norm == "layer" or readout.bias.any() or np.abs(zero).max() > settings.same * np.abs(readout.table).max():
+            if settings.single:
+                raise TooNoisyError(
+                    f"The answers are {self.floor.kind}, and the decoder has biases or LayerNorm (as GPT-2); such a one is read "
+                    "from float64 answers only. Run it in float64 (`model.double()`)."
+                )
             return Positioned(readout, min(self.places, self.longest), self.checks).run(oracle, rng=rng)
         if self.longest < settings.shortest:
             raise NotInFamilyError(

@@ -87,6 +87,15 @@ def test_a_llama_there_and_back_and_from_a_folder(tmp_path, capsys):
     assert "llama3" in capsys.readouterr().err
 
 
+def test_a_corrupt_shard_of_a_folder_is_told(tmp_path, capsys):
+    (tmp_path / "model.safetensors").write_bytes(b"\x08" + bytes(30))
+    assert run(["convert", f"{tmp_path}#encoder.layer.0.attention", str(tmp_path / "o.safetensors")]) == 2
+    assert "model.safetensors is not a safetensors file" in capsys.readouterr().err
+    save_file({"odd": np.ones(3)}, tmp_path / "model.safetensors")
+    assert run(["convert", str(tmp_path), str(tmp_path / "o.safetensors")]) == 2
+    assert "no attention layer" in capsys.readouterr().err
+
+
 def test_other_packages_add_schemes_but_replace_none(monkeypatch):
     class Point:
         def __init__(self, name):

@@ -62,7 +62,7 @@ opened = int(count.read_text()) if count.exists() else 0
 count.write_text(str(opened + 1))
 if opened > 2:  # the weights themselves are opened once, before the first check
     with torch.no_grad():
-        served.linear1.weight *= 1.01
+        served.linear1.weight += 0.01 * served.linear1.weight.std() * torch.randn(16, 8)
 """
 
 
@@ -75,7 +75,7 @@ def test_a_watch_goes_on_until_the_endpoint_changes(tmp_path, capsys):
     assert run([*watched, "--max-time", "100"]) == 1  # no --times: it ends with the first check that does not match
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("20")]
     assert [line.split("  ")[1] for line in lines] == ["MATCHES", "MATCHES", "DIFFERS"]
-    assert json.loads(alarm.read_text())["change"]["where"] == ["linear1.weight"]
+    assert json.loads(alarm.read_text())["verdict"] == "DIFFERS"
     timeline = json.loads((out / "watch.json").read_text())
     assert (timeline["count"], timeline["changes"]) == (3, 1)
     page = (out / "report.html").read_text()

@@ -16,10 +16,11 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from unsoftmax.demo import DEFAULTS, demo_model, demo_oracle, setting
+from unsoftmax.errors import FileFormatError
 from unsoftmax.models import Model, load
 from unsoftmax.models.base import is_model
 from unsoftmax.models.llama_layout import is_llama, read_llama
-from unsoftmax.models.state_dicts import is_state_dict, read_state_dict
+from unsoftmax.models.state_dicts import is_state_dict, read_state_dict, tensors_in
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle, Wrapper
 from unsoftmax.oracles.loaded import files_read, identity_of_code
@@ -128,6 +129,9 @@ def model_in(path: str, part: str = "", heads: int | None = None) -> Model:
         return read_state_dict(path, part=part, heads=heads)
     if not part and Path(path).exists() and is_llama(path):
         return read_llama(path, heads=heads)
+    if Path(path).is_dir():
+        names = list(tensors_in(Path(path)))  # a corrupt shard is told here
+        raise FileFormatError(f"{path} holds no attention layer in a layout that is known here; tensors: {', '.join(names[:4])} …")
     if part:
         raise click.UsageError(f"{path} holds one model of unsoftmax and no parts; leave out #{part}.")
     return load(path)

@@ -70,6 +70,7 @@ JOBS = (
     Job("growth", "growth.py --figure docs/images/growth.svg", "growth.py --quick", 600, alone=True),
     Job("start", "start.py", "start.py", 60, alone=True),
     Job("cost, width 512", "cost.py --width 512", "cost.py --width 256", 300, alone=True),
+    Job("journal", "cost.py --width 256 --price-of-journal 12", "cost.py --width 64 --price-of-journal 2", 120, alone=True),
     Job("over HTTP", "over_http.py --quick", None, 300, alone=True),
 )
 

@@ -1,5 +1,7 @@
 """Photograph finished reports for the docs: ``report_pictures.py FOLDER=NAME …`` writes docs/images/report-NAME-WIDTH.png.
 
+``FOLDER=NAME#CHAPTER`` begins at a chapter, by its anchor, and writes the wide picture alone.
+
 ``report_pictures.py live`` watches a slow head on its live page and writes docs/images/live-under-way.png and live-done.png.
 Needs Chromium and the dev extra. A page longer than what the docs show is cut.
 """
@@ -42,12 +44,14 @@ def main(pairs: list[str]) -> None:
             pairs = []
         for pair in pairs:
             folder, _, name = pair.partition("=")
-            for width, shown in SHOWN.items():
+            name, _, chapter = name.partition("#")
+            for width, shown in list(SHOWN.items())[: 1 if chapter else None]:
                 tab = browser.new_page(viewport={"width": width, "height": 900})
                 tab.goto((Path(folder) / "report.html").absolute().as_uri())
-                height = min(shown, tab.evaluate("document.documentElement.scrollHeight"))
+                top = tab.evaluate("name => document.getElementById(name)?.offsetTop ?? 0", chapter)
+                height = min(shown, tab.evaluate("document.documentElement.scrollHeight") - top)
                 path = IMAGES / f"report-{name}-{width}.png"
-                tab.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
+                tab.screenshot(path=path, full_page=True, clip={"x": 0, "y": top, "width": width, "height": height})
                 print(path, path.stat().st_size)
                 tab.close()
         browser.close()

@@ -176,14 +176,16 @@ def false_success(found: us.Recovery, model: us.Attention | None, target: Target
     if not found.status.success:
         return None
     worst = 0.0
-    for length in (2, 7, 24, 96) if found.model.V is not None else ():
+    values_known = not isinstance(found.model, us.Attention) or found.model.V is not None
+    for length in (2, 7, 24, 96) if values_known else ():
         X = rng.normal(size=(64, length, found.model.width))
         answers, predicted = target(X), found.model(X)
         answers = answers[:, -1] if answers.ndim > predicted.ndim else answers
         worst = max(worst, float(np.abs(answers - predicted).max() / max(answers.std(), 1e-300)))
     if worst > 3 * found.facts["tolerance"]:
         return f"off by {worst:.1e} where {found.facts['tolerance']:.1e} is stated"
-    if model is not None and found.bounds is not None and found.bounds.W is not None and found.model.W.shape == model.W.shape:
+    heads = isinstance(found.model, us.Attention) and found.bounds is not None and found.bounds.W is not None
+    if model is not None and heads and found.model.W.shape == model.W.shape:
         bars = float((np.abs(found.model.W - model.W) / found.bounds.W).max())
         if bars > 10:
             return f"W off by {bars:.0f} bars, {found.status.name}"

@@ -65,6 +65,7 @@ SECTIONS = {  # a page that is not there is left out, and one that is not named 
         "measurements/from-examples.md",
         "measurements/special-access.md",
         "measurements/diagnose.md",
+        "measurements/deployments.md",
         "measurements/audit.md",
         "measurements/real-targets.md",
         "measurements/on-a-gpu.md",

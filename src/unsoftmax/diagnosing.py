@@ -72,7 +72,7 @@ def _of_family(desk: Desk, family: Family) -> Diagnosis:
         inside=True,
         heads=None,
         reason=f"{(family.__doc__ or family.name).splitlines()[0]} {told}",
-        evidence=tuple(desk.facts),
+        evidence=(*desk.facts, *(() if desk.case is None else desk.case.evidence)),
         queries=desk.meter.spent,
         answers=look.layout,
         outputs=None if look.layout == "scalar" else look.outputs,

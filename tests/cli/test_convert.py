@@ -58,6 +58,35 @@ def test_a_layer_is_chosen_by_its_name(tmp_path):
         read_state_dict(file, part="h.0", heads=2)
 
 
+def test_a_llama_there_and_back_and_from_a_folder(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    state = {"lm_head.weight": rng.normal(size=(9, 8)), "model.norm.weight": rng.uniform(1, 2, size=8)}
+    for name, shape in (("q_proj", (8, 8)), ("k_proj", (4, 8)), ("v_proj", (4, 8)), ("o_proj", (8, 8))):
+        state[f"model.layers.0.self_attn.{name}.weight"] = rng.normal(size=shape)
+    for name, shape in (("gate", (6, 8)), ("up", (6, 8)), ("down", (8, 6))):
+        state[f"model.layers.0.mlp.{name}_proj.weight"] = rng.normal(size=shape)
+    for name in ("input", "post_attention"):
+        state[f"model.layers.0.{name}_layernorm.weight"] = rng.uniform(1, 2, size=8)
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    save_file(state, folder / "model.safetensors")
+    ours, there = str(tmp_path / "ours.safetensors"), str(tmp_path / "there.safetensors")
+    assert run(["convert", str(folder), ours]) == 2  # nothing tells its heads
+    assert "--heads" in capsys.readouterr().err
+    (folder / "config.json").write_text('{"num_attention_heads": 2, "rope_parameters": {"rope_theta": 500.0}}')
+    assert run(["convert", str(folder), ours]) == 0
+    assert us.load(ours).layers[0].base == 500.0
+    assert run(["convert", ours, there, "--layout", "llama"]) == 0
+    assert run(["verify", ours, str(folder / "model.safetensors")]) == 0
+    save_file({**state, "model.layers.0.self_attn.q_proj.bias": np.ones(8)}, folder / "model.safetensors")
+    assert run(["convert", str(folder), ours]) == 2
+    assert "q_proj.bias" in capsys.readouterr().err
+    save_file(state, folder / "model.safetensors")
+    (folder / "config.json").write_text('{"num_attention_heads": 2, "rope_scaling": {"rope_type": "llama3"}}')
+    assert run(["convert", str(folder), ours]) == 2
+    assert "llama3" in capsys.readouterr().err
+
+
 def test_other_packages_add_schemes_but_replace_none(monkeypatch):
     class Point:
         def __init__(self, name):
@@ -110,7 +139,12 @@ def test_a_part_of_an_onnx_file(tmp_path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     assert np.allclose(open_target(f"{path}#mid..double")(np.ones((1, 2, 3))), 2.0)
     assert np.allclose(open_target(f"{path}#mid..y")(np.ones((1, 2, 3))), 4.0)
-    with pytest.raises(FileFormatError, match="mid"):
+    with pytest.raises(FileFormatError, match=r"no tensor 'midd' \(near it: mid\)"):
+        open_target(f"{path}#midd..double")
+    with pytest.raises(FileFormatError, match="needs 'x' beside 'double'"):
+        open_target(f"{path}#double..mid")
+    with pytest.raises(FileFormatError, match="no tensor 'nothing'"):
         open_target(f"{path}#mid..nothing")
+    assert run(["convert", f"{path}#mid..double", str(tmp_path / "o.safetensors")]) == 2
     with pytest.raises(ValueError, match=r"FROM\.\.TO"):
         open_target(f"{path}#mid")

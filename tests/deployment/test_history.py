@@ -1,9 +1,11 @@
 """The history of a watched deployment."""
 
+import json
 import sqlite3
 
 import pytest
 
+from unsoftmax.cli import run
 from unsoftmax.deployment.history import History, changed
 from unsoftmax.errors import JournalError
 
@@ -45,3 +47,40 @@ def test_other_files_are_left_untouched(tmp_path):
     with pytest.raises(JournalError, match="cannot be used"):
         History(words, "e", "c")
     assert other.read_bytes() == before
+
+
+MODULES = """
+from pathlib import Path
+import torch
+
+torch.manual_seed(0)
+layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
+served = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
+served.load_state_dict(layer.state_dict())
+count = Path(__file__).with_suffix(".count")
+opened = int(count.read_text()) if count.exists() else 0
+count.write_text(str(opened + 1))
+if opened > 2:  # the weights themselves are opened once, before the first check
+    with torch.no_grad():
+        served.linear1.weight *= 1.01
+"""
+
+
+def test_a_watch_goes_on_until_the_endpoint_changes(tmp_path, capsys):
+    pytest.importorskip("torch")
+    (tmp_path / "modules.py").write_text(MODULES)
+    out, alarm = tmp_path / "watch", tmp_path / "alarm.json"
+    named = [f"{tmp_path}/modules.py:served", f"{tmp_path}/modules.py:layer"]
+    watched = ["watch", *named, "--width", "8", "--every", "0.1s", "--queries", "64", "--out", str(out), "--on-change", str(alarm)]
+    assert run([*watched, "--max-time", "100"]) == 1  # no --times: it ends with the first check that does not match
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("20")]
+    assert [line.split("  ")[1] for line in lines] == ["MATCHES", "MATCHES", "DIFFERS"]
+    assert json.loads(alarm.read_text())["change"]["where"] == ["linear1.weight"]
+    timeline = json.loads((out / "watch.json").read_text())
+    assert (timeline["count"], timeline["changes"]) == (3, 1)
+    page = (out / "report.html").read_text()
+    assert page.count("MATCHES") >= 2
+    alarm.unlink()
+    assert run([*watched, "--times", "1"]) == 1  # the history goes on, and nothing has changed since
+    assert not alarm.exists()
+    assert json.loads((out / "watch.json").read_text())["count"] == 4

@@ -11,7 +11,7 @@ from unsoftmax.learners.decoder import DecoderLearner
 from unsoftmax.learners.decoder.fitting import Features, varpro
 from unsoftmax.learners.decoder.heads import number_of_heads
 from unsoftmax.learners.decoder.limit import Limit, are_log_probabilities, read_out
-from unsoftmax.learners.decoder.rotary import find_base, waves
+from unsoftmax.learners.decoder.rotary import find_base, keys_from_turns, queries_of, waves
 from unsoftmax.learners.decoder.scores import shared_values, value_rank
 from unsoftmax.learners.decoder.start import decomposed, exponentials, on_sphere
 from unsoftmax.models import Decoder, Floats
@@ -223,6 +223,49 @@ def test_the_base_is_found_from_curves_alone() -> None:
     assert find_base(offsets, scores, np.full(scores.shape, 1e-9), 6)[0] == 500_000.0
     odd = rng.normal(size=(5, 6)) @ waves(offsets, 6, 12_345.67).T
     assert abs(find_base(offsets, odd, np.full(odd.shape, 1e-9), 6)[0] / 12_345.67 - 1) < 1e-5
+
+
+def test_keys_at_anchors_come_from_rotations_without_a_search() -> None:
+    rng, rank, offsets = np.random.default_rng(7), 6, np.array([1.0, 2, 4, 12, 40, 110])
+    key, query = rng.normal(size=(rank, 9)), rng.normal(size=(2, rank, 8))
+    turned = np.stack(
+        [rotated(np.moveaxis(query, 1, 2), np.array(n), 500.0) for n in offsets], axis=2
+    )  # (heads, queries, offsets, rank)
+    scores = np.einsum("ra,hcnr->acnh", key, turned)
+    errors = np.full(scores.shape, 1e-6)
+    errors[2, 3, 1], scores[2, 3, 1] = np.inf, 77.0  # one could not be read
+    beside = [np.concatenate(list(np.moveaxis(a, 3, 0)), axis=1) for a in (scores, errors)]
+    found = queries_of(keys_from_turns(beside[0], beside[1], offsets, rank, 500.0), scores, errors, offsets, 500.0)
+    assert found.left < 1e-9
+    for frequency in range(3):  # one complex number for each is free
+        a, b = (k[frequency] + 1j * k[frequency + 3] for k in (key, found.key))
+        assert abs(abs(np.vdot(a, b)) / (np.linalg.norm(a) * np.linalg.norm(b)) - 1) < 1e-9
+
+
+def test_a_float32_llama_of_transformers_is_recovered_with_bars_that_hold() -> None:
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    truth = random_decoder(1, 2, 16, 4, np.random.default_rng(0), vocabulary=40, hidden=24)
+    config = transformers.LlamaConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=4, intermediate_size=24,
+        vocab_size=40, rms_norm_eps=1e-5, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.load_state_dict({name: torch.tensor(np.asarray(block)) for name, block in to_llama(truth).items()}, strict=False)
+    found = us.recover(model, seed=0, check=40)
+    assert found.status is us.Status.WITHIN_TOLERANCE
+    assert found.facts["family"] == "decoder"
+    assert isinstance(found.model, Decoder)
+    assert found.bounds is not None
+    assert np.abs(found.model.unembedding - truth.unembedding).max() < 1e-6
+    mine, true = found.model.layers[0], truth.layers[0]
+    match = [int(np.argmin([np.linalg.norm(a - b) for b in true.V])) for a in mine.V]
+    for own, other, bar in (
+        (mine.V, true.V[match], found.bounds.V),
+        *((mine.scores(n), true.scores(n)[match], found.bounds.W) for n in (0, 5, 100)),
+    ):
+        assert bar is not None
+        assert np.mean(np.abs(own - other) <= bar) > 0.85
+        assert np.linalg.norm(own - other) < 1e-3 * np.linalg.norm(other)
 
 
 def test_ranks_and_groups_come_from_the_values() -> None:

@@ -21,7 +21,7 @@ def with_biases(seed, width):
 def test_float32_answers_do_not_make_a_low_rank(seed, width, norm):
     """A block of the products is singular as far as these answers tell, by chance; a larger one is not."""
     head = with_biases(seed, width)
-    found = us.recover(LowPrecision(head, "float32"), seed=seed, max_norm=norm, entropy=0)
+    found = us.recover(LowPrecision(head, "float32"), seed=seed, max_norm=norm)
     assert found.facts["rank"] == width
     assert np.abs(found.model.W - head.W).max() < 1e-3
 
@@ -30,7 +30,7 @@ def test_float32_answers_do_not_make_a_low_rank(seed, width, norm):
 def test_fresh_answers_may_be_off_by_their_own_last_bit(seed):
     """Beside a constant, answers of eight bits are coarser than a share of how much they vary."""
     head = with_biases(seed, 3)
-    for entropy in range(5):
-        found = us.recover(Cast(CallableOracle(head), "bfloat16"), seed=seed, max_norm=4.0, entropy=entropy)
+    for _ in range(5):
+        found = us.recover(Cast(CallableOracle(head), "bfloat16"), seed=seed, max_norm=4.0)
         assert found.status is us.Status.WITHIN_TOLERANCE
         assert np.abs(found.model.W - head.W).max() < 5e-3

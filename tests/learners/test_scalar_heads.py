@@ -144,7 +144,9 @@ def test_heads_of_very_different_strength_are_measured_from_the_faintest_to_the_
         found, oracle = recovered(model, seed)
         assert distance(found.model, model) < 1e-7
         spent.append(oracle.spent)
-    assert np.mean(spent) < 8 * 3 * (25 + 5 + 5 * c)  # a station that silences the faint heads takes thousands, if there is one
+    parameters = 3 * (25 + 5 + 5 * c)
+    assert c or max(spent) < 4.4 * parameters
+    assert np.mean(spent) < 8 * parameters  # a station that silences the faint heads takes thousands, if there is one
 
 
 @pytest.mark.parametrize("c", [False, True])

@@ -345,6 +345,15 @@ def test_one_bend_far_out_tells_the_activation(kind):
     assert oracle.spent < 90
 
 
+def test_a_bend_below_rounding_has_no_activation():
+    rng = np.random.default_rng(7)
+    straight, bent = rng.normal(size=(2, 3))
+    oracle = CallableOracle(lambda X: X[:, -1] @ straight + 1e-9 * np.maximum(X[:, -1] @ bent, 0.0), width=3)
+    told = named_activation(oracle, degree=1, rng=np.random.default_rng(7))  # divided by nothing once, which was a crash
+    assert told.passed is None
+    assert "no activation known" not in told.sentence
+
+
 def test_noise_does_not_bend_evenly():
     oracle = CallableOracle(lambda X: X[:, -1, 0] + 1e-5 * np.sin(1e9 * X[:, -1].sum(axis=1)), width=4)
     assert not bends_smoothly(oracle, rng=np.random.default_rng(0)).passed

@@ -8,7 +8,7 @@ import pytest
 import unsoftmax as us
 from unsoftmax.learners.stack import StackLearner
 from unsoftmax.learners.stack.student import Lesson, pruned, random_student, taught
-from unsoftmax.models import Stack
+from unsoftmax.models import Floats, Stack
 from unsoftmax.models.activations import activation_named
 from unsoftmax.models.stack import Activation, random_stack
 from unsoftmax.oracles import CallableOracle, Metered
@@ -49,3 +49,31 @@ def test_a_student_finds_the_neurons_and_no_others() -> None:
     rows, truth = np.c_[few.into, few.bias], np.c_[into, bias]
     apart = np.minimum(*(np.linalg.norm(truth[:, None] - sign * rows, axis=2) for sign in (1, -1)))
     assert apart.min(axis=1).max() < 1e-5
+
+
+def test_norms_of_another_definition_are_folded_into_the_heads() -> None:
+    """Standard deviations over ``n - 1``, epsilon outside the root: very long tokens see a LayerNorm with another gain."""
+    width = 12
+    stack = random_stack(2, 1, width, 4, np.random.default_rng(3), hidden=3, activation="relu")
+
+    def norm(x: Floats) -> Floats:
+        centred = x - x.mean(-1, keepdims=True)
+        return np.asarray(centred / (np.sqrt((centred**2).sum(-1, keepdims=True) / (width - 1)) + 1e-2))
+
+    def target(X: Floats) -> Floats:
+        h = X
+        for layer, mlp in zip(stack.layers, stack.mlps or (), strict=True):
+            h = h + layer(norm(h), "all")
+            h = h + mlp(norm(h))
+        return np.asarray(h[:, -1])
+
+    found = us.recover(target, width=width, seed=0)
+    assert found.status is us.Status.EXACT
+    assert isinstance(found.model, Stack)
+    assert not found.model.complete  # no epsilon under a root explains answers of natural size
+    share = (width - 1) / width
+    for mine, told in zip(found.model.layers, stack.layers, strict=True):
+        assert mine.V is not None
+        assert told.V is not None
+        np.testing.assert_allclose(mine.W, share * told.W, atol=1e-8)
+        np.testing.assert_allclose(mine.V, np.sqrt(share) * told.V, atol=1e-8)

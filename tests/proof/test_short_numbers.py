@@ -36,13 +36,13 @@ def head(seed, bits):
 def test_a_head_computed_in_half_precision_is_known_as_far_as_that_goes(name):
     for seed in range(3):
         layer = head(seed, BITS[name])
-        found = us.recover(computed(layer, BITS[name]), width=6, seed=seed, entropy=seed)
-        tolerance = found.facts["tolerance"]
-        X = np.random.default_rng(seed).normal(size=(200, 9, 6))
-        answers = layer(X)
+        found = us.recover(computed(layer, BITS[name]), width=6, seed=seed)
         assert found.status.name == "WITHIN_TOLERANCE"
-        assert tolerance < 32 * 2.0 ** -BITS[name]
-        assert np.abs(found.model(X) - answers).max() <= 3 * tolerance * answers.std()
+        rng, worst = np.random.default_rng(seed), 0.0
+        for X in (rng.normal(size=(20_000, 2, 6)), rng.normal(size=(2_000, 9, 6))):
+            answers = computed(layer, BITS[name])(X)
+            worst = max(worst, np.abs(found.model(X) - answers).max() / answers.std())
+        assert worst / 3 < found.facts["tolerance"] < 5 * worst  # neither hides rare sequences nor says nothing
 
 
 @pytest.mark.parametrize("sink", [0.3, 0.01, 0.001])
@@ -77,7 +77,7 @@ def test_bars_of_cast_answers_cover(scalar):
     for seed in range(6):
         rng = np.random.default_rng(seed)
         layer = us.Attention(rng.normal(size=(1, 6, 6)) / 6**0.5, rng.normal(size=(1, 6) if scalar else (1, 6, 3)))
-        found = us.recover(lambda X, layer=layer: layer(X).astype(np.float16).astype(np.float64), width=6, seed=seed, entropy=seed)
+        found = us.recover(lambda X, layer=layer: layer(X).astype(np.float16).astype(np.float64), width=6, seed=seed)
         hits += [
             np.mean(np.abs(getattr(found.model, block) - getattr(layer, block)) <= getattr(found.bounds, block)) for block in "WV"
         ]

@@ -27,9 +27,10 @@ from unsoftmax.models import Attention, Decoder
 @heads_option
 @running()
 def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int | None, run: Running) -> int:
-    """Turn the attention layer in SOURCE (FILE.safetensors[#part]: ours, nn.MultiheadAttention, BERT or GPT-2) into GOAL.
+    """Turn the attention layer in SOURCE (FILE.safetensors or ./FOLDER, with #part where it has several) into GOAL.
 
-    A recovered decoder becomes the state dict of a Llama (``--layout llama``); MLPs that are not known are left out.
+    Layouts: ours, nn.MultiheadAttention, BERT, GPT-2. A whole Llama becomes a decoder of ours, and a decoder the state dict of a
+    Llama (``--layout llama``); MLPs that are not known are left out.
 
     Queries and keys are not unique: each W is split by its singular values. Folding GOAL again gives the same W, V, c, b.
     """
@@ -42,6 +43,11 @@ def convert(source: str, goal: Path, layout: str, rank: int | None, heads: int |
     path, _, part = source.partition("#")
     if goal.suffix != ".safetensors":
         raise click.UsageError(f"{goal} must end in .safetensors; nothing else is written.")
+    if Path(path).suffix == ".onnx":
+        raise click.UsageError(
+            f"{source} is a graph, whose tensors do not tell what they are. `unsoftmax recover {source} --out FOLDER` finds its "
+            "weights by asking it; then convert FOLDER/weights.safetensors."
+        )
     with run.limited():
         model = model_in(path, part, heads)
         if layout == "unsoftmax":

@@ -105,7 +105,8 @@ def _file(text: str, width: int | None, heads: int | None, trust_pickle: bool) -
         return _python(Path(path), name, text, width)
     refuse_pickle(path)
     if suffix == ".onnx":
-        from unsoftmax.oracles.onnx_file import OnnxOracle, cut_out
+        from unsoftmax.oracles.onnx_file import OnnxOracle
+        from unsoftmax.oracles.onnx_part import cut_out
 
         model = OnnxOracle(cut_out(whole, part) if part else whole, width=width)
         return Named(model, text, f"{model.identity} {part}".strip())

@@ -52,9 +52,9 @@ queries_option = click.option("--queries", type=click.IntRange(min=8), default=9
 def verify(target: str, weights: str, width: int | None, out: Path | None, run: Running, as_json: bool, **options: Any) -> int:
     """Tell whether TARGET answers as WEIGHTS do, and if not, what changed and where.
 
-    WEIGHTS is a model saved by this package or a state dict in safetensors (242 to 314 queries), or whatever can be run here: a
-    folder in Hugging Face layout, a part of it after #, or FILE.py:NAME with a torch module (--queries). Exit code 1 if it
-    differs, 5 if replicas differ.
+    WEIGHTS is a model saved by this package or a state dict in safetensors (242 to 314 queries; 1,202 in half precision), or
+    whatever can be run here: a folder in Hugging Face layout, a part of it after #, FILE.onnx[#FROM..TO], or
+    FILE.py:NAME with a torch module (--queries). Exit code 1 if it differs, 5 if replicas differ.
     """
     if options["trust_pickle"]:
         click.echo("Opening pickled weights: such a file can run code. Only go on if you trust where it comes from.", err=True)
@@ -77,6 +77,13 @@ def weights_of(text: str, *, heads: int | None = None, trust_pickle: bool = Fals
         from unsoftmax.deployment.folders import folder_checkpoint
 
         return folder_checkpoint(text, trust_pickle=trust_pickle)
+    if Path(whole).suffix == ".onnx":
+        from unsoftmax.models.torch_layouts import torch_modules
+
+        torch_modules()  # tells how to install torch where it is missing
+        from unsoftmax.deployment.onnx_graph import onnx_checkpoint
+
+        return onnx_checkpoint(text)
     if not Path(whole).exists():
         raise FileNotFoundError(f"There is no file or folder {whole}.")
     return model_in(whole, part, heads)

@@ -63,11 +63,18 @@ class Rows:
 
 
 def jacobian_rows(
-    checkpoint: Checkpoint, batches: Sequence[Floats], directions: Sequence[Floats], view: View | None, *, sketch: int = 8
+    checkpoint: Checkpoint,
+    batches: Sequence[Floats],
+    directions: Sequence[Floats],
+    view: View | None,
+    *,
+    sketch: int = 8,
+    most: int = 0,
 ) -> dict[str, Rows]:
     """The rows of every tensor that answers depend on; sequences in order, one direction ``(batch, outputs)`` for each.
 
-    Tensors that are no part of a linear layer, a norm or a table (the joined projections of ``nn.MultiheadAttention``) are moved in
+    Tensors that are no part of a linear layer, a norm or a table (the joined projections of ``nn.MultiheadAttention``, the weights
+    of an ONNX graph) have their rows written down where these are at most ``most`` numbers in all; larger ones are moved in
     ``sketch`` random directions instead, whose products stand for those of the rows.
     """
     import torch
@@ -81,10 +88,33 @@ def jacobian_rows(
                 _add(found, part, given, answer, gradient, gradients[0], names, torch)
     count = sum(map(len, batches))
     kept = {key: rows for key, rows in found.items() if rows.count == count and any(np.any(g) for g in rows.gradients)}
-    for key in _influential(checkpoint, batches[0], directions[0], view, torch):
+    others = [key for key in _influential(checkpoint, batches[0], directions[0], view, torch) if key not in kept]
+    small = [key for key in others if checkpoint.tensors[key].numel() * count <= most]
+    kept |= _written(checkpoint, small, batches, directions, view, torch)
+    for key in others:
         if key not in kept:
             kept[key] = _sketched(checkpoint, key, batches, directions, view, sketch)
     return kept
+
+
+def _written(
+    checkpoint: Checkpoint,
+    keys: Sequence[str],
+    batches: Sequence[Floats],
+    directions: Sequence[Floats],
+    view: View | None,
+    torch: Any,
+) -> dict[str, Rows]:
+    """Rows as they are, sequence by sequence."""
+    found = {key: Rows() for key in keys}
+    named = dict(checkpoint.module.named_parameters())
+    for sequences, chosen in zip(batches, directions, strict=True) if keys else ():
+        for i in range(len(sequences)):
+            answers = shown(checkpoint.tensor(torch.as_tensor(np.ascontiguousarray(sequences[i : i + 1])), gradients=True), view)
+            total = (answers * torch.as_tensor(np.ascontiguousarray(chosen[i : i + 1]))).sum()
+            for key, slope in zip(keys, torch.autograd.grad(total, [named[key] for key in keys]), strict=True):
+                found[key].gradients.append(slope.detach().reshape(1, -1).to(torch.float32).numpy())
+    return found
 
 
 def _influential(checkpoint: Checkpoint, sequences: Floats, chosen: Floats, view: View | None, torch: Any) -> list[str]:

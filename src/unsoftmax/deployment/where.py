@@ -74,6 +74,7 @@ def located(
     view: View | None,
     rng: np.random.Generator,
     sketch: int = 64,
+    most: int = 2**26,
 ) -> Located:
     """The group of tensors that explains the deviations best.
 
@@ -84,7 +85,8 @@ def located(
         levels: rms rounding of an answer ``(batch,)`` each.
         view: what the endpoint lets see.
         rng: for the directions of the answers.
-        sketch: random directions for tensors whose Jacobian has no factors.
+        sketch: random directions for tensors whose Jacobian has no factors,
+        most: and is larger than that many numbers.
     """
     kept = _kept(batches, deviations, levels)
     places = by_length([batches[i] for i in kept]).values()
@@ -92,7 +94,7 @@ def located(
         [np.concatenate([part[kept[n]] for n in held]) for held in places] for part in (batches, deviations, levels)
     )
     directions = [rng.normal(size=part.shape) / np.sqrt(part.shape[1]) for part in deviations]
-    rows = jacobian_rows(checkpoint, batches, directions, view, sketch=sketch)
+    rows = jacobian_rows(checkpoint, batches, directions, view, sketch=sketch, most=most)
     measured = np.concatenate([np.sum(a * b, axis=1) for a, b in zip(deviations, directions, strict=True)])
     own = np.concatenate([np.sqrt(np.mean(part**2, axis=1)) for part in deviations])
     scale = np.sqrt(np.concatenate(levels) ** 2 + (NOT_LINEAR * own) ** 2)

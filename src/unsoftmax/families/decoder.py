@@ -12,7 +12,7 @@ from unsoftmax.desk import Desk
 from unsoftmax.errors import RefusalError, TargetError, tried
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.settings import LAWS
-from unsoftmax.learners.decoder.settings import LOGITS
+from unsoftmax.learners.decoder.settings import LOGITS, settings_for
 from unsoftmax.models import Model
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
@@ -38,7 +38,7 @@ class Logits:
         """Compare the shapes, and the bend of one-token answers."""
         look = desk.first_look()
         enough = look.outputs >= desk.width >= LAWS.least and desk.max_norm is None
-        passed = enough and look.grid.exact and look.steady and look.bend > LAWS.straight
+        passed = enough and settings_for(look.grid) is not None and (look.steady or look.grid.single) and look.bend > LAWS.straight
         words = "Answers are long enough to be logits, and not affine in one token." if passed else "Answers are no logits."
         return Fact(self.name, float(look.bend), LAWS.straight, bool(passed), words)
 
@@ -56,21 +56,23 @@ class FinalNorm:
         """Ask two scales."""
         phase(desk, "recognition")
         rng = np.random.default_rng(desk.rng.integers(2**63))
+        settings = settings_for(desk.first_look().grid)
+        assert settings is not None  # the first test has asked
         p, x = rng.normal(size=(2, desk.width))
         questions = np.stack([x, 2 * x])[:, None], np.array([[p, x], [3 * p, 2 * x]])
-        answers = tried(lambda: [np.asarray(desk.last(LOGITS.far * asked)) for asked in questions], TargetError)
+        answers = tried(lambda: [np.asarray(desk.last(settings.far * asked)) for asked in questions], TargetError)
         if isinstance(answers, RefusalError):
-            return Fact(self.name, np.inf, LAWS.rounding, False, "Very long tokens get no answer.")
+            return Fact(self.name, np.inf, settings.same, False, "Very long tokens get no answer.")
         one, two = answers
         off = max(float(np.abs(a[0] - a[1]).max() / max(np.abs(a).max(), 1e-300)) for a in (one, two))
         alone = float(np.abs(one[0] - two[0]).max() / max(np.abs(one).max(), 1e-300))
-        passed = off <= LAWS.rounding and alone <= LAWS.rounding
+        passed = off <= settings.same and alone <= settings.same
         words = (
             "Very long tokens are answered by the direction of the last one: a final norm stands behind a residual path."
             if passed
             else "Very long tokens are not answered by the direction of the last one alone."
         )
-        return Fact(self.name, max(off, alone), LAWS.rounding, passed, words)
+        return Fact(self.name, max(off, alone), settings.same, passed, words)
 
 
 class DecoderFamily(Family):
@@ -149,7 +151,11 @@ class DecoderFamily(Family):
         from unsoftmax.learners.decoder.certificate import compared_limit
 
         answers, predicted, price = compared_limit(
-            LastPosition(desk.checked), learned.model, [batch.sequences for batch in batches], desk.fresh
+            LastPosition(desk.checked),
+            learned.model,
+            [batch.sequences for batch in batches],
+            desk.fresh,
+            settings_for(desk.precision) or LOGITS,
         )
         desk.notes.append(
             "The check compares what contexts change in the hidden state behind very long tokens, read through the unembedding and "
@@ -161,7 +167,9 @@ class DecoderFamily(Family):
         """The attention of a decoder without its MLPs: what contexts change in the answers of very long tokens."""
         from unsoftmax.learners.decoder.certificate import compared_limit
 
-        answers, predicted, price = compared_limit(LastPosition(oracle), model, [batch.sequences for batch in batches], rng)
+        answers, predicted, price = compared_limit(
+            LastPosition(oracle), model, [batch.sequences for batch in batches], rng, settings_for(law) or LOGITS
+        )
         return Compared(answers, predicted, tuple(batches), price=price)
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -105,42 +102,3 @@ def _open(path: Path) -> Any:
 def _spec(tensor: Any) -> TensorSpec:
     shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape or ())  # names stand for any size
     return TensorSpec(name=tensor.name, datatype=DATATYPES.get(tensor.type, tensor.type), shape=shape)
-
-
-def cut_out(path: str | Path, part: str) -> Path:
-    """The sub-graph between two tensors, ``FROM..TO``, as an ONNX file of its own in a temporary folder.
-
-    Raises:
-        FileFormatError: no such tensors, or no way from one to the other; the message names some that there are.
-    """
-    source, found, goal = part.partition("..")
-    if not (source and found and goal):
-        raise ValueError(f"#{part} names no part of an ONNX file; write FILE.onnx#FROM..TO with the names of two tensors.")
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
-    try:
-        import onnx
-        import onnx.utils
-    except ImportError as error:
-        raise MissingExtraError("onnx", "onnx") from error
-    folder = Path(tempfile.mkdtemp(prefix="unsoftmax-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    goal_file = folder / f"{Path(path).stem}-part.onnx"
-    try:
-        onnx.utils.extract_model(str(path), str(goal_file), [source], [goal])
-    except Exception as error:  # ONNX raises its own kinds of errors, and plain ones, on files and names that do not fit
-        raise FileFormatError(
-            f"The part {part} cannot be cut out of {path} ({plain(error, 200)}). Tensors there: {_tensor_names(Path(path))}."
-        ) from error
-    return goal_file
-
-
-def _tensor_names(path: Path) -> str:
-    import onnx
-
-    try:
-        graph = onnx.load(str(path), load_external_data=False).graph
-    except Exception as error:
-        raise FileFormatError(f"{path} is no ONNX model ({plain(error, 120)}).") from error
-    names = [tensor.name for tensor in graph.input] + [name for node in graph.node for name in node.output]
-    return ", ".join(plain(name, 60) for name in names[:8]) + (" …" if len(names) > 8 else "")

@@ -7,7 +7,7 @@ from unsoftmax.recognition.case import Case, Shape, Verdict
 from unsoftmax.recognition.floor import measure_answers
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import many_copies
-from unsoftmax.recognition.one_token import pilot
+from unsoftmax.recognition.one_token import ignores_length, pilot
 from unsoftmax.recognition.piecewise import transformer
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.recognition.standing import opened
@@ -19,7 +19,8 @@ NAME = "one head before it"
 def one_head_before(desk: Desk) -> Fact:
     """Without a residual sequences on a line are answered like their weighted mean; with one, those far out that share a mean.
 
-    Gates and networks on the values pass the second without a residual, and fail the first.
+    Gates and networks on the values pass the second without a residual, and fail the first; a norm before attention passes it from
+    afar as well, but ignores the length of tokens near by.
     """
     case = opened(desk, alone=True)
     found = case.tried(lambda: _passed(case))
@@ -42,7 +43,7 @@ def _passed(case: Case) -> bool | None:
     if line.passed is not False:
         return line.passed
     p, x = case.cap(point.scale, 5.0) * case.draw(2) / 4
-    if many_copies(case, p, x) <= 1:  # nothing is added that could excuse the line
+    if many_copies(case, p, x) <= 1 or ignores_length(case, point.scale):  # nothing is added that could excuse the line; a norm
         return False
     far, residual = transformer(case, point.scale * 0.4 / max(0.4, point.strength), TESTS.afar)
-    return far.passed and residual
+    return True if far.passed and residual else None

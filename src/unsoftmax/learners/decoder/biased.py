@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyError
-from unsoftmax.learners.decoder.limit import FINE, Nodes, Readout, best_nodes
+from unsoftmax.learners.decoder.limit import Readout, best_nodes
+from unsoftmax.learners.decoder.nodes import Nodes
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.learners.stack.assemble import drafted, finished
 from unsoftmax.learners.stack.certificate import compared_limit, misfit
 from unsoftmax.learners.stack.heads import find_heads
@@ -38,7 +40,7 @@ class Hidden(Wrapper):
     questions for each.
     """
 
-    def __init__(self, inner: Oracle, readout: Readout, nodes: Nodes = FINE) -> None:
+    def __init__(self, inner: Oracle, readout: Readout, nodes: Nodes = LOGITS.fine) -> None:
         super().__init__(inner)
         self.readout, self.nodes = readout, nodes
 
@@ -98,7 +100,7 @@ class Positioned:
         if seen.norm != self.readout.norm:
             raise NotInFamilyError("The final norm is not of the kind of the other norms.")
         sphere = Sphere(oracle.width, seen.norm)
-        hidden = Hidden(oracle, self.readout, best_nodes(oracle, self.readout, rng))
+        hidden = Hidden(oracle, self.readout, best_nodes(oracle, self.readout, rng)[0])
         limit = Limit(hidden, fine.scale, seen.positions)
         phase(oracle, "heads")
         base = find_heads(limit, sphere, fine, rng)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.learners.decoder.biased import compared
-from unsoftmax.learners.decoder.limit import Limit, Readout
+from unsoftmax.learners.decoder.limit import Limit, Readout, limit_of
+from unsoftmax.learners.decoder.settings import Settings
 from unsoftmax.learners.decoder.start import on_sphere
 from unsoftmax.models import Floats
 from unsoftmax.models.decoder import Decoder
@@ -40,11 +41,14 @@ def misfit(limit: Limit, model: Decoder, count: int, longest: int, rng: np.rando
     return float(np.abs(answers - np.concatenate(said)).max() / np.sqrt(np.mean(answers**2)))
 
 
-def compared_limit(oracle: Oracle, model: Any, batches: list[Floats], rng: np.random.Generator) -> tuple[Floats, Floats, int]:
+def compared_limit(
+    oracle: Oracle, model: Any, batches: list[Floats], rng: np.random.Generator, settings: Settings
+) -> tuple[Floats, Floats, int]:
     """For every sequence of the batches what its context changes, ``(n, width)``, what the heads say, and the queries for each."""
     if model.base is None:
         return compared(oracle, model, batches, rng)
-    limit = Limit(oracle, Readout(model.unembedding, np.zeros(model.outputs), model.norm, model.log))
+    readout = Readout(model.unembedding, np.zeros(model.outputs), model.norm, model.log, settings.single)
+    limit = limit_of(oracle, readout, settings, rng, settings.most_zeros)
     answers, predicted = [], []
     for sequences in batches:
         told, said = changes(limit, model, on_sphere(sequences, limit.radius), int(rng.integers(1, 4)))

@@ -8,7 +8,6 @@ import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.decoder.limit import Limit
-from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.learners.decoder.start import counts, decomposed, exponentials, extrapolated, on_sphere
 from unsoftmax.learners.decoder.world import Pairs, World, asked_pairs, joint_fit
 from unsoftmax.models import Floats
@@ -63,10 +62,10 @@ def find_heads(limit: Limit, rng: np.random.Generator) -> Closed:
         NotInFamilyError: no number of heads explains the answers there.
     """
     best = np.inf
-    for attempt in range(LOGITS.attempts):
+    for attempt in range(limit.settings.attempts):
         found = _attempt(limit, 2 * 3**attempt, rng)
         if found is not None:
-            if found.world.residual <= limit.accept:
+            if limit.explains(found.world.residual, found.pairs.moved):
                 return found
             best = min(best, found.world.residual)
     raise NotInFamilyError(
@@ -83,10 +82,10 @@ def _attempt(limit: Limit, choice: int, rng: np.random.Generator) -> Closed | No
     basis = np.linalg.qr(rng.normal(size=(width, width)))[0]
     frame, outputs = basis[:, :dims], basis[:, dims:]
     first = on_sphere(rng.normal(size=dims), radius)
-    heads, rows, columns, G = 0, 12, 3, np.zeros(0)
+    heads, rows, columns, G = 0, limit.settings.rows, limit.settings.columns, np.zeros(0)
     design = None
     while design is None or 2 * heads > rows:
-        rows, columns = max(rows, 2 * heads), 3 if heads <= 6 else 4
+        rows, columns = max(rows, 2 * heads), max(columns, 3 if heads <= 6 else 4)
         design, G = _design(limit, frame, outputs, first, rows, columns, choice, rng)
         spectrum = np.asarray(np.linalg.svd(G, compute_uv=False), dtype=np.float64)
         heads, gap = number_of_heads(spectrum)
@@ -103,7 +102,7 @@ def _attempt(limit: Limit, choice: int, rng: np.random.Generator) -> Closed | No
     inside[:, 0] = first / radius
     keys, scores, values = [radius * np.eye(q)[0]], [b], [fit.A]
     for i in range(1, q):
-        keys.append(on_sphere(np.eye(q)[0] + LOGITS.step * np.eye(q)[i], radius))
+        keys.append(on_sphere(np.eye(q)[0] + limit.settings.step * np.eye(q)[i], radius))
         told = _changes(limit, design, frame @ inside @ keys[-1]) @ outputs
         step = exponentials(design.points, told, b)
         scores.append(step.theta.reshape(heads, dims))
@@ -120,12 +119,17 @@ def _attempt(limit: Limit, choice: int, rng: np.random.Generator) -> Closed | No
 
 def _demand_products(G: Floats, heads: int, columns: int) -> None:
     """Refuse scores that are no bilinear form: else answers at one ``w`` of ``y_j + w_k`` are a linear map of those at another."""
-    core = (G @ np.linalg.svd(G, full_matrices=False)[2][:heads].T).reshape(-1, columns, heads)
-    off = []
+    _, spectrum, right = np.linalg.svd(G, full_matrices=False)
+    core = (G @ right[:heads].T).reshape(-1, columns, heads)
+    rest = spectrum[heads:]
+    error = float(np.sqrt(np.sum(rest**2) / max(1, (len(G) - heads) * (G.shape[1] - heads))))  # of an entry: what no head explains
+    off, ratios = [], []
     for k in range(1, columns):
-        left = core[:, k] - core[:, 0] @ np.linalg.lstsq(core[:, 0], core[:, k], rcond=None)[0]
-        off.append(float(np.linalg.norm(left) / np.linalg.norm(core[:, k])))
-    if min(off) > 2e-3:  # 1e-5 to 1e-4 where scores are bilinear
+        turned = np.linalg.lstsq(core[:, 0], core[:, k], rcond=None)[0]
+        left = float(np.linalg.norm(core[:, k] - core[:, 0] @ turned))
+        off.append(left / float(np.linalg.norm(core[:, k])))
+        ratios.append(left / (error * float(np.sqrt(len(core) * (heads + np.sum(turned**2))) + 1e-300)))
+    if min(off) > 2e-3 and min(ratios) > 10:
         raise NotInFamilyError(
             f"Scores are no bilinear form of two tokens ({min(off):.1e} of what a key changes is left): queries and keys are "
             "normalised (QK-norm, as in Qwen3 or Gemma 3), or scores are capped (a soft-cap, as in Gemma 2).",
@@ -154,12 +158,13 @@ def _design(
     dims, radius = frame.shape[1], limit.radius
     y = on_sphere(rng.normal(size=(choice * rows, dims - 2)), radius * np.sqrt(0.8))
     w = on_sphere(rng.normal(size=(columns, 2)), radius * np.sqrt(0.2))
-    zeros = counts(limit.zeros)
+    zeros = counts(limit.zeros, limit.settings.counts, limit.settings.shorter)
     key = frame @ first
     x = products(y, w[:1]) @ frame.T
-    own = np.stack([limit.ask(x[:, None], k, rough=True) for k in zeros[::2]])
+    three = zeros[0], zeros[len(zeros) // 2], zeros[-1]
+    own = np.stack([limit.ask(x[:, None], k, rough=True) for k in three])
     pair = np.stack([np.broadcast_to(key, x.shape), x], axis=1)
-    told = [k * (limit.ask(pair, k, rough=True) - own[i]) for i, k in ((0, zeros[0]), (2, zeros[4]))]
+    told = [k * (limit.ask(pair, k, rough=True) - own[i]) for i, k in ((0, three[0]), (2, three[2]))]
     bent = np.linalg.norm(told[0] - told[1], axis=1) + zeros[0] * np.linalg.norm(own[0] - 2 * own[1] + own[2], axis=1)
     kept = np.argsort(bent / np.linalg.norm(told[0], axis=1))[:rows]
     y = y[kept]
@@ -201,17 +206,17 @@ def _own_scores(
 def _asked(limit: Limit, small: Floats, B: Floats, Q: Floats, heads: int, rng: np.random.Generator) -> tuple[Floats, Floats, Pairs]:
     """Pairs in the closed world with mild scores: four keys and twice none before each last token."""
     q, radius = small.shape[1], limit.radius
-    count = 24 if heads <= 6 else 12 + 3 * heads
+    count = limit.settings.probes * (24 if heads <= 6 else 12 + 3 * heads)
     x = on_sphere(rng.normal(size=(4 * count, q)), radius)
     own = np.einsum("na,hab,nb->nh", x, Q, x, optimize=True)
     x = x[np.argsort(own.max(axis=1))[:count]]
-    p = on_sphere(rng.normal(size=(count, 4 * len(LOGITS.several), q)), radius)
+    p = on_sphere(rng.normal(size=(count, 4 * len(limit.settings.several), q)), radius)
     scores = np.abs(np.einsum("nka,hab,nb->nkh", p, B, x, optimize=True)).max(axis=2)
-    kept = np.argsort(scores, axis=1)[:, : 2 * len(LOGITS.several) : 2]
+    kept = np.argsort(scores, axis=1)[:, : 2 * len(limit.settings.several) : 2]
     p = np.take_along_axis(p, kept[:, :, None], axis=1)
-    p = np.concatenate([p, np.zeros((count, len(LOGITS.alone), q))], axis=1)
-    alone = limit.ask((x @ small.T)[:, None], 0)
+    p = np.concatenate([p, np.zeros((count, len(limit.settings.alone), q))], axis=1)
+    alone = limit.alone(x @ small.T)
     each = p.shape[1]
-    zeros = np.tile(np.array([*LOGITS.several, *LOGITS.alone]), count)
+    zeros = np.tile(np.array([*limit.settings.several, *limit.settings.alone]), count)
     pairs = asked_pairs(limit, small, p.reshape(-1, q), np.repeat(x, each, axis=0), zeros, np.repeat(alone, each, axis=0))
     return x, alone, pairs

@@ -10,16 +10,17 @@ from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.decoder.biased import Positioned
 from unsoftmax.learners.decoder.certificate import misfit
 from unsoftmax.learners.decoder.heads import find_heads
-from unsoftmax.learners.decoder.limit import FINE, Limit, are_log_probabilities, centred, read_out
+from unsoftmax.learners.decoder.limit import Limit, are_log_probabilities, centred, limit_of, read_out
 from unsoftmax.learners.decoder.order import Heads, Order, find_order
 from unsoftmax.learners.decoder.polish import collected, polished
 from unsoftmax.learners.decoder.recognition import demand_plain
 from unsoftmax.learners.decoder.scores import distances, read_scores
-from unsoftmax.learners.decoder.settings import LOGITS
+from unsoftmax.learners.decoder.settings import LOGITS, settings_for
 from unsoftmax.learners.decoder.values import read_values
+from unsoftmax.models import Floats
 from unsoftmax.models.decoder import Decoder, DecoderLayer
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
-from unsoftmax.results import Floor, Learned
+from unsoftmax.results import Bounds, Floor, Learned
 
 AMBIGUITY = (
     "Of each head's queries and keys one complex number per rotary frequency is free, of its values and output an invertible "
@@ -58,22 +59,23 @@ class DecoderLearner:
         """Learn the decoder; answers are logits or log-probabilities, of the last position or of every one."""
         if self.max_norm is not None:
             raise TooNoisyError(f"max_norm is {self.max_norm:g}; a decoder is read from very long tokens. Leave `max_norm` out.")
-        if not self.floor.exact:
-            raise TooNoisyError(f"The answers are {self.floor.kind}; a decoder is read from float64 answers only.")
+        settings = settings_for(self.floor)
+        if settings is None:
+            raise TooNoisyError(f"The answers are {self.floor.kind}; a decoder is read from float64 or float32 answers only.")
         oracle = LastPosition(oracle)
         phase(oracle, "unembedding")
         log = are_log_probabilities(oracle(rng.normal(size=(1, 2, oracle.width)))) if self.log is None else self.log
-        readout = read_out(oracle, log=log)
+        readout = read_out(oracle, log=log, settings=settings)
         zero = centred(oracle(np.zeros((1, 1, oracle.width))), log) - readout.bias
-        if readout.norm == "layer" or readout.bias.any() or np.abs(zero).max() > 2.0**-40 * np.abs(readout.table).max():
+        if readout.norm == "layer" or readout.bias.any() or np.abs(zero).max() > settings.same * np.abs(readout.table).max():
             return Positioned(readout, min(self.places, self.longest), self.checks).run(oracle, rng=rng)
-        if self.longest < LOGITS.shortest:
+        if self.longest < settings.shortest:
             raise NotInFamilyError(
                 f"The target takes sequences of {self.longest} tokens at most; a decoder is read from sequences of "
-                f"{LOGITS.shortest}. Ask one with a longer context."
+                f"{settings.shortest}. Ask one with a longer context."
             )
-        limit = Limit(oracle, readout, zeros=min(240, self.longest - 2))
         phase(oracle, "recognition")
+        limit = limit_of(oracle, readout, settings, rng, min(settings.most_zeros, self.longest - 2))
         demand_plain(limit, rng)
         phase(oracle, "heads")
         closed = find_heads(limit, rng)
@@ -81,10 +83,11 @@ class DecoderLearner:
         values = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone)
         phase(oracle, "scores")
         scored = read_scores(limit, values.V, self.longest, rng)
-        heads, left = polished(scored.heads, collected(limit.asked), limit.noise)
+        fit = polished(scored.heads, collected(limit.asked), limit.noise, settings, rng if settings.single else None)
+        heads, left = fit.heads, fit.left
         phase(oracle, "layers")
         order = find_order(limit, heads, rng)
-        model = in_layers(heads, order, limit)
+        model, places = in_layers(heads, order, limit)
         phase(oracle, "check")
         off = misfit(limit, model, self.checks, self.longest, rng)
         evidence = {
@@ -98,7 +101,7 @@ class DecoderLearner:
             "order_off": order.off,
             "check_error": off,
         }
-        if not off <= 1e2 * limit.accept:
+        if not off <= limit.settings.certain:
             raise NotInFamilyError(
                 f"The {model.heads} heads found miss fresh sequences of very long tokens by {off:.1e} of what contexts change. "
                 "The target has something beside attention with rotary positions and MLPs.",
@@ -112,19 +115,20 @@ class DecoderLearner:
             evidence=evidence,
             ranks=tuple(layer.rank for layer in model.layers for _ in layer.heads),
             entry_error=off,
+            bounds=None if fit.bars is None else _bounds(fit.bars[:, places], limit.width),
         )
 
     def price(self, width: int, heads: int, rank: int) -> tuple[tuple[str, int], ...]:
         """Queries by phase for ``heads`` in all layers, where the first frame and every key do."""
-        each = FINE.count
+        each = LOGITS.fine.count
         few = heads <= 6
         q, rows, columns = (3, 12, 3) if few else (4, max(12, 2 * heads), 4)
         design = 10 * rows + 10 * rows * columns + (0 if rows == 12 and few else 10 * 12 + 10 * 12 * 3)
         world = 5 * (q - 1) * rows * columns + 5 * 4 * q * (q + 1) // 2 + 7 * each * (24 if few else 12 + 3 * heads)
-        anchors, total = max(4, rank // 2), int(np.ceil(LOGITS.more * width))
+        anchors, total = rank + LOGITS.spare, int(np.ceil(LOGITS.more * width))
+        curves, turns, near = LOGITS.curves, len(LOGITS.turns), len(LOGITS.near)
         offsets = len(distances(rank, LOGITS.farthest))
-        near = len(LOGITS.near)
-        scores = 8 * (total + anchors) + each * (anchors**2 * offsets + anchors * (offsets + 1))
+        scores = 8 * (total + anchors) + each * (curves * (curves + 1) * offsets + anchors * ((anchors + 1) * turns + 1))
         scores += each * total * (2 * anchors * near + near + 1)
         lasts = int(np.ceil(12 * heads * rank / (width - 1))) + 20
         return (
@@ -138,10 +142,16 @@ class DecoderLearner:
         )
 
 
-def in_layers(heads: Heads, order: Order, limit: Limit) -> Decoder:
-    """The decoder: heads of a layer by groups, groups by the size of their values."""
+def _bounds(bars: Floats, width: int) -> Bounds:
+    """Half-widths for the entries of every head's scores (``W``, at any distance up to 100) and values."""
+    V, W = (np.broadcast_to(part[:, None, None], (len(part), width, width)) for part in bars)
+    return Bounds(kind="estimated", W=W, V=V)
+
+
+def in_layers(heads: Heads, order: Order, limit: Limit) -> tuple[Decoder, list[int]]:
+    """The decoder, heads of a layer by groups, groups by the size of their values; and which head is where."""
     strength = np.linalg.norm(heads.V, axis=(1, 2))
-    layers = []
+    layers, places = [], []
     root = np.sqrt(np.sqrt(heads.query.shape[1]))  # scores are divided by the root of the rank, as is usual
     for layer in range(int(order.layers.max()) + 1):
         mine = np.flatnonzero(order.layers == layer)
@@ -151,10 +161,11 @@ def in_layers(heads: Heads, order: Order, limit: Limit) -> Decoder:
             members = [[h] for group in members for h in group]
         every = [h for group in members for h in group]
         firsts = [group[0] for group in members]
+        places += every
         layers.append(
             DecoderLayer(root * heads.query[every], root * heads.key[firsts], heads.value[firsts], heads.out[every], heads.base)
         )
-    return Decoder(layers, limit.readout.table, order.epsilon, log=limit.readout.log)
+    return Decoder(layers, limit.readout.table, order.epsilon, log=limit.readout.log), places
 
 
 def _notes(model: Decoder) -> tuple[str, ...]:

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import comb
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError
-from unsoftmax.learners.decoder.settings import LOGITS
+from unsoftmax.learners.decoder.nodes import Nodes
+from unsoftmax.learners.decoder.settings import LOGITS, Settings
 from unsoftmax.models import Floats
 from unsoftmax.models.stack import Norm, normalised
 from unsoftmax.oracles.base import Oracle
-
-
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """Where along the scale of the last token the limit is extrapolated from: ``t = j / length``, ``j = 1 .. count``.
-
-    The error is the larger of ``2^count * length`` roundings and ``length^-count``.
-    """
-
-    count: int
-    length: float
-
-    @property
-    def weights(self) -> Floats:
-        """Of the values at the nodes in that of the polynomial through them at zero."""
-        return np.array([(-1.0) ** (j + 1) * comb(self.count, j) for j in range(1, self.count + 1)])
-
-
-FINE = Nodes(4, 3000.0)  # answers good to 1e-11 of their size
-ROUGH = Nodes(1, 1e7)  # to 1e-7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,12 +23,14 @@ class Readout:
         bias: ``(vocabulary,)``, centred alike.
         norm: which norm comes last.
         log: answers are known up to one number for each of them.
+        single: the decoder takes tokens in float32.
     """
 
     table: Floats
     bias: Floats
     norm: Norm
     log: bool
+    single: bool = False
     inverse: Floats = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,13 +47,15 @@ class Readout:
         ``x / t + D(t)``, and the answer tells its direction.
         """
         n, length, width = sequences.shape
-        x = sequences[:, -1]
-        t = np.arange(1, nodes.count + 1) / nodes.length
+        t = np.arange(1, nodes.count + 1)[:, None, None] / nodes.length
         sent = np.repeat(sequences[None], nodes.count, axis=0)
-        sent[:, :, -1] = x / t[:, None, None]
+        sent[:, :, -1] /= t
+        if self.single:  # what the decoder will round is not counted as its answer
+            sent[:, :, -1] = sent[:, :, -1].astype(np.float32)
+        x = sent[:, :, -1] * t
         seen = self.directions(oracle(sent.reshape(-1, length, width))).reshape(nodes.count, n, width)
-        along = np.einsum("jni,ni->jn", seen, x)[:, :, None]
-        moved = (seen * (np.einsum("ni,ni->n", x, x)[:, None] / along) - x) / t[:, None, None]
+        along = np.einsum("jni,jni->jn", seen, x)[:, :, None]
+        moved = (seen * (np.einsum("jni,jni->jn", x, x)[:, :, None] / along) - x) / t
         return np.asarray(np.einsum("j,jni->ni", nodes.weights, moved))
 
 
@@ -98,6 +82,7 @@ class Limit:
     Attributes:
         oracle: the target, answering with the logits of the last position.
         readout: how it answers.
+        settings: what the steps go by.
         fine: nodes of answers that are to be exact.
         rough: nodes of answers for a start.
         noise: error to expect of one output of a limit answer.
@@ -107,10 +92,11 @@ class Limit:
 
     oracle: Oracle
     readout: Readout
-    fine: Nodes = FINE
-    rough: Nodes = ROUGH
-    noise: float = FINE.length * 2.0 ** (FINE.count - 52)
-    zeros: int = 240
+    settings: Settings = LOGITS
+    fine: Nodes = LOGITS.fine
+    rough: Nodes = LOGITS.rough
+    noise: float = LOGITS.fine.length * 2.0 ** (LOGITS.fine.count - 52)
+    zeros: int = LOGITS.most_zeros
     asked: list[Asked] = field(default_factory=list)
 
     @property
@@ -123,17 +109,34 @@ class Limit:
         """Length of normalised tokens."""
         return float(np.sqrt(self.width))
 
-    @property
-    def accept(self) -> float:
-        """Relative misfit up to which a fit explains answers; right ones leave about ``noise``, wrong ones 1e-4 and more."""
-        return float(np.sqrt(self.noise * 1e-4))
+    def explains(self, residual: float, answers: Floats) -> bool:
+        """Whether a fit that leaves ``residual`` of the answers, relative, leaves no more than their errors."""
+        size = float(np.sqrt(np.mean(answers**2)))
+        return residual <= max(self.settings.accept, self.settings.errors * self.noise / max(size, 1e-300))
+
+    def alone(self, x: Floats) -> Floats:
+        """The limit ``(n, width)`` at last tokens ``x`` alone: what all other answers to them are compared with.
+
+        Where answers are rough it is asked at several lengths, whose roundings are not the same, and averaged.
+        """
+        lengths = self.fine.length * (1 + self.settings.apart * np.arange(self.settings.repeats))
+        told = [replace(self, fine=Nodes(self.fine.count, float(length)), asked=[]).ask(x[:, None], 0) for length in lengths]
+        answers = np.mean(told, axis=0)
+        self.asked.append(Asked(x[:, None], 0, answers))
+        return np.asarray(answers)
+
+    def nearer(self, times: float) -> Limit:
+        """With nodes at shorter lengths, for differences that are small: rounding falls with the length, the polynomial's error
+        is a share of the difference."""
+        fine = Nodes(self.fine.count, self.fine.length / times)
+        return replace(self, fine=fine, noise=self.noise / times, asked=[])
 
     def ask(self, tokens: Floats, zeros: int, *, rough: bool = False) -> Floats:
         """The limit ``(n, width)`` at ``tokens (n, length, width)`` behind ``zeros`` tokens that are zero."""
         nodes = self.rough if rough else self.fine
         tokens = np.asarray(tokens)
         length = zeros + tokens.shape[1]
-        step = max(1, LOGITS.call // (length * self.width * nodes.count))
+        step = max(1, self.settings.call // (length * self.width * nodes.count))
         parts = [self._part(tokens[i : i + step], zeros, nodes) for i in range(0, len(tokens), step)]
         answers = np.concatenate(parts) if parts else np.zeros((0, self.width))
         if not rough and len(tokens):
@@ -143,7 +146,7 @@ class Limit:
     def _part(self, tokens: Floats, zeros: int, nodes: Nodes) -> Floats:
         n, length, width = tokens.shape
         sent = np.zeros((n, zeros + length, width))
-        sent[:, zeros:-1] = LOGITS.far * tokens[:, :-1]
+        sent[:, zeros:-1] = self.settings.far * tokens[:, :-1]
         sent[:, -1] = tokens[:, -1]
         return self.readout.limits(self.oracle, sent, nodes)
 
@@ -159,33 +162,43 @@ def are_log_probabilities(answers: Floats) -> bool:
     return bool(np.abs(top + np.log(np.exp(answers - top[..., None]).sum(axis=-1))).max() < 1e-6)
 
 
-def best_nodes(oracle: Oracle, readout: Readout, rng: np.random.Generator) -> Nodes:
-    """From where limits come out best: estimates from half the length are compared, 112 questions.
+def best_nodes(oracle: Oracle, readout: Readout, rng: np.random.Generator, settings: Settings = LOGITS) -> tuple[Nodes, float]:
+    """From where limits come out best, and by how much one output is off then: estimates from half the length are compared.
 
     Rounding grows with the length, the error of the polynomial falls with it; where they meet depends on how much the layers add.
     """
     tokens = normalised(rng.normal(size=(4, 2, oracle.width)), readout.norm, 0.0)
-    tokens[:, :-1] *= LOGITS.far
-    lengths = FINE.length / 2.0 ** np.arange(7)
-    told = np.stack([readout.limits(oracle, tokens, Nodes(FINE.count, length)) for length in lengths])
-    off = np.mean(np.diff(told, axis=0) ** 2, axis=(1, 2))
-    return Nodes(FINE.count, float(lengths[int(np.argmin(off))]))
+    tokens[:, :-1] *= settings.far
+    longest = settings.fine
+    lengths = longest.length / 2.0 ** np.arange(settings.lengths)
+    told = np.stack([readout.limits(oracle, tokens, Nodes(longest.count, length)) for length in lengths])
+    off = np.sqrt(np.mean(np.diff(told, axis=0) ** 2, axis=(1, 2)))
+    best = int(np.argmin(off))
+    return Nodes(longest.count, float(lengths[best])), float(off[best])
 
 
-def read_out(oracle: Oracle, *, log: bool) -> Readout:
+def limit_of(oracle: Oracle, readout: Readout, settings: Settings, rng: np.random.Generator, zeros: int) -> Limit:
+    """Limits by nodes that suit float64, or that are measured where answers are float32."""
+    if not settings.single:
+        return Limit(oracle, readout, zeros=zeros)
+    nodes, noise = best_nodes(oracle, readout, rng, settings)
+    return Limit(oracle, readout, settings, nodes, nodes, noise, zeros)
+
+
+def read_out(oracle: Oracle, *, log: bool, settings: Settings = LOGITS) -> Readout:
     """Unembedding with the final gain, final norm and bias, from ``2 * width`` one-token answers at a huge scale.
 
     Raises:
         NotInFamilyError: there is no final norm, or the unembedding does not show the hidden state.
     """
     width = oracle.width
-    axes = LOGITS.far * np.concatenate([np.eye(width), -np.eye(width)])[:, None]
+    axes = settings.far * np.concatenate([np.eye(width), -np.eye(width)])[:, None]
     answers = centred(oracle(axes), log)
     plus, minus = answers[:width], answers[width:]
     bias = (plus + minus).mean(axis=0) / 2
     size = float(np.abs(answers).max())
     odd = float(np.abs(plus + minus - 2 * bias).max())
-    small = 2.0**-40 * size
+    small = settings.same * size
     if not odd <= small:
         raise NotInFamilyError(
             f"Very long tokens and their opposites get answers whose means differ ({odd:.1e} of {size:.1e}): no norm stands in "
@@ -200,9 +213,9 @@ def read_out(oracle: Oracle, *, log: bool) -> Readout:
     rank, whole = int((spectrum > small / size * spectrum[0]).sum()), width - (norm == "layer")
     if rank < whole:
         raise NotInFamilyError(f"{len(table)} answers do not show a hidden state of {whole} dimensions, only {rank} of it.")
-    readout = Readout(table, bias, norm, log)
+    readout = Readout(table, bias, norm, log, settings.single)
     token = np.cos(1.0 + np.arange(width))
-    seen = centred(oracle(LOGITS.far * token[None, None]), log)
+    seen = centred(oracle(settings.far * token[None, None]), log)
     off = float(np.abs(seen - bias - normalised(token[None], norm, 0.0) @ table.T).max())
     if not off <= 64 * small:
         raise NotInFamilyError(

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg as sl
+from numpy.random import Generator
 
 from unsoftmax.learners.decoder.limit import Asked
 from unsoftmax.learners.decoder.order import Heads
-from unsoftmax.learners.decoder.settings import LOGITS
+from unsoftmax.learners.decoder.settings import LOGITS, Settings
 from unsoftmax.models import Floats
 from unsoftmax.models.base import Places
 from unsoftmax.models.decoder import rotated
@@ -182,7 +183,7 @@ def _places(heads: Heads) -> list[tuple[Places, Places]]:
     return places
 
 
-def _normal(heads: Heads, data: Data) -> tuple[Floats, Floats]:
+def _normal(heads: Heads, data: Data, ridge: float) -> tuple[Floats, Floats]:
     """The normal matrix scaled to a unit diagonal, factored, and the scales.
 
     Every derivative is an output vector times a row of parameters, so that blocks are products of rows alone: an answer costs as
@@ -208,7 +209,7 @@ def _normal(heads: Heads, data: Data) -> tuple[Floats, Floats]:
     scale = np.sqrt(np.diag(normal)) + 1e-300
     normal /= scale
     normal /= scale[:, None]
-    normal[np.diag_indices(size)] += LOGITS.ridge
+    normal[np.diag_indices(size)] += ridge
     return sl.cholesky(normal, lower=False, overwrite_a=True, check_finite=False), scale
 
 
@@ -255,33 +256,75 @@ def _gradient(heads: Heads, seen: list[Head], data: Data, left: Floats) -> Float
     return np.concatenate(parts)
 
 
-def polished(heads: Heads, data: Data, noise: float) -> tuple[Heads, float]:
-    """The heads that fit everything best, and the root mean square of what is left of an answer's output.
+def polished(heads: Heads, data: Data, noise: float, settings: Settings = LOGITS, rng: Generator | None = None) -> Polished:
+    """The heads that fit everything best.
 
     Errors of values no longer bias scores then: both come out near the error of the answers, ``noise``. The normal matrix is kept
     as long as steps with it help, because gradients are exact. With more than ``largest`` parameters the heads stay as they were.
+    Answers that are off by far more than most are left out: the limit came out badly there. With ``rng`` error bars are drawn.
     """
-    seen = [_head(heads, h, data) for h in range(len(heads.query))]
-    left = _left(heads, seen, data)
-    cost = float(np.sqrt(np.mean(left**2)))
-    if heads.query.size + heads.out.size + len(_members(heads)) * (heads.key[0].size + heads.value[0].size) > LOGITS.largest:
-        return heads, cost
-    for _ in range(LOGITS.built):
-        factor, scale = _normal(heads, data)
-        for _ in range(LOGITS.polish_steps):
+    seen, left, cost = _state(heads, data)
+    if heads.query.size + heads.out.size + len(_members(heads)) * (heads.key[0].size + heads.value[0].size) > settings.largest:
+        return Polished(heads, cost)
+    factor, scale = np.zeros((0, 0)), np.zeros(0)
+    for _ in range(settings.built):
+        start = cost
+        factor, scale = _normal(heads, data, settings.ridge)
+        for _ in range(settings.polish_steps):
             gradient = _gradient(heads, seen, data, left) / scale
             step = sl.cho_solve((factor, False), gradient, check_finite=False) / scale
             before = cost
             for share in (1.0, 0.3, 0.1):
                 trial = _moved(heads, share * step)
-                there = [_head(trial, h, data) for h in range(len(heads.query))]
-                rest = _left(trial, there, data)
-                reached = float(np.sqrt(np.mean(rest**2)))
+                there, rest, reached = _state(trial, data)
                 if reached < cost:
                     heads, seen, left, cost = trial, there, rest, reached
                     break
-            if not cost < 0.99 * before:
+            if not cost < settings.helps * before:
                 break
-        if cost <= 2 * noise:
+        if cost <= settings.enough * noise or not cost < 0.95 * start:
             break
-    return heads, cost
+        each = np.sqrt(np.mean(left**2, axis=1))
+        data = data.some(np.flatnonzero(each <= settings.outlying * np.median(each)))
+        seen, left, cost = _state(heads, data)
+    if rng is None:
+        return Polished(heads, cost)
+    names = np.unique(np.round(data.x, 9), axis=0, return_inverse=True)[1].ravel()
+    squares = []
+    for _ in range(settings.draws):
+        signs = rng.choice([-1.0, 1.0], size=int(names.max()) + 1)[names]
+        gradient = _gradient(heads, seen, data, signs[:, None] * left) / scale
+        squares.append(_shown(heads, sl.cho_solve((factor, False), gradient, check_finite=False) / scale, settings.stated))
+    return Polished(heads, cost, settings.bar * np.sqrt(np.mean(squares, axis=0)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Polished:
+    """The heads, the root mean square of what is left of an answer's output, and error bars.
+
+    ``bars (2, heads)`` are half-widths of 95% for entries of every head's values and of its scores (the widest of several
+    distances): what the fit left is added again with other signs, the same for all answers to one last token, which share errors.
+    """
+
+    heads: Heads
+    left: float
+    bars: Floats | None = None
+
+
+def _state(heads: Heads, data: Data) -> tuple[list[Head], Floats, float]:
+    seen = [_head(heads, h, data) for h in range(len(heads.query))]
+    left = _left(heads, seen, data)
+    return seen, left, float(np.sqrt(np.mean(left**2)))
+
+
+def _shown(heads: Heads, step: Floats, distances: tuple[float, ...]) -> Floats:
+    """Mean squares of what a step changes in values and scores, to first order, ``(2, heads)``."""
+    there = _moved(heads, step)
+    query, key, value, out = (getattr(there, name) - getattr(heads, name) for name in ("query", "key", "value", "out"))
+    V = np.einsum("hri,hor->hio", value, heads.out) + np.einsum("hri,hor->hio", heads.value, out)
+    scores = []
+    for distance in distances:
+        turned, moved = (rotated(np.swapaxes(a, 1, 2), np.array(distance), heads.base) for a in (heads.query, query))
+        change = np.einsum("hri,hjr->hij", key, turned) + np.einsum("hri,hjr->hij", heads.key, moved)
+        scores.append(np.mean(change**2, axis=(1, 2)))
+    return np.array([np.mean(V**2, axis=(1, 2)), np.max(scores, axis=0)])

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.learners.decoder.limit import Limit
-from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.models import Floats
 
 
@@ -49,7 +48,7 @@ class Reader:
             rows = np.flatnonzero(offsets == n)
             self._ask_own(x[rows], n)
             tokens = np.concatenate([p[rows, None], np.repeat(x[rows, None], n, axis=1)], axis=1)
-            told = self.limit.ask(tokens, LOGITS.zeros)
+            told = self.limit.ask(tokens, self.limit.settings.zeros)
             for row, answer in zip(rows.tolist(), told, strict=True):
                 scores[row], errors[row] = self._one(p[row], x[row], n, answer)
         return Readings(p, x, np.asarray(offsets, dtype=np.float64), scores, errors)
@@ -58,28 +57,31 @@ class Reader:
         """How much of every head's attention copies of a last token take, each asked once."""
         new = list({token.tobytes(): token for token in x if token.tobytes() not in self.alone}.values())
         if new:
-            answers = self.limit.ask(np.array(new)[:, None], 0)
+            answers = self.limit.alone(np.array(new))
             self.alone.update({token.tobytes(): answer for token, answer in zip(new, answers, strict=True)})
         new = list({token.tobytes(): token for token in x if (token.tobytes(), n) not in self.own}.values())
         if not new:
             return
-        answers = self.limit.ask(np.repeat(np.array(new)[:, None], n, axis=1), LOGITS.zeros)
+        answers = self.limit.ask(np.repeat(np.array(new)[:, None], n, axis=1), self.limit.settings.zeros)
         for token, answer in zip(new, answers, strict=True):
             columns = self._across(token, token @ self.V)
             lost, error = self._solved(-columns, answer - self.alone[token.tobytes()])  # k / (k + E)
             lost = np.clip(lost, 1e-12, 1.0)
-            self.own[token.tobytes(), n] = LOGITS.zeros / lost - LOGITS.zeros, LOGITS.zeros * error / lost**2
+            zeros = self.limit.settings.zeros
+            self.own[token.tobytes(), n] = zeros / lost - zeros, zeros * error / lost**2
 
     def _one(self, p: Floats, x: Floats, n: int, answer: Floats) -> tuple[Floats, Floats]:
         """Scores of one key and their errors: the answer is linear in ``1 / (zeros + P + E)``."""
         E, dE = self.own[x.tobytes(), n]
+        zeros = self.limit.settings.zeros
         key, last = p @ self.V, x @ self.V
-        columns = self._across(x, (LOGITS.zeros + E)[:, None] * key - E[:, None] * last)
+        columns = self._across(x, (zeros + E)[:, None] * key - E[:, None] * last)
         moved = answer - self.alone[x.tobytes()] - self._across(x, (key - last).sum(axis=0, keepdims=True))[0]
         w, dw = self._solved(-columns, moved)
         w = np.maximum(w, 1e-300)
-        P = 1 / w - LOGITS.zeros - E
-        error = np.hypot(dw / w**2, dE) / np.maximum(np.abs(P), 1e-300)
+        P = 1 / w - zeros - E
+        both = np.minimum(1.0, (zeros + np.abs(P)) / (zeros + E))  # of an error of E, the rest goes into w and cancels
+        error = np.hypot(dw / w**2, dE * both) / np.maximum(np.abs(P), 1e-300)
         bad = ~(P > 0) | ~(error < 0.1)
         return np.where(bad, 0.0, np.log(np.where(bad, 1.0, P))), np.where(bad, np.inf, error)
 

@@ -19,7 +19,7 @@ def demand_plain(limit: Limit, rng: np.random.Generator) -> None:
     x = on_sphere(rng.normal(size=(4, limit.width)), limit.radius)
     alone = limit.ask(x[:, None], 0)
     size = float(np.sqrt(np.mean(alone**2)))
-    small = 1e3 * limit.noise
+    small = limit.settings.clear * limit.noise
     many = limit.zeros
 
     twice = limit.ask(np.stack([x, x], axis=1), 0) - alone

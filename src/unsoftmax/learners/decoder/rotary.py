@@ -45,7 +45,7 @@ def find_base(offsets: Floats, scores: Floats, errors: Floats, rank: int) -> tup
     for digits in (1, 2, 3):  # bases are round numbers; where one does as well, it is that
         plain = float(f"{base:.{digits}g}")
         rounded = unexplained(offsets, scores, errors, rank, plain)
-        if rounded <= max(1.1 * best, 1.0):
+        if rounded <= max(2.0 * best, 1.0):
             return plain, rounded
     return base, best
 
@@ -63,13 +63,45 @@ class Group:
     left: float
 
 
-def factored(pairs: Floats, rank: int) -> tuple[Floats, Floats]:
-    """Keys ``(rank, keys)`` and queries ``(rank, queries)`` from coefficients of waves ``(keys, queries, rank)``: rank one each."""
+def keys_from_turns(scores: Floats, errors: Floats, offsets: Floats, rank: int, base: float) -> Floats:
+    """Keys ``(rank, keys)`` at anchors from ``scores (keys, queries, offsets)``, without a search; queries may be of several heads.
+
+    At a distance ``n`` the scores are ``Re sum_f conj(k_f) q_f e^(i n theta_f)``. So a row ``l_f`` that is one at ``conj(k_f)`` and
+    zero at all other keys turns them into ``q_f e^(i n theta_f) / 2``: of all rows it is the one that leaves least when what is
+    turned back is compared over the distances. These rows are the inverse of the keys. It takes ``rank`` keys.
+    """
     half = rank // 2
-    left, sizes, right = np.linalg.svd(np.moveaxis(pairs[..., :half] + 1j * pairs[..., half:], 2, 0))
-    root = np.sqrt(sizes[:, :1])
-    key, query = np.conj(left[:, :, 0]) * root, right[:, 0] * root
-    return np.concatenate([key.real, key.imag]), np.concatenate([query.real, query.imag])
+    worst = np.sqrt(np.mean(errors**2, axis=0))
+    weights = np.where(np.isfinite(worst), 1 / worst, 0.0)  # of a query at a distance, as its worst key is read
+    told = np.where(weights > 0, scores, 0.0)
+    space = np.linalg.svd((told * weights).reshape(len(told), -1), full_matrices=False)[0][:, :rank]
+    told = np.einsum("ar,acn->rcn", space, told)
+    total = np.maximum((weights**2).sum(axis=1), 1e-300)
+    rows = []
+    for theta in base ** (-np.arange(half) / half):
+        still = told * np.exp(-1j * theta * offsets)
+        mean = np.einsum("rcn,cn->rc", still, weights**2) / total
+        left = ((still - mean[:, :, None]) * weights).reshape(rank, -1)
+        rows.append(np.conj(np.linalg.svd(left, full_matrices=False)[0][:, -1]))
+    inverse = np.linalg.inv(np.concatenate([rows, np.conj(rows)]))[:, half:]
+    key = (space @ inverse).T
+    return np.concatenate([key.real, key.imag])
+
+
+def queries_of(key: Floats, scores: Floats, errors: Floats, offsets: Floats, base: float) -> Group:
+    """Queries ``(heads, rank, queries)`` beside known keys at anchors: ``scores (keys, queries, offsets, heads)``, linear."""
+    weights = np.where(np.isfinite(errors), 1 / errors, 0.0)
+    wanted = np.where(weights > 0, scores, 0.0) * weights
+    back = np.stack([rotated(key.T, np.array(-offset), base) for offset in offsets], axis=1)  # (keys, offsets, rank)
+    heads, count = scores.shape[3], scores.shape[1]
+    query, cost = np.zeros((heads, len(key), count)), 0.0
+    for h in range(heads):
+        for c in range(count):
+            rows, right = (back * weights[:, c, :, h, None]).reshape(-1, len(key)), wanted[:, c, :, h].ravel()
+            query[h, :, c] = _solved(rows, right)
+            cost += float(np.sum((right - rows @ query[h, :, c]) ** 2))
+    size = max(float(np.sum(wanted**2)), 1e-300)
+    return Group(key, query, float(np.sqrt(cost / max(1, int((weights > 0).sum()) - query.size))), float(np.sqrt(cost / size)))
 
 
 def fit_group(
@@ -136,8 +168,8 @@ def _derivatives(p: Floats, x: Floats, offsets: Floats, weights: Floats, base: f
     return J.reshape(len(query) * len(p), -1)
 
 
-def spread_out(readings: Readings, heads: Places, anchors: tuple[Floats, Floats], known: Group, base: float) -> Group:
-    """Keys and queries on all of space from those of a few anchors: two linear solves, then the fit of everything.
+def spread_out(readings: Readings, heads: Places, anchors: tuple[Floats, Floats], known: Group, base: float, steps: int) -> Group:
+    """Keys and queries on all of space from those of a few anchors: two linear solves, then steps of a fit of everything.
 
     Args:
         readings: of anchors among themselves, of all keys before anchors, and of anchors before all last tokens.
@@ -145,6 +177,7 @@ def spread_out(readings: Readings, heads: Places, anchors: tuple[Floats, Floats]
         anchors: tokens ``(keys, width)`` and ``(queries, width)``.
         known: the group on anchors: ``key (rank, keys)``, ``query (heads, rank, queries)``.
         base: of the rotary frequencies.
+        steps: of the fit; one of all answers follows.
     """
     scores, errors = readings.scores[:, heads], readings.errors[:, heads]
     weights = np.where(np.isfinite(errors), 1 / errors, 0.0)
@@ -164,7 +197,7 @@ def spread_out(readings: Readings, heads: Places, anchors: tuple[Floats, Floats]
         rows_h = np.einsum("nr,nj,n->nrj", back, readings.x[at], weights[at, h]).reshape(len(at), -1)
         queries.append(_solved(rows_h, scores[at, h] * weights[at, h]).reshape(rank, width))
     start = key, np.array(queries)
-    return fit_group(readings.p, readings.x, readings.offsets, scores, errors, base, start, steps=10)  # a fit of everything follows
+    return fit_group(readings.p, readings.x, readings.offsets, scores, errors, base, start, steps=steps)
 
 
 def _solved(rows: Floats, wanted: Floats) -> Floats:

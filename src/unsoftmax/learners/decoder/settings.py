@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+from unsoftmax.learners.decoder.nodes import Nodes
+from unsoftmax.precision.law import Floor
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,21 +19,51 @@ class Settings:
     fitting_steps: int = 80  # of a fit, at most
 
     # heads
+    counts: int = 5  # numbers of zero tokens from which answers are extrapolated; three magnify errors 5 times, five 220 times
+    shorter: float = 0.4  # each so much shorter than the one before
+    rows: int = 12  # last tokens of the product design: so many of one part
+    columns: int = 3  # times so many of the other
+    probes: int = 1  # times as many answers as exact ones would take
     attempts: int = 4  # frames that are tried, each with more last tokens to choose from than the one before
     step: float = 0.2  # from the first key to the others of the closed world, in radii: short enough that heads keep their names
     alone: tuple[int, int] = (2, 20)  # zero tokens before last tokens without a key
 
     # limit
-    far: float = 1e30  # length of tokens whose direction alone counts
+    single: bool = False  # tokens and answers are float32
+    far: float = 1e30  # length of tokens whose direction alone counts; its square must be a number
+    fine: Nodes = field(default_factory=lambda: Nodes(4, 3000.0))  # limits good to 1e-11 of their size
+    rough: Nodes = field(default_factory=lambda: Nodes(1, 1e7))  # to 1e-7
+    certain: float = 3e-6  # misfit of fresh sequences, over what contexts change, up to which the heads explain them
+    lengths: int = 7  # of nodes that are compared, each half the one before
+    same: float = 2.0**-40  # relative difference of answers that is rounding
+    repeats: int = 1  # lengths at which last tokens alone are asked, to be averaged
+    apart: float = 0.04  # of one of them and the next
+    most_zeros: int = 240  # tokens in front
+    accept: float = 3e-8  # what a fit may leave of answers; wrong ones leave 1e-4 and more
+    errors: float = 3.0  # or times the error of an answer
     call: int = 2**22  # numbers in one call
 
+    # recognition
+    clear: float = 1e3  # errors of an answer beyond which a difference is none
+    fades: float = 1.6  # what a key changes fades four times behind four times as many zero tokens where scores are mild
+
     # order
+    order_probes: int = 1  # times as many answers as exact ones would take
+    epsilons: tuple[float, ...] = tuple(10.0 ** (-0.25 * j) for j in range(12, 49))  # from 1e-3 to 1e-12
+    sure: float = 6.0  # errors by which the next best layers must explain less
+    nearer: float = 1.0  # by which nodes are shorter where differences are small
     order_zeros: int = 40  # in front of the short token
     short: tuple[float, ...] = (1e-8, 1e-9, 1e-7)  # lengths of its entries, the next where layers do not come out
     match: float = 0.05  # what a head may miss its layer's token by, relative; tokens of other layers are off by 0.3 and more
 
     # polish
     built: int = 2  # normal matrices at most
+    enough: float = 2.0  # errors of an answer that may be left
+    helps: float = 0.99  # what a step must leave of what was left before, for another one to be made
+    outlying: float = 30.0  # times the median error of an answer beyond which one is left out
+    draws: int = 6  # resampled errors
+    bar: float = 2.6  # root mean squares in a half-width: two for 95%, and so few draws may be that much too small
+    stated: tuple[float, ...] = (0.0, 1.0, 10.0, 100.0)  # distances whose scores the bars are for
     polish_steps: int = 20  # that keep one normal matrix
     ridge: float = 1e-12  # of a unit diagonal, so that directions that nothing shows stay put
     largest: int = 10_000  # parameters whose normal matrix is built
@@ -40,11 +73,15 @@ class Settings:
     zeros: int = 3  # in front of what is read: they make raised scores absolute
 
     # scores
-    near: tuple[int, ...] = (1, 2, 4)  # distances at which all tokens are read against the anchors
+    spare: int = 2  # anchors beyond the rank
+    curves: int = 3  # of them are read at so many distances that the base shows
+    turns: tuple[int, ...] = (1, 2, 4, 12, 40, 110)  # distances of anchors: fast rotations show at near ones, slow ones at far ones
+    near: tuple[int, ...] = (1,)  # distances at which all tokens are read against the anchors
     farthest: int = 110  # distance at which anchors are read
     more: float = 1.4  # tokens over directions
-    starts: int = 8  # at which a group of heads is fitted to its anchors, the first from waves, the others drawn
+    cliff: float = 3e-5  # singular values of values that end below this, relative, end a rank
     explained: float = 1e-3  # what a fit of scores may leave of them; right ones leave 1e-6 and less, wrong ones 1e-2 and more
+    spread_steps: int = 3  # of a fit of all readings of a group
     channels: int = 16  # pairs of anchors and heads by which the base is found
 
     # values
@@ -58,3 +95,44 @@ class Settings:
 
 
 LOGITS = Settings()
+
+SINGLE = replace(  # answers in float32
+    LOGITS,
+    single=True,
+    far=1e12,
+    fine=Nodes(3, 1024.0),
+    lengths=14,
+    same=2.0**-17,
+    repeats=8,
+    most_zeros=60,
+    accept=0.0,
+    certain=0.02,
+    counts=3,
+    shorter=1.0,
+    rows=24,
+    columns=4,
+    probes=3,
+    clear=10.0,
+    order_probes=6,
+    nearer=10.0,
+    built=2,
+    enough=0.0,
+    helps=0.9995,
+    outlying=4.0,
+    ridge=1e-9,
+    short=(3e-6, 1e-6, 1e-5),
+    match=0.15,
+    behind=(1, 4),
+    cliff=0.05,
+    spread_steps=1,
+    explained=0.03,
+    turns=(1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 90, 110),
+    near=(1, 4),
+    curves=4,
+    steps=(0.8, -0.8, 0.4, -0.4),
+)
+
+
+def settings_for(floor: Floor) -> Settings | None:
+    """What suits answers of this precision; None where nothing does."""
+    return LOGITS if floor.exact else SINGLE if floor.single else None

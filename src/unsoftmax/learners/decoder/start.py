@@ -13,9 +13,9 @@ def on_sphere(points: Floats, radius: float) -> Floats:
     return np.asarray(points * (radius / np.linalg.norm(points, axis=-1, keepdims=True)))
 
 
-def counts(most: int) -> tuple[int, ...]:
+def counts(most: int, number: int, step: float) -> tuple[int, ...]:
     """Zero tokens from which answers are extrapolated to infinitely many: shorter by degrees, the longest ``most``."""
-    return tuple(round(most / (1 + 0.4 * j)) for j in range(5))
+    return tuple(round(most / (1 + step * j)) for j in range(number))
 
 
 def extrapolated(values: Floats, zeros: tuple[int, ...], order: int = 0) -> Floats:

@@ -9,7 +9,6 @@ import numpy as np
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.decoder.fitting import Features, Fit, varpro
 from unsoftmax.learners.decoder.limit import Limit
-from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.learners.decoder.start import on_sphere
 from unsoftmax.learners.decoder.world import Pairs, World, limit_radius, shares
 from unsoftmax.models import Floats
@@ -71,13 +70,13 @@ def read_values(limit: Limit, world: World, pairs: Pairs, x: Floats, alone: Floa
     radius = limit_radius(world.frame)
     inner = inner_values(world, pairs)
     whole = World(world.frame, world.beyond, world.B, world.Q, inner, world.residual)
-    count = 3 * heads + 8
+    count = limit.settings.probes * (3 * heads + 8)
     rows = np.arange(count) % len(x)
-    zeros = np.array(LOGITS.behind)[np.arange(count) // len(x) % 2 if count > len(x) else np.arange(count) % 2]
+    zeros = np.array(limit.settings.behind)[np.arange(count) // len(x) % 2 if count > len(x) else np.arange(count) % 2]
     first = radius * np.eye(q)[0]
     V = np.einsum("ia,hao->hio", world.frame, inner)
     pending, worst = list(range(world.beyond.shape[1])), 0.0
-    for step in LOGITS.steps:
+    for step in limit.settings.steps:
         keys = on_sphere(first @ world.frame.T + step * radius * world.beyond.T[pending], radius)
         told = np.zeros((len(pending), count, limit.width))
         for k in np.unique(zeros).tolist():
@@ -90,7 +89,7 @@ def read_values(limit: Limit, world: World, pairs: Pairs, x: Floats, alone: Floa
         short = 1 / np.sqrt(1 + step**2)
         for i, direction in enumerate(pending):
             fit = key_fit(whole, told[i] @ world.beyond, x[rows], zeros, short * radius * world.B[:, 0])
-            if fit.residual > limit.accept:
+            if not limit.explains(fit.residual, told[i] @ world.beyond):
                 failed.append(direction)
                 continue
             worst = max(worst, fit.residual)

@@ -33,9 +33,7 @@ def named_activation(oracle: Oracle, *, degree: int, rng: np.random.Generator, l
 
     About ``(degree + 3) log2(neurons)`` queries and a dozen more; up to thrice as many, on ``lines`` of them.
     """
-    fact = Fact(
-        "activation", np.inf, BENDS.naming_agree, None, "No single bend was found on a line, so that its activation is not told."
-    )
+    fact = _untold("No single bend was found on a line, so that its activation is not told.")
     mix: list[Floats] = []
     for _ in range(lines):
         if fact.passed:
@@ -55,6 +53,10 @@ def named_activation(oracle: Oracle, *, degree: int, rng: np.random.Generator, l
     return fact
 
 
+def _untold(words: str) -> Fact:
+    return Fact("activation", np.inf, BENDS.naming_agree, None, words)
+
+
 def _looked_at(ask: Callable[[Floats], Floats], left: Stretch, right: Stretch, place: float) -> Fact:
     """Which activation explains answers nearer and nearer to a bend."""
     steps, heights = np.zeros(0), np.zeros(0)
@@ -62,6 +64,8 @@ def _looked_at(ask: Callable[[Floats], Floats], left: Stretch, right: Stretch, p
         looks = np.arange(BENDS.looks)
         near = BENDS.clear * BENDS.shrink ** -(k * BENDS.looks + looks) * np.array([1.0, -1.0])[looks % 2]
         offered = (right(place + near) - left(place + near)) / near
+        if not offered.all():
+            return _untold("The pieces on both sides of a bend do not differ by more than rounding near by.")
         told = (ask(place + near) - left(place + near)) / offered
         steps, heights = np.concatenate([steps, near]), np.concatenate([heights, told])
         if np.sum(np.abs(told - np.maximum(near, 0.0)) > BENDS.round * np.abs(near)) >= 3:

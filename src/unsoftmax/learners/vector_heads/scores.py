@@ -147,7 +147,7 @@ def keys_for(answers: Answers, values: Values, U: Floats, across: Floats | None 
     Fewer where ranges nearly depend on each other or a head is faint, so that its weights would be lost, a third where
     answers are coarse.
     """
-    for part in (0.3,) if answers.coarse else (1.0, 0.75, 0.5):
+    for part in (0.3,) if answers.coarse else (1.0, 0.94, 0.75, 0.5):
         size = group_size(values.outputs, values.heads, min(values.ranks), part)
         keys = spread_keys(values, grouped(U, size), across=across)
         lost = answers.floor.relative * float(keys.alone.max()) * float(values.sizes.max()) / np.sqrt(answers.width)

@@ -237,6 +237,8 @@ class Fixed:
 
     # sigmoids
     descent: int = 60  # steps from one start, at most
+    joint: int = 400  # scores, up to which all heads are fitted together once each is found
+    joint_steps: int = 4  # of that
     patience: int = 8  # slow steps in a row after which a start leads nowhere
     # changes of scores, random, from which heads are looked for that the given starts did not lead to
     spreads: tuple[float, ...] = (0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 0.8, 0.8, 0.5, 0.5)

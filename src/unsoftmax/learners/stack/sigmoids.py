@@ -61,6 +61,8 @@ def fit_sigmoids(
         found = _distinct(np.concatenate([found, z[cost <= accept]]), ratios, np.sqrt(accept))
         if len(found) >= heads:
             break
+    if len(found) == heads and found.size <= STACK.joint:
+        found = _joint(flat, ratios, found.T, floor).T
     weights = sigmoids(found.T, ratios).reshape(len(flat), -1)
     A = np.asarray(np.linalg.lstsq(weights, flat, rcond=None)[0])
     size = max(float(np.linalg.norm(flat)), 1e-300)
@@ -85,6 +87,34 @@ def _distinct(z: Floats, ratios: Floats, near: float) -> Floats:
     for i in range(len(z)):
         kept[i] = not (alike[i] & kept).any()
     return z[kept]
+
+
+def _joint(flat: Floats, ratios: Floats, z: Floats, floor: float) -> Floats:
+    """Scores ``z (readers, heads)`` after a few steps of Gauss-Newton for all heads together, values eliminated (Kaufman).
+
+    One by one, heads whose values are small beside the others' are found less exactly than the answers tell.
+    """
+    n, heads = z.shape
+    size, best, kept = float(np.linalg.norm(flat)), np.inf, z
+    for _ in range(STACK.joint_steps):
+        weights = sigmoids(z, ratios).reshape(len(flat), -1)
+        basis, triangle = np.linalg.qr(weights)
+        A = np.linalg.lstsq(triangle, basis.T @ flat, rcond=None)[0]
+        left = flat - weights @ A
+        cost = float(np.linalg.norm(left))
+        if cost < best:
+            best, kept = cost, z
+        if cost <= floor * size or cost > best:
+            break
+        slopes = (weights * (1 - weights)).reshape(n, -1, heads)
+        free = (np.eye(len(flat)) - basis @ basis.T).reshape(n, slopes.shape[1], n, slopes.shape[1])
+        normal = np.einsum("bkh,bkcl,clg->bhcg", slopes, free, slopes, optimize=True) * (A @ A.T)[None, :, None, :]
+        normal = normal.reshape(n * heads, n * heads)
+        pull = np.einsum("bkh,bkh->bh", slopes, (left @ A.T).reshape(slopes.shape)).ravel()
+        scale = np.sqrt(np.diagonal(normal) + 1e-300)
+        step = np.linalg.lstsq(normal / scale / scale[:, None], pull / scale, rcond=1e-15)[0] / scale
+        z = z + step.reshape(n, heads)
+    return kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax.learners.rehearsal import _bars
 
 CLASSES = ["scalar", "scalar c", "vector", "vector c b", "every position", "vector c float32"]
 
@@ -79,3 +80,27 @@ def test_bars_grow_with_jitter_that_the_first_questions_hardly_showed():
             worst.append(float((np.abs(found.model.W - head.W) / found.bounds.W).max()))
     assert len(worst) >= 3
     assert max(worst) < 6
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 6])
+def test_the_tolerance_in_float32_foretells_rare_natural_sequences(seed):
+    width, _, target = drawn("vector c b float32", seed)
+    found, rng = us.recover(target, width=width, seed=seed), np.random.default_rng(seed)
+    worst = 0.0
+    for shape in ((4000, 2, width), (4000, 7, width), (500, 64, width)):
+        X = rng.normal(size=shape)
+        answers = target(X)
+        worst = max(worst, np.abs(found.model(X) - answers).max() / answers.std())
+    assert worst / 2 < found.facts["tolerance"] < max(10 * worst, 1e-3)
+
+
+def test_bars_hold_where_one_direction_errs_far_more_than_all_others():
+    rng, size = np.random.default_rng(0), 1e-15
+    rows, columns = (np.where(np.arange(10) < 5, 1e-12, 0.0) for _ in "rc")
+    law = np.sqrt(np.outer(rows, columns) + size**2)  # entries of the last rows and columns are off by the rounding alone
+    missed = [
+        np.abs(law * rng.normal(size=law.shape)) > _bars(np.mean((law * rng.normal(size=(3, 10, 10))) ** 2, axis=0), law, False)
+        for _ in range(20)
+    ]
+    assert np.mean(missed) < 0.06
+    assert np.mean([away[5:, 5:] for away in missed]) < 0.15

@@ -147,9 +147,9 @@ def test_doubts_grow_with_what_is_not_known(seed, size):
 @given(width=st.floats(0.0, 1e-3))
 def test_scores_are_in_doubt_where_the_bars_exceed_what_exact_answers_allow(width):
     bounds = Bounds(kind="estimated", W=np.full((1, D, D), width))
-    assert scores_in_doubt(learned(), bounds) == (width * D > LIMITS.exact / 4)
-    assert not scores_in_doubt(learned(), None)
-    assert scores_in_doubt(learned(known_to=1e-12), None)
+    assert scores_in_doubt(learned(), bounds, LIMITS.exact) == (width * D > LIMITS.exact / 4)
+    assert not scores_in_doubt(learned(), None, LIMITS.exact)
+    assert scores_in_doubt(learned(known_to=1e-12), None, LIMITS.exact)
 
 
 def test_ties_show_what_the_bars_leave_open():
@@ -161,6 +161,20 @@ def test_ties_show_what_the_bars_leave_open():
     samples = rng.normal(size=(50, D))
     assert beside_ties(learned(model), wide, rng, samples, 0.5) < large  # short tokens have small scores
     assert isinstance(refusals.open_beside_ties(compared(), large, learned()), TooNoisyError)
+
+
+def test_ties_are_judged_by_each_output_and_by_the_scores_alone():
+    rng = np.random.default_rng(0)
+    V = rng.normal(size=(1, D, 2))
+    model, even = us.Attention(layer(3).W, V * [1.0, 1e-6]), us.Attention(layer(3).W, V)
+    of_scores, of_values = (
+        Bounds(kind="estimated", W=np.full((1, D, D), scores), V=np.full((1, D, 2), values))
+        for scores, values in ((1e-6, 0.0), (0.0, 1e-6))
+    )
+    faint, loud = (beside_ties(learned(of), of_scores, np.random.default_rng(1), None, None) for of in (model, even))
+    assert np.isclose(faint, loud)  # however faint an output is
+    assert loud > 1e-7
+    assert beside_ties(learned(model), of_values, rng, None, None) == 0.0  # every answer shows those, and a check meets them
 
 
 @pytest.mark.parametrize(

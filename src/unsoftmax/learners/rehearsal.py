@@ -107,6 +107,8 @@ def _bars(squares: Floats, block: Floats, values: bool) -> Floats:
         mean = max(float(np.mean(squares)), np.finfo(float).tiny)
         rows, columns = squares.mean(axis=-1, keepdims=True), squares.mean(axis=-2, keepdims=True)
         even = rows * columns / mean
+        if not values:  # where one direction errs far more than all others, the product falls short of what is left elsewhere
+            even = np.maximum(even, squares / 2)
     if values and block.any():
         even = (even + np.mean(even) * block**2 / np.mean(block**2)) / 2
     reach = float(stdtrit(TIMES * block.size, 0.975)) if values else REACH  # all errors of values count as draws of one law

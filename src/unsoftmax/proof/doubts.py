@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -31,15 +32,15 @@ def doubts(seen: Compared, learned: Learned, rng: np.random.Generator) -> Floats
     return np.sqrt(doubt(learned.model, learned.bounds, rng, lambda other: predicted_as(seen, other)))
 
 
-def scores_in_doubt(learned: Learned, bounds: Bounds | None) -> bool:
-    """Whether the error bars leave scores of natural tokens open by more than exact answers allow."""
+def scores_in_doubt(learned: Learned, bounds: Bounds | None, tolerance: float) -> bool:
+    """Whether the error bars leave scores of natural tokens open by so much that answers might differ by the tolerance."""
     if learned.known_to > 0:
         return True
     if bounds is None or bounds.W is None:
         return False
     width = learned.model.width
     of_c = 0.0 if bounds.c is None else float(np.max(bounds.c)) * width**0.5
-    return float(np.max(bounds.W)) * width + of_c > LIMITS.exact / 4
+    return float(np.max(bounds.W)) * width + of_c > tolerance / 4
 
 
 def beside_ties(
@@ -50,25 +51,42 @@ def beside_ties(
     max_norm: float | None,
     like: Floats | None = None,
 ) -> float:
-    """How far models within the error bars differ on many natural sequences, relative to the spread of their answers.
+    """What the error bars of the scores leave open (95%) on the most sensitive of many natural sequences, of each output's spread.
 
-    Sequences on which two tokens nearly tie are rare, and show every error of the scores; a check may meet none. With ``like``
-    they are drawn and predicted on its device.
+    Sequences on which two tokens nearly tie are rare, and show every error of the scores; a check may meet none. Values and
+    constants are as good on those as on all others, which a check does meet. With ``like`` all is predicted on its device.
     """
-    model, shape = learned.model, (LIMITS.ties, LIMITS.tied)
-    X = normal((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
-    if max_norm is not None:
-        X = X * min(1.0, max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
+    model, worst = learned.model, 0.0
 
-    def answers(of: Model) -> Floats:
-        return on_host(predictor(of, like)([X]))
+    def drawn(count: int, length: int) -> Floats:
+        shape = (count, length)
+        X = normal((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
+        return X if max_norm is None else X * min(1.0, max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
 
-    centre = answers(model)
-    others = [model.within(bounds, rng) for _ in range(4)]
-    if learned.known_to > 0:
-        others.append(model.shaken(learned.known_to, rng))
-    apart = max((float(np.abs(answers(other) - centre).max()) for other in others if other is not None), default=0.0)
-    return apart / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
+    def answers(of: Model, X: Floats) -> Floats:
+        told = on_host(predictor(of, like)([X]))
+        return told.reshape(len(told), -1)
+
+    if learned.known_to > 0:  # a share of all scores, which bounds them and is no bar of each
+        X = drawn(LIMITS.ties, LIMITS.shared)
+        centre = answers(model, X)
+        apart = float(np.abs(answers(model.shaken(learned.known_to, rng), X) - centre).max())
+        return apart / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
+    if bounds is None or bounds.V is None:
+        return 0.0
+    of_scores = replace(bounds, V=np.zeros(np.shape(bounds.V)), b=None)
+    for length in LIMITS.foretold_lengths:
+        X = drawn(min(LIMITS.ties, LIMITS.tied // length), length)
+        centre, other = answers(model, X), model.within(of_scores, rng)
+        spread = centre.std(axis=0)
+        told = spread > LIMITS.faintest * spread.max()
+        if other is None or not told.any():
+            continue
+        shares = (np.abs(answers(other, X) - centre)[:, told] / spread[told]).max(axis=1)
+        some = X[np.argsort(shares)[-LIMITS.sensitive :]]
+        apart_by = np.sqrt(doubt(model, of_scores, rng, partial(answers, X=some))).max(axis=0)
+        worst = max(worst, PROOF.two_sided * float((apart_by[told] / spread[told]).max()))
+    return worst
 
 
 def in_short_numbers(
@@ -79,7 +97,7 @@ def in_short_numbers(
     Those are the few on which large scores nearly tie; a check meets one or none. Asks nothing.
     """
     model, worst = learned.model, 0.0
-    for length in LIMITS.short_lengths:
+    for length in LIMITS.foretold_lengths:
         X = ordinary(min(LIMITS.ties, LIMITS.foretold // length), length, model.width, rng, natural=natural, max_norm=max_norm)
         centre = model.answer(X)
         others = replace(seen, answers=centre, predicted=centre, batches=(Fresh(X, natural=True),), causal=None, positions=())

@@ -22,10 +22,12 @@ class Limits:
         doubts: standard deviations by which predictions may be off within the stated error bars.
         faintest: of the loudest output's spread: what is fainter is rounding of the others.
         own_rounding: of an output's size: misfit that its own rounding explains.
-        ties: natural sequences on which models within the error bars are compared without asking.
-        tied: tokens of each.
-        short_lengths: of natural sequences on which errors of short numbers are foretold without asking.
+        foretold_lengths: of natural sequences on which errors by short numbers and by error bars are foretold without asking.
         foretold: tokens of all those of one length.
+        ties: sequences of one length at most.
+        shared: tokens of each where all scores are known to one share of themselves.
+        tied: tokens of all those of one length where only error bars count.
+        sensitive: of them that are looked at closely: those that one draw within the bars moves most.
         asked_again: fresh questions, the worst, that are repeated before a target is blamed.
         puzzling: early answers, at most, that a right model does not explain and that are asked again.
         fewest: fresh sequences, or nothing is announced.
@@ -51,10 +53,12 @@ class Limits:
     doubts: float = 4.0
     faintest: float = 2.0**-44
     own_rounding: float = 2.0**-40
-    ties: int = 2048
-    tied: int = 12
-    short_lengths: tuple[int, ...] = (1, 2, 4, 16, 64)
+    foretold_lengths: tuple[int, ...] = (1, 2, 4, 16, 64)
     foretold: int = 4096
+    ties: int = 2048
+    shared: int = 12
+    tied: int = 32768
+    sensitive: int = 64
     asked_again: int = 4
     puzzling: int = 32
     fewest: int = 11

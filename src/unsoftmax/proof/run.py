@@ -194,11 +194,13 @@ class _Proof:
     def _beside_ties(self, seen: Compared) -> RefusalError | None:
         """What error bars leave open where two tokens nearly tie is stated in place of the tolerance where it exceeds that."""
         learned, wishes, bounds = self.learned, self.desk.wishes, self.bounds or self.learned.bounds
-        if self.family.network or not self.floor.exact or not scores_in_doubt(learned, bounds):
+        coarse = self.floor.half or bool(self.floor.decimals)  # judged by their own arithmetic; a step is in every answer alike
+        if self.family.network or coarse or not scores_in_doubt(learned, bounds, self.tolerance):
             return None
         like = self.family.like(self.desk)
         expected = beside_ties(learned, bounds, self.desk.fresh, wishes.natural, self.desk.max_norm, like)
-        if expected > LIMITS.loosest and not (bounds is not None and bounds.certified):
+        loosest = LIMITS.loosest if self.floor.exact else LIMITS.half
+        if expected > loosest and not (bounds is not None and bounds.certified):
             return refusals.open_beside_ties(seen, expected, learned)
         if expected > self.stated_tolerance:
             self.stated = expected

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
@@ -21,6 +22,7 @@ from unsoftmax.learners.stack.recognition import behind_a_norm
 from unsoftmax.learners.stack.settings import EXACT, STACK
 from unsoftmax.learners.stack.sigmoids import fit_sigmoids, sigmoids
 from unsoftmax.learners.stack.sphere import Sphere
+from unsoftmax.learners.stack.steps import Told, fit_steps
 from unsoftmax.learners.stack.values import cliff
 from unsoftmax.learners.stack.whole import layers_of
 from unsoftmax.models import Attention, Floats, Stack
@@ -448,8 +450,32 @@ def test_heads_that_the_first_start_missed_are_looked_for() -> None:
     assert fit.residual < 1e-12
     far = np.abs(fit.z[:, :, None] - z[:, None, :]).max(0)
     assert far.min(0).max() < 1e-8
-    few = fit_sigmoids(sigmoids(z, ratios) @ A, ratios, [np.tile(z[:, :1], heads)], floor=1e-14, accept=1e-9, rng=rng)
-    assert few.residual == np.inf or few.residual < 1e-12  # never fewer heads than there are, told as all of them
+
+
+def test_fewer_heads_than_there_are_are_no_fit() -> None:
+    rng, ratios = np.random.default_rng(1), np.array([0.25, 4.0])
+    z, A = 6 * rng.normal(size=(16, 12)), rng.normal(size=(12, 20))
+    fit = fit_sigmoids(sigmoids(z, ratios) @ A, ratios, [np.tile(z[:, :1], 12)], floor=1e-14, accept=1e-9, rng=rng)
+    assert 0 < fit.z.shape[1] < 12
+    assert fit.residual == np.inf
+
+
+def test_steps_that_explain_the_answers_are_exact() -> None:
+    """Also where scores move far: conjugate gradients that all share one matrix end with errors of 1e-7 here."""
+    rng = np.random.default_rng(3)
+    heads, readers, steps = 10, 5, 12
+    ranges = [np.linalg.qr(rng.normal(size=(60, 6)))[0] for _ in range(heads)]
+    sizes = 10.0 ** rng.uniform(-1, 0.5, size=(heads, 1))
+    truth = np.einsum("hor,mhr->mho", ranges, 0.5 * sizes * rng.normal(size=(steps, heads, 6)))
+    start = np.einsum("hor,nhr->nho", ranges, sizes * rng.normal(size=(readers, heads, 6)))
+    z, shift = rng.normal(size=(readers, heads)), 1.4 * rng.normal(size=(steps, readers, heads))
+    moved = np.einsum("mnh,mnho->mno", expit(z + shift), start + truth[:, None])
+    clean = np.ones((readers, 60), dtype=bool)
+    clean[:, 0] = False
+    values, _, left = fit_steps(Told(moved, start, z, 1.0), clean, ranges, EXACT)
+    good = left < EXACT.explained  # other steps are asked anew, towards another side
+    assert good.sum() >= steps / 2
+    np.testing.assert_allclose(values[good], truth[good], atol=1e-11)
 
 
 def test_typical_scores_are_estimated_from_few_answers() -> None:

@@ -160,6 +160,7 @@ class Fixed:
     halvings_of_steps: int = 6  # of one of them, to a quarter each time
     inner: float = 1e-8  # what is left of a gradient, squared, when a step is good enough
     inner_steps: int = 40  # products of a step, at most
+    own: float = 2.0**24  # numbers in normal matrices of single directions, at most
     longest: float = 2.0  # change of a score in one step
 
     # least

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Floats
 
 Change = tuple[Floats, Floats]  # of the values' coefficients (m, heads, rank) and of the scores (m, readers, heads)
+Rows = NDArray[np.int_] | list[int]
+Inverse = tuple[Floats, Floats]  # of normal matrices (m or 1, unknowns, unknowns) with scaled columns, and their lengths
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,35 +38,53 @@ def fit_steps(
 
     Returns the values ``(m, heads, width)`` that ``beta`` stands for, the shifts ``(m, n, heads)`` of the scores, and the relative
     misfits ``(m,)``. Each step is a least-squares problem solved by conjugate gradients; the normal matrix at ``beta = shift = 0``,
-    which is the same for all directions and decomposed once, makes them converge in a few products.
+    which is the same for all directions and decomposed once, makes them converge in a few products. Directions where they do not,
+    because scores have moved far from there, get their own matrices.
     """
     fit = _Steps.of(told, clean, ranges, like)
     xp = array_namespace(fit.answers)
-    beta, shift = fit.nothing()
+    place = fit.nothing()
     size = xp.linalg.vector_norm(xp.reshape(fit.answers, (len(fit.answers), -1)), axis=1) + 1e-300
-    now, stalled = fit.at(beta, shift), xp.zeros_like(size)
+    now, stalled = fit.at(place), xp.zeros_like(size)
+    shared = fit.only([0]).inverted(now.only([0]))
     for _ in range(STACK.input_steps):
-        if not bool(xp.any((now.cost > settings.floor * size) & (stalled < 4))):
+        active = (now.cost > settings.floor * size) & (stalled < 4)
+        if not bool(xp.any(active)):
             break
-        change, moved = fit.solved(now)
-        longest = xp.max(xp.reshape(xp.abs(fit.step * moved), (len(size), -1)), axis=1)
-        part = xp.minimum(xp.ones_like(size), STACK.longest / (longest + 1e-300))
+        change, arrived = fit.solved(now, shared)
+        slow = np.flatnonzero(on_host(active & ~arrived))[: int(STACK.own // fit.unknowns**2)]
+        if len(slow):
+            _improve(fit.only(slow), now.only(slow), place, change, slow)
+        part = fit.part(change)
         for _ in range(STACK.halvings_of_steps):
-            trial = fit.at(beta + part[:, None, None] * change, shift + part[:, None, None] * moved)
+            moved = _moved(place, change, part)
+            trial = fit.at(moved)
             if bool(xp.all((trial.cost < now.cost) | (now.cost < settings.explained * size))):
                 break
             part = xp.where(trial.cost < now.cost, part, part / 4)
         better = trial.cost < now.cost
         rounded = trial.cost < settings.explained * size
-        slow = ~better | (trial.cost > xp.where(rounded, 0.3, 0.95) * now.cost)  # at rounding, or nowhere
-        stalled = xp.where(slow, stalled + xp.where(rounded | ~better, 2.0, 1.0), xp.zeros_like(stalled))
+        slower = ~better | (trial.cost > xp.where(rounded, 0.3, 0.95) * now.cost)  # at rounding, or nowhere
+        stalled = xp.where(slower, stalled + xp.where(rounded | ~better, 2.0, 1.0), xp.zeros_like(stalled))
         one = better[:, None, None]
-        beta, shift = (
-            xp.where(one, beta + part[:, None, None] * change, beta),
-            xp.where(one, shift + part[:, None, None] * moved, shift),
-        )
-        now = fit.at(beta, shift)
-    return on_host(fit.values(beta)), on_host(shift), on_host(now.cost / size)
+        place = (xp.where(one, moved[0], place[0]), xp.where(one, moved[1], place[1]))
+        now = fit.at(place)
+    return on_host(fit.values(place[0])), on_host(place[1]), on_host(now.cost / size)
+
+
+def _improve(few: _Steps, now: _Now, place: Change, change: Change, rows: NDArray[np.int_]) -> None:
+    """Put the changes that normal matrices of their own give into ``rows`` of ``change``, where they leave less of the answers."""
+    start, old = ((both[0][rows], both[1][rows]) for both in (place, change))
+    new, _ = few.solved(now, few.inverted(now))
+    new_cost, old_cost = (few.at(_moved(start, one, few.part(one))).cost for one in (new, old))
+    xp, taken = array_namespace(new_cost), (new_cost < old_cost)[:, None, None]
+    for whole, first, second in zip(change, new, old, strict=True):
+        whole[rows] = xp.where(taken, first, second)
+
+
+def _moved(place: Change, change: Change, part: Floats) -> Change:
+    """So large a ``part (m,)`` of the way."""
+    return place[0] + part[:, None, None] * change[0], place[1] + part[:, None, None] * change[1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +95,10 @@ class _Now:
     added: Floats
     gap: Floats
     cost: Floats
+
+    def only(self, rows: Rows) -> _Now:
+        """Of these directions."""
+        return _Now(self.weights[rows], self.added[rows], self.gap[rows], self.cost[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +112,6 @@ class _Steps:
         z: ``(n, heads)``.
         step: length of the step.
         ranges: ``(heads, rank, width)``, rows of zeros where a rank is smaller.
-        inverse: of the normal matrix at the start, columns scaled; and the scale of the columns.
     """
 
     answers: Floats
@@ -97,7 +120,6 @@ class _Steps:
     z: Floats
     step: float
     ranges: Floats
-    inverse: tuple[Floats, Floats]
 
     @classmethod
     def of(cls, told: Told, clean: NDArray[np.bool_], ranges: list[Floats], like: Any) -> _Steps:
@@ -108,8 +130,16 @@ class _Steps:
         answers, mask, start, z, there = (
             alike(x, like) for x in (told.moved * clean, clean.astype(np.float64), told.start, told.z, wide)
         )
-        found = cls(answers, mask, start, z, told.step, there, (z, z))
-        return cls(answers, mask, start, z, told.step, there, found._inverted())
+        return cls(answers, mask, start, z, told.step, there)
+
+    @property
+    def unknowns(self) -> int:
+        """Of one direction: coefficients of values, and scores."""
+        return int(self.ranges.shape[0] * (self.ranges.shape[1] + len(self.z)))
+
+    def only(self, rows: Rows) -> _Steps:
+        """Of these directions."""
+        return replace(self, answers=self.answers[rows])
 
     def nothing(self) -> Change:
         """No change at all, for every direction."""
@@ -123,9 +153,15 @@ class _Steps:
         xp = array_namespace(beta)
         return xp.permute_dims(xp.permute_dims(beta, (1, 0, 2)) @ self.ranges, (1, 0, 2))  # type: ignore[no-any-return]
 
-    def at(self, beta: Floats, shift: Floats) -> _Now:
+    def part(self, change: Change) -> Floats:
+        """How much of a change ``(m,)`` may be made at once."""
+        xp = array_namespace(change[1])
+        longest = xp.max(xp.reshape(xp.abs(self.step * change[1]), (len(change[1]), -1)), axis=1)
+        return xp.minimum(xp.ones_like(longest), STACK.longest / (longest + 1e-300))  # type: ignore[no-any-return]
+
+    def at(self, place: Change) -> _Now:
         """What these coefficients and shifts make of the answers, and leave."""
-        xp = array_namespace(beta)
+        xp, (beta, shift) = array_namespace(place[0]), place
         weights = 1 / (1 + xp.exp(-(self.z + self.step * shift)))
         added = self.step * self.values(beta)
         gap = (self.answers - self._through(weights, added)) * self.clean
@@ -152,15 +188,15 @@ class _Steps:
         along = known + gap @ xp.permute_dims(now.added, (0, 2, 1))
         return self.step * beta, self.step * now.weights * (1 - now.weights) * along
 
-    def solved(self, now: _Now) -> Change:
-        """The change that explains what is left best: conjugate gradients on the normal equations."""
+    def solved(self, now: _Now, inverse: Inverse) -> tuple[Change, NDArray[np.bool_]]:
+        """The change that explains what is left best, by conjugate gradients on the normal equations; and where they arrived."""
         xp, m = array_namespace(now.gap), len(now.gap)
 
         def dot(a: Floats, b: Floats) -> Floats:
             return xp.sum(xp.reshape(a * b, (m, -1)), axis=1)  # type: ignore[no-any-return]
 
         left, right = now.gap, self._flat(self.backward(now, now.gap))
-        change, conditioned = xp.zeros_like(right), self._conditioned(right)
+        change, conditioned = xp.zeros_like(right), _conditioned(right, inverse)
         way, size = conditioned, dot(right, conditioned)
         enough = STACK.inner * size
         for _ in range(STACK.inner_steps):
@@ -170,10 +206,10 @@ class _Steps:
             length = (xp.where(size > 0, size, xp.zeros_like(size)) / (dot(seen, seen) + 1e-300))[:, None]
             change, left = change + length * way, left - length[..., None] * seen
             right = self._flat(self.backward(now, left))
-            conditioned = self._conditioned(right)
+            conditioned = _conditioned(right, inverse)
             then = dot(right, conditioned)
             way, size = conditioned + (then / (size + 1e-300))[:, None] * way, then
-        return self._parts(change)
+        return self._parts(change), size <= enough
 
     def _flat(self, change: Change) -> Floats:
         xp, m = array_namespace(change[0]), len(change[0])
@@ -183,33 +219,37 @@ class _Steps:
         xp, m, cut = array_namespace(flat), len(flat), self.ranges.shape[0] * self.ranges.shape[1]
         return xp.reshape(flat[:, :cut], (m, *self.ranges.shape[:2])), xp.reshape(flat[:, cut:], (m, *self.z.shape))
 
-    def _conditioned(self, flat: Floats) -> Floats:
-        inverse, scale = self.inverse
-        return (flat / scale) @ inverse / scale
-
-    def _inverted(self) -> tuple[Floats, Floats]:
-        """The inverse of the normal matrix at the start, columns scaled to length one, and their lengths."""
+    def inverted(self, now: _Now) -> Inverse:
+        """The inverses of the normal matrices, columns scaled to length one, and their lengths."""
         xp = array_namespace(self.z)
-        n, heads = self.z.shape
-        rank, width = self.ranges.shape[1:]
-        weights = 1 / (1 + xp.exp(-self.z))
-        owned = self.step * xp.repeat(weights, rank, axis=1)  # (n, heads * rank)
+        (n, heads), (rank, width) = self.z.shape, self.ranges.shape[1:]
+        weights, values = now.weights, self.start + now.added[:, None]  # (m, n, heads), (m, n, heads, width)
+        owned = self.step * xp.repeat(weights, rank, axis=2)  # (m, n, heads * rank)
         wide = xp.reshape(self.ranges, (heads * rank, width))
-        plain = (wide @ wide.T) * (owned.T @ owned)
+        plain = (wide @ wide.T) * (xp.permute_dims(owned, (0, 2, 1)) @ owned)
         hidden = np.argwhere(on_host(self.clean) == 0)  # few outputs are not clean: what they would have told is taken off
         if len(hidden):
-            dirty = owned[hidden[:, 0], :] * wide[:, hidden[:, 1]].T
-            plain = plain - dirty.T @ dirty
-        pull = self.step * (weights * (1 - weights))[:, :, None] * self.start * self.clean[:, None]  # (n, heads, width)
-        cross = xp.reshape(xp.reshape(pull, (n * heads, width)) @ wide.T, (n, heads, -1)) * owned[:, None]
-        inner = pull @ xp.permute_dims(pull, (0, 2, 1))
-        size = heads * rank + n * heads
-        whole = xp.zeros((size, size), dtype=self.z.dtype, device=device(self.z))
-        whole[: heads * rank, : heads * rank] = plain
+            dirty = owned[:, hidden[:, 0], :] * wide[:, hidden[:, 1]].T
+            plain = plain - xp.permute_dims(dirty, (0, 2, 1)) @ dirty
+        pull = self.step * (weights * (1 - weights))[..., None] * values * self.clean[:, None]
+        cross = (pull @ wide.T) * owned[:, :, None]  # (m, n, heads, heads * rank)
+        inner = pull @ xp.permute_dims(pull, (0, 1, 3, 2))
+        first = heads * rank
+        whole = xp.zeros((len(weights), self.unknowns, self.unknowns), dtype=self.z.dtype, device=device(self.z))
+        whole[:, :first, :first] = plain
         for b in range(n):
-            here = slice(heads * (rank + b), heads * (rank + b + 1))
-            whole[here, here], whole[here, : heads * rank], whole[: heads * rank, here] = inner[b], cross[b], cross[b].T
-        scale = xp.sqrt(xp.maximum(xp.linalg.diagonal(whole), xp.zeros_like(whole[0])))
-        scale = xp.where(scale > 1e-12 * xp.max(scale), scale, xp.max(scale))
-        one = xp.eye(size, dtype=self.z.dtype, device=device(self.z))
-        return xp.linalg.inv(whole / scale / scale[:, None] + STACK.ridge * one), scale
+            here = slice(first + heads * b, first + heads * (b + 1))
+            whole[:, here, here], whole[:, here, :first] = inner[:, b], cross[:, b]
+            whole[:, :first, here] = xp.permute_dims(cross[:, b], (0, 2, 1))
+        scale = xp.sqrt(xp.maximum(xp.linalg.diagonal(whole), xp.zeros_like(whole[:, 0])))
+        longest = xp.max(scale, axis=1, keepdims=True)
+        scale = xp.where(scale > 1e-12 * longest, scale, longest)
+        one = xp.eye(self.unknowns, dtype=self.z.dtype, device=device(self.z))
+        return xp.linalg.inv(whole / scale[:, None] / scale[:, :, None] + STACK.ridge * one), scale
+
+
+def _conditioned(flat: Floats, inverse: Inverse) -> Floats:
+    """``flat (m, unknowns)`` through the inverses, one for each row or one for all."""
+    xp, (matrices, scale) = array_namespace(flat), inverse
+    scaled = xp.reshape(flat / scale, (len(matrices), -1, flat.shape[1]))
+    return xp.reshape(scaled @ matrices, flat.shape) / scale  # type: ignore[no-any-return]

@@ -276,6 +276,44 @@ def test_a_float32_llama_of_transformers_is_recovered_with_bars_that_hold() -> N
         assert np.linalg.norm(own - other) < 1e-3 * np.linalg.norm(other)
 
 
+def test_a_llama_in_float64_whose_norms_are_float32_is_refused_with_what_to_do() -> None:
+    transformers, _ = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    config = transformers.LlamaConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=4, intermediate_size=24,
+        vocab_size=40, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    found = us.recover(transformers.LlamaForCausalLM(config).eval().double(), seed=0, on_failure="return")
+    assert found.status is us.Status.TOO_NOISY
+    assert "norms in float32" in found.message
+    assert "model.float()" in found.message
+    assert found.queries <= 150
+
+
+def test_a_gpt2_of_transformers_in_float64_is_recovered_whole() -> None:
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    width, rank, rng = 16, 8, np.random.default_rng(0)
+    config = transformers.GPT2Config(
+        n_embd=width, n_layer=1, n_head=2, n_inner=24, vocab_size=40, n_positions=128, tie_word_embeddings=False,
+        bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    model = transformers.GPT2LMHeadModel(config).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():  # matrices of unit size, as a trained model has them and a fresh one has not
+            weight += torch.tensor(rng.normal(size=tuple(weight.shape)) * (0.25 if weight.ndim == 2 else 0.1))
+    found = us.recover(model, seed=0, check=40)
+    assert found.status.success
+    assert isinstance(found.model, Decoder)
+    block = model.transformer.h[0]
+    centre = np.eye(width) - 1 / width  # a LayerNorm sees and the next one shows no more
+    gain, inside, out = (part.detach().numpy() for part in (block.ln_1.weight, block.attn.c_attn.weight, block.attn.c_proj.weight))
+    value = (centre @ (gain[:, None] * inside[:, 2 * width :])).reshape(width, 2, rank)
+    truth = np.einsum("ihr,hro->hio", value, out.reshape(2, rank, width) @ centre)
+    apart = [
+        [np.linalg.norm(centre @ head.V @ centre - V) / np.linalg.norm(V) for head in found.model.layers[0].heads] for V in truth
+    ]
+    assert max(map(min, apart)) < 1e-7
+
+
 def test_ranks_and_groups_come_from_the_values() -> None:
     layer = small(7, heads=4, groups=2).layers[0]
     V = layer.V[[0, 2, 1, 3]]

@@ -205,6 +205,12 @@ def test_the_first_questions_tell_gates_from_others():
         assert named_activation(oracle, degree=1 + quadratic, rng=rng).sentence.startswith(f"A neuron bends as {target.activation}")
 
 
+def test_saturated_neurons_that_cancel_are_no_gates():
+    signs = np.array([1.0, -1.0])
+    oracle = CallableOracle(lambda X: np.tanh(X[:, -1, :1] + [[0.3, -0.2]]) @ signs, width=3)
+    assert not quadratic_from_afar(oracle, rng=np.random.default_rng(0)).passed
+
+
 def test_the_demo_and_its_bill():
     oracle = us.open("demo:gated-ffn,width=4,hidden=5,activation=gelu")
     bill = us.plan("demo:gated-ffn,width=4,hidden=5,activation=gelu")

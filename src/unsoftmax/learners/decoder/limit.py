@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.decoder.nodes import Nodes
 from unsoftmax.learners.decoder.settings import LOGITS, Settings
 from unsoftmax.models import Floats
@@ -190,6 +190,7 @@ def read_out(oracle: Oracle, *, log: bool, settings: Settings = LOGITS) -> Reado
 
     Raises:
         NotInFamilyError: there is no final norm, or the unembedding does not show the hidden state.
+        TooNoisyError: norms are computed in float32 although answers are float64.
     """
     width = oracle.width
     axes = settings.far * np.concatenate([np.eye(width), -np.eye(width)])[:, None]
@@ -197,6 +198,12 @@ def read_out(oracle: Oracle, *, log: bool, settings: Settings = LOGITS) -> Reado
     plus, minus = answers[:width], answers[width:]
     bias = (plus + minus).mean(axis=0) / 2
     size = float(np.abs(answers).max())
+    if size == 0.0:  # the square of the length is no number in float32, and one over it is zero
+        raise TooNoisyError(
+            f"Tokens of length {settings.far:g} are all answered with zeros: the decoder computes its norms in float32, although "
+            "its answers are float64 (as a Llama of transformers after `.double()`). They are no better than float32: run it in "
+            "float32 (`model.float()`, and for a folder `model.float().save_pretrained(folder)`)."
+        )
     odd = float(np.abs(plus + minus - 2 * bias).max())
     small = settings.same * size
     if not odd <= small:

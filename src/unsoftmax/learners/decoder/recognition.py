@@ -48,7 +48,7 @@ def demand_plain(limit: Limit, rng: np.random.Generator) -> None:
     near, far = (_each(limit.ask(pairs, k, rough=True) - limit.ask(x[:, None], k, rough=True)) for k in (many // 4, many))
     faded = float(np.sort(near / np.maximum(far, 1e-300))[-3])  # four where scores are mild, less where some are strong
     _demand(
-        faded > 1.6,
+        faded > limit.settings.fades,
         f"What a key changes does not fade behind zero tokens (by {faded:.2f} behind four times as many): a norm stands behind "
         "the attention (sandwich norms, as in Gemma 2).",
         faded,

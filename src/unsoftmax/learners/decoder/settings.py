@@ -45,7 +45,7 @@ class Settings:
 
     # recognition
     clear: float = 1e3  # errors of an answer beyond which a difference is none
-    fades: float = 1.6  # what a key changes fades four times behind four times as many zero tokens where scores are mild
+    fades: float = 1.6  # at least, what a key changes behind four times as many zero tokens: four times where scores are mild
 
     # order
     order_probes: int = 1  # times as many answers as exact ones would take
@@ -62,7 +62,7 @@ class Settings:
     helps: float = 0.99  # what a step must leave of what was left before, for another one to be made
     outlying: float = 30.0  # times the median error of an answer beyond which one is left out
     draws: int = 6  # resampled errors
-    bar: float = 3.0  # root mean squares in a half-width: two for 95%; 2.6 covered 91 to 94% of the values of fresh decoders
+    bar: float = 3.0  # root mean squares in a half-width: two for 95%; 2.6 covered 91 to 94% of V of two decoders (seeds 20, 21)
     stated: tuple[float, ...] = (0.0, 1.0, 10.0, 100.0)  # distances whose scores the bars are for
     polish_steps: int = 20  # that keep one normal matrix
     ridge: float = 1e-12  # of a unit diagonal, so that directions that nothing shows stay put

@@ -121,7 +121,9 @@ def quadratic_from_afar(oracle: Oracle, *, rng: np.random.Generator) -> Fact:
     if isinstance(answers, TargetError):
         return Fact("quadratic from afar", np.inf, BENDS.straight_afar, False, f"Very long tokens are not answered ({answers}).")
     near, far = answers.reshape(2, -1)
-    number = float(np.linalg.norm(far - 4 * near)) / max(float(np.linalg.norm(far)), 1e-300)
+    size = float(np.linalg.norm(far))
+    # saturated neurons whose sum is nothing are nothing at twice the distance too
+    number = float(np.linalg.norm(far - 4 * near)) / size if size > BENDS.grows * BENDS.farthest else np.inf
     return Fact(
         "quadratic from afar",
         number,

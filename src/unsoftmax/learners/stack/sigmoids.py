@@ -92,7 +92,7 @@ def _distinct(z: Floats, ratios: Floats, near: float) -> Floats:
 def _joint(flat: Floats, ratios: Floats, z: Floats, floor: float) -> Floats:
     """Scores ``z (readers, heads)`` after a few steps of Gauss-Newton for all heads together, values eliminated (Kaufman).
 
-    One by one, heads whose values are small beside the others' are found less exactly than the answers tell.
+    One by one, heads whose values are small beside the others' are found up to twice less exactly than the answers tell.
     """
     n, heads = z.shape
     size, best, kept = float(np.linalg.norm(flat)), np.inf, z

@@ -101,7 +101,7 @@ def _text(x, y, content, anchor="start"):
 def figure(title, panels, columns=None):
     """All panels side by side, or so many in a row, as one SVG document."""
     columns = len(panels) if columns is None else columns
-    width, height = WIDTH * columns, HEIGHT * -(-len(panels) // columns)
+    width, height = WIDTH * columns + 20, HEIGHT * -(-len(panels) // columns)
     body = "".join(panel.draw(WIDTH * (i % columns), HEIGHT * (i // columns)) for i, panel in enumerate(panels))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '

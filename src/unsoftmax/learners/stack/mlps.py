@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from unsoftmax.learners.stack.limit import Limit
-from unsoftmax.learners.stack.neurons import Neurons, find_neurons, looked, sum_of_mlps
+from unsoftmax.learners.stack.neurons import Look, Neurons, find_neurons, looked, sum_of_mlps
 from unsoftmax.learners.stack.order import Order
 from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.smooth_mlps import find_smooth
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.whole import facing, first_guess, fitted, layers_of
-from unsoftmax.models import Attention
+from unsoftmax.models import Attention, Floats
 from unsoftmax.models.activations import RELU
 from unsoftmax.models.stack import Stack
 
@@ -52,12 +53,22 @@ def read_mlps(
     they are ReLUs, a student learns smooth ones; one key at finite scale shows the layer of each, and answers at natural sizes the
     constants, epsilon, and all of it to rounding.
     """
-    value = sum_of_mlps(limit, heads)
+    value, allowed = sum_of_mlps(limit, heads), most if left is None else min(most, left / 2)
     look = looked(value, sphere, rng)
-    if not look.sharp:
-        return _smooth(limit, sphere, heads, stack, order, settings, rng, most if left is None else min(most, left / 2))
+    if look.sharp:
+        neurons = _corners(limit, sphere, value, look, rng, allowed)
+    else:
+        neurons = _smooth(limit, sphere, heads, order, rng, allowed)
+    if isinstance(neurons, str):
+        return Reading(notes=(f"MLPs were not learned: {neurons}.",))
+    return _whole(limit, sphere, heads, stack, order, settings, rng, neurons)
+
+
+def _corners(
+    limit: Limit, sphere: Sphere, value: Callable[[Floats], Floats], look: Look, rng: np.random.Generator, allowed: float
+) -> Neurons | str:
+    """ReLU neurons, where they take no more than the questions ``allowed``; or why not."""
     start, price = limit.questions, 0.0
-    allowed = most if left is None else min(most, left / 2)
 
     def affordable(circles: int) -> bool:
         """By the first circle; later ones may take twice what it foretold, more is no sum of neurons."""
@@ -67,29 +78,19 @@ def read_mlps(
 
     neurons = find_neurons(value, look, sphere, rng, affordable)
     if price > allowed:
-        return Reading(notes=(f"MLPs were not learned: they are ReLU networks, and it would take about {price:.0f} questions.",))
-    if neurons is None:
-        return Reading(notes=("MLPs were not learned: no sum of ReLU neurons explains them.",))
-    return _whole(limit, sphere, heads, stack, order, settings, rng, neurons)
+        return f"they are ReLU networks, and it would take about {price:.0f} questions"
+    return "no sum of ReLU neurons explains them" if neurons is None else neurons
 
 
 def _smooth(
-    limit: Limit,
-    sphere: Sphere,
-    heads: Attention,
-    stack: Stack,
-    order: Order,
-    settings: Settings,
-    rng: np.random.Generator,
-    allowed: float,
-) -> Reading:
-    """Learn MLPs of smooth neurons, where a student of moderate width explains their sum."""
-    value = sum_of_mlps(limit, heads, STACK.farther)
-    neurons, widest = find_smooth(value, sphere, int(order.layers.max()) + 1, rng, allowed)
-    if neurons is None:
-        words = f"{widest} GELU or SiLU neurons do not explain them" if widest else "smooth ones are learned at small widths alone"
-        return Reading(notes=(f"MLPs were not learned: they are not made of ReLUs, or of very many; {words}.",))
-    return _whole(limit, sphere, heads, stack, order, settings, rng, neurons)
+    limit: Limit, sphere: Sphere, heads: Attention, order: Order, rng: np.random.Generator, allowed: float
+) -> Neurons | str:
+    """Smooth neurons, where a student of moderate width explains their sum; or why not."""
+    neurons, widest = find_smooth(sum_of_mlps(limit, heads, STACK.farther), sphere, int(order.layers.max()) + 1, rng, allowed)
+    if neurons is not None:
+        return neurons
+    words = f"{widest} GELU or SiLU neurons do not explain them" if widest else "smooth ones are learned at small widths alone"
+    return f"they are not made of ReLUs, or of very many; {words}"
 
 
 def _whole(

@@ -73,9 +73,9 @@ def plan(
     else:
         if known is not None and family != "attention":
             sizes = known.sizes(None)
-            neurons, told = neurons or sizes.get("neurons"), known.outputs
+            neurons, told = neurons or sizes.neurons, known.outputs
             if family in LAYERED:
-                heads, rank = heads or sizes["heads"], rank or sizes["rank"]
+                heads, rank = heads or sizes.heads, rank or sizes.rank
         if neurons is None and family in NETWORKS:
             raise ValueError("The bill of a network grows with its hidden units: say how many to count for (`neurons`, --neurons).")
         made = named(family).bill(Size(width=oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads, neurons=neurons))

@@ -27,6 +27,7 @@ from unsoftmax.recognition.heads import Heads, several_heads
 from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
+from unsoftmax.recognition.names import name_affine
 from unsoftmax.recognition.one_head import Outcome as HeadLaw
 from unsoftmax.recognition.one_head import one_head
 from unsoftmax.recognition.one_token import Pilot, grows, ignores_length, kinks, kinks_if_affordable, one_token, pilot
@@ -153,6 +154,24 @@ def test_a_test_that_ends_in_a_verdict_is_the_last(data, stop):
     ended = [i for i, test in enumerate(made) if i >= stop and test not in (unchanged, diagnosis_of)]
     assert not ended or made[ended[0] + 1 :] == [unchanged, diagnosis_of]
     assert not ended or not end.inside
+
+
+@pytest.mark.parametrize(("coarse", "flat"), [(False, False), (True, False), (False, True)])
+def test_the_law_of_one_head_is_not_asked_again_of_exact_answers_that_refuted_it(coarse, flat):
+    answers = {
+        measure_answers: Answers(coarse, False, 1, 4),
+        pilot: Pilot(0.7, 0.4, flat=flat),
+        one_token: (Shape.AFFINE, 1.0),
+        invariances: True,
+        extras: Extras(),
+        one_head: HeadLaw(False, "why"),
+        several_heads: Heads(None, 9.0, 9.0),
+        name_affine: outside("other scores", "Scores follow another law."),
+        unchanged: True,
+    }
+    steps, end = walked(by_tests(not_one=True), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
+    assert (one_head in [step.test for step in steps]) == (coarse or flat)
+    assert end.family == "outside: other scores"
 
 
 def test_a_target_that_changed_is_told_to_have():

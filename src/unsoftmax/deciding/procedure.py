@@ -114,10 +114,10 @@ class Decision:
                 return fact
         return None
 
-    def _tests(self, look: FirstLook | None) -> Walk[Diagnosis]:
-        """What the family tests tell."""
+    def _tests(self, look: FirstLook | None, *, not_one: bool = False) -> Walk[Diagnosis]:
+        """What the family tests tell; ``not_one``: one head was learned and does not explain fresh answers."""
         yield from of_desk(standing.opened, alone=not self.learners)
-        self.told = told = yield from by_tests(look)
+        self.told = told = yield from by_tests(look, not_one=not_one)
         yield from of_desk(standing.kept, told)
         return told
 
@@ -193,7 +193,7 @@ class Decision:
                 return Step.STOP, (yield from self._heads(look))
             step = after_closer(one, self.wishes)
         if step is Step.DIAGNOSE:
-            told = yield from self._tests(look)
+            told = yield from self._tests(look, not_one=Sign.ONE_HEAD in one.signs)
             if stranger(told) and Sign.SATURATED in one.signs:  # several heads with biases do that too
                 told = yield from self._tests(look)
             if stranger(told):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import unsoftmax as us
 from tests.zoo import INSIDE, OUTSIDE, exhibit
-from unsoftmax.deciding import Decision, Try, first_reading, stranger, undecided
+from unsoftmax.deciding import Decision, Try
+from unsoftmax.deciding.choices import first_reading, stranger, undecided
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
 from unsoftmax.families import fact_of, named, settled
 from unsoftmax.families.attention import FIXED_HEAD, NOISY_HEAD, ONE_HEAD, SEVERAL_HEADS, TOKENS_HEAD

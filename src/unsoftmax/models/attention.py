@@ -195,9 +195,11 @@ class Attention:
         return attend(X, self.W, self.V, self.c, self.b, everywhere=positions == "all", causal=causal)
 
     def last_scores(self, sequences: Floats) -> Floats:
-        """Scores ``(heads, batch, length)`` of all tokens at the last position."""
-        asked = np.einsum("hde,be->hbd", self.W, sequences[:, -1]) + self.c[:, None]
-        return np.asarray(np.einsum("bnd,hbd->hbn", sequences, asked))
+        """Scores ``(heads, batch, length)`` of all tokens at the last position, on the device of the ``sequences``."""
+        W, c = self._beside(sequences, self.W, self.c)
+        asked = sequences[:, -1] @ W.swapaxes(1, 2) + c[:, None]  # one product per head: sums by index take fifty times as long
+        scores: Floats = (asked[:, :, None] @ sequences.swapaxes(1, 2))[:, :, 0]
+        return scores
 
     @property
     def token_sizes(self) -> Floats:
@@ -260,12 +262,18 @@ class Attention:
 
     def on_device(self, like: Floats) -> Callable[[Floats, NDArray[np.bool_]], Floats] | None:
         """The forward pass on the device of ``like``; parameters move there once."""
-        xp = array_namespace(like)
         assert self.V is not None
+        W, V, c, b = self._beside(like, self.W, self.V, self.c, self.b)
+        return lambda sequences, absent: attend(sequences, W, V, c, b, absent=absent)
+
+    def _beside(self, like: Floats, *parameters: Floats) -> list[Floats]:
+        """Parameters as arrays of the kind of ``like``, on its device."""
+        if isinstance(like, np.ndarray):
+            return list(parameters)
+        xp = array_namespace(like)
         with warnings.catch_warnings():  # that nothing may write to these numbers, which nothing does
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            W, V, c, b = (xp.asarray(p, dtype=like.dtype, device=device(like)) for p in (self.W, self.V, self.c, self.b))
-        return lambda sequences, absent: attend(sequences, W, V, c, b, absent=absent)
+            return [xp.asarray(p, dtype=like.dtype, device=device(like)) for p in parameters]
 
     def shaken(self, relative: float, rng: np.random.Generator) -> Attention:
         """The layer with every score off by about this share of itself."""

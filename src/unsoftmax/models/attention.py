@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import ArrayLike, NDArray
 
-from unsoftmax.models.base import Floats, Places, jittered
+from unsoftmax.models.base import Floats, Places, Sizes, jittered
 
 SCORES = (0.5, 1.0, 2.0, 4.0)  # standard deviations of scores that tokens are sized for: even, typical and peaked attention
 
@@ -311,13 +311,13 @@ class Attention:
 
         return Attention(moved(self.W, bounds.W), moved(self.V, bounds.V), moved(self.c, bounds.c), moved(self.b, bounds.b))
 
-    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Heads, ranks and the number of free parameters."""
         d, known = self.width, ranks or (self.width,) * self.heads
         outputs = self.outputs or 1
         values = 0 if self.V is None else self.heads * d * outputs + outputs * self.has_b
         scores = sum(r * (2 * d - r) for r in known) + self.heads * d * self.has_c
-        return {"heads": self.heads, "rank": max(known), "ranks": list(known), "parameters": scores + values}
+        return Sizes(parameters=scores + values, heads=self.heads, rank=max(known), ranks=known)
 
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""

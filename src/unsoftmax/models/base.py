@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,10 +10,41 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
+from unsoftmax.evidence import Evidence
+
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 EVERY = 8  # positions of a sequence that a model without a form of its own for all of them is asked at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What a report counts in a model; None where it has no such thing.
+
+    Attributes:
+        parameters: numbers that are free, gauges taken off.
+        heads: of all layers together.
+        rank: the largest of the ``ranks``.
+        ranks: of each head's score matrix.
+        neurons: of the network.
+        layers: of a stack or decoder.
+        more: what models of one kind alone have, for the report.
+    """
+
+    parameters: int
+    heads: int | None = None
+    rank: int | None = None
+    ranks: tuple[int, ...] | None = None
+    neurons: int | None = None
+    layers: int | None = None
+    more: Evidence = field(default_factory=Evidence)
+
+    def record(self) -> dict[str, Any]:
+        """As plain data for JSON, without what the model lacks."""
+        named = {name: getattr(self, name) for name in ("layers", "heads", "rank", "neurons", "parameters")}
+        named["ranks"] = None if self.ranks is None else list(self.ranks)
+        return {name: value for name, value in named.items() if value is not None} | dict(self.more)
 
 
 class Forward(Protocol):
@@ -86,7 +118,7 @@ class Model(Protocol):
     def within(self, bounds: Any, rng: np.random.Generator) -> Any:
         """A model drawn within error bars (``unsoftmax.results.Bounds``) of this one; None where bars do not apply."""
 
-    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Heads, ranks, neurons and the number of free parameters, for reports."""
 
     def save(self, path: str | Path) -> None:
@@ -172,9 +204,9 @@ class Plain:
     def within(self, bounds: Any, rng: np.random.Generator) -> None:
         """It comes without error bars."""
 
-    def sizes(self: Any, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self: Any, ranks: tuple[int, ...] | None) -> Sizes:
         """The number of parameters."""
-        return {"parameters": sum(block.size for block in self.blocks.values())}
+        return Sizes(parameters=sum(block.size for block in self.blocks.values()))
 
     def save(self: Any, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""

@@ -46,7 +46,9 @@ class Settings:
     accept: float = 1e-9  # error accepted there, relative to the spread of the answers
     pool: int = 6  # points drawn for each random one asked near by, of which the most telling are asked
     least: int = 8  # random points at least
-    loud: float = 1e4  # misfit, in expected errors, beyond which a fit has not found the network; right ones end near 0.02
+    # misfit, in expected errors, beyond which a network has not been found, whatever fresh answers say; right ones end near 0.03,
+    # at most 1 where a fit stops because rounding explains the rest
+    unexplained: float = 30.0
     spread: int = 256  # points of the model at which the spread of its answers is measured
 
     # limit
@@ -109,6 +111,15 @@ class Settings:
     fits: float = 1e-5
     exactly: float = 1e-11  # error at which they do, and nothing is gained by one more
     faint: float = 1e-7  # share of the strongest jump below which a bend is none
+
+    # pairs
+    # third moments of two neurons almost alike, in units of the root of the second, from which their fit starts: output weights
+    # of 1 to 2, 7, 100 and 1000
+    thirds: tuple[float, ...] = (0.7, 2.3, 10.0, 32.0)
+    tried: int = 2  # of these fits, the best, that the fit of all parameters goes on from
+    parallel: float = 1e-5  # angle between rows of one direction, once all is fitted
+    alike: float = 0.1  # distance in row and bias, relative to them, at which two neurons are almost duplicates
+    gains: float = 0.1  # share of the misfit at most that two neurons in place of one may leave
 
 
 BENDS = Settings()

@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network
 from unsoftmax.learners.smooth.head import Amounts, HeadInFront
 from unsoftmax.learners.smooth.learner import SmoothNetworkLearner
+from unsoftmax.learners.smooth.pairs import notes_on_pairs
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor, Learned
 
@@ -40,7 +41,8 @@ class SmoothTransformerLearner:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the Transformer; the answers may be scalars or vectors."""
         found = SmoothNetworkLearner(self.floor, self.max_norm, self.max_neurons, extra=self.extra).find(oracle, rng=rng)
-        return HeadInFront(found, to_network, AMBIGUITY, self.amounts, self.floor, self.max_norm).run(oracle, rng=rng)
+        notes = notes_on_pairs(found.network, found.answers)
+        return HeadInFront(found, to_network, AMBIGUITY, self.amounts, self.floor, self.max_norm, notes).run(oracle, rng=rng)
 
     def price(
         self, width: int, neurons: int, outputs: int = 1, rank: int | None = None

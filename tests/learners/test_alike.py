@@ -84,3 +84,15 @@ def test_a_pair_made_one_neuron_again_keeps_sum_and_mean():
     assert np.allclose(one.out[0], whole.out[0] + whole.out[1])
     weighted = (whole.out[:2] * whole.normal[:2]).sum(axis=0) / one.out[0]
     assert np.allclose(one.normal[0], weighted)
+
+
+def test_a_shared_direction_behind_vector_answers():
+    """No one offset explains both neurons' vectors from afar; one combination of the outputs has one."""
+    rng = np.random.default_rng(3)
+    B, b = rng.normal(size=(6, 5)) / np.sqrt(5), rng.normal(size=6)
+    B[1] = B[0]
+    target = FFN([B, rng.normal(size=(3, 6)) / np.sqrt(6)], [b, rng.normal(size=3)], activation="silu")
+    found = learned(target)
+    points = 2 * rng.normal(size=(200, 5))
+    assert found.evidence["neurons"] == 6
+    assert np.abs(found.model(points) - target(points)).max() < 1e-12 * target(points).std()

@@ -10,6 +10,7 @@ import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError, tried
 from unsoftmax.learners.ffn.forms import Found as Limit
+from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.ffn.settings import RELU
@@ -20,7 +21,8 @@ from unsoftmax.learners.smooth.design import telling_points
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.limit import relu_limit
 from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
-from unsoftmax.learners.smooth.pairs import Pair, Paired, doubled, fitted_pairs, merged, notes_on_pairs
+from unsoftmax.learners.smooth.one_output import OneOutput, combined, widened
+from unsoftmax.learners.smooth.pairs import Pair, Paired, alike, doubled, fitted_pairs, merged, notes_on_pairs
 from unsoftmax.learners.smooth.rough import rough_curves
 from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.smooth.shared import separated, suspects, with_bends
@@ -180,10 +182,33 @@ class SmoothNetworkLearner:
         """The network with these corners."""
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         far = Far(afar.points * scale, afar.answers * scale)
-        corners = Corners.of(limit.hinges, rng)
+        outputs = limit.hinges.out.shape[1]
+        if outputs == 1 or self.floor.relative > RELU.rough:
+            return self._from_farther(limit.hinges, limit.error, questions, far, self.attempts, rng)
+        found = tried(partial(self._from_farther, limit.hinges, limit.error, questions, far, 1, rng), NotInFamilyError)
+        if not isinstance(found, NotInFamilyError):
+            return found
+        mix = rng.normal(size=outputs) / np.sqrt(outputs)
+        view = Questions(OneOutput(questions, mix), floor=self.floor, max_norm=self.max_norm)
+        seen = replace(far, answers=far.answers @ mix[:, None])
+        one = self._from_farther(combined(limit.hinges, mix), limit.error, view, seen, self.attempts, rng)
+        curves = widened(one.network, far.joined(questions, self.floor))
+        pairs = tuple(pair for pair, opposite in alike(curves) if not opposite)
+        checked = tried(
+            partial(self._checked, *self._fitted(curves, questions, far, pairs), questions, far, rng, pairs), Unfinished
+        )
+        if isinstance(checked, Unfinished):
+            raise checked.refusal
+        return checked
+
+    def _from_farther(
+        self, hinges: Hinges, error: float, questions: Questions, far: Far, attempts: int, rng: np.random.Generator
+    ) -> Found[Curves]:
+        """The network with these corners, in so many attempts, each from farther out."""
+        corners = Corners.of(hinges, rng)
         refusal: RefusalError | None = None
-        for _ in range(self.attempts):
-            corners = self._placed(corners, questions, limit.error, rng)
+        for _ in range(attempts):
+            corners = self._placed(corners, questions, error, rng)
             found = tried(partial(self._bent, corners, questions, far, rng), Unfinished)
             if not isinstance(found, Unfinished):
                 return found

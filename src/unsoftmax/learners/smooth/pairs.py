@@ -220,21 +220,27 @@ def merged(curves: Curves, pairs: tuple[Pair, ...], gone: Pair) -> tuple[Curves,
     return replace(curves, out=out[kept], normal=normal[kept], shift=shift[kept]), tuple(others)
 
 
-def notes_on_pairs(curves: Curves, answers: Answers) -> tuple[str, ...]:
-    """A sentence for every two neurons almost alike, which are told together as exactly as the rest: how well each of them is."""
+def alike(curves: Curves) -> list[tuple[Pair, bool]]:
+    """Neurons almost alike, and whether they point opposite ways (which for even activations is a linear part beside them)."""
     units = curves.normal / np.linalg.norm(curves.normal, axis=1, keepdims=True)
     cosines = units @ units.T
-    parallel = np.argwhere(np.triu(np.abs(cosines) > 1 - BENDS.parallel**2 / 2, 1))
+    rows = np.c_[curves.normal, curves.shift]
+    found = []
+    for i, j in np.argwhere(np.triu(np.abs(cosines) > 1 - BENDS.parallel**2 / 2, 1)):
+        opposite = bool(cosines[i, j] < 0)
+        apart = float(np.linalg.norm(rows[i] + rows[j] if opposite else rows[i] - rows[j]))
+        if 0 < apart <= BENDS.alike * max(1.0, float(np.linalg.norm(rows[i]))) and (curves.phi.even or not opposite):
+            found.append((Pair(int(i), int(j)), opposite))
+    return found
+
+
+def notes_on_pairs(curves: Curves, answers: Answers) -> tuple[str, ...]:
+    """A sentence for every two neurons almost alike, which are told together as exactly as the rest: how well each of them is."""
     notes = []
-    for i, j in parallel:
-        turned = np.arange(curves.neurons) == (j if cosines[i, j] < 0 else -1)
-        if turned.any() and not curves.phi.even:
-            continue
-        aligned, pair = curves.turned(turned) if turned.any() else curves, Pair(int(i), int(j))
+    for pair, opposite in alike(curves):
+        aligned = curves.turned(np.arange(curves.neurons) == pair.second) if opposite else curves
         moments = Moments.of(aligned, pair)
         apart = float(np.sqrt(moments.third**2 + 4 * moments.second))
-        if apart > BENDS.alike * max(1.0, float(np.linalg.norm(moments.mean))):
-            continue
         own = answers.clear(aligned)
         paired = Paired(aligned, (pair,))
         matrix = paired.derivatives(own.points, own.weights(aligned, own.points), True)

@@ -40,7 +40,8 @@ class NearNetworkLearner:
         spare: second derivatives asked beyond those that showed something new, ``(p, )`` at each point.
         fewest: points at least, so that each neuron is seen from several sides of its bend.
         starts: of the search for rows, for each neuron.
-        clear: times the rounding of second derivatives, by which the weakest neuron must show.
+        clear: times the rounding of second derivatives, by which the weakest neuron must show: what is none was at most 0.13 times
+            it, the weakest neuron at least 390 times, over 18 networks of six kinds.
         extra: random points as a share of ``P / outputs``.
         checks: fresh points that the network must answer.
         accept: error accepted there, relative to the spread of the answers.

@@ -77,7 +77,8 @@ class Moments:
         total, mean = self.total + step[:outputs], self.mean + step[outputs : outputs + size]
         second, third = self.second + step[outputs + size], self.third + step[outputs + size + 1]
         turn, aside = step[outputs + size + 2 : outputs + 2 * size + 1], self.beside + step[outputs + 2 * size + 1 :]
-        square, least = third**2 + 4 * second, 0.01 * (self.third**2 + 4 * self.second)
+        square = third**2 + 4 * second
+        least = max(0.01 * (self.third**2 + 4 * self.second), (BENDS.closest * float(np.linalg.norm(self.mean))) ** 2)
         distance = np.sqrt(square if square.real > least else least)
         share = (1 - third / distance) / 2
         unit = self.unit + self._across[1] @ turn
@@ -183,14 +184,14 @@ def doubled(curves: Curves, answers: Answers, pairs: tuple[Pair, ...]) -> tuple[
             best, lowest, tensor = j, misfit, solution
     sizes, axes = np.linalg.eigh([[tensor[0], tensor[1]], [tensor[1], tensor[2]]])
     main = int(np.argmax(np.abs(sizes)))
-    size, angle = float(np.sqrt(abs(sizes[main]))), float(np.arctan2(axes[1, main], axes[0, main]))
-    sign = float(np.sign(sizes[main]))
+    size, angle = max(float(np.sqrt(abs(sizes[main]))), 10 * BENDS.closest), float(np.arctan2(axes[1, main], axes[0, main]))
+    sign = 1.0 if sizes[main] > 0 else -1.0
     z, along = before[:, best], before[:, best] - curves.shift[best]
 
     def bends(unknown: Floats) -> tuple[float, float, float, float]:
         """Share of the second neuron, distances of both from the first, and the angle."""
         square = unknown[1] ** 2 + 4 * unknown[0]
-        distance = np.sqrt(max(square, 1e-6))
+        distance = np.sqrt(max(square, 0.01))
         share = (1 - unknown[1] / distance) / 2
         return share, -share * distance * size, (1 - share) * distance * size, unknown[2]
 

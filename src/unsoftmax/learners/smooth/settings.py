@@ -117,6 +117,7 @@ class Settings:
     # of 1 to 2, 7, 100 and 1000
     thirds: tuple[float, ...] = (0.7, 2.3, 10.0, 32.0)
     tried: int = 2  # of these fits, the best, that the fit of all parameters goes on from
+    closest: float = 1e-9  # distance, relative to row and bias, below which rounding leaves nothing of the one between two neurons
     parallel: float = 1e-5  # angle between rows of one direction, once all is fitted
     alike: float = 0.1  # distance in row and bias, relative to them, at which two neurons are almost duplicates
     gains: float = 0.1  # share of the misfit at most that two neurons in place of one may leave

@@ -93,6 +93,19 @@ class Settings:
     grows: float = 1e-6  # share of the slope near by that must be left from afar
     deaf: float = 1e-9  # change of the answer by an earlier token, relative to the answers, that is none
 
+    # inverse
+    inversions: int = 60  # starts; of networks with four neurons a coordinate one to thirteen were needed
+    inversion_rounds: int = 60  # of damped Gauss–Newton from each
+    inversion_ridge: float = 1e-12  # against steps without end where the network is flat
+    inversion: float = 2.0**-45  # error of an explained answer, relative to the numbers that the network adds up
+    inversion_points: int = 64  # points that must be found again before anything is asked through a network
+    through: float = 2.0**-46  # relative error of points found that way, at least: rounding, and what an inversion loses
+    through_most: float = 2.0**-36  # beyond, heads are not told apart; another point with the same values is farther off by far
+    heads_far: float = 2.0**36  # length of tokens that saturate heads
+    heads_questions: int = 10  # times the square of the width: so many questions plain heads never take
+    heads_checks: int = 4  # fresh sequences of each of four lengths
+    heads_accept: float = 1e-9  # error accepted there, relative to the spread of the answers
+
     # rough
     rough_agree: float = 0.02  # error, in widths of the bend, of a look by coarse answers; SiLU and GELU are 0.05 apart
     rough_apart: float = 5e-3  # so much worse another activation may fit there and still be the one: GELUs are 1e-3 apart

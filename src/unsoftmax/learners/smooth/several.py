@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, cast
 
 import numpy as np
 
@@ -57,9 +57,8 @@ class HeadsInFront(Generic[Kind]):
             )
         through = Through(oracle, found.network, BENDS.heads_questions * (width + 4) ** 2, own)
         heads = VectorHeadsLearner(floor=Floor(relative=max(BENDS.through, 4 * lost))).run(through, rng=rng)
-        assert isinstance(heads.model, Attention)
-        assert heads.model.V is not None  # answers of heads show their values
-        attention = Attention(heads.model.W, heads.model.V, heads.model.c if heads.model.has_c else None)
+        plain = cast(Attention, heads.model)  # what that learner learns
+        attention = Attention(plain.W, plain.V, plain.c if plain.has_c else None)
         model = Transformer(attention, self.public(found.network))
         phase(oracle, "check")
         sizes = token_sizes(attention.W[0], found.length)

@@ -178,7 +178,7 @@ def run_hard(case, seed):
 
 
 def alike(name, kind, p, rng, d=8, m=16):
-    """A network two of whose neurons differ by 1e-3 to 1 in bias, length or both; output weights 1e-3 to 1e3 to one, either sign."""
+    """A network two of whose neurons differ by 1e-3 to 1 in bias, length or both; output weights 1e-3 to 1e3 to one."""
     target = network(d, m, p, kind, rng)
     (B, A), (b, c) = (np.array(w) for w in target.weights), (np.array(x) for x in target.biases)
     apart, ratio, sign = 10 ** rng.uniform(-3, 0), 10 ** rng.uniform(-3, 3) * rng.choice([-1, 1]), rng.choice([-1, 1])

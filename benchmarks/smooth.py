@@ -1,6 +1,6 @@
 """How well networks with smooth activations, gated ones and Transformers that end in them are recovered.
 
-    python benchmarks/smooth.py [--part networks|large|transformers|gated|gated-transformers|hard|refused] [--seeds N]
+    python benchmarks/smooth.py [--part networks|large|transformers|heads|gated|gated-transformers|hard|alike|refused] [--seeds N]
         [--first-seed N] [--jobs N]
 
 Targets are random (B/sqrt d, b, A/sqrt m, W/sqrt d and V/sqrt d Gaussian). P counts parameters: m(d+1+p)+p for the network, d^2 for
@@ -30,6 +30,7 @@ from unsoftmax.learners.smooth import SmoothNetworkLearner, SmoothTransformerLea
 from unsoftmax.models import FFN, Attention, GatedFFN, Transformer  # noqa: E402
 from unsoftmax.models.activations import activation_named  # noqa: E402
 from unsoftmax.oracles import CallableOracle, Metered  # noqa: E402
+from unsoftmax.symmetry import distance  # noqa: E402
 
 FIRST_SEED = 71_000
 SIZES = [(4, 8, 1), (8, 16, 1), (8, 32, 1), (16, 32, 1), (8, 16, 4), (16, 32, 4)]
@@ -176,6 +177,49 @@ def run_hard(case, seed):
     return result
 
 
+def alike(name, kind, p, rng, d=8, m=16):
+    """A network two of whose neurons differ by 1e-3 to 1 in bias, length or both; output weights 1e-3 to 1e3 to one."""
+    target = network(d, m, p, kind, rng)
+    (B, A), (b, c) = (np.array(w) for w in target.weights), (np.array(x) for x in target.biases)
+    apart, ratio, sign = 10 ** rng.uniform(-3, 0), 10 ** rng.uniform(-3, 3) * rng.choice([-1, 1]), rng.choice([-1, 1])
+    B[1], b[1] = B[0], b[0]
+    if name in ("length", "both"):
+        B[1] *= 1 + apart
+    if name in ("bias", "both"):
+        b[1] += sign * apart
+    if name == "opposite":
+        B[1], b[1] = -B[0], -b[0] + sign * apart
+    A[:, 1] *= np.linalg.norm(A[:, 0]) / np.linalg.norm(A[:, 1])
+    A[:, 1 if abs(ratio) < 1 else 0] *= ratio if abs(ratio) < 1 else 1 / ratio
+    return FFN([B, A], [b, c], activation=kind)
+
+
+def run_alike(case, seed):
+    name, kind, p = case
+    target = alike(name, kind, p, np.random.default_rng(seed))
+    found, queries, seconds, refusal = attempt(SmoothNetworkLearner(), target, lambda X: target(X[:, 0]), seed)
+    result = {"queries": queries / (16 * (9 + p) + p), "seconds": seconds, "refusal": refusal}
+    if found is not None:
+        told = found.evidence["activation"] == kind and found.evidence["neurons"] == 16
+        result |= {"error": error_on(found.model, target, seed), "told": told}
+    return result
+
+
+def run_heads(case, seed):
+    d, m, p, heads, kind = case
+    rng = np.random.default_rng(seed)
+    W, V = rng.normal(size=(2, heads, d, d)) / np.sqrt(d)
+    target = Transformer(Attention(W, V), network(d, m, p, kind, rng))
+    found, queries, seconds, refusal = attempt(SmoothTransformerLearner(), target, target, seed)
+    parameters = (m * (d + 1 + p) + p + heads * 2 * d * d - d * d) / p
+    result = {"queries": queries / parameters, "seconds": seconds, "refusal": refusal}
+    if found is not None:
+        told = found.evidence.get("heads") == heads and found.evidence["neurons"] == m
+        result |= {"error": error_on(found.model, target, seed, (2, 8, 32)), "told": told}
+        result["W"] = distance(found.model, target)
+    return result
+
+
 def outside(name, rng, d=8, m=16):
     """A function of points that is none of the networks learned here."""
     target = network(d, m, 1, "gelu", rng)
@@ -228,6 +272,8 @@ RUNS = {
     "transformers": run_transformer,
     "gated-transformers": run_gated_transformer,
     "hard": run_hard,
+    "alike": run_alike,
+    "heads": run_heads,
     "gated": run_gated,
 }
 
@@ -249,6 +295,12 @@ def cases(part):
     if part == "gated":
         kinds = [(kind, biased) for kind in ("silu", "gelu") for biased in (False, True)]
         return [((d, m, p, *k), 10, 1e-10, 2.8) for d, m in ((8, 16), (16, 32)) for p in (1, 4) for k in kinds]
+    if part == "alike":
+        names = ("bias", "length", "opposite", "both")
+        return [((name, kind, p), 10, 1e-11, np.inf) for p in (1, 4) for name in names for kind in [*KINDS, "mish"]]
+    if part == "heads":  # several before one network; queries over numbers to be known per output
+        sizes = ((4, 16, 8, 2), (6, 24, 12, 2), (6, 24, 12, 3), (8, 32, 16, 3))
+        return [((*size, kind), 10, 1e-9, np.inf) for size in sizes for kind in ("gelu", "silu")]
     if part == "refused":  # right: refused, and not by blaming the target
         return [((name,), 10, np.inf, np.inf) for name in OUTSIDE]
     return [((name, kind), 10, 1e-9, np.inf) for name in HARD for kind in KINDS]

@@ -199,10 +199,11 @@ class FFN:
 
 @dataclass(frozen=True, eq=False)
 class Transformer:
-    """One attention head, then a network at every position: ``ffn(residual * x_N + attention(X))``.
+    """Attention, then a network at every position: ``ffn(residual * x_N + attention(X))``.
 
     Args:
-        attention: one head whose ``V`` is ``(1, width, width)``; the identity in canonical form without residual.
+        attention: one head, or several without residual; ``V`` is ``(heads, width, width)``, and in canonical form without residual
+            adds up to the identity.
         ffn: the network, from ``width`` numbers to the answers; it may be a gated one.
         residual: whether the last token is added to the attention's output.
     """
@@ -213,9 +214,11 @@ class Transformer:
 
     def __post_init__(self) -> None:
         width = self.attention.width
-        if self.attention.V is None or self.attention.V.shape != (1, width, width):
+        if self.attention.V is None or self.attention.V.shape[1:] != (width, width):
             shape = None if self.attention.V is None else self.attention.V.shape
-            raise ValueError(f"The attention's V has shape {shape}; a Transformer needs {(1, width, width)}.")
+            raise ValueError(f"The attention's V has shape {shape}; a Transformer needs {(len(self.attention.W), width, width)}.")
+        if self.residual and len(self.attention.W) > 1:
+            raise ValueError(f"A Transformer with residual has one head; this attention has {len(self.attention.W)}.")
         if self.ffn.width != width:
             raise ValueError(f"The network takes {self.ffn.width} numbers; the attention hands over {width}.")
         object.__setattr__(self, "residual", bool(self.residual))
@@ -243,7 +246,7 @@ class Transformer:
 
     @property
     def attentions(self) -> tuple[Attention, ...]:
-        """The one head."""
+        """The one layer of heads."""
         return (self.attention,)
 
     @property
@@ -312,10 +315,11 @@ class Transformer:
 
     def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Heads, ranks, neurons and the number of free parameters."""
-        d, known = self.width, ranks or (self.width,)
-        scores = sum(r * (2 * d - r) for r in known) + d * self.attention.has_c
-        parameters = scores + self.ffn.freedom + d * d * self.residual
-        return Sizes(parameters=parameters, heads=1, rank=max(known), ranks=known, neurons=self.ffn.neurons)
+        d, heads = self.width, len(self.attention.W)
+        known = ranks or (d,) * heads
+        scores = sum(r * (2 * d - r) for r in known) + d * heads * self.attention.has_c
+        parameters = scores + self.ffn.freedom + d * d * (self.residual + heads - 1)
+        return Sizes(parameters=parameters, heads=heads, rank=max(known), ranks=known, neurons=self.ffn.neurons)
 
     def to_torch(self, *, positions: Literal["last", "all"] = "last", causal: bool = False) -> Any:
         """A ``torch.nn.Module`` in float64 with the same answers, at the last position or at all (needs the extra ``torch``)."""

@@ -59,12 +59,16 @@ def canonical_transformer(model: Transformer, *, tolerance: float = ROUNDING, or
     """Fold the attention's V and b into the network as far as the answers do not tell them apart."""
     attention, network = model.attention, model.ffn
     assert attention.V is not None  # the constructor checked it
-    V = attention.V[0]
-    if not model.residual:  # x -> network(V^T x) is all that the answers show of V
-        network, V = network.behind(V.T, attention.b), np.eye(model.width)
-    else:
+    V, total = attention.V, attention.V.sum(axis=0)
+    if model.residual:
         network = network.behind(np.eye(model.width), attention.b)
         V = V @ _visible(network)
+    elif len(V) == 1:  # x -> network(V^T x) is all that the answers show of V
+        network, V = network.behind(total.T, attention.b), np.eye(model.width)[None]
+    elif np.linalg.matrix_rank(total) == model.width:  # of several heads, V up to a common factor
+        network, V = network.behind(total.T, attention.b), V @ np.linalg.inv(total)
+    else:
+        network = network.behind(np.eye(model.width), attention.b)
     folded: FFN | GatedFFN
     if isinstance(network, GatedFFN):
         folded = canonical_gates(network)
@@ -74,7 +78,10 @@ def canonical_transformer(model: Transformer, *, tolerance: float = ROUNDING, or
         constant = len(folded.weights) == 1 and not folded.weights[0].any()
     W = np.zeros_like(attention.W) if constant else attention.W
     c = np.zeros_like(attention.c) if constant else attention.c
-    return Transformer(Attention(W, V[None], c if attention.has_c else None), folded, residual=model.residual)
+    heads = Attention(W, V, c if attention.has_c else None)
+    if len(W) > 1 and not constant:
+        heads = canonical_heads(heads, tolerance=tolerance)
+    return Transformer(heads, folded, residual=model.residual)
 
 
 def _visible(network: FFN | GatedFFN) -> Floats:

@@ -69,7 +69,7 @@ class GatedNetworkLearner:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
         found = self.find(oracle, rng=rng)
-        gates, misfit = found.answers.fit(found.network, found.free)  # to the answers of the check as well
+        gates = found.network
         model = to_gated(gates)
         evidence = {
             "neurons": gates.neurons,
@@ -77,7 +77,7 @@ class GatedNetworkLearner:
             "gated": True,
             "skip": model.skip is not None,
             "check_error": found.error,
-            "misfit": misfit,
+            "misfit": found.misfit,
         }
         return Learned(model=model, ambiguity=AMBIGUITY, evidence=evidence)
 
@@ -145,7 +145,7 @@ class GatedNetworkLearner:
         questions.ask(telling_points(gates, self._joined(limit, questions), pool, count, everything, rng))
         answers = self._joined(limit, questions)
         fitted, misfit = answers.fit(gates, everything)
-        if not misfit <= BENDS.loud:
+        if not misfit <= BENDS.unexplained:
             raise Unfinished(_refusal(fitted, misfit, None))
         fitted = without_trifles(fitted, answers)
         return self._checked(fitted, misfit, limit, questions, rng)
@@ -156,7 +156,7 @@ class GatedNetworkLearner:
         return Answers(np.concatenate([points, questions.points]), np.concatenate([answers, questions.answers]), self.floor)
 
     def _checked(self, gates: Gates, misfit: float, limit: Limit, questions: Questions, rng: np.random.Generator) -> Found[Gates]:
-        """The network, if it answers fresh points at three distances."""
+        """The network, if it answers fresh points at three distances; fitted to their answers as well."""
         phase(questions.oracle, "check")
         length, width = float(np.median(gates.lengths())), questions.width
         points = scattered(np.array([0.5, 1.0, 4.0]) * length, BENDS.checks, width, rng)
@@ -168,7 +168,11 @@ class GatedNetworkLearner:
         if not error <= BENDS.accept + 300 * self.floor.absolute / spread:
             raise Unfinished(_refusal(gates, misfit, error))
         free = gates.free(*(name for name in PARTS if getattr(gates, name).any()))
-        return Found(gates, free, self._joined(limit, questions), length, spread, error)
+        answers = self._joined(limit, questions)
+        fitted, misfit = answers.fit(gates, free)
+        if not misfit <= BENDS.unexplained:
+            raise Unfinished(_refusal(fitted, misfit, None))
+        return Found(fitted, free, answers, length, spread, error, misfit)
 
 
 def _refusal(gates: Gates, misfit: float, error: float | None) -> NotInFamilyError:

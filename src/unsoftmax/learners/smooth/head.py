@@ -12,6 +12,7 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.smooth.joint import JointFit, Kind
 from unsoftmax.learners.smooth.learner import Found
 from unsoftmax.learners.smooth.paths import SMOOTH
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.transformer.model import Sequences
 from unsoftmax.learners.transformer.reading import Known, read_scores
 from unsoftmax.learners.transformer.shared import ambiguity, ask_random, public_transformer, token_sizes
@@ -45,7 +46,7 @@ class Amounts:
         parameters = (network + width * (width * (1 + residual) + bias)) / outputs
         usual = self.checks // 4 + max(width // (1 if residual else 2), int(self.many * parameters) // 4)
         room = (int(self.room * parameters) - asked - self.checks) // 4
-        return max(usual // 6, min(usual, room)) if outputs == 1 else usual
+        return max(usual // (6 if residual else 8), min(usual, room)) if outputs == 1 else usual
 
     def price(self, network: int, outputs: int, width: int, rank: int | None) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase beyond those of the network, each as (low, high)."""
@@ -76,6 +77,7 @@ class HeadInFront(Generic[Kind]):
         amounts: of sequences.
         floor: how coarse the answers are.
         max_norm: no token longer than this is asked.
+        notes: on the network, for the report.
     """
 
     found: Found[Kind]
@@ -84,6 +86,7 @@ class HeadInFront(Generic[Kind]):
     amounts: Amounts
     floor: Floor
     max_norm: float | None
+    notes: tuple[str, ...] = ()
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the head and fit the whole."""
@@ -122,13 +125,13 @@ class HeadInFront(Generic[Kind]):
             "check_error": deviation,
             "misfit": misfit,
         }
-        if not deviation <= amounts.accept + 100 * self.floor.absolute / found.spread:
+        if not (deviation <= amounts.accept + 100 * self.floor.absolute / found.spread and misfit <= BENDS.unexplained):
             raise NotInFamilyError(
                 f"On one token the target is a network of {network.neurons} {network.phi.name} neurons, but one softmax head in "
                 f"front of it ({'with' if residual else 'without'} residual) misses fresh sequences by {deviation:.1e} of their "
-                "spread. The target may have several heads, positions, or another way to mix its tokens; `unsoftmax diagnose` "
-                "tells which.",
+                f"spread ({misfit:.1e} times the rounding in the fit). The target may have several "
+                "heads, positions, or another way to mix its tokens; `unsoftmax diagnose` tells which.",
                 evidence=evidence,
                 model=transformer,
             )
-        return Learned(model=transformer, ambiguity=ambiguity(self.ambiguity, residual), evidence=evidence)
+        return Learned(model=transformer, ambiguity=ambiguity(self.ambiguity, residual), evidence=evidence, notes=self.notes)

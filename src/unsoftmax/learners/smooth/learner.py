@@ -10,6 +10,7 @@ import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, RefusalError, TooNoisyError, tried
 from unsoftmax.learners.ffn.forms import Found as Limit
+from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.ffn.settings import RELU
@@ -20,6 +21,8 @@ from unsoftmax.learners.smooth.design import telling_points
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.limit import relu_limit
 from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
+from unsoftmax.learners.smooth.one_output import OneOutput, combined, widened
+from unsoftmax.learners.smooth.pairs import Pair, Paired, alike, doubled, fitted_pairs, merged, notes_on_pairs
 from unsoftmax.learners.smooth.rough import rough_curves
 from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.smooth.shared import separated, suspects, with_bends
@@ -59,6 +62,7 @@ class Found(Generic[Network]):
         length: distance from the origin within which most neurons bend.
         spread: standard deviation of the answers at that distance.
         error: largest error at the checks, relative to the spread.
+        misfit: of all answers, those of the checks among them, in expected errors.
     """
 
     network: Network
@@ -67,6 +71,7 @@ class Found(Generic[Network]):
     length: float
     spread: float
     error: float
+    misfit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ class SmoothNetworkLearner:
         room: questions per parameter, in all, that they may fill (one output), beside those of the corners: six a neuron.
         fewest: random points, as a share of ``P / outputs``, that are asked in any case.
         attempts: each from four times as far out.
-        quiet: misfit, in expected errors, beyond which neurons are looked at for a second one of their direction.
+        quiet: misfit, in expected errors, beyond which one of them may be two that are almost alike; fits end below 1.
         bends_on: height that a neuron may still have, in widths of its bend, where it is taken to be straight.
         parallel: angle between rows below which a network that does not explain its answers is looked at along another line.
         most_shared: directions that several neurons share; more are not looked into.
@@ -116,7 +121,7 @@ class SmoothNetworkLearner:
     room: float = 1.55
     fewest: float = 0.1
     attempts: int = 3
-    quiet: float = 30.0
+    quiet: float = 1.0
     bends_on: float = 1e-3
     parallel: float = 0.01
     most_shared: int = 4
@@ -124,15 +129,16 @@ class SmoothNetworkLearner:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
         found = self.find(oracle, rng=rng)
-        curves, _ = found.answers.fit(found.network, found.free)  # to the answers of the check as well
+        curves = found.network
         network = to_network(curves)
         evidence = {
             "neurons": curves.neurons,
             "activation": curves.phi.name,
             "skip": network.skip is not None,
             "check_error": found.error,
+            "misfit": found.misfit,
         }
-        return Learned(model=network, ambiguity=AMBIGUITY, evidence=evidence)
+        return Learned(model=network, ambiguity=AMBIGUITY, evidence=evidence, notes=notes_on_pairs(curves, found.answers))
 
     def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
@@ -176,10 +182,33 @@ class SmoothNetworkLearner:
         """The network with these corners."""
         questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
         far = Far(afar.points * scale, afar.answers * scale)
-        corners = Corners.of(limit.hinges, rng)
+        outputs = limit.hinges.out.shape[1]
+        if outputs == 1 or self.floor.relative > RELU.rough:
+            return self._from_farther(limit.hinges, limit.error, questions, far, self.attempts, rng)
+        found = tried(partial(self._from_farther, limit.hinges, limit.error, questions, far, 1, rng), NotInFamilyError)
+        if not isinstance(found, NotInFamilyError):
+            return found
+        mix = rng.normal(size=outputs) / np.sqrt(outputs)
+        view = Questions(OneOutput(questions, mix), floor=self.floor, max_norm=self.max_norm)
+        seen = replace(far, answers=far.answers @ mix[:, None])
+        one = self._from_farther(combined(limit.hinges, mix), limit.error, view, seen, self.attempts, rng)
+        curves = widened(one.network, far.joined(questions, self.floor))
+        pairs = tuple(pair for pair, opposite in alike(curves) if not opposite)
+        checked = tried(
+            partial(self._checked, *self._fitted(curves, questions, far, pairs), questions, far, rng, pairs), Unfinished
+        )
+        if isinstance(checked, Unfinished):
+            raise checked.refusal
+        return checked
+
+    def _from_farther(
+        self, hinges: Hinges, error: float, questions: Questions, far: Far, attempts: int, rng: np.random.Generator
+    ) -> Found[Curves]:
+        """The network with these corners, in so many attempts, each from farther out."""
+        corners = Corners.of(hinges, rng)
         refusal: RefusalError | None = None
-        for _ in range(self.attempts):
-            corners = self._placed(corners, questions, limit.error, rng)
+        for _ in range(attempts):
+            corners = self._placed(corners, questions, error, rng)
             found = tried(partial(self._bent, corners, questions, far, rng), Unfinished)
             if not isinstance(found, Unfinished):
                 return found
@@ -213,20 +242,21 @@ class SmoothNetworkLearner:
         sharp, turned = sharpness(corners, questions, phi, bend.sharp)
         curves = curves_of(corners, phi, sharp, turned)
         self._random(questions, far, curves, rng)
-        fitted, misfit = self._fitted(curves, questions, far)
-        if not misfit <= self.quiet:
+        fitted, misfit, pairs = self._told_apart(*self._fitted(curves, questions, far), questions, far, rng)
+        if not misfit <= BENDS.unexplained:
             doubted = suspects(corners, questions, phi, sharp, turned)
             straight = np.abs(phi.value(-sharp * (corners.reach - np.abs(corners.offsets))) - phi.low)
             straight[doubted] = 0.0  # what is told of several bends as of one
-            alone = straight.max() > self.bends_on or not doubted or len(doubted) > self.most_shared
-            if alone and misfit <= BENDS.loud:
-                return self._checked(fitted, misfit, questions, far, rng)
-            if alone:
+            if straight.max() > self.bends_on or not doubted or len(doubted) > self.most_shared:
                 raise Unfinished(self._refusal(fitted, misfit, None))
             for j in sorted(doubted, reverse=True):
                 curves = with_bends(curves, corners, j, separated(corners, questions, phi, j, rng))
-            fitted, misfit = self._fitted(curves, questions, far)
-        return self._checked(fitted, misfit, questions, far, rng)
+            fitted, misfit, pairs = self._told_apart(*self._fitted(curves, questions, far), questions, far, rng)
+        found = self._checked(fitted, misfit, questions, far, rng, pairs)
+        if pairs or found.misfit <= self.quiet:
+            return found
+        fitted, misfit, pairs = self._told_apart(found.network, found.misfit, questions, far, rng)
+        return self._checked(fitted, misfit, questions, far, rng, pairs) if pairs else found
 
     def _bent_roughly(self, offered: list[Curves], questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
         """The network of coarse answers: of those ``offered`` the one that a fit to many answers singles out."""
@@ -258,17 +288,51 @@ class SmoothNetworkLearner:
         pool = scattered(curves.lengths(), BENDS.pool * count, questions.width, rng)
         questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
 
-    def _fitted(self, curves: Curves, questions: Questions, far: Far) -> tuple[Curves, float]:
+    def _told_apart(
+        self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator
+    ) -> tuple[Curves, float, tuple[Pair, ...]]:
+        """The fitted network with neurons that are almost duplicates told apart; itself, if that does not explain what it left."""
+        pairs: tuple[Pair, ...] = ()
+        found, left, answers = curves, misfit, far.joined(questions, self.floor)
+        while left > self.quiet and len(pairs) < self.most_shared:
+            pair, starts = doubled(found, answers, pairs)
+            trial, less = min((fitted_pairs(answers, start, (*pairs, pair), True) for start in starts), key=lambda fit: fit[1])
+            if not less <= BENDS.gains * left:
+                return curves, misfit, ()
+            pairs, found, left = (*pairs, pair), trial, less
+        if not pairs or left > self.quiet:
+            return curves, misfit, ()
+        for pair in reversed(pairs if len(pairs) > 1 else ()):  # one of them may have stood in for another that was not found yet
+            fewer, others = merged(found, pairs, pair)
+            trial, less = fitted_pairs(answers, fewer, others, True)
+            if less <= self.quiet:
+                found, pairs = trial, others
+                break
+        phase(questions.oracle, "shared directions")
+        count = int(np.ceil(2 * len(pairs) * (questions.width + 2) / found.out.shape[1]))
+        pool = scattered(found.lengths(), BENDS.pool * count, questions.width, rng)
+        questions.ask(telling_points(Paired(found, pairs), answers, pool, count, True, rng))
+        return *self._fitted(found, questions, far, pairs), pairs
+
+    def _fitted(self, curves: Curves, questions: Questions, far: Far, pairs: tuple[Pair, ...] = ()) -> tuple[Curves, float]:
         """All parameters fitted to all answers, without a linear part where there is none; and the misfit in expected errors."""
         answers = far.joined(questions, self.floor)
-        fitted, misfit = answers.fit(curves, True)
-        if misfit <= BENDS.loud:
+        fitted, misfit = fitted_pairs(answers, curves, pairs, True)
+        if misfit <= BENDS.unexplained:
             error = max(BENDS.skip, 64 * self.floor.relative)
-            fitted = without_skip(fitted, lambda model: answers.fit(model, False)[0], error)
+            fitted = without_skip(fitted, lambda model: fitted_pairs(answers, model, pairs, False)[0], error)
         return fitted, misfit
 
-    def _checked(self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
-        """The network, if it answers fresh points at three distances."""
+    def _checked(
+        self,
+        curves: Curves,
+        misfit: float,
+        questions: Questions,
+        far: Far,
+        rng: np.random.Generator,
+        pairs: tuple[Pair, ...] = (),
+    ) -> Found[Curves]:
+        """The network, if it answers fresh points at three distances; fitted to their answers as well."""
         phase(questions.oracle, "check")
         length, width = float(np.median(curves.lengths())), questions.width
         points = scattered(np.array([0.5, 1.0, 4.0]) * length, BENDS.checks, width, rng)
@@ -277,9 +341,13 @@ class SmoothNetworkLearner:
         distances = np.linalg.norm(points, axis=1)
         error = float((np.linalg.norm(told - curves(points), axis=1) / (1 + distances / length)).max() / spread)
         coarse = self.floor.relative * float(np.median(curves.sizes(points) / (1 + distances / length)))
+        free, answers = bool(curves.linear.any()), far.joined(questions, self.floor)
+        fitted, left = fitted_pairs(answers, curves, pairs, free)
+        if not max(misfit, left) <= BENDS.unexplained:
+            raise Unfinished(self._refusal(fitted, max(misfit, left), None))
         if not error <= BENDS.accept + (300 * self.floor.absolute + 30 * coarse) / spread:
             raise Unfinished(self._refusal(curves, misfit, error))
-        return Found(curves, bool(curves.linear.any()), far.joined(questions, self.floor), length, spread, error)
+        return Found(fitted, free, answers, length, spread, error, left)
 
     def _refusal(self, curves: Curves, misfit: float, error: float | None) -> NotInFamilyError:
         miss = "leave its answers unexplained" if error is None else f"miss fresh answers by {error:.1e} of their spread"

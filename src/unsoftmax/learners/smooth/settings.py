@@ -46,7 +46,9 @@ class Settings:
     accept: float = 1e-9  # error accepted there, relative to the spread of the answers
     pool: int = 6  # points drawn for each random one asked near by, of which the most telling are asked
     least: int = 8  # random points at least
-    loud: float = 1e4  # misfit, in expected errors, beyond which a fit has not found the network; right ones end near 0.02
+    # misfit, in expected errors, beyond which a network has not been found, whatever fresh answers say; right ones end near 0.03,
+    # at most 1 where a fit stops because rounding explains the rest
+    unexplained: float = 30.0
     spread: int = 256  # points of the model at which the spread of its answers is measured
 
     # limit
@@ -91,6 +93,19 @@ class Settings:
     grows: float = 1e-6  # share of the slope near by that must be left from afar
     deaf: float = 1e-9  # change of the answer by an earlier token, relative to the answers, that is none
 
+    # inverse
+    inversions: int = 60  # starts; of networks with four neurons a coordinate one to thirteen were needed
+    inversion_rounds: int = 60  # of damped Gauss–Newton from each
+    inversion_ridge: float = 1e-12  # against steps without end where the network is flat
+    inversion: float = 2.0**-45  # error of an explained answer, relative to the numbers that the network adds up
+    inversion_points: int = 64  # points that must be found again before anything is asked through a network
+    through: float = 2.0**-46  # relative error of points found that way, at least: rounding, and what an inversion loses
+    through_most: float = 2.0**-36  # beyond, heads are not told apart; another point with the same values is farther off by far
+    heads_far: float = 2.0**36  # length of tokens that saturate heads
+    heads_questions: int = 10  # times the square of the width: so many questions plain heads never take
+    heads_checks: int = 4  # fresh sequences of each of four lengths
+    heads_accept: float = 1e-9  # error accepted there, relative to the spread of the answers
+
     # rough
     rough_agree: float = 0.02  # error, in widths of the bend, of a look by coarse answers; SiLU and GELU are 0.05 apart
     rough_apart: float = 5e-3  # so much worse another activation may fit there and still be the one: GELUs are 1e-3 apart
@@ -109,6 +124,16 @@ class Settings:
     fits: float = 1e-5
     exactly: float = 1e-11  # error at which they do, and nothing is gained by one more
     faint: float = 1e-7  # share of the strongest jump below which a bend is none
+
+    # pairs
+    # third moments of two neurons almost alike, in units of the root of the second, from which their fit starts: output weights
+    # of 1 to 2, 7, 100 and 1000
+    thirds: tuple[float, ...] = (0.7, 2.3, 10.0, 32.0)
+    tried: int = 2  # of these fits, the best, that the fit of all parameters goes on from
+    closest: float = 1e-9  # distance, relative to row and bias, below which rounding leaves nothing of the one between two neurons
+    parallel: float = 1e-5  # angle between rows of one direction, once all is fitted
+    alike: float = 0.1  # distance in row and bias, relative to them, at which two neurons are almost duplicates
+    gains: float = 0.1  # share of the misfit at most that two neurons in place of one may leave
 
 
 BENDS = Settings()

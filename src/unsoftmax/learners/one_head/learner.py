@@ -14,7 +14,7 @@ from array_api_compat import array_namespace, device
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
 from unsoftmax.learners.one_head.positions import Loud, PositionReader, is_causal, loud_values, read_pairs
 from unsoftmax.learners.one_head.score_matrix import read_score_matrix
-from unsoftmax.learners.one_head.scores import ScoreReader, Values, copies
+from unsoftmax.learners.one_head.scores import ScoreReader, StepReader, Values, copies
 from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import INSIDE, on_host, orthonormal
 from unsoftmax.models import Attention, Floats
@@ -75,7 +75,8 @@ class OneHeadLearner:
             W, c, noise = read_pairs(oracle, values, min(key_size, longest), longest, causal, self.floor, rng)
             rank = int(np.linalg.matrix_rank(W, tol=noise * d))
         else:
-            template = ScoreReader(last, values, key_size, 1.0, c if np.any(c) else None)
+            kind = ScoreReader if free or values.usable == 1 else StepReader
+            template = kind(last, values, key_size, 1.0, c if np.any(c) else None)
             if everywhere and free:
                 template = PositionReader(oracle, values, key_size, 1.0, causal=causal)
             reader, unseen = self._scale(template, free, rng)
@@ -186,19 +187,22 @@ class OneHeadLearner:
         worth = float(np.linalg.norm(values.worth[:, -1])) / np.sqrt(d)
         size = min(max(2.0**30, self.floor.absolute * 2.0**54 / worth), self._longest_key())
 
-        def products(functionals: Floats, size: float) -> Floats:
-            reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
-            return reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0]
+        def products(reader: ScoreReader, keys: Floats, size: float) -> Floats:
+            return replace(reader, key_size=size).products(keys, np.zeros((1, d)), retries=0)[0]
 
+        reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
         if loud is None:
-            biased = size * np.abs(products(orthonormal(d, rng, rows=1), size)).max() > self._noise(values, size)
+            biased = size * np.abs(products(reader, reader.keys(orthonormal(d, rng, rows=1)), size)).max() > self._noise(values, size)
         else:
             biased = loud.biased
         if not biased:
             return np.zeros(d), size
-        rotation = orthonormal(d, rng)
+        if not self.floor.exact:
+            reader = reader.evened(d, HEAD.shared_by)
+        frame = reader.frame(orthonormal(d, rng))
+        keys, pilot = frame.keys, max(2, reader.values.usable)
         for _ in range(HEAD.learner_search):
-            rms = size * float(np.sqrt(np.mean(products(rotation[: max(2, values.usable)], size) ** 2)))
+            rms = size * float(np.sqrt(np.mean(products(reader, keys[:pilot], size) ** 2)))
             if not np.isfinite(rms):
                 size /= 2.0**10
             elif rms > 2 * HEAD.score:
@@ -208,12 +212,12 @@ class OneHeadLearner:
             else:
                 break
         for _ in range(HEAD.resizes):
-            read = products(rotation, size)
+            read = products(reader, keys, size)
             few = (np.abs(size * read) > HEAD.saturated)[:, 0]
             if values.usable == 1 and np.mean(few) <= HEAD.strays:  # a key of its own query may have a length of its own
                 for shorter in size * 8.0 ** -np.arange(1, HEAD.resizes):
                     if few.any():
-                        read[few] = products(rotation[few], shorter)
+                        read[few] = products(reader, keys[few], shorter)
                         few[few] = (np.abs(shorter * read[few]) > HEAD.saturated)[:, 0]
             rms = size * float(np.sqrt(np.mean(read**2)))
             if not few.any():
@@ -227,7 +231,6 @@ class OneHeadLearner:
                 evidence={"saturated_keys": size},
                 signs=(Sign.SATURATED,),
             )
-        reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
         zeros = np.zeros((d, 1))
         key_size = min(size * HEAD.score / rms if rms > 0 else np.inf, self._longest_key())
         if not np.isfinite(key_size):
@@ -236,7 +239,10 @@ class OneHeadLearner:
                 "query bias does that. `unsoftmax diagnose` tells what the target may be.",
                 signs=(Sign.SATURATED,),
             )
-        return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], key_size
+        if values.usable > 1 and not size / 2 <= key_size <= 2 * size:  # the few keys of one query told its size badly
+            again = products(reader, keys, key_size)
+            read = again if np.isfinite(again).all() else read
+        return frame.refined(zeros, read, zeros)[:, 0], key_size
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> tuple[ScoreReader | None, float]:
         """A reader whose scores are of size ``SCORE``, or None if W is zero.
@@ -272,7 +278,7 @@ class OneHeadLearner:
         if free:  # tiny tokens, huge keys
             key = max(float(np.sqrt(gain / HEAD.separation)), template.key_size)
             return replace(template, key_size=key, token_size=gain / key)
-        longest = HEAD.nearest * template.key_size
+        longest = (HEAD.beside if isinstance(template, StepReader) else HEAD.nearest) * template.key_size
         return replace(template, token_size=min(gain / template.key_size, longest), longest=longest)
 
     def _one_softmax(self, reader: ScoreReader, rng: np.random.Generator) -> None:

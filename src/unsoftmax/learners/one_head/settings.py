@@ -16,6 +16,7 @@ class Settings:
     # last tokens against keys where nothing forbids it: their own value and score drop below the rounding
     separation: float = 2.0**-60
     nearest: float = 0.25  # last tokens against keys otherwise: keeps the frames well conditioned
+    beside: float = 1.0
     # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
     score: float = 0.6
     careful: float = 0.15  # the same for the first column, because a few probes tell its size only roughly
@@ -28,6 +29,7 @@ class Settings:
     unseen: float = 1e-8  # size that a W of no visible entry may have against the query bias, to be called zero
     strays: float = 0.25  # share of the keys that may saturate for those alone to be asked again
     median: float = 0.67  # of the absolute scores of random keys, where their rms is 1
+    shared_by: int = 4
     learner_search: int = 24  # steps of a search for the right size; each covers many powers of two
 
     # positions

@@ -86,6 +86,8 @@ class OneHeadLearner:
             if reader is not None and like is not None and zero.ndim < 3 and values.usable == 1:
                 reader = reader.moved(like)
             most = d if everywhere and free else self.rank
+            if reader is not None and isinstance(reader, StepReader):
+                reader = reader.evened(d, self._worst(reader.gain / d))
             W, rank, noise = (np.zeros((d, d)), 0, unseen) if reader is None else read_score_matrix(reader, self.floor, most, rng)
         if not all_finite(W):
             raise NotInFamilyError(
@@ -197,10 +199,8 @@ class OneHeadLearner:
             biased = loud.biased
         if not biased:
             return np.zeros(d), size
-        if not self.floor.exact:
-            reader = reader.evened(d, HEAD.shared_by)
-        frame = reader.frame(orthonormal(d, rng))
-        keys, pilot = frame.keys, max(2, reader.values.usable)
+        rotation = orthonormal(d, rng)
+        keys, pilot = reader.keys(rotation), max(2, values.usable)
         for _ in range(HEAD.learner_search):
             rms = size * float(np.sqrt(np.mean(products(reader, keys[:pilot], size) ** 2)))
             if not np.isfinite(rms):
@@ -231,7 +231,6 @@ class OneHeadLearner:
                 evidence={"saturated_keys": size},
                 signs=(Sign.SATURATED,),
             )
-        zeros = np.zeros((d, 1))
         key_size = min(size * HEAD.score / rms if rms > 0 else np.inf, self._longest_key())
         if not np.isfinite(key_size):
             raise NotInFamilyError(
@@ -239,10 +238,17 @@ class OneHeadLearner:
                 "query bias does that. `unsoftmax diagnose` tells what the target may be.",
                 signs=(Sign.SATURATED,),
             )
-        if values.usable > 1 and not size / 2 <= key_size <= 2 * size:  # the few keys of one query told its size badly
-            again = products(reader, keys, key_size)
+        finer = replace(reader, key_size=key_size).evened(d, self._worst(key_size**2 / d) / HEAD.share_of_c, patience=d)
+        if values.usable > 1 and (finer.values.usable < values.usable or not size / 2 <= key_size <= 2 * size):
+            keys = finer.keys(rotation)  # the first few told their length roughly, or too many at once
+            again = products(finer, keys, key_size)
             read = again if np.isfinite(again).all() else read
-        return frame.refined(zeros, read, zeros)[:, 0], key_size
+        zeros = np.zeros((d, 1))
+        return finer.frame(rotation).refined(zeros, read, zeros)[:, 0], key_size
+
+    def _worst(self, gain: float) -> float:
+        """How far scores may magnify errors of coarse answers; ``gain`` is the size of a score over that of natural tokens."""
+        return np.inf if self.floor.exact else HEAD.magnified * gain
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> tuple[ScoreReader | None, float]:
         """A reader whose scores are of size ``SCORE``, or None if W is zero.

@@ -64,6 +64,15 @@ class Values:
         """The same with no more than so many value directions."""
         return replace(self, directions=self.directions[:, :count], worth=self.worth[:, :count], readout=self.readout[:, :count])
 
+    def amplified(self, key_size: float) -> float:
+        """Error of a score over the relative one of answers, where keys of this size ask for all directions at once.
+
+        Each of them has its share of the weight, and its value beside the size of answers.
+        """
+        size = np.sqrt(np.mean(self.b**2) + key_size**2 * np.mean(self.V**2))
+        faint = np.sqrt(np.mean(np.sum(self.worth**2, axis=0) ** -1.0))
+        return float((self.usable + copies(self.usable)) * faint * size / key_size)
+
     def moved(self, like: Floats) -> Values:
         """The same as arrays of the kind of ``like``, on its device."""
         return Values(*(alike(getattr(self, field.name), like) for field in fields(self)))
@@ -142,13 +151,18 @@ class ScoreReader:
         """The same reader with last tokens ``factor`` times as long, as far as they may be."""
         return replace(self, token_size=min(self.token_size * factor, self.longest))
 
-    def evened(self, keys: int, times: int = 1) -> ScoreReader:
-        """The same reader with no more value directions than so many keys need in so few questions, or ``times`` as many.
+    def evened(self, keys: int, worst: float = np.inf, patience: int = HEAD.patience) -> ScoreReader:
+        """The same reader with no more value directions than so many keys need in as few questions: fainter ones cost digits.
 
-        Faint directions cost digits; those that save no question are left out.
+        Up to ``patience`` times as many questions where scores would be read worse than ``worst`` times the answers' own
+        relative error.
         """
-        groups = times * -(-keys // self.values.usable)
-        return replace(self, values=self.values.strongest(-(-keys // groups)))
+        fewest = -(-keys // self.values.usable)
+        for groups in range(fewest, min(patience * fewest, keys) + 1):
+            values = self.values.strongest(-(-keys // groups))
+            if values.usable == 1 or worst == np.inf or values.amplified(self.key_size) <= worst:
+                break
+        return replace(self, values=values)
 
     def keys(self, functionals: Floats) -> Floats:
         """Tilt orthonormal ``functionals (n, width)`` towards the values, so that every key changes the answer.

@@ -29,7 +29,9 @@ class Settings:
     unseen: float = 1e-8  # size that a W of no visible entry may have against the query bias, to be called zero
     strays: float = 0.25  # share of the keys that may saturate for those alone to be asked again
     median: float = 0.67  # of the absolute scores of random keys, where their rms is 1
-    shared_by: int = 4
+    magnified: float = 64.0
+    share_of_c: float = 8.0
+    patience: int = 4
     learner_search: int = 24  # steps of a search for the right size; each covers many powers of two
 
     # positions

@@ -126,7 +126,12 @@ class OneHead(AttentionFamily):
             zero, known = oracle(np.zeros((1, 1, desk.width))), oracle(look.pair[:, None]).reshape(look.pair_answers.shape)
             return replace(learner, zero_answer=zero, known=(look.pair, known)).run(oracle, rng=rng)
 
-        return rehearsed(learned, run, ndim=look.zero_answer.ndim, relative=desk.precision.relative, state=state)
+        learned = rehearsed(learned, run, ndim=look.zero_answer.ndim, relative=desk.precision.relative, state=state)
+        if not desk.precision.exact and learned.rehearsals and learned.bounds is not None:
+            phase(desk, "values again")
+            bars = learner.values_bars(desk, cast(Attention, learned.model), desk.rng)
+            learned = replace(learned, bounds=replace(learned.bounds, V=bars))
+        return learned
 
     def _beyond_noise(self, desk: Desk, learned: Learned) -> Outcome:
         """One head that long tokens gave exactly in spite of noise or rounding: all but its constant, and all but a query bias."""

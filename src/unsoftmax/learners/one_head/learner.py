@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from array_api_compat import array_namespace, device
+from scipy.optimize import nnls
+from scipy.special import stdtrit
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
 from unsoftmax.learners.one_head.positions import Loud, PositionReader, is_causal, loud_values, read_pairs
@@ -147,9 +149,7 @@ class OneHeadLearner:
         """The value of each axis: ``d`` one-token queries, unless loud tokens have told them."""
         d = oracle.width
         b = zero.reshape(-1)
-        # a long token drowns a constant, a rounding step or noise; without any of them its length does not matter
-        size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
-        size = size if self.max_norm is None else INSIDE * self.max_norm
+        size = self._axis_length(b)
         V = (self._axes(oracle, size).reshape(d, -1) - b) / size if loud is None else loud.V
         if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
             raise NotIdentifiableError(
@@ -157,6 +157,32 @@ class OneHeadLearner:
                 "W (and c) cannot be identified. Ask a target whose answers depend on its tokens."
             )
         return Values.of(V, b, self.floor)
+
+    def _axis_length(self, b: Floats) -> float:
+        """A long token drowns a constant, a rounding step or noise; without any of them its length does not matter."""
+        size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
+        return size if self.max_norm is None else INSIDE * self.max_norm
+
+    def values_bars(self, oracle: Oracle, model: Attention, rng: np.random.Generator) -> Floats:
+        """95% bars of V from some axes asked again, a little shorter: other roundings, of which both readings have one each.
+
+        Casting an answer errs by a share of its size, sums inside the target by one of all sizes: both shares are fitted.
+        """
+        assert model.V is not None
+        V, b = model.V.reshape(oracle.width, -1), np.reshape(model.b, -1)
+        asked = np.arange(max(HEAD.axes_again, -(-HEAD.read_again // V.shape[1])))
+        which = rng.permutation(len(V))[asked % len(V)]
+        sizes = self._axis_length(b) * (1 - 2.0 ** -(2 + asked // len(V)))
+        tokens = np.zeros((len(which), 1, len(V)))
+        tokens[asked, 0, which] = sizes
+        apart = (LastPosition(oracle)(tokens).reshape(len(which), -1) - b) / sizes[:, None] - V[which]
+        own = V**2 / np.mean(V**2)
+        weights = 1 / (1 + own[which].ravel())
+        law = np.stack([np.ones(apart.size), own[which].ravel()], axis=1)
+        even, along = nnls(law * weights[:, None], weights * apart.ravel() ** 2 / 2)[0]
+        bars = float(stdtrit(apart.size, 0.975)) * np.sqrt(even + along * own)
+        least = 0.95 * 3**0.5 * replace(self.floor, cast=True).written(V)  # 95% of an error that is spread evenly
+        return np.maximum(bars, least).reshape(model.V.shape)
 
     def _axes(self, oracle: Oracle, size: float) -> Floats:
         """The answers to each axis as the only token, of length ``size``."""

@@ -166,7 +166,8 @@ class OneHeadLearner:
     def values_bars(self, oracle: Oracle, model: Attention, rng: np.random.Generator) -> Floats:
         """95% bars of V from some axes asked again, a little shorter: other roundings, of which both readings have one each.
 
-        Casting an answer errs by a share of its size, sums inside the target by one of all sizes: both shares are fitted.
+        Beyond the last digit, products err by a share of their size, and sums inside the target by one of all sizes: both shares
+        are fitted.
         """
         assert model.V is not None
         V, b = model.V.reshape(oracle.width, -1), np.reshape(model.b, -1)
@@ -176,13 +177,13 @@ class OneHeadLearner:
         tokens = np.zeros((len(which), 1, len(V)))
         tokens[asked, 0, which] = sizes
         apart = (LastPosition(oracle)(tokens).reshape(len(which), -1) - b) / sizes[:, None] - V[which]
-        own = V**2 / np.mean(V**2)
+        own, cast = V**2 / np.mean(V**2), replace(self.floor, cast=True).written(V) ** 2
         weights = 1 / (1 + own[which].ravel())
         law = np.stack([np.ones(apart.size), own[which].ravel()], axis=1)
-        even, along = nnls(law * weights[:, None], weights * apart.ravel() ** 2 / 2)[0]
-        bars = float(stdtrit(apart.size, 0.975)) * np.sqrt(even + along * own)
-        least = 0.95 * 3**0.5 * replace(self.floor, cast=True).written(V)  # 95% of an error that is spread evenly
-        return np.maximum(bars, least).reshape(model.V.shape)
+        even, along = nnls(law * weights[:, None], weights * (apart**2 / 2 - cast[which]).ravel())[0]
+        # 95% of what is spread evenly over the last digit, and of all else
+        squares = (0.95 * 3**0.5) ** 2 * cast + float(stdtrit(apart.size, 0.975)) ** 2 * (even + along * own)
+        return np.asarray(np.sqrt(squares)).reshape(model.V.shape)
 
     def _axes(self, oracle: Oracle, size: float) -> Floats:
         """The answers to each axis as the only token, of length ``size``."""

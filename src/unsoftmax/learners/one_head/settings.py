@@ -32,7 +32,7 @@ class Settings:
     magnified: float = 64.0
     share_of_c: float = 8.0
     patience: int = 4
-    axes_again: int = 4
+    axes_again: int = 8
     read_again: int = 16
     learner_search: int = 24  # steps of a search for the right size; each covers many powers of two
 

@@ -33,7 +33,7 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
     if learned.rehearsals:
         least = PROOF.written * 2.0**-floor.bits / learned.answers_off
         scores, values = (max(least, factor) for factor in _as_rehearsed(learned, seen, rng))
-        return _scaled(bounds, scores, values if floor.exact else 1.0, values)
+        return _scaled(bounds, scores, 1.0 if learned.values_again else values, values)
     if floor.random:
         return None
     rounding = PROOF.unremarkable * max(floor.relative, 2.0**-50) * np.abs(seen.answers).max()

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from array_api_compat import array_namespace, device
-from scipy.optimize import nnls
-from scipy.special import stdtrit
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
 from unsoftmax.learners.one_head.positions import Loud, PositionReader, is_causal, loud_values, read_pairs
@@ -88,7 +86,7 @@ class OneHeadLearner:
             if reader is not None and like is not None and zero.ndim < 3 and values.usable == 1:
                 reader = reader.moved(like)
             most = d if everywhere and free else self.rank
-            if reader is not None and isinstance(reader, StepReader):
+            if isinstance(reader, StepReader):
                 reader = reader.evened(d, self._worst(reader.gain / d))
             W, rank, noise = (np.zeros((d, d)), 0, unseen) if reader is None else read_score_matrix(reader, self.floor, most, rng)
         if not all_finite(W):
@@ -149,7 +147,7 @@ class OneHeadLearner:
         """The value of each axis: ``d`` one-token queries, unless loud tokens have told them."""
         d = oracle.width
         b = zero.reshape(-1)
-        size = self._axis_length(b)
+        size = self.axis_length(b)
         V = (self._axes(oracle, size).reshape(d, -1) - b) / size if loud is None else loud.V
         if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
             raise NotIdentifiableError(
@@ -158,32 +156,10 @@ class OneHeadLearner:
             )
         return Values.of(V, b, self.floor)
 
-    def _axis_length(self, b: Floats) -> float:
+    def axis_length(self, b: Floats) -> float:
         """A long token drowns a constant, a rounding step or noise; without any of them its length does not matter."""
         size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
         return size if self.max_norm is None else INSIDE * self.max_norm
-
-    def values_bars(self, oracle: Oracle, model: Attention, rng: np.random.Generator) -> Floats:
-        """95% bars of V from some axes asked again, a little shorter: other roundings, of which both readings have one each.
-
-        Beyond the last digit, products err by a share of their size, and sums inside the target by one of all sizes: both shares
-        are fitted.
-        """
-        assert model.V is not None
-        V, b = model.V.reshape(oracle.width, -1), np.reshape(model.b, -1)
-        asked = np.arange(max(HEAD.axes_again, -(-HEAD.read_again // V.shape[1])))
-        which = rng.permutation(len(V))[asked % len(V)]
-        sizes = self._axis_length(b) * (1 - 2.0 ** -(2 + asked // len(V)))
-        tokens = np.zeros((len(which), 1, len(V)))
-        tokens[asked, 0, which] = sizes
-        apart = (LastPosition(oracle)(tokens).reshape(len(which), -1) - b) / sizes[:, None] - V[which]
-        own, cast = V**2 / np.mean(V**2), replace(self.floor, cast=True).written(V) ** 2
-        weights = 1 / (1 + own[which].ravel())
-        law = np.stack([np.ones(apart.size), own[which].ravel()], axis=1)
-        even, along = nnls(law * weights[:, None], weights * (apart**2 / 2 - cast[which]).ravel())[0]
-        # 95% of what is spread evenly over the last digit, and of all else
-        squares = (0.95 * 3**0.5) ** 2 * cast + float(stdtrit(apart.size, 0.975)) ** 2 * (even + along * own)
-        return np.asarray(np.sqrt(squares)).reshape(model.V.shape)
 
     def _axes(self, oracle: Oracle, size: float) -> Floats:
         """The answers to each axis as the only token, of length ``size``."""
@@ -202,9 +178,9 @@ class OneHeadLearner:
         worth = key_size * float(np.linalg.norm(values.worth[:, -1])) / float(np.sqrt(len(values.V)))
         return 64 * (self.floor.of(float(np.abs(values.b).max())) / worth + self.floor.relative)
 
-    def _longest_key(self) -> float:
-        """Largest key size: a key is up to 2 long before scaling, or 3 with vector answers."""
-        return np.inf if self.max_norm is None else INSIDE * self.max_norm / 3.0
+    def _longest_key(self, values: Values) -> float:
+        """Largest key size: a key is up to 2 long before scaling, or 3 with vector answers and a step from a token of length 1."""
+        return np.inf if self.max_norm is None else INSIDE * self.max_norm / (3.0 if values.usable == 1 else 4.0)
 
     def _query_bias(self, oracle: Oracle, values: Values, loud: Loud | None, rng: np.random.Generator) -> tuple[Floats, float]:
         """The bias c from keys before a zero token, and the key size to use; about ``d + 6`` queries with one.
@@ -214,28 +190,31 @@ class OneHeadLearner:
         phase(oracle, "query bias")
         d = oracle.width
         worth = float(np.linalg.norm(values.worth[:, -1])) / np.sqrt(d)
-        size = min(max(2.0**30, self.floor.absolute * 2.0**54 / worth), self._longest_key())
+        longest = self._longest_key(values)
+        size = min(max(2.0**30, self.floor.absolute * 2.0**54 / worth), longest)
 
         def products(reader: ScoreReader, keys: Floats, size: float) -> Floats:
             return replace(reader, key_size=size).products(keys, np.zeros((1, d)), retries=0)[0]
 
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
         if loud is None:
-            biased = size * np.abs(products(reader, reader.keys(orthonormal(d, rng, rows=1)), size)).max() > self._noise(values, size)
+            biased = size * np.abs(products(reader, reader.keys(orthonormal(d, rng, rows=1)), size)).max() > self._noise(
+                values, size
+            )
         else:
             biased = loud.biased
         if not biased:
             return np.zeros(d), size
-        rotation = orthonormal(d, rng)
-        keys, pilot = reader.keys(rotation), max(2, values.usable)
+        rotation, reader = orthonormal(d, rng), reader.evened(d)
+        keys, pilot = reader.keys(rotation), max(2, reader.values.usable)
         for _ in range(HEAD.learner_search):
             rms = size * float(np.sqrt(np.mean(products(reader, keys[:pilot], size) ** 2)))
             if not np.isfinite(rms):
                 size /= 2.0**10
             elif rms > 2 * HEAD.score:
                 size *= HEAD.score / rms
-            elif rms < HEAD.score / 4 and size < self._longest_key():
-                size = min(size * HEAD.score / max(rms, 1e-9), self._longest_key())
+            elif rms < HEAD.score / 4 and size < longest:
+                size = min(size * HEAD.score / max(rms, 1e-9), longest)
             else:
                 break
         for _ in range(HEAD.resizes):
@@ -258,7 +237,7 @@ class OneHeadLearner:
                 evidence={"saturated_keys": size},
                 signs=(Sign.SATURATED,),
             )
-        key_size = min(size * HEAD.score / rms if rms > 0 else np.inf, self._longest_key())
+        key_size = min(size * HEAD.score / rms if rms > 0 else np.inf, longest)
         if not np.isfinite(key_size):
             raise NotInFamilyError(
                 f"Keys before a zero token of length {size:.1g} are weighed all alike, though one of another length was not: no "
@@ -266,12 +245,12 @@ class OneHeadLearner:
                 signs=(Sign.SATURATED,),
             )
         finer = replace(reader, key_size=key_size).evened(d, self._worst(key_size**2 / d) / HEAD.share_of_c, patience=d)
-        if values.usable > 1 and (finer.values.usable < values.usable or not size / 2 <= key_size <= 2 * size):
-            keys = finer.keys(rotation)  # the first few told their length roughly, or too many at once
-            again = products(finer, keys, key_size)
-            read = again if np.isfinite(again).all() else read
+        if finer.values.usable < reader.values.usable or (values.usable > 1 and not size / 2 <= key_size <= 2 * size):
+            again = products(finer, finer.keys(rotation), key_size)  # the first few told their length roughly, or were too many
+            if np.isfinite(again).all():
+                reader, read = finer, again
         zeros = np.zeros((d, 1))
-        return finer.frame(rotation).refined(zeros, read, zeros)[:, 0], key_size
+        return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], key_size
 
     def _worst(self, gain: float) -> float:
         """How far scores may magnify errors of coarse answers; ``gain`` is the size of a score over that of natural tokens."""

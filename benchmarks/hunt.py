@@ -98,12 +98,19 @@ def within_bars(seed: int, table: int, classes: tuple[str, ...], draw: Callable[
     found = us.recover(target, width=width, seed=seed, on_failure="return", **limits)  # type: ignore[arg-type]
     row: Row = {"what": name, **told(found)}
     if found.status.success and found.bounds is not None:
-        for block in "WVcb":
-            bars, true = getattr(found.bounds, block), getattr(layer, block)
-            if bars is not None and np.any(true):
-                row[block] = float(np.mean(np.abs(getattr(found.model, block) - true) <= np.asarray(bars)))
+        row |= shares(found, layer)
         reason = truth.false_success(found, layer, target, rng)
         row |= {"false": reason is not None, "why": reason}
+    return row
+
+
+def shares(found: us.Recovery, layer: us.Attention) -> Row:
+    """Share of each block's numbers within their bars."""
+    row: Row = {}
+    for block in "WVcb":
+        bars, true = getattr(found.bounds, block, None), getattr(layer, block)
+        if bars is not None and np.any(true):
+            row[block] = float(np.mean(np.abs(getattr(found.model, block) - true) <= np.asarray(bars)))
     return row
 
 
@@ -116,7 +123,8 @@ def honest(seed: int) -> Row:
     limits: dict[str, Any] = {"budget": 6 * (width**2 + width) + 64, "max_norm": 4.0} if "noise" in name else {}
     found = us.recover(target, width=width, seed=seed, on_failure="return", **limits)
     reason = truth.false_success(found, model, target, rng) if "noise" not in name and found.model is not None else None
-    return {"what": name, "false": reason is not None, "why": reason, **told(found)}
+    row: Row = {"what": name, "false": reason is not None, "why": reason, **told(found)}
+    return row | (shares(found, model) if found.status.success and model is not None else {})
 
 
 def labels(seed: int) -> Row:

@@ -219,21 +219,34 @@ def ladder(runs: int, seed: int, kinds: tuple[str, ...], draw: Callable[[str, fl
     print(f"false successes: {sum(told['FALSE'] for told in counts.values())} of {runs}")
 
 
-def float32_heads(rng: np.random.Generator) -> Drawn:
-    """torch.nn.MultiheadAttention as it comes."""
+def float32_heads(rng: np.random.Generator, *, biased: bool = False) -> Drawn:
+    """torch.nn.MultiheadAttention as it comes, or with biases of order one (those that PyTorch starts with are zero)."""
     import torch
 
     width = int(rng.choice([16, 24, 32, 48, 64]))
     heads = int(rng.choice([h for h in (1, 2, 4, 8) if width % h == 0]))
     torch.manual_seed(int(rng.integers(2**31)))
-    module = torch.nn.MultiheadAttention(width, heads, bias=bool(rng.integers(2)), batch_first=True).eval()
+    module = torch.nn.MultiheadAttention(width, heads, bias=biased or bool(rng.integers(2)), batch_first=True).eval()
+    layer = None
+    if biased:
+        with torch.no_grad():
+            module.in_proj_bias.normal_()
+            module.out_proj.bias.normal_()
+        twin = torch.nn.MultiheadAttention(width, heads, batch_first=True).double()
+        twin.load_state_dict({name: block.double() for name, block in module.state_dict().items()})
+        layer = us.Attention.from_torch(twin) if heads == 1 else None
 
     def target(X: np.ndarray) -> np.ndarray:
         with torch.no_grad():
             x = torch.as_tensor(X, dtype=torch.float32)
             return module(x, x, x, need_weights=False)[0][:, -1].numpy().astype(np.float64)
 
-    return width, None, target
+    return width, layer, target
+
+
+def biased_heads(rng: np.random.Generator) -> Drawn:
+    """The same with biases of order one."""
+    return float32_heads(rng, biased=True)
 
 
 def jittering(rng: np.random.Generator) -> Drawn:
@@ -265,6 +278,7 @@ def small_budget(rng: np.random.Generator) -> Drawn:
 
 HONEST: dict[str, Callable[[np.random.Generator], Drawn]] = {
     "nn.MultiheadAttention float32": float32_heads,
+    "the same with biases": biased_heads,
     "one head float32, vector": one_float32,
     "jitter 1e-13, 1e-12": jittering,
     "noise, 6 per parameter": small_budget,

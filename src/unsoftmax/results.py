@@ -80,6 +80,7 @@ class Learned:
         known_to: expected relative error of the scores, as conditioning and the learner's own check tell; 0 where it is rounding.
         mixing: ``(I + V)^-1 V (width, width)`` of a residual path around attention whose network is not known.
         rehearsals: what the learner found when the model itself was asked in the target's place, where that gave the error bars.
+        values_again: bars of V rest on values that were asked again, which fresh answers do not tell better.
         causal: where every position is answered, whether later tokens are hidden from it.
         labels: what a target says that tells classes and nothing else; empty for numbers.
         flip_rate: share of these labels that are wrong.
@@ -98,6 +99,7 @@ class Learned:
     mixing: Floats | None = None
     rehearsals: tuple[Model, ...] = ()
     answers_off: float = 0.0
+    values_again: bool = False
     causal: bool = False
     labels: tuple[float, ...] = ()
     flip_rate: float = 0.0

@@ -11,10 +11,13 @@ from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.learners.one_head.learner import price
 from unsoftmax.learners.one_head.positions import is_causal
 from unsoftmax.learners.one_head.score_matrix import _leading_rank, _next_size, _RankTest
-from unsoftmax.learners.one_head.scores import copies, log_weights
+from unsoftmax.learners.one_head.scores import ScoreReader, StepReader, Values, copies, log_weights
+from unsoftmax.learners.one_head.values_again import price as price_again
+from unsoftmax.learners.one_head.values_again import values_bars
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.oracles.base import Wrapper, in_parts
+from unsoftmax.results import Floor
 from unsoftmax.symmetry import distance
 
 
@@ -271,3 +274,47 @@ def test_scores_of_zero_at_every_position(causal, bias):
     assert found.status is us.Status.EXACT
     assert found.queries <= 32
     assert us.distance(found.model, layer) < 1e-12
+
+
+@given(width=st.integers(3, 8), seed=st.integers(0, 2**32 - 1), ratio=st.floats(0.1, 4.0))
+def test_keys_as_steps_read_products_beside_tokens_of_any_length(width, seed, ratio):
+    rng = np.random.default_rng(seed)
+    W, V = random_head(rng, width, outputs=width)
+    c = rng.normal(size=width)
+    head = Attention(W[None], V[None], c[None])
+    values = Values.of(V, np.zeros(width), Floor())
+    reader = StepReader(CallableOracle(head, width=width), values, 0.3, 0.3 * ratio, c)
+    keys, tokens = (np.linalg.qr(rng.normal(size=(width, width)))[0] for _ in "kt")
+    products, ratios = reader.products(reader.keys(keys), tokens)
+    assert not ratios.any()
+    assert np.abs(products - reader.keys(keys) @ W @ tokens.T).max() < 1e-7
+
+
+def test_groups_of_keys_are_even_and_leave_faint_values_out():
+    values = Values.of(np.diag(2.0 ** -np.arange(10.0)), np.zeros(10), Floor())
+    reader = ScoreReader(None, values, 1.0, 1.0)
+    assert reader.evened(14).values.usable == 7
+    assert reader.evened(10).values.usable == 10
+    assert reader.evened(10, worst=100.0).values.usable < 10
+    assert reader.evened(10, worst=0.0, patience=2).values.usable == 5
+    assert reader.evened(10, worst=0.0, patience=10).values.usable == 1
+
+
+@pytest.mark.parametrize("sums", [False, True])
+def test_bars_of_coarse_values_cover_answers_that_are_cast_and_answers_that_are_sums(sums):
+    covered = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        A, B = (rng.normal(size=(12, 12)).astype(np.float32) for _ in "AB")
+        V = A.astype(float) @ B.astype(float)
+
+        def target(X, A=A, B=B, V=V):
+            x = X[:, -1]
+            return ((x.astype(np.float32) @ A) @ B if sums else (x @ V).astype(np.float32)).astype(float)
+
+        oracle = Metered(CallableOracle(target, width=12))
+        read = oracle(np.eye(12)[:, None])
+        bars = values_bars(oracle, Attention(np.zeros((1, 12, 12)), read[None]), 1.0, Floor("float32", relative=2.0**-22), rng)
+        assert oracle.spent == 12 + price_again(12)
+        covered.append(np.mean(np.abs(read - V) <= bars[0]))
+    assert 0.9 < np.mean(covered) < 0.995

@@ -34,6 +34,32 @@ def test_one_head_in_float32_with_vector_answers_is_recovered(width, outputs):
         assert np.abs(found.model.W[0] - W).max() < 1e-4
 
 
+@pytest.mark.parametrize(("width", "heads"), [(48, 1), (32, 1), (32, 4)])
+def test_pytorch_attention_in_float32_with_biases_of_order_one_is_recovered(width, heads):
+    torch = pytest.importorskip("torch")
+    for seed in range(2):
+        torch.manual_seed(seed)
+        module = torch.nn.MultiheadAttention(width, heads, batch_first=True).eval()
+        with torch.no_grad():
+            module.in_proj_bias.normal_()
+            module.out_proj.bias.normal_()
+
+        def target(X, module=module):
+            with torch.no_grad():
+                x = torch.as_tensor(X, dtype=torch.float32)
+                return module(x, x, x, need_weights=False)[0][:, -1].double().numpy()
+
+        found, rng = us.recover(target, width=width, seed=seed), np.random.default_rng(seed)
+        X = rng.normal(size=(200, 7, width))
+        answers = target(X)
+        assert np.abs(found.model(X) - answers).max() < 2e-4 * answers.std()
+        if heads == 1:
+            layer = us.Attention.from_torch(module.double())
+            for block in ("W", "V", "c", "b"):
+                apart = np.abs(getattr(found.model, block) - getattr(layer, block))
+                assert np.mean(apart <= getattr(found.bounds, block)) > 0.8, block
+
+
 def test_keys_of_a_whole_rotation_are_never_nearly_singular():
     for seed in range(20):
         rng = np.random.default_rng(seed)

@@ -18,7 +18,7 @@ from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.proof.compare import Compared, Predict, compared, predictor
-from unsoftmax.proof.fresh import Fresh, sized
+from unsoftmax.proof.fresh import COUNT, Fresh, sized
 from unsoftmax.results import Learned, Outcome
 
 # learners other than the one for one head are imported where they are needed: a run pays for the one that it uses
@@ -116,9 +116,10 @@ class OneHead(AttentionFamily):
         return Outcome(learned=outcome.learned if sign is Sign.ONE_HEAD else None, refusal=refusal)
 
     def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
-        """The same with error bars from rehearsals, which ask nothing of the target."""
+        """The same with error bars from rehearsals, which ask nothing of the target; of coarse values, from some asked again."""
         if desk.width > LAWS.widest_rehearsed or learned.ranks == (0,):  # what does not show has the bars that say so
             return learned
+        from unsoftmax.learners.one_head.values_again import price, values_bars
         from unsoftmax.learners.rehearsal import rehearsed
 
         learner, look = cast(OneHeadLearner, self.learner(desk)), desk.first_look()
@@ -127,7 +128,15 @@ class OneHead(AttentionFamily):
             zero, known = oracle(np.zeros((1, 1, desk.width))), oracle(look.pair[:, None]).reshape(look.pair_answers.shape)
             return replace(learner, zero_answer=zero, known=(look.pair, known)).run(oracle, rng=rng)
 
-        return rehearsed(learned, run, ndim=look.zero_answer.ndim, relative=desk.precision.relative, state=state)
+        learned = rehearsed(learned, run, ndim=look.zero_answer.ndim, relative=desk.precision.relative, state=state)
+        left = desk.left()
+        affords = left is None or left >= price(look.outputs) + COUNT
+        if desk.precision.exact or not learned.rehearsals or learned.bounds is None or not affords:
+            return learned
+        phase(desk, "values")
+        model = cast(Attention, learned.model)
+        V = values_bars(desk, model, learner.axis_length(look.zero_answer), desk.precision, desk.rng)
+        return replace(learned, bounds=replace(learned.bounds, V=V), values_again=True)
 
     def _beyond_noise(self, desk: Desk, learned: Learned) -> Outcome:
         """One head that long tokens gave exactly in spite of noise or rounding: all but its constant, and all but a query bias."""

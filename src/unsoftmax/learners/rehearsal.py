@@ -19,9 +19,8 @@ from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Bounds, Learned
 from unsoftmax.watching import watched_by
 
-TIMES = 3  # rehearsals
+TIMES = 6  # rehearsals
 QUARTER = 0.25  # of the precision that answers are promised: the standard deviation of their errors
-REACH = 2.6  # standard deviations, known from a few rehearsals only; see benchmarks/hunt.py coverage
 LEAST = 2.0**-53  # of the largest entry: a number is not known better than it is written
 
 
@@ -95,21 +94,17 @@ def _blocks(model: Attention) -> dict[str, Floats]:
 
 
 def _bars(squares: Floats, block: Floats, values: bool) -> Floats:
-    """Half-widths from mean squares of few draws, evened out over rows and columns.
+    """Half-widths from mean squares of few draws, each number's own and those of its row and column in equal shares.
 
-    Answers to one token err by a share of their own size where they are cast at the end, and of all sizes where they are sums. The
-    rehearsals cannot tell which: for ``values`` half of each counts.
+    Scores: Student's factor of these draws, for errors rise and fall together, those of c and those that one direction brings.
+    Values: all errors are draws of one law. Answers to one token err by a share of their own size where they are cast at the end,
+    and of all sizes where they are sums; rehearsals cannot tell which, so that half of each counts.
     """
-    least = LEAST * float(np.abs(block).max(initial=0.0))
+    mean = float(np.mean(squares))
     if squares.ndim < 2 or min(squares.shape[-2:]) == 1:
-        even = np.full(squares.shape, float(np.mean(squares)))
+        even = np.full(squares.shape, mean)
     else:
-        mean = max(float(np.mean(squares)), np.finfo(float).tiny)
-        rows, columns = squares.mean(axis=-1, keepdims=True), squares.mean(axis=-2, keepdims=True)
-        even = rows * columns / mean
-        if not values:  # where one direction errs far more than all others, the product falls short of what is left elsewhere
-            even = np.maximum(even, squares / 2)
-    if values and block.any():
-        even = (even + np.mean(even) * block**2 / np.mean(block**2)) / 2
-    reach = float(stdtrit(TIMES * block.size, 0.975)) if values else REACH  # all errors of values count as draws of one law
-    return np.asarray(reach * np.sqrt(even) + least)
+        even = squares.mean(axis=-1, keepdims=True) * squares.mean(axis=-2, keepdims=True) / max(mean, np.finfo(float).tiny)
+    other = np.mean(even) * block**2 / np.mean(block**2) if values and block.any() else even if values else squares
+    reach = float(stdtrit(TIMES * block.size if values else TIMES, 0.975))
+    return np.asarray(reach * np.sqrt((even + other) / 2) + LEAST * float(np.abs(block).max(initial=0.0)))

@@ -33,7 +33,7 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
     if learned.rehearsals:
         least = PROOF.written * 2.0**-floor.bits / learned.answers_off
         scores, values = (max(least, factor) for factor in _as_rehearsed(learned, seen, rng))
-        return _scaled(bounds, scores, values)
+        return _scaled(bounds, scores, 1.0 if learned.values_again else values, values)
     if floor.random:
         return None
     rounding = PROOF.unremarkable * max(floor.relative, 2.0**-50) * np.abs(seen.answers).max()
@@ -42,7 +42,7 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
         return None
     doubts = doubt(learned.model, bounds, rng, lambda other: predicted_as(seen, other))
     growth = float(np.sqrt(np.mean(left**2) / max(float(np.mean(doubts)), np.finfo(float).tiny)))
-    return _scaled(bounds, growth, growth) if growth > 1.0 else None
+    return _scaled(bounds, growth, growth, growth) if growth > 1.0 else None
 
 
 def _as_rehearsed(learned: Learned, seen: Compared, rng: np.random.Generator) -> tuple[float, float]:
@@ -66,7 +66,7 @@ def _as_rehearsed(learned: Learned, seen: Compared, rng: np.random.Generator) ->
     return scores, ratio * float(stdtrit(alone.sum() * seen.deviations.shape[1], 0.975)) / PROOF.two_sided
 
 
-def _scaled(bounds: Bounds, scores: float, values: float) -> Bounds:
-    blocks = {"W": (bounds.W, scores), "V": (bounds.V, values), "c": (bounds.c, scores), "b": (bounds.b, values)}
+def _scaled(bounds: Bounds, scores: float, values: float, constant: float) -> Bounds:
+    blocks = {"W": (bounds.W, scores), "V": (bounds.V, values), "c": (bounds.c, scores), "b": (bounds.b, constant)}
     scaled = {name: None if bars is None else factor * np.asarray(bars) for name, (bars, factor) in blocks.items()}
     return Bounds(kind="estimated", **scaled)

@@ -78,7 +78,9 @@ def _packed(learned: Learned, mixture: Mixture, floor: Floor) -> Learned:
     spread = errors * float(stdtrit(freedom, 0.975))
     V, b = found[: model.width], (found[-1] if has_b else None)
     u = mixture.direction
-    V = V + np.outer(model.V[0] - V @ u, u)  # the mixture's own values are known better
+    along = np.sqrt(spread[: model.width] ** 2 @ u**2)
+    if np.mean(np.asarray(bounds.V) ** 2) < np.mean(along**2):  # the mixture's own values are known better
+        V = V + np.outer(model.V[0] - V @ u, u)
     whole = Attention(model.W, V[None], model.c if model.has_c else None, b)
     _check_outputs(whole, mixture, noise * (1.0 if floor.noisy or floor.decimals else NOISY.low_precision), freedom)
     note = f"W was learned from one mixture of the {len(u)} outputs, V from {len(tokens)} one-token answers."

@@ -14,7 +14,7 @@ from array_api_compat import array_namespace, device
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
 from unsoftmax.learners.one_head.positions import Loud, PositionReader, is_causal, loud_values, read_pairs
 from unsoftmax.learners.one_head.score_matrix import read_score_matrix
-from unsoftmax.learners.one_head.scores import ScoreReader, Values, copies
+from unsoftmax.learners.one_head.scores import ScoreReader, StepReader, Values, copies
 from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import INSIDE, on_host, orthonormal
 from unsoftmax.models import Attention, Floats
@@ -75,7 +75,8 @@ class OneHeadLearner:
             W, c, noise = read_pairs(oracle, values, min(key_size, longest), longest, causal, self.floor, rng)
             rank = int(np.linalg.matrix_rank(W, tol=noise * d))
         else:
-            template = ScoreReader(last, values, key_size, 1.0, c if np.any(c) else None)
+            kind = ScoreReader if free or values.usable == 1 else StepReader
+            template = kind(last, values, key_size, 1.0, c if np.any(c) else None)
             if everywhere and free:
                 template = PositionReader(oracle, values, key_size, 1.0, causal=causal)
             reader, unseen = self._scale(template, free, rng)
@@ -85,6 +86,8 @@ class OneHeadLearner:
             if reader is not None and like is not None and zero.ndim < 3 and values.usable == 1:
                 reader = reader.moved(like)
             most = d if everywhere and free else self.rank
+            if isinstance(reader, StepReader):
+                reader = reader.evened(d, self._worst(reader.gain / d))
             W, rank, noise = (np.zeros((d, d)), 0, unseen) if reader is None else read_score_matrix(reader, self.floor, most, rng)
         if not all_finite(W):
             raise NotInFamilyError(
@@ -144,9 +147,7 @@ class OneHeadLearner:
         """The value of each axis: ``d`` one-token queries, unless loud tokens have told them."""
         d = oracle.width
         b = zero.reshape(-1)
-        # a long token drowns a constant, a rounding step or noise; without any of them its length does not matter
-        size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
-        size = size if self.max_norm is None else INSIDE * self.max_norm
+        size = self.axis_length(b)
         V = (self._axes(oracle, size).reshape(d, -1) - b) / size if loud is None else loud.V
         if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
             raise NotIdentifiableError(
@@ -154,6 +155,11 @@ class OneHeadLearner:
                 "W (and c) cannot be identified. Ask a target whose answers depend on its tokens."
             )
         return Values.of(V, b, self.floor)
+
+    def axis_length(self, b: Floats) -> float:
+        """A long token drowns a constant, a rounding step or noise; without any of them its length does not matter."""
+        size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
+        return size if self.max_norm is None else INSIDE * self.max_norm
 
     def _axes(self, oracle: Oracle, size: float) -> Floats:
         """The answers to each axis as the only token, of length ``size``."""
@@ -172,9 +178,9 @@ class OneHeadLearner:
         worth = key_size * float(np.linalg.norm(values.worth[:, -1])) / float(np.sqrt(len(values.V)))
         return 64 * (self.floor.of(float(np.abs(values.b).max())) / worth + self.floor.relative)
 
-    def _longest_key(self) -> float:
-        """Largest key size: a key is up to 2 long before scaling, or 3 with vector answers."""
-        return np.inf if self.max_norm is None else INSIDE * self.max_norm / 3.0
+    def _longest_key(self, values: Values) -> float:
+        """Largest key size: a key is up to 2 long before scaling, or 3 with vector answers and a step from a token of length 1."""
+        return np.inf if self.max_norm is None else INSIDE * self.max_norm / (3.0 if values.usable == 1 else 4.0)
 
     def _query_bias(self, oracle: Oracle, values: Values, loud: Loud | None, rng: np.random.Generator) -> tuple[Floats, float]:
         """The bias c from keys before a zero token, and the key size to use; about ``d + 6`` queries with one.
@@ -184,36 +190,40 @@ class OneHeadLearner:
         phase(oracle, "query bias")
         d = oracle.width
         worth = float(np.linalg.norm(values.worth[:, -1])) / np.sqrt(d)
-        size = min(max(2.0**30, self.floor.absolute * 2.0**54 / worth), self._longest_key())
+        longest = self._longest_key(values)
+        size = min(max(2.0**30, self.floor.absolute * 2.0**54 / worth), longest)
 
-        def products(functionals: Floats, size: float) -> Floats:
-            reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
-            return reader.products(reader.keys(functionals), np.zeros((1, d)), retries=0)[0]
+        def products(reader: ScoreReader, keys: Floats, size: float) -> Floats:
+            return replace(reader, key_size=size).products(keys, np.zeros((1, d)), retries=0)[0]
 
+        reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
         if loud is None:
-            biased = size * np.abs(products(orthonormal(d, rng, rows=1), size)).max() > self._noise(values, size)
+            biased = size * np.abs(products(reader, reader.keys(orthonormal(d, rng, rows=1)), size)).max() > self._noise(
+                values, size
+            )
         else:
             biased = loud.biased
         if not biased:
             return np.zeros(d), size
-        rotation = orthonormal(d, rng)
+        rotation, reader = orthonormal(d, rng), reader.evened(d)
+        keys, pilot = reader.keys(rotation), max(2, reader.values.usable)
         for _ in range(HEAD.learner_search):
-            rms = size * float(np.sqrt(np.mean(products(rotation[: max(2, values.usable)], size) ** 2)))
+            rms = size * float(np.sqrt(np.mean(products(reader, keys[:pilot], size) ** 2)))
             if not np.isfinite(rms):
                 size /= 2.0**10
             elif rms > 2 * HEAD.score:
                 size *= HEAD.score / rms
-            elif rms < HEAD.score / 4 and size < self._longest_key():
-                size = min(size * HEAD.score / max(rms, 1e-9), self._longest_key())
+            elif rms < HEAD.score / 4 and size < longest:
+                size = min(size * HEAD.score / max(rms, 1e-9), longest)
             else:
                 break
         for _ in range(HEAD.resizes):
-            read = products(rotation, size)
+            read = products(reader, keys, size)
             few = (np.abs(size * read) > HEAD.saturated)[:, 0]
             if values.usable == 1 and np.mean(few) <= HEAD.strays:  # a key of its own query may have a length of its own
                 for shorter in size * 8.0 ** -np.arange(1, HEAD.resizes):
                     if few.any():
-                        read[few] = products(rotation[few], shorter)
+                        read[few] = products(reader, keys[few], shorter)
                         few[few] = (np.abs(shorter * read[few]) > HEAD.saturated)[:, 0]
             rms = size * float(np.sqrt(np.mean(read**2)))
             if not few.any():
@@ -227,16 +237,24 @@ class OneHeadLearner:
                 evidence={"saturated_keys": size},
                 signs=(Sign.SATURATED,),
             )
-        reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
-        zeros = np.zeros((d, 1))
-        key_size = min(size * HEAD.score / rms if rms > 0 else np.inf, self._longest_key())
+        key_size = min(size * HEAD.score / rms if rms > 0 else np.inf, longest)
         if not np.isfinite(key_size):
             raise NotInFamilyError(
                 f"Keys before a zero token of length {size:.1g} are weighed all alike, though one of another length was not: no "
                 "query bias does that. `unsoftmax diagnose` tells what the target may be.",
                 signs=(Sign.SATURATED,),
             )
+        finer = replace(reader, key_size=key_size).evened(d, self._worst(key_size**2 / d) / HEAD.share_of_c, patience=d)
+        if finer.values.usable < reader.values.usable or (values.usable > 1 and not size / 2 <= key_size <= 2 * size):
+            again = products(finer, finer.keys(rotation), key_size)  # the first few told their length roughly, or were too many
+            if np.isfinite(again).all():
+                reader, read = finer, again
+        zeros = np.zeros((d, 1))
         return reader.frame(rotation).refined(zeros, read, zeros)[:, 0], key_size
+
+    def _worst(self, gain: float) -> float:
+        """How far scores may magnify errors of coarse answers; ``gain`` is the size of a score over that of natural tokens."""
+        return np.inf if self.floor.exact else HEAD.magnified * gain
 
     def _scale(self, template: ScoreReader, free: bool, rng: np.random.Generator) -> tuple[ScoreReader | None, float]:
         """A reader whose scores are of size ``SCORE``, or None if W is zero.
@@ -272,7 +290,7 @@ class OneHeadLearner:
         if free:  # tiny tokens, huge keys
             key = max(float(np.sqrt(gain / HEAD.separation)), template.key_size)
             return replace(template, key_size=key, token_size=gain / key)
-        longest = HEAD.nearest * template.key_size
+        longest = (HEAD.beside if isinstance(template, StepReader) else HEAD.nearest) * template.key_size
         return replace(template, token_size=min(gain / template.key_size, longest), longest=longest)
 
     def _one_softmax(self, reader: ScoreReader, rng: np.random.Generator) -> None:

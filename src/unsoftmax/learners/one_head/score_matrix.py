@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -31,6 +32,7 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     tokens = orthonormal(d, rng, like=reader.values.worth)
     xp = array_namespace(tokens)
     tokens = tokens * xp.where(tokens @ reader.values.directions[:, :1] > 0, -1.0, 1.0)  # keys are worth > 0: answers span both
+    whole, reader = reader, reader.evened(d)
     frame = reader.frame(orthonormal(d, rng, like=reader.values.worth))
     phase(reader.oracle, "columns")
     table = _Table(reader, frame.keys, tokens, floor, d if rank is None else rank)
@@ -49,13 +51,14 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     phase(reader.oracle, "rows")
     if 0 < found < d:
         basis = xp.linalg.qr(vectors[:, :found])[0]
+        reader = replace(table.reader, values=whole.values).evened(found)
         keys = _sound_keys(reader, basis, rng)
         inside = Frame(keys @ basis)
         at = found
         while at < d:
             pilot = at < HEAD.pilot and d - at > HEAD.pilot
             some = tokens[at : at + HEAD.pilot if pilot else d]
-            fitted = _resized(table.reader, keys @ vectors[:, :at], HEAD.score / 8 if pilot else HEAD.score)
+            fitted = _resized(reader, keys @ vectors[:, :at], HEAD.score / 8 if pilot else HEAD.score)
             vectors[:, at : at + len(some)] = basis @ inside.refined((some @ basis).T, *fitted.products(keys, some))
             at += len(some)
     W = vectors @ tokens if found else 0.0 * tokens

@@ -60,6 +60,19 @@ class Values:
         worth = key_size * float(xp.linalg.vector_norm(self.worth[:, -1])) / float(np.sqrt(len(self.worth)))
         return 1.0 + float(xp.max(xp.abs(self.b))) / worth
 
+    def strongest(self, count: int) -> Values:
+        """The same with no more than so many value directions."""
+        return replace(self, directions=self.directions[:, :count], worth=self.worth[:, :count], readout=self.readout[:, :count])
+
+    def amplified(self, key_size: float) -> float:
+        """Error of a score over the relative one of answers, where keys of this size ask for all directions at once.
+
+        Each of them has its share of the weight, and its value beside the size of answers.
+        """
+        size = np.sqrt(np.mean(self.b**2) + key_size**2 * np.mean(self.V**2))
+        faint = np.sqrt(np.mean(np.sum(self.worth**2, axis=0) ** -1.0))
+        return float((self.usable + copies(self.usable)) * faint * size / key_size)
+
     def moved(self, like: Floats) -> Values:
         """The same as arrays of the kind of ``like``, on its device."""
         return Values(*(alike(getattr(self, field.name), like) for field in fields(self)))
@@ -137,6 +150,19 @@ class ScoreReader:
     def resized(self, factor: float) -> ScoreReader:
         """The same reader with last tokens ``factor`` times as long, as far as they may be."""
         return replace(self, token_size=min(self.token_size * factor, self.longest))
+
+    def evened(self, keys: int, worst: float = np.inf, patience: int = HEAD.patience) -> ScoreReader:
+        """The same reader with no more value directions than so many keys need in as few questions: fainter ones cost digits.
+
+        Up to ``patience`` times as many questions where scores would be read worse than ``worst`` times the answers' own
+        relative error.
+        """
+        fewest = -(-keys // self.values.usable)
+        for groups in range(fewest, min(patience * fewest, keys) + 1):
+            values = self.values.strongest(-(-keys // groups))
+            if values.usable == 1 or worst == np.inf or values.amplified(self.key_size) <= worst:
+                break
+        return replace(self, values=values)
 
     def keys(self, functionals: Floats) -> Floats:
         """Tilt orthonormal ``functionals (n, width)`` towards the values, so that every key changes the answer.
@@ -234,11 +260,16 @@ class ScoreReader:
                 token, group = bad[0][at : at + size], bad[1][at : at + size]
                 shrink = factor[token, group][:, None]
                 short = tokens[token] * shrink
-                last = xp.broadcast_to((self.token_size * short)[:, None], (len(short), times, short.shape[1]))
-                read = self.values.read(self.oracle(xp.concat([sent[group], last], axis=1)))
+                read = self.values.read(self.oracle(self._sequences(sent[group], self.token_size * short, times)))
                 again = self._products(read[:, None], short[:, None], sent[group][:, None], times)
                 products[token, group] = again[:, 0] / shrink
         refuse_saturated(products, retries)
+
+    def _sequences(self, keys: Floats, tokens: Floats, times: int) -> Floats:
+        """Keys ``(k, n, width)`` as they are sent, then copies of a token each ``(k, width)``."""
+        xp = array_namespace(tokens)
+        together: Floats = xp.concat([keys, xp.broadcast_to(tokens[:, None], (len(tokens), times, tokens.shape[1]))], axis=1)
+        return together
 
     def _products(self, answers: Floats, tokens: Floats, keys: Floats, times: int) -> Floats:
         """Products ``(k, g, n)`` from answers ``(k, g, u)`` to tokens ``(k, 1, width)`` after keys ``(k or 1, g, n, width)``."""
@@ -259,6 +290,42 @@ class ScoreReader:
         if self.c is not None:
             scores = scores - _along(keys, self.c[:, None])[..., 0] + _along(sent, self.c[:, None])
         return scores / self.gain
+
+
+@dataclass(frozen=True, eq=False)
+class StepReader(ScoreReader):
+    """A score reader for vector answers whose keys are steps from the last token: ``[X + P_1 … X + P_n, X … X]``.
+
+    The scores are ``P_i·(W X + c)`` and the values beside the last token's are those of ``P_i``, whatever the token: it may be as
+    long as the steps, where keys beside a token as long as they are fall in line with it by chance.
+    """
+
+    @property
+    def ratio(self) -> float:
+        """Nothing of the last token is left in the steps."""
+        return 0.0
+
+    def _ask(self, groups: Floats, tokens: Floats) -> _Asked:
+        xp = array_namespace(tokens)
+        g, n, width = groups.shape
+        times = copies(n)
+        sent = self.key_size * groups
+        step = max(1, BATCH_NUMBERS // (g * (n + times) * width))
+        parts = []
+        for at in range(0, len(tokens), step):
+            last = xp.repeat(self.token_size * tokens[at : at + step], g, axis=0)
+            keys = xp.broadcast_to(sent, (len(last) // g, *sent.shape)).reshape(-1, n, width)
+            parts.append(self.values.read(self.oracle(self._sequences(keys, last, times))).reshape(-1, g, self.values.usable))
+        answers = xp.concat(parts)
+        products = self._products(answers, tokens[:, None], sent[None], times)
+        return _Asked(groups, tokens, answers, products, shrink=xp.ones_like(products[:, :, 0]))
+
+    def _sequences(self, keys: Floats, tokens: Floats, times: int) -> Floats:
+        return super()._sequences(keys + tokens[:, None], tokens, times)
+
+    def _products(self, answers: Floats, tokens: Floats, keys: Floats, times: int) -> Floats:
+        own = _along(self.token_size * tokens, self.values.worth)
+        return super()._products(answers - own, 0 * tokens, keys, times)
 
 
 def _along(vectors: Floats, directions: Floats) -> Floats:

@@ -16,6 +16,7 @@ class Settings:
     # last tokens against keys where nothing forbids it: their own value and score drop below the rounding
     separation: float = 2.0**-60
     nearest: float = 0.25  # last tokens against keys otherwise: keeps the frames well conditioned
+    beside: float = 1.0  # the same where keys are steps from the last token: longer ones cost as many digits as they give
     # rms score of the probes: larger loses digits in the tails, smaller loses them against the rounding
     score: float = 0.6
     careful: float = 0.15  # the same for the first column, because a few probes tell its size only roughly
@@ -28,6 +29,14 @@ class Settings:
     unseen: float = 1e-8  # size that a W of no visible entry may have against the query bias, to be called zero
     strays: float = 0.25  # share of the keys that may saturate for those alone to be asked again
     median: float = 0.67  # of the absolute scores of random keys, where their rms is 1
+    # errors of coarse answers that scores of natural tokens may magnify: 16 units of the answers' precision, where fresh ones are
+    # held to 2,048 and two tokens that nearly tie show an error of scores up to a hundred times larger
+    magnified: float = 64.0
+    share_of_c: float = 8.0  # c is in every column and costs as much as one, so that it is read so many times better
+    patience: int = 4  # times as many questions that W may take for that
+    # axes asked again, and numbers that they tell, to see how far values are off: a standard deviation known to an eighth or better
+    axes_again: int = 8
+    read_again: int = 16
     learner_search: int = 24  # steps of a search for the right size; each covers many powers of two
 
     # positions

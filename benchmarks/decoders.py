@@ -4,6 +4,7 @@
     python benchmarks/decoders.py log             the same answered with log-probabilities
     python benchmarks/decoders.py gpt             decoders with learned positions, biases and LayerNorm, float64
     python benchmarks/decoders.py trained FILE    a decoder that ``benchmarks/train_decoder.py`` wrote, evaluated in float64
+    python benchmarks/decoders.py device          a decoder of GPT-2-small's shape in torch (--device cuda, --limit SECONDS)
     python benchmarks/decoders.py strangers       other decoders: each must be refused, or recovered rightly
 
 Each part takes ``--first-seed`` and ``--seeds``, and prints one line for each run: worst relative error of V over heads, of the
@@ -214,18 +215,27 @@ def strangers(seeds: range, kinds: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["random", "log", "gpt", "trained", "strangers"])
+    parser.add_argument("part", choices=["random", "log", "gpt", "trained", "device", "strangers"])
     parser.add_argument("file", nargs="?", help="of a trained decoder")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--shape", choices=SHAPES, help="one of the shapes alone")
     parser.add_argument("--kinds", nargs="*", default=[], help="of strangers, these alone")
+    parser.add_argument("--device", default="cpu", help="of torch")
+    parser.add_argument("--sizes", nargs=4, type=int, default=(12, 12, 768, 64), help="layers, heads, width, rank on the device")
+    parser.add_argument("--strength", type=float, default=1.0, help="of the scores there")
+    parser.add_argument("--limit", type=int, default=540, help="seconds for one run there")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     if given.part == "trained":
         target = us.load(given.file)
         assert isinstance(target, Decoder)
         print(f"{given.file}: {sum(tried(given.file, target, seed, (1e-6, 1e-5, 3.0)) for seed in seeds)} of {len(seeds)}")
+        return
+    if given.part == "device":
+        from device_decoder import device_part
+
+        device_part(seeds, tuple(given.sizes), given.device, given.strength, given.limit)
         return
     if given.part == "strangers":
         strangers(seeds, given.kinds)

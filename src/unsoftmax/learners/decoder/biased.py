@@ -12,7 +12,7 @@ from unsoftmax.learners.decoder.nodes import Nodes
 from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.learners.stack.assemble import drafted, finished
 from unsoftmax.learners.stack.certificate import compared_limit, misfit
-from unsoftmax.learners.stack.heads import find_heads
+from unsoftmax.learners.stack.heads import Base, find_heads
 from unsoftmax.learners.stack.learner import in_layers
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.order import find_order
@@ -37,7 +37,7 @@ class Hidden(Wrapper):
     """A decoder as a stack without final norm: very long tokens are answered with the last one, and the limit where that is zero.
 
     What the answers lack of the hidden state is its part along the last token; where that is zero, nothing is missing. ``count``
-    questions for each.
+    questions for each, as many of them in one call as ``LOGITS.crowd`` numbers hold.
     """
 
     def __init__(self, inner: Oracle, readout: Readout, nodes: Nodes = LOGITS.fine) -> None:
@@ -46,6 +46,11 @@ class Hidden(Wrapper):
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Hidden states ``(batch, width)``."""
+        size = sequences[:1].size + len(self.readout.table)
+        step = max(1, LOGITS.crowd // (self.nodes.count * size))
+        return np.concatenate([self._part(sequences[i : i + step]) for i in range(0, max(1, len(sequences)), step)])
+
+    def _part(self, sequences: Floats) -> Floats:
         last = sequences[:, -1]
         short = sequences.copy()
         short[:, -1] *= np.sqrt(self.width) / np.linalg.norm(last, axis=1, keepdims=True)
@@ -68,6 +73,13 @@ def settings() -> Settings:
         spread=3.0,
         keys=2.0,
     )
+
+
+def leaner(base: Base, settings: Settings) -> tuple[Base, Settings]:
+    """For many heads, whose fits take minutes and get more answers anyway, no more than a stack takes."""
+    few = replace(settings, share=1.2, over=3.0, spread=1.5, keys=1.0)
+    count = few.readers(base.heads)
+    return replace(base, readers=base.readers[:count], fit=replace(base.fit, z=base.fit.z[:count])), few
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,9 @@ class Positioned:
         if seen.norm != self.readout.norm:
             raise NotInFamilyError("The final norm is not of the kind of the other norms.")
         sphere = Sphere(oracle.width, seen.norm)
-        hidden = Hidden(oracle, self.readout, best_nodes(oracle, self.readout, rng)[0])
+        hidden = Hidden(
+            oracle, self.readout, best_nodes(oracle, self.readout, rng, replace(LOGITS, fine=Nodes(4, LOGITS.deep), lengths=8))[0]
+        )
         limit = Limit(hidden, fine.scale, seen.positions)
         phase(oracle, "heads")
         base = find_heads(limit, sphere, fine, rng)
@@ -109,6 +123,8 @@ class Positioned:
                 f"The answers show more heads than a decoder with biases of width {oracle.width} lets be told apart: about "
                 f"{oracle.width // 2 - 5}."
             )
+        if base.heads >= LOGITS.many:
+            base, fine = leaner(base, fine)
         phase(oracle, "values")
         known = read_values(limit, base, fine, rng)
         draft = drafted(limit, base, known, fine, rng)

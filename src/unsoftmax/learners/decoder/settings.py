@@ -15,6 +15,11 @@ class Settings:
     What no comment derives was measured by ``benchmarks/decoders.py``.
     """
 
+    # biased
+    crowd: int = 2**26  # numbers in one call, questions and answers: half a gigabyte
+    deep: float = 12000.0  # longest nodes that are tried: many layers add more, and take longer ones
+    many: int = 64  # heads from which on fits take minutes; 24 heads with as few answers have W to 5e-8, with twice as many to 8e-9
+
     # fitting
     fitting_steps: int = 80  # of a fit, at most
 

@@ -90,11 +90,13 @@ class Positioned:
         readout: its unembedding and final norm.
         places: positions that are read.
         checks: fresh sequences that the heads must explain, two limit answers each.
+        everywhere: the target, answering every position; None where it answers the last one alone.
     """
 
     readout: Readout
     places: int
     checks: int
+    everywhere: Oracle | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the heads and the positions."""
@@ -181,13 +183,19 @@ class Positioned:
         flat = np.eye(sphere.width) - (1 / sphere.width if sphere.norm == "layer" else 0.0)
         seen = [flat - np.outer(one, one) / sphere.width for one in x]  # what the direction of the hidden state tells
         inverse = np.linalg.pinv(np.concatenate(seen), rcond=1e-9)
-        scale = settings().scale
-        told = []
-        for length in range(1, self.places + 1):
-            sequences = np.repeat(x[:, None], length, axis=1)
-            sequences[:, :-1] *= scale
-            told.append(self.readout.limits(hidden.inner, sequences, hidden.nodes).ravel())
-        return np.asarray((np.array(told) - told[0]) @ inverse.T)
+        if self.everywhere is not None:
+            copies = np.repeat(x[:, None], self.places, axis=1)
+            told = self.readout.limits_everywhere(self.everywhere, copies[:, :0], copies, hidden.nodes).swapaxes(0, 1)
+        else:
+            told = np.stack([self._repeated(hidden, x, length) for length in range(1, self.places + 1)])
+        rows = told.reshape(self.places, -1)
+        return np.asarray((rows - rows[0]) @ inverse.T)
+
+    def _repeated(self, hidden: Hidden, x: Floats, length: int) -> Floats:
+        """Limits ``(n, width)`` at the last of so many copies of ``x (n, width)``."""
+        sequences = np.repeat(x[:, None], length, axis=1)
+        sequences[:, :-1] *= settings().scale
+        return self.readout.limits(hidden.inner, sequences, hidden.nodes)
 
 
 def compared(oracle: Oracle, model: Decoder, batches: list[Floats], rng: np.random.Generator) -> tuple[Floats, Floats, int]:

@@ -102,7 +102,7 @@ def learned_positions(layers: int, heads: int, width: int, rank: int, seed: int,
     return off <= 1e-7 and table <= 1e-10
 
 
-def variant(target: Decoder, rng: np.random.Generator, kind: str) -> Callable[[Floats], Floats]:
+def variant(target: Decoder, rng: np.random.Generator, kind: str, positions: Positions) -> Callable[[Floats], Floats]:
     """The target with one thing changed, as a function of embeddings."""
     width, rank = target.width, target.layers[0].rank
     bias = 0.3 * rng.normal(size=(3, width))
@@ -160,7 +160,7 @@ def variant(target: Decoder, rng: np.random.Generator, kind: str) -> Callable[[F
                 hidden = hidden + mlp(point)
             if kind == "MLP bias":
                 hidden = hidden + bias[1]
-        logits = normalised(hidden, norm, 1e-5)[:, -1] @ target.unembedding.T
+        logits = normalised(hidden if positions == "all" else hidden[:, -1], norm, 1e-5) @ target.unembedding.T
         if kind == "dropout":
             logits = logits * (rng.random(size=logits.shape) > 0.1)
         if kind == "noise":
@@ -169,7 +169,7 @@ def variant(target: Decoder, rng: np.random.Generator, kind: str) -> Callable[[F
             logits = 30 * np.tanh(logits / 30)
         if kind == "top-20 log-probabilities":
             logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-            logits = np.where(logits >= np.sort(logits, axis=-1)[:, -20:-19], logits, -100.0)
+            logits = np.where(logits >= np.sort(logits, axis=-1)[..., -20:-19], logits, -100.0)
         if kind == "bfloat16 logits":
             logits = (logits.astype(np.float32).view(np.uint32) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(np.float64)
         return np.asarray(logits)
@@ -199,12 +199,12 @@ STRANGERS = (
 )
 
 
-def strangers(seeds: range, kinds: list[str]) -> None:
+def strangers(seeds: range, kinds: list[str], positions: Positions) -> None:
     """What ``recover`` says to decoders of other kinds; a success must be right."""
     for kind in kinds or STRANGERS:
         for seed in seeds:
             target = random_decoder(2, 2, 32, 8, np.random.default_rng(seed))
-            function = variant(target, np.random.default_rng([seed, 2]), kind)
+            function = variant(target, np.random.default_rng([seed, 2]), kind, positions)
             start = time.perf_counter()
             found = us.recover(function, width=32, seed=seed, on_failure="return")
             verdict = found.status.name
@@ -225,6 +225,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--shape", choices=SHAPES, help="one of the shapes alone")
+    parser.add_argument("--positions", choices=["last", "all"], default="last", help="that strangers answer")
     parser.add_argument("--kinds", nargs="*", default=[], help="of strangers, these alone")
     parser.add_argument("--device", default="cpu", help="of torch")
     parser.add_argument("--sizes", nargs=4, type=int, default=(12, 12, 768, 64), help="layers, heads, width, rank on the device")
@@ -243,7 +244,7 @@ def main() -> None:
         device_part(seeds, tuple(given.sizes), given.device, given.strength, given.limit)
         return
     if given.part == "strangers":
-        strangers(seeds, given.kinds)
+        strangers(seeds, given.kinds, given.positions)
         return
     if given.part == "gpt":
         for positions in ("last", "all"):

@@ -163,7 +163,7 @@ class DecoderLearner:
         return replace(found, heads=heads, left=left)
 
     def price(self, width: int, heads: int, rank: int, *, everywhere: bool = False) -> tuple[tuple[str, int], ...]:
-        """Queries by phase for ``heads`` in all layers, where the first frame and every key do; ``everywhere`` at every position."""
+        """Queries by phase for ``heads`` in all layers, if the first frame and every key do; ``everywhere``: at all positions."""
         exact = LOGITS.fine.count
         each = ROUGHLY.fine.count if everywhere else exact
         few = heads <= 6

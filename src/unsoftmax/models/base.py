@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from array_api_compat import array_namespace, device
+from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 EVERY = 8  # positions of a sequence that a model without a form of its own for all of them is asked at
+
+
+class Forward(Protocol):
+    """The forward pass of a model on a device."""
+
+    def __call__(self, sequences: Floats, absent: NDArray[np.bool_]) -> Floats:
+        """Answers to padded sequences; ``absent`` says which tokens are none."""
+
+    def shaken(self, relative: float, rng: np.random.Generator) -> Forward:
+        """As ``Model.shaken``."""
 
 
 class Model(Protocol):
@@ -67,8 +77,8 @@ class Model(Protocol):
     def answer_at(self, sequences: Floats, *, causal: bool) -> tuple[Places, Floats]:
         """Positions, and the answers there ``(batch, positions, outputs)``."""
 
-    def on_device(self, like: Floats) -> Callable[[Floats, NDArray[np.bool_]], Floats] | None:
-        """The forward pass on the device of ``like``, of padded sequences and which tokens are none; None without one."""
+    def on_device(self, like: Floats) -> Forward | None:
+        """The forward pass on the device of ``like``; None without one."""
 
     def shaken(self, relative: float, rng: np.random.Generator) -> Any:
         """The model with every score off by about this share of itself, as rounding inside a target would have it."""
@@ -102,13 +112,17 @@ def answered_at(model: Model, sequences: Floats, causal: bool) -> tuple[Places, 
     return at, np.stack([model.answer(seen_at(sequences, int(i), causal)) for i in at], axis=1)
 
 
-def jittered(array: ArrayLike, relative: float, rng: np.random.Generator) -> Floats:
-    """Numbers off by this share of themselves, up or down: by a sign for each row times one for each column."""
-    exact = np.asarray(array, dtype=np.float64)
-    rows = relative * rng.choice([-1.0, 1.0], size=(*exact.shape[:-1], 1))
-    off: Floats = exact * (1.0 + rows * rng.choice([-1.0, 1.0], size=exact.shape[-1]))
-    off.setflags(write=False)  # no copy of it is needed
-    return off
+def jittered(array: Floats, relative: float, rng: np.random.Generator) -> Floats:
+    """Numbers off by this share of themselves, up or down: by a sign for each row times one for each column; where they are."""
+    rows = relative * rng.choice([-1.0, 1.0], size=(*array.shape[:-1], 1))
+    columns = rng.choice([-1.0, 1.0], size=array.shape[-1])
+    if isinstance(array, np.ndarray):
+        off: Floats = array * (1.0 + rows * columns)
+        off.setflags(write=False)  # no copy of it is needed
+        return off
+    xp = array_namespace(array)
+    there = [xp.asarray(signs, dtype=array.dtype, device=device(array)) for signs in (rows, columns)]
+    return array + array * there[0] * there[1]
 
 
 class Plain:

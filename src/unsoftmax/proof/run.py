@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 def prove(desk: Desk, family: Family, learned: Learned) -> Proof:
     """Compare with fresh answers and judge; a mismatch is a drifting target or one outside the family."""
-    return _Proof(desk, family, learned).run()
+    try:
+        return _Proof(desk, family, learned).run()
+    finally:
+        for layer in learned.model.attentions:
+            layer.left_device()
 
 
 class _Proof:

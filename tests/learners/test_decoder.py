@@ -180,12 +180,12 @@ def test_the_fit_at_all_positions_mends_heads_of_a_group() -> None:
     assert np.array_equal(found.key[0], found.key[1])
 
 
-def test_positions_of_a_table_come_from_three_sequences_where_all_are_answered() -> None:
+def test_positions_of_a_table_come_from_a_few_sequences_where_all_are_answered() -> None:
     target = random_gpt(2, 2, 24, 6, np.random.default_rng(9))
     meter = Metered(every_position(target))
     learned = DecoderLearner(places=12).run(meter, rng=np.random.default_rng(0))
     assert us.distance(learned.model, target) < 1e-7
-    assert meter.phases["positions"].queries == 12
+    assert meter.phases["positions"].queries == 4 * 12  # tokens, not lengths
 
 
 @pytest.mark.parametrize("kind", ["noise", "dropout", "samples"])
@@ -279,6 +279,12 @@ def test_float32_with_biases_is_refused_before_much_is_asked() -> None:
     with pytest.raises(TooNoisyError, match="double"):
         DecoderLearner(floor=Floor(kind="float32", relative=2.0**-22)).run(oracle, rng=np.random.default_rng(0))
     assert oracle.spent <= 2 * 12 + 3
+
+
+def test_the_unembedding_behind_a_wide_layer_norm_is_read() -> None:
+    table = np.random.default_rng(0).normal(size=(520, 512))
+    readout = read_out(CallableOracle(lambda X: normalised(X[:, -1], "layer", 1e-5) @ table.T, width=512), log=False)
+    assert np.abs(readout.table - (table - table.mean(axis=1, keepdims=True))).max() < 1e-13
 
 
 def test_an_unembedding_that_hides_the_state_is_refused() -> None:

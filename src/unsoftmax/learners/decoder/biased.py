@@ -10,10 +10,10 @@ from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyErr
 from unsoftmax.learners.decoder.limit import Readout, best_nodes
 from unsoftmax.learners.decoder.nodes import Nodes
 from unsoftmax.learners.decoder.settings import LOGITS
-from unsoftmax.learners.stack.assemble import drafted, finished
+from unsoftmax.learners.stack.assemble import drafted
 from unsoftmax.learners.stack.certificate import compared_limit, misfit
 from unsoftmax.learners.stack.heads import Base, find_heads
-from unsoftmax.learners.stack.learner import in_layers
+from unsoftmax.learners.stack.learner import fitted, in_layers
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.order import find_order
 from unsoftmax.learners.stack.recognition import recognised
@@ -67,11 +67,11 @@ def settings() -> Settings:
         order=1e-2,
         theta=0.05,
         quiet=3e-5,  # errors of the limits times ``finite`` are some 1e-6
-        share=2.2,
+        share=1.6,
         fill=0.35,
-        over=6.0,
-        spread=3.0,
-        keys=2.0,
+        over=4.0,
+        spread=2.0,
+        keys=1.4,
     )
 
 
@@ -133,7 +133,7 @@ class Positioned:
         phase(oracle, "layers")
         order = find_order(limit, sphere, draft.model(), fine, rng, draft.T)
         phase(oracle, "rows")
-        heads = finished(limit, draft, fine, rng)
+        heads = fitted(limit, draft, fine, rng)
         phase(oracle, "positions")
         positions = self._positions(hidden, sphere, rng) if seen.positions else None
         phase(oracle, "check")
@@ -179,7 +179,7 @@ class Positioned:
 
     def _positions(self, hidden: Hidden, sphere: Sphere, rng: np.random.Generator) -> Floats:
         """The table less its first row: tokens that are all alike give every head the same values at any length."""
-        x = sphere.dense(3, rng)
+        x = sphere.dense(LOGITS.rows_by[self.everywhere is not None], rng)
         flat = np.eye(sphere.width) - (1 / sphere.width if sphere.norm == "layer" else 0.0)
         seen = [flat - np.outer(one, one) / sphere.width for one in x]  # what the direction of the hidden state tells
         inverse = np.linalg.pinv(np.concatenate(seen), rcond=1e-9)

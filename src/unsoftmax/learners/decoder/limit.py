@@ -247,7 +247,8 @@ def read_out(oracle: Oracle, *, log: bool, settings: Settings = LOGITS) -> Reado
         bias = np.zeros_like(bias)
     half = (plus - minus).T / 2
     norm: Norm = "layer" if np.linalg.norm(half.sum(axis=1)) <= small * width else "rms"
-    table = np.asarray(half @ np.linalg.pinv(normalised(np.eye(width), norm, 0.0), rcond=settings.same))
+    shown = np.linalg.pinv(normalised(np.eye(width), norm, 0.0), rcond=settings.same)  # of a LayerNorm one value is only rounding
+    table = np.asarray(half @ shown)
     spectrum = np.linalg.svd(table, compute_uv=False)
     rank, whole = int((spectrum > small / size * spectrum[0]).sum()), width - (norm == "layer")
     if rank < whole:

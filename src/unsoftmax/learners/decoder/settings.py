@@ -18,6 +18,10 @@ class Settings:
     # biased
     crowd: int = 2**26  # numbers in one call, questions and answers: half a gigabyte
     deep: float = 12000.0  # longest nodes that are tried: many layers add more, and take longer ones
+    rows_by: tuple[int, int] = (
+        3,
+        12,
+    )  # tokens that the table of positions is read from: the fewest, and where one sequence tells it all
     many: int = 64  # heads from which on fits take minutes; 24 heads with as few answers have W to 5e-8, with twice as many to 8e-9
 
     # fitting

@@ -2,8 +2,10 @@
 
     python benchmarks/decoders.py random          random Llama-like decoders of two shapes, float64
     python benchmarks/decoders.py log             the same answered with log-probabilities
+    python benchmarks/decoders.py everywhere      the same, with logits or log-probabilities in turn, at every position
     python benchmarks/decoders.py gpt             decoders with learned positions, biases and LayerNorm, float64
     python benchmarks/decoders.py trained FILE    a decoder that ``benchmarks/train_decoder.py`` wrote, evaluated in float64
+    python benchmarks/decoders.py device          a decoder of GPT-2-small's shape in torch (--device cuda, --limit SECONDS)
     python benchmarks/decoders.py strangers       other decoders: each must be refused, or recovered rightly
 
 Each part takes ``--first-seed`` and ``--seeds``, and prints one line for each run: worst relative error of V over heads, of the
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
@@ -28,6 +31,7 @@ from unsoftmax.models.stack import Norm, normalised
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.symmetry.distance import AT, block_error
 
+Positions = Literal["last", "all"]
 SHAPES = {"2 layers of 2 heads": (2, 2, 32, 8, 2), "3 layers of 4 heads, 2 keys": (3, 4, 32, 8, 2)}
 
 
@@ -47,9 +51,11 @@ def errors(found: Decoder, truth: Decoder) -> tuple[bool, float, float]:
     return values < 0.1, values, scores
 
 
-def tried(name: str, target: Decoder, seed: int, bars: tuple[float, float, float] = (1e-8, 1e-6, 4.0)) -> bool:
+def tried(
+    name: str, target: Decoder, seed: int, bars: tuple[float, float, float] = (1e-8, 1e-6, 4.0), positions: Positions = "last"
+) -> bool:
     """One run of the learner, one line; ``bars`` are the errors of V and scores, and the queries per parameter, allowed."""
-    meter = Metered(CallableOracle(target))
+    meter = Metered(CallableOracle(lambda sequences: target(sequences, positions), width=target.width))
     start = time.perf_counter()
     try:
         learned = DecoderLearner().run(meter, rng=np.random.default_rng([seed, 1]))
@@ -74,10 +80,10 @@ def tried(name: str, target: Decoder, seed: int, bars: tuple[float, float, float
     return good
 
 
-def learned_positions(layers: int, heads: int, width: int, rank: int, seed: int) -> bool:
+def learned_positions(layers: int, heads: int, width: int, rank: int, seed: int, positions: Positions) -> bool:
     """One decoder with learned positions: heads to 1e-7, the table to 1e-10."""
     target = random_gpt(layers, heads, width, rank, np.random.default_rng(seed), log=bool(seed % 2))
-    meter = Metered(CallableOracle(target))
+    meter = Metered(CallableOracle(lambda sequences: target(sequences, positions), width=target.width))
     start = time.perf_counter()
     learned = DecoderLearner().run(meter, rng=np.random.default_rng([seed, 1]))
     found = learned.model
@@ -89,14 +95,14 @@ def learned_positions(layers: int, heads: int, width: int, rank: int, seed: int)
     table = float(np.abs(found.positions - (places - places.mean(axis=1, keepdims=True))).max())
     asked = meter.spent - meter.phases["check"].queries
     print(
-        f"learned positions, rank {rank} seed {seed}: V, W, c, U within {off:.0e} table {table:.0e} queries {asked} "
+        f"learned positions, {positions} answered, rank {rank} seed {seed}: V, W, c, U {off:.0e} table {table:.0e} queries {asked} "
         f"({asked / target.sizes(None)['parameters']:.2f} per parameter) {time.perf_counter() - start:.0f} s",
         flush=True,
     )
     return off <= 1e-7 and table <= 1e-10
 
 
-def variant(target: Decoder, rng: np.random.Generator, kind: str) -> Callable[[Floats], Floats]:
+def variant(target: Decoder, rng: np.random.Generator, kind: str, positions: Positions) -> Callable[[Floats], Floats]:
     """The target with one thing changed, as a function of embeddings."""
     width, rank = target.width, target.layers[0].rank
     bias = 0.3 * rng.normal(size=(3, width))
@@ -154,7 +160,7 @@ def variant(target: Decoder, rng: np.random.Generator, kind: str) -> Callable[[F
                 hidden = hidden + mlp(point)
             if kind == "MLP bias":
                 hidden = hidden + bias[1]
-        logits = normalised(hidden, norm, 1e-5)[:, -1] @ target.unembedding.T
+        logits = normalised(hidden if positions == "all" else hidden[:, -1], norm, 1e-5) @ target.unembedding.T
         if kind == "dropout":
             logits = logits * (rng.random(size=logits.shape) > 0.1)
         if kind == "noise":
@@ -163,7 +169,7 @@ def variant(target: Decoder, rng: np.random.Generator, kind: str) -> Callable[[F
             logits = 30 * np.tanh(logits / 30)
         if kind == "top-20 log-probabilities":
             logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-            logits = np.where(logits >= np.sort(logits, axis=-1)[:, -20:-19], logits, -100.0)
+            logits = np.where(logits >= np.sort(logits, axis=-1)[..., -20:-19], logits, -100.0)
         if kind == "bfloat16 logits":
             logits = (logits.astype(np.float32).view(np.uint32) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(np.float64)
         return np.asarray(logits)
@@ -193,12 +199,12 @@ STRANGERS = (
 )
 
 
-def strangers(seeds: range, kinds: list[str]) -> None:
+def strangers(seeds: range, kinds: list[str], positions: Positions) -> None:
     """What ``recover`` says to decoders of other kinds; a success must be right."""
     for kind in kinds or STRANGERS:
         for seed in seeds:
             target = random_decoder(2, 2, 32, 8, np.random.default_rng(seed))
-            function = variant(target, np.random.default_rng([seed, 2]), kind)
+            function = variant(target, np.random.default_rng([seed, 2]), kind, positions)
             start = time.perf_counter()
             found = us.recover(function, width=32, seed=seed, on_failure="return")
             verdict = found.status.name
@@ -214,12 +220,17 @@ def strangers(seeds: range, kinds: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["random", "log", "gpt", "trained", "strangers"])
+    parser.add_argument("part", choices=["random", "log", "everywhere", "gpt", "trained", "device", "strangers"])
     parser.add_argument("file", nargs="?", help="of a trained decoder")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--shape", choices=SHAPES, help="one of the shapes alone")
+    parser.add_argument("--positions", choices=["last", "all"], default="last", help="that strangers answer")
     parser.add_argument("--kinds", nargs="*", default=[], help="of strangers, these alone")
+    parser.add_argument("--device", default="cpu", help="of torch")
+    parser.add_argument("--sizes", nargs=4, type=int, default=(12, 12, 768, 64), help="layers, heads, width, rank on the device")
+    parser.add_argument("--strength", type=float, default=1.0, help="of the scores there")
+    parser.add_argument("--limit", type=int, default=540, help="seconds for one run there")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     if given.part == "trained":
@@ -227,21 +238,31 @@ def main() -> None:
         assert isinstance(target, Decoder)
         print(f"{given.file}: {sum(tried(given.file, target, seed, (1e-6, 1e-5, 3.0)) for seed in seeds)} of {len(seeds)}")
         return
+    if given.part == "device":
+        from device_decoder import device_part
+
+        device_part(seeds, tuple(given.sizes), given.device, given.strength, given.limit)
+        return
     if given.part == "strangers":
-        strangers(seeds, given.kinds)
+        strangers(seeds, given.kinds, given.positions)
         return
     if given.part == "gpt":
-        good = sum(learned_positions(*shape, seed) for seed in seeds for shape in ((2, 2, 32, 16), (2, 2, 32, 8)))
-        print(f"learned positions: {good} of {2 * len(seeds)}")
+        for positions in ("last", "all"):
+            good = sum(learned_positions(*shape, seed, positions) for seed in seeds for shape in ((2, 2, 32, 16), (2, 2, 32, 8)))
+            print(f"learned positions, {positions} answered: {good} of {2 * len(seeds)}", flush=True)
         return
     for name, (layers, heads, width, rank, groups) in SHAPES.items():
-        if given.shape in (None, name):
-            made = (
-                (random_decoder(layers, heads, width, rank, np.random.default_rng(s), groups=groups, log=given.part == "log"), s)
-                for s in seeds
-            )
-            good = sum(tried(name, target, seed) for target, seed in made)
-            print(f"{name}: {good} of {len(seeds)}", flush=True)
+        if given.shape not in (None, name):
+            continue
+        good = 0
+        for seed in seeds:
+            log = given.part == "log" or (given.part == "everywhere" and seed % 2 == 1)
+            target = random_decoder(layers, heads, width, rank, np.random.default_rng(seed), groups=groups, log=log)
+            if given.part == "everywhere":
+                good += tried(f"{name}, every position", target, seed, (1e-8, 1e-6, 1.0), "all")
+            else:
+                good += tried(name, target, seed)
+        print(f"{name}: {good} of {len(seeds)}", flush=True)
 
 
 if __name__ == "__main__":

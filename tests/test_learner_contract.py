@@ -10,6 +10,7 @@ import unsoftmax as us
 from unsoftmax.demo import demo_model, demo_oracle
 from unsoftmax.errors import RefusalError
 from unsoftmax.learners.behind_network import BehindNetworkLearner
+from unsoftmax.learners.decoder import DecoderLearner
 from unsoftmax.learners.ffn import FFNLearner
 from unsoftmax.learners.grid import GridLearner
 from unsoftmax.learners.labels import LabelsLearner
@@ -22,6 +23,7 @@ from unsoftmax.learners.stack import StackLearner
 from unsoftmax.learners.tokens import TokensLearner
 from unsoftmax.learners.transformer import TransformerLearner
 from unsoftmax.learners.vector_heads import VectorHeadsLearner
+from unsoftmax.models.decoder import random_decoder
 from unsoftmax.models.stack import random_stack
 from unsoftmax.oracles import CallableOracle, Metered, Tokens
 from unsoftmax.results import Floor
@@ -34,11 +36,16 @@ LABELLED = us.Attention.single(RNG.normal(size=(4, 4)) / 2, RNG.normal(size=4), 
 RELU = demo_model("transformer", width=6, hidden=8)
 CURVES = us.FFN(RELU.ffn.weights, RELU.ffn.biases, activation="gelu")
 STACK = random_stack(2, 1, 16, 3, np.random.default_rng(1), hidden=12)
+DECODER = random_decoder(1, 2, 12, 4, np.random.default_rng(1))
 CURVED = us.Transformer(RELU.attention, CURVES, residual=RELU.residual)
 
 
 def tanh_head(X):
     return np.tanh(0.3 * ONE(X)) + 0.1 * ONE(X)
+
+
+def everywhere(X):
+    return DECODER(X, "all")
 
 
 @dataclass
@@ -78,6 +85,7 @@ ROWS = {
     "smooth network": Row(SmoothNetworkLearner(), lambda: CallableOracle(lambda X: CURVES(X[:, 0]), width=6), CURVES, 1e-9, 200),
     "smooth transformer": Row(SmoothTransformerLearner(), lambda: CallableOracle(CURVED), CURVED, 1e-9, 320),
     "stack": Row(StackLearner(), lambda: CallableOracle(STACK), STACK, 1e-8, 360),
+    "decoder": Row(DecoderLearner(), lambda: CallableOracle(everywhere, width=12), DECODER, 1e-9, 1894),
     "behind a network": Row(BehindNetworkLearner(), lambda: CallableOracle(tanh_head, width=6), ONE, 1e-7, 1000, values=False),
     "grid": Row(GridLearner(grid=0.125), lambda: CallableOracle(GRID), GRID, 0.0, 40),
     "fixed probes": Row(NonAdaptiveLearner(), lambda: CallableOracle(ONE), ONE, 1e-10, 120),

@@ -1,6 +1,7 @@
 """Decoder language models from their logits: all heads of all layers, and what is no such decoder."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,17 +9,20 @@ import pytest
 import unsoftmax as us
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.decoder import DecoderLearner
+from unsoftmax.learners.decoder.everywhere import asked_orders, fitted
 from unsoftmax.learners.decoder.fitting import Features, varpro
 from unsoftmax.learners.decoder.heads import number_of_heads
 from unsoftmax.learners.decoder.limit import Limit, are_log_probabilities, read_out
+from unsoftmax.learners.decoder.order import Heads
 from unsoftmax.learners.decoder.rotary import find_base, keys_from_turns, queries_of, waves
 from unsoftmax.learners.decoder.scores import shared_values, value_rank
 from unsoftmax.learners.decoder.start import decomposed, exponentials, on_sphere
 from unsoftmax.models import Decoder, Floats
-from unsoftmax.models.decoder import random_decoder, random_gpt, rotated
+from unsoftmax.models.decoder import DecoderLayer, random_decoder, random_gpt, rotated
 from unsoftmax.models.llama_layout import from_llama, to_llama
 from unsoftmax.models.stack import normalised
 from unsoftmax.oracles import CallableOracle, Metered
+from unsoftmax.oracles.base import LastPosition
 from unsoftmax.precision.law import Floor
 
 
@@ -132,6 +136,77 @@ def test_log_probabilities_do_as_well_at_the_price_stated() -> None:
     assert meter.spent <= 1.5 * sum(count for _, count in DecoderLearner().price(12, 2, 4))
 
 
+def every_position(target: Decoder) -> CallableOracle:
+    return CallableOracle(lambda sequences: target(sequences, "all"), width=target.width)
+
+
+def test_every_position_of_a_sequence_tells_its_own_limit() -> None:
+    target, rng = small(2), np.random.default_rng(5)
+    oracle = every_position(target)
+    limit = Limit(LastPosition(oracle), read_out(LastPosition(oracle), log=False), everywhere=oracle)
+    tokens = on_sphere(rng.normal(size=(2, 9, target.width)), limit.radius)
+    apart = np.stack([limit.ask(tokens[:, : i + 1], 3) for i in range(9)], axis=1)
+    assert np.abs(limit.every(tokens, 3) - apart).max() < 1e-9
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_with_every_position_answered_a_quarter_of_the_questions_does(log: bool) -> None:
+    target = small(1, log=log)
+    meter = Metered(every_position(target))
+    learned = DecoderLearner().run(meter, rng=np.random.default_rng(0))
+    assert us.distance(learned.model, target) < 1e-9
+    assert learned.evidence["left"] < 1e-10
+    price = DecoderLearner().price(12, 2, 4, everywhere=True)
+    assert abs(meter.spent - sum(count for _, count in price)) <= 0.15 * meter.spent  # keys that are tried again
+    assert meter.spent < 0.4 * sum(count for _, count in DecoderLearner().price(12, 2, 4))
+
+
+def test_the_fit_at_all_positions_mends_heads_of_a_group() -> None:
+    target, rng = small(3, layers=2, heads=2, groups=1, width=16), np.random.default_rng(1)
+    layers = target.layers
+    assert all(isinstance(layer, DecoderLayer) for layer in layers)
+    query, key, value, out = (
+        np.concatenate([getattr(layer, name)[layer.group if name in ("key", "value") else slice(None)] for layer in layers])
+        for name in ("query", "key", "value", "out")
+    )
+    root = np.sqrt(np.sqrt(query.shape[1]))
+    truth = Heads(query / root, key / root, value, out, np.array([0, 0, 1, 1]), 10000.0)
+    off = replace(truth, query=truth.query * (1 + 1e-5 * rng.normal(size=query.shape)), out=out + 1e-6 * rng.normal(size=out.shape))
+    oracle = every_position(target)
+    limit = Limit(LastPosition(oracle), read_out(LastPosition(oracle), log=False), everywhere=oracle)
+    found, left = fitted(off, asked_orders(limit, off, 256, rng), limit.noise)
+    assert left < 2 * limit.noise
+    assert np.abs(found.V - truth.V).max() < 1e-9
+    assert np.array_equal(found.key[0], found.key[1])
+
+
+def test_positions_of_a_table_come_from_a_few_sequences_where_all_are_answered() -> None:
+    target = random_gpt(2, 2, 24, 6, np.random.default_rng(9))
+    meter = Metered(every_position(target))
+    learned = DecoderLearner(places=12).run(meter, rng=np.random.default_rng(0))
+    assert us.distance(learned.model, target) < 1e-7
+    assert meter.phases["positions"].queries == 4 * 12  # tokens, not lengths
+
+
+@pytest.mark.parametrize("kind", ["noise", "dropout", "samples"])
+def test_answers_that_do_not_repeat_are_named_early(kind: str) -> None:
+    target, rng = small(1), np.random.default_rng(7)
+
+    def answer(sequences: Floats) -> Floats:
+        logits = target(sequences)
+        if kind == "noise":
+            return logits + 1e-3 * rng.normal(size=logits.shape)
+        if kind == "dropout":
+            return logits * (rng.random(size=logits.shape) > 0.1)
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.array([rng.multinomial(20, one / one.sum()) / 20 for one in shares])
+
+    found = us.recover(answer, width=target.width, seed=0, on_failure="return")
+    assert found.status is us.Status.TOO_NOISY
+    assert "noise, dropout or sampling" in found.message
+    assert found.queries <= 200
+
+
 def stranger(target: Decoder, kind: str) -> Callable[[Floats], Floats]:
     def answer(sequences: Floats) -> Floats:
         hidden = sequences
@@ -204,6 +279,12 @@ def test_float32_with_biases_is_refused_before_much_is_asked() -> None:
     with pytest.raises(TooNoisyError, match="double"):
         DecoderLearner(floor=Floor(kind="float32", relative=2.0**-22)).run(oracle, rng=np.random.default_rng(0))
     assert oracle.spent <= 2 * 12 + 3
+
+
+def test_the_unembedding_behind_a_wide_layer_norm_is_read() -> None:
+    table = np.random.default_rng(0).normal(size=(520, 512))
+    readout = read_out(CallableOracle(lambda X: normalised(X[:, -1], "layer", 1e-5) @ table.T, width=512), log=False)
+    assert np.abs(readout.table - (table - table.mean(axis=1, keepdims=True))).max() < 1e-13
 
 
 def test_an_unembedding_that_hides_the_state_is_refused() -> None:

@@ -9,11 +9,11 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.errors import RefusalError, TargetError, tried
+from unsoftmax.errors import RefusalError, TargetError, TooNoisyError, tried
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.settings import LAWS
-from unsoftmax.learners.decoder.settings import LOGITS, settings_for
-from unsoftmax.models import Model
+from unsoftmax.learners.decoder.settings import LOGITS, SINGLE, settings_for
+from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
@@ -75,6 +75,36 @@ class FinalNorm:
         return Fact(self.name, max(off, alone), settings.same, passed, words)
 
 
+def unsteady_norm(desk: Desk, rng: np.random.Generator) -> float | None:
+    """By how much of their size answers vary, if very long tokens are answered by the last one's direction up to that; else None.
+
+    Two questions where answers grow with the tokens, else ``4 * LAWS.again`` more. Ordinary tokens are asked too: what is dropped
+    inside a layer does not show beside very long ones. Answers that are sampled hold little but noise, whatever the direction.
+    """
+    phase(desk, "recognition")
+    x, other, p = SINGLE.far * rng.normal(size=(3, desk.width))
+    kinds = np.array([[x, x], [3 * p, 2 * x], [other, other], [p / SINGLE.far, x / SINGLE.far]])
+
+    def asked(kinds: Floats, times: int) -> Floats:
+        return np.asarray(desk.last(np.repeat(kinds, times, axis=0))).reshape(len(kinds), times, -1)
+
+    first = tried(lambda: asked(kinds[:2], 1), TargetError)
+    if isinstance(first, RefusalError) or _rms(first) > LAWS.grown * desk.first_look().size:
+        return None
+    told = asked(kinds, LAWS.again)
+    noise = np.sqrt(np.mean(np.var(told, axis=1, ddof=1), axis=1))
+    one, same, another = told[:3].mean(axis=1)
+    off = max(float(noise[:3].max()) * np.sqrt(2 / LAWS.again), SINGLE.same * _rms(told[:3]))  # of a difference of two means
+    drowned = float(noise.min()) > LAWS.near * float(np.std(told))
+    if _rms(one - same) > LAWS.within * off or not (drowned or _rms(one - another) > 2 * LAWS.within * off):
+        return None
+    return float(noise.max()) / _rms(told)
+
+
+def _rms(values: Floats) -> float:
+    return float(np.sqrt(np.mean(values**2)))
+
+
 class DecoderFamily(Family):
     """Decoders with rotary positions and no biases (Llama), or learned positions and biases (GPT-2), answered with logits."""
 
@@ -127,18 +157,30 @@ class DecoderFamily(Family):
         desk.known(desk.first_look().grid)
         return DecoderLearner(floor=desk.precision, max_norm=desk.max_norm, longest=desk.longest)
 
-    def asked(self, desk: Desk) -> Oracle:
-        """The last position alone."""
-        return LastPosition(desk)
+    def settled(self, desk: Desk) -> RefusalError | None:
+        """Answers behind a final norm that do not repeat: no other family has the norm, and no learner can read them."""
+        look = desk.first_look()
+        repeats = look.calm if look.grid.single else look.steady
+        if repeats or look.outputs < desk.width or desk.width < LAWS.least or desk.max_norm is not None:
+            return None
+        varies = unsteady_norm(desk, np.random.default_rng(desk.rng.integers(2**63)))
+        if varies is None:
+            return None
+        return TooNoisyError(
+            "Answers do not grow with the tokens, like those of a decoder behind a final norm, but the same question is answered "
+            f"differently each time, by {varies:.1e} of the answers' size: noise, dropout or sampling. A decoder is read from "
+            "answers that repeat: switch dropout off (`model.eval()`), ask for logits instead of samples.",
+            evidence={"varies": varies},
+        )
 
     def bill(self, size: Size) -> Bill:
         """For exact answers, where nothing has to be asked twice."""
         from unsoftmax.learners.decoder import DecoderLearner
 
-        formula = "4 answers for every limit: 2 to 3.5 queries per parameter of the attention"
+        formula = "4 answers for every limit: 2 to 3.5 queries per parameter of the attention, 0.7 to 0.9 with every position"
         if size.heads is None or size.rank is None:
             return Bill(None, None, formula, assumptions=("Give heads (of all layers together) and rank for a number.",))
-        price = DecoderLearner().price(size.width, size.heads, size.rank)
+        price = DecoderLearner().price(size.width, size.heads, size.rank, everywhere=size.everywhere)
         phases = tuple((name, count, TOKENS.get(name, 1) * count) for name, count in price)
         whole = sum(count for _, count, _ in phases)
         return Bill(whole, 2 * whole, formula, phases, ("MLPs are not learned.",))

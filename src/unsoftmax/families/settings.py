@@ -44,6 +44,11 @@ class Settings:
 
     # decoder
     rounding: float = 2.0**-40  # differences of answers, relative, that rounding inside the target explains
+    # answers that do not repeat
+    again: int = 16  # times that each question is asked
+    grown: float = 1e3  # answers to very long tokens, over those to ordinary ones, that no norm bounds
+    within: float = 2.5  # errors within which two means are one; those of two directions must differ by twice that
+    near: float = 0.7  # share of what answers vary by at all, from which on they are little but noise
     least: int = 12  # width below which there is no room for the first design and its outputs
 
     # smooth

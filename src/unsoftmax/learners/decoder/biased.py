@@ -10,10 +10,10 @@ from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, TooNoisyErr
 from unsoftmax.learners.decoder.limit import Readout, best_nodes
 from unsoftmax.learners.decoder.nodes import Nodes
 from unsoftmax.learners.decoder.settings import LOGITS
-from unsoftmax.learners.stack.assemble import drafted, finished
+from unsoftmax.learners.stack.assemble import drafted
 from unsoftmax.learners.stack.certificate import compared_limit, misfit
-from unsoftmax.learners.stack.heads import find_heads
-from unsoftmax.learners.stack.learner import in_layers
+from unsoftmax.learners.stack.heads import Base, find_heads
+from unsoftmax.learners.stack.learner import fitted, in_layers
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.order import find_order
 from unsoftmax.learners.stack.recognition import recognised
@@ -37,7 +37,7 @@ class Hidden(Wrapper):
     """A decoder as a stack without final norm: very long tokens are answered with the last one, and the limit where that is zero.
 
     What the answers lack of the hidden state is its part along the last token; where that is zero, nothing is missing. ``count``
-    questions for each.
+    questions for each, as many of them in one call as ``LOGITS.crowd`` numbers hold.
     """
 
     def __init__(self, inner: Oracle, readout: Readout, nodes: Nodes = LOGITS.fine) -> None:
@@ -46,6 +46,11 @@ class Hidden(Wrapper):
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Hidden states ``(batch, width)``."""
+        size = sequences[:1].size + len(self.readout.table)
+        step = max(1, LOGITS.crowd // (self.nodes.count * size))
+        return np.concatenate([self._part(sequences[i : i + step]) for i in range(0, max(1, len(sequences)), step)])
+
+    def _part(self, sequences: Floats) -> Floats:
         last = sequences[:, -1]
         short = sequences.copy()
         short[:, -1] *= np.sqrt(self.width) / np.linalg.norm(last, axis=1, keepdims=True)
@@ -62,12 +67,19 @@ def settings() -> Settings:
         order=1e-2,
         theta=0.05,
         quiet=3e-5,  # errors of the limits times ``finite`` are some 1e-6
-        share=2.2,
+        share=1.6,
         fill=0.35,
-        over=6.0,
-        spread=3.0,
-        keys=2.0,
+        over=4.0,
+        spread=2.0,
+        keys=1.4,
     )
+
+
+def leaner(base: Base, settings: Settings) -> tuple[Base, Settings]:
+    """For many heads, whose fits take minutes and get more answers anyway, no more than a stack takes."""
+    few = replace(settings, share=1.2, over=3.0, spread=1.5, keys=1.0)
+    count = few.readers(base.heads)
+    return replace(base, readers=base.readers[:count], fit=replace(base.fit, z=base.fit.z[:count])), few
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +90,13 @@ class Positioned:
         readout: its unembedding and final norm.
         places: positions that are read.
         checks: fresh sequences that the heads must explain, two limit answers each.
+        everywhere: the target, answering every position; None where it answers the last one alone.
     """
 
     readout: Readout
     places: int
     checks: int
+    everywhere: Oracle | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the heads and the positions."""
@@ -100,7 +114,9 @@ class Positioned:
         if seen.norm != self.readout.norm:
             raise NotInFamilyError("The final norm is not of the kind of the other norms.")
         sphere = Sphere(oracle.width, seen.norm)
-        hidden = Hidden(oracle, self.readout, best_nodes(oracle, self.readout, rng)[0])
+        hidden = Hidden(
+            oracle, self.readout, best_nodes(oracle, self.readout, rng, replace(LOGITS, fine=Nodes(4, LOGITS.deep), lengths=8))[0]
+        )
         limit = Limit(hidden, fine.scale, seen.positions)
         phase(oracle, "heads")
         base = find_heads(limit, sphere, fine, rng)
@@ -109,13 +125,15 @@ class Positioned:
                 f"The answers show more heads than a decoder with biases of width {oracle.width} lets be told apart: about "
                 f"{oracle.width // 2 - 5}."
             )
+        if base.heads >= LOGITS.many:
+            base, fine = leaner(base, fine)
         phase(oracle, "values")
         known = read_values(limit, base, fine, rng)
         draft = drafted(limit, base, known, fine, rng)
         phase(oracle, "layers")
         order = find_order(limit, sphere, draft.model(), fine, rng, draft.T)
         phase(oracle, "rows")
-        heads = finished(limit, draft, fine, rng)
+        heads = fitted(limit, draft, fine, rng)
         phase(oracle, "positions")
         positions = self._positions(hidden, sphere, rng) if seen.positions else None
         phase(oracle, "check")
@@ -161,17 +179,23 @@ class Positioned:
 
     def _positions(self, hidden: Hidden, sphere: Sphere, rng: np.random.Generator) -> Floats:
         """The table less its first row: tokens that are all alike give every head the same values at any length."""
-        x = sphere.dense(3, rng)
+        x = sphere.dense(LOGITS.rows_by[self.everywhere is not None], rng)
         flat = np.eye(sphere.width) - (1 / sphere.width if sphere.norm == "layer" else 0.0)
         seen = [flat - np.outer(one, one) / sphere.width for one in x]  # what the direction of the hidden state tells
         inverse = np.linalg.pinv(np.concatenate(seen), rcond=1e-9)
-        scale = settings().scale
-        told = []
-        for length in range(1, self.places + 1):
-            sequences = np.repeat(x[:, None], length, axis=1)
-            sequences[:, :-1] *= scale
-            told.append(self.readout.limits(hidden.inner, sequences, hidden.nodes).ravel())
-        return np.asarray((np.array(told) - told[0]) @ inverse.T)
+        if self.everywhere is not None:
+            copies = np.repeat(x[:, None], self.places, axis=1)
+            told = self.readout.limits_everywhere(self.everywhere, copies[:, :0], copies, hidden.nodes).swapaxes(0, 1)
+        else:
+            told = np.stack([self._repeated(hidden, x, length) for length in range(1, self.places + 1)])
+        rows = told.reshape(self.places, -1)
+        return np.asarray((rows - rows[0]) @ inverse.T)
+
+    def _repeated(self, hidden: Hidden, x: Floats, length: int) -> Floats:
+        """Limits ``(n, width)`` at the last of so many copies of ``x (n, width)``."""
+        sequences = np.repeat(x[:, None], length, axis=1)
+        sequences[:, :-1] *= settings().scale
+        return self.readout.limits(hidden.inner, sequences, hidden.nodes)
 
 
 def compared(oracle: Oracle, model: Decoder, batches: list[Floats], rng: np.random.Generator) -> tuple[Floats, Floats, int]:

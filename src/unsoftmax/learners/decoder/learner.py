@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.decoder.biased import Positioned
 from unsoftmax.learners.decoder.certificate import misfit
-from unsoftmax.learners.decoder.heads import find_heads
+from unsoftmax.learners.decoder.everywhere import asked_orders, fitted, number_of_parameters, orders_for
+from unsoftmax.learners.decoder.heads import Closed, find_heads
 from unsoftmax.learners.decoder.limit import Limit, are_log_probabilities, centred, limit_of, read_out
 from unsoftmax.learners.decoder.order import Heads, Order, find_order
 from unsoftmax.learners.decoder.polish import collected, polished
 from unsoftmax.learners.decoder.recognition import demand_plain
-from unsoftmax.learners.decoder.scores import distances, read_scores
-from unsoftmax.learners.decoder.settings import LOGITS, settings_for
-from unsoftmax.learners.decoder.values import read_values
+from unsoftmax.learners.decoder.scores import Scored, distances, read_scores
+from unsoftmax.learners.decoder.settings import EVERYWHERE, LOGITS, ROUGHLY, settings_for
+from unsoftmax.learners.decoder.values import Values, read_values
 from unsoftmax.models import Floats
 from unsoftmax.models.decoder import Decoder, DecoderLayer
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -28,13 +29,25 @@ AMBIGUITY = (
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """What the steps found, the heads after the last fit with what it left, and error bars."""
+
+    closed: Closed
+    values: Values
+    scored: Scored
+    heads: Heads
+    left: float
+    bars: Floats | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class DecoderLearner:
     """Recover unembedding, heads, layers and positions of a decoder from its logits.
 
     Without biases and with RMSNorm (Llama): groups, rotary base and epsilon too. With biases (GPT-2): the table of positions.
 
-    Price: see ``docs/decoders.md``; about 12,500 for 2 layers of 2 heads at width 32.
+    Price: see ``docs/decoders.md``; about 12,500 for 2 layers of 2 heads at width 32, 3,000 where every position is answered.
 
     Assumes: pre-norm blocks with RMSNorm and no bias anywhere, rotary positions, gated MLPs, a final RMSNorm, a vocabulary
     larger than the width; at most about ``3 width / 4 - 2`` heads in all.
@@ -62,9 +75,12 @@ class DecoderLearner:
         settings = settings_for(self.floor)
         if settings is None:
             raise TooNoisyError(f"The answers are {self.floor.kind}; a decoder is read from float64 or float32 answers only.")
-        oracle = LastPosition(oracle)
+        whole, oracle = oracle, LastPosition(oracle)
         phase(oracle, "unembedding")
-        log = are_log_probabilities(oracle(rng.normal(size=(1, 2, oracle.width)))) if self.log is None else self.log
+        tokens = rng.normal(size=(1, 2, oracle.width))
+        told = whole(tokens)
+        log = are_log_probabilities(told) if self.log is None else self.log
+        everywhere = told.ndim == 3 and not settings.single and _causal(whole, tokens, told, settings.same)
         readout = read_out(oracle, log=log, settings=settings)
         zero = centred(oracle(np.zeros((1, 1, oracle.width))), log) - readout.bias
         if readout.norm == "layer" or readout.bias.any() or np.abs(zero).max() > settings.same * np.abs(readout.table).max():
@@ -73,7 +89,9 @@ class DecoderLearner:
                     f"The answers are {self.floor.kind}, and the decoder has biases or LayerNorm (as GPT-2); such a one is read "
                     "from float64 answers only. Run it in float64 (`model.double()`)."
                 )
-            return Positioned(readout, min(self.places, self.longest), self.checks).run(oracle, rng=rng)
+            return Positioned(readout, min(self.places, self.longest), self.checks, whole if everywhere else None).run(
+                oracle, rng=rng
+            )
         if self.longest < settings.shortest:
             raise NotInFamilyError(
                 f"The target takes sequences of {self.longest} tokens at most; a decoder is read from sequences of "
@@ -81,28 +99,27 @@ class DecoderLearner:
             )
         phase(oracle, "recognition")
         limit = limit_of(oracle, readout, settings, rng, min(settings.most_zeros, self.longest - 2))
+        limit.everywhere = whole if everywhere else None
         demand_plain(limit, rng)
-        phase(oracle, "heads")
-        closed = find_heads(limit, rng)
-        phase(oracle, "values")
-        values = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone)
-        phase(oracle, "scores")
-        scored = read_scores(limit, values.V, self.longest, rng)
-        fit = polished(scored.heads, collected(limit.asked), limit.noise, settings, rng if settings.single else None)
-        heads, left = fit.heads, fit.left
+        found = self._roughly(limit, rng) if everywhere else None
+        if found is None:
+            found = self._steps(limit, rng)
+            fit = polished(found.scored.heads, collected(limit.asked), limit.noise, settings, rng if settings.single else None)
+            found = replace(found, heads=fit.heads, left=fit.left, bars=fit.bars)
+        heads = found.heads
         phase(oracle, "layers")
         order = find_order(limit, heads, rng)
         model, places = in_layers(heads, order, limit)
         phase(oracle, "check")
         off = misfit(limit, model, self.checks, self.longest, rng)
         evidence = {
-            "head_gap": closed.gap,
-            "joint_residual": closed.world.residual,
-            "value_residual": values.residual,
-            "rank_drop": scored.cliff,
-            "base_misfit": scored.base_misfit,
-            "score_misfit": scored.misfit,
-            "left": left,
+            "head_gap": found.closed.gap,
+            "joint_residual": found.closed.world.residual,
+            "value_residual": found.values.residual,
+            "rank_drop": found.scored.cliff,
+            "base_misfit": found.scored.base_misfit,
+            "score_misfit": found.scored.misfit,
+            "left": found.left,
             "order_off": order.off,
             "check_error": off,
         }
@@ -120,31 +137,66 @@ class DecoderLearner:
             evidence=evidence,
             ranks=tuple(layer.rank for layer in model.layers for _ in layer.heads),
             entry_error=off,
-            bounds=None if fit.bars is None else _bounds(fit.bars[:, places], limit.width),
+            bounds=None if found.bars is None else _bounds(found.bars[:, places], limit.width),
         )
 
-    def price(self, width: int, heads: int, rank: int) -> tuple[tuple[str, int], ...]:
-        """Queries by phase for ``heads`` in all layers, where the first frame and every key do."""
-        each = LOGITS.fine.count
+    def _steps(self, limit: Limit, rng: np.random.Generator) -> Found:
+        """Heads, values and scores, one after the other."""
+        phase(limit.oracle, "heads")
+        closed = find_heads(limit, rng)
+        phase(limit.oracle, "values")
+        values = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone)
+        phase(limit.oracle, "scores")
+        scored = read_scores(limit, values.V, self.longest, rng)
+        return Found(closed, values, scored, scored.heads, np.inf)
+
+    def _roughly(self, limit: Limit, rng: np.random.Generator) -> Found | None:
+        """The same from rough answers, then a fit of exact ones at all positions; None where heads are too many for that."""
+        rough = replace(
+            limit, settings=ROUGHLY, fine=ROUGHLY.fine, rough=ROUGHLY.rough, noise=EVERYWHERE.rough, zeros=limit.zeros, asked=[]
+        )
+        found = self._steps(rough, rng)
+        if number_of_parameters(found.heads) > limit.settings.largest:
+            return None
+        phase(limit.oracle, "all positions")
+        heads, left = fitted(found.heads, asked_orders(limit, found.heads, self.longest, rng), limit.noise)
+        return replace(found, heads=heads, left=left)
+
+    def price(self, width: int, heads: int, rank: int, *, everywhere: bool = False) -> tuple[tuple[str, int], ...]:
+        """Queries by phase for ``heads`` in all layers, if the first frame and every key do; ``everywhere``: at all positions."""
+        exact = LOGITS.fine.count
+        each = ROUGHLY.fine.count if everywhere else exact
         few = heads <= 6
         q, rows, columns = (3, 12, 3) if few else (4, max(12, 2 * heads), 4)
         design = 10 * rows + 10 * rows * columns + (0 if rows == 12 and few else 10 * 12 + 10 * 12 * 3)
         world = 5 * (q - 1) * rows * columns + 5 * 4 * q * (q + 1) // 2 + 7 * each * (24 if few else 12 + 3 * heads)
-        anchors, total = rank + LOGITS.spare, int(np.ceil(LOGITS.more * width))
-        curves, turns, near = LOGITS.curves, len(LOGITS.turns), len(LOGITS.near)
-        offsets = len(distances(rank, LOGITS.farthest))
-        scores = 8 * (total + anchors) + each * (curves * (curves + 1) * offsets + anchors * ((anchors + 1) * turns + 1))
-        scores += each * total * (2 * anchors * near + near + 1)
-        lasts = int(np.ceil(12 * heads * rank / (width - 1))) + 20
+        anchors, total, curves = rank + LOGITS.spare, int(np.ceil(LOGITS.more * width)), LOGITS.curves
+        scores, lasts = 8 * (total + anchors), int(np.ceil(12 * heads * rank / (width - 1))) + 20
+        last: tuple[tuple[str, int], ...] = ()
+        if everywhere:  # one sequence tells a pair at all distances
+            beside = min(anchors, ROUGHLY.partners or anchors)
+            scores += each * (curves * (curves + 1) + anchors * (anchors + 2) + 2 * total * (beside + 1))
+            orders = orders_for(4 * heads * rank * width, width, self.longest)
+            last, lasts = (("all positions", exact * orders),), lasts // LOGITS.order_length
+        else:
+            turns, near, offsets = len(LOGITS.turns), len(LOGITS.near), len(distances(rank, LOGITS.farthest))
+            scores += each * (curves * (curves + 1) * offsets + anchors * ((anchors + 1) * turns + 1))
+            scores += each * total * (2 * anchors * near + near + 1)
         return (
-            ("unembedding", 2 * width + 3),
-            ("recognition", 28 * each + 32),
+            ("unembedding", 2 * width + 3 + everywhere),
+            ("recognition", 28 * exact + 32),
             ("heads", design + world),
             ("values", each * (width - q) * (3 * heads + 8)),
             ("scores", scores),
-            ("layers", 2 * each * lasts),
-            ("check", 2 * each * self.checks),
+            *last,
+            ("layers", 2 * exact * lasts),
+            ("check", 2 * exact * self.checks),
         )
+
+
+def _causal(oracle: Oracle, tokens: Floats, told: Floats, same: float) -> bool:
+    """Whether the first position is answered as if nothing came behind it: one question."""
+    return bool(np.abs(oracle(tokens[:, :1])[:, 0] - told[:, 0]).max() <= same * np.abs(told).max())
 
 
 def _bounds(bars: Floats, width: int) -> Bounds:

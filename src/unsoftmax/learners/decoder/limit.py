@@ -58,6 +58,20 @@ class Readout:
         moved = (seen * (np.einsum("jni,jni->jn", x, x)[:, :, None] / along) - x) / t
         return np.asarray(np.einsum("j,jni->ni", nodes.weights, moved))
 
+    def limits_everywhere(self, oracle: Oracle, front: Floats, tokens: Floats, nodes: Nodes) -> Floats:
+        """The same at every one of ``tokens (n, length, width)`` on the sphere, ``(n, length, width)``.
+
+        All of them are sent ``1 / t`` as long, so that what earlier ones add to each other is analytic in ``t`` like the rest.
+        ``front (n, some, width)`` stands before them as it is.
+        """
+        told = np.zeros_like(tokens)
+        for j, weight in enumerate(nodes.weights, start=1):
+            t = j / nodes.length
+            seen = self.directions(oracle(np.concatenate([front, tokens / t], axis=1))[:, front.shape[1] :])
+            along = np.einsum("nli,nli->nl", seen, tokens)[:, :, None]
+            told += weight / t * (seen * (np.einsum("nli,nli->nl", tokens, tokens)[:, :, None] / along) - tokens)
+        return told
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
@@ -88,6 +102,7 @@ class Limit:
         noise: error to expect of one output of a limit answer.
         zeros: the most zero tokens that are sent in front.
         asked: all exact answers, for a fit of everything at the end.
+        everywhere: the target, answering every position; None where it answers the last one alone.
     """
 
     oracle: Oracle
@@ -98,6 +113,7 @@ class Limit:
     noise: float = LOGITS.fine.length * 2.0 ** (LOGITS.fine.count - 52)
     zeros: int = LOGITS.most_zeros
     asked: list[Asked] = field(default_factory=list)
+    everywhere: Oracle | None = None
 
     @property
     def width(self) -> int:
@@ -142,6 +158,22 @@ class Limit:
         if not rough and len(tokens):
             self.asked.append(Asked(tokens, zeros, answers))
         return answers
+
+    def every(self, tokens: Floats, zeros: int, front: Floats | None = None) -> Floats:
+        """The limit ``(n, length, width)`` at all ``tokens (n, length, width)`` behind zero tokens and one of ``front (n, width)``.
+
+        One question for each sequence and node, where every position is answered.
+        """
+        assert self.everywhere is not None
+        n, length, width = tokens.shape
+        before = np.zeros((n, zeros + (front is not None), width))
+        if front is not None:
+            before[:, -1] = front
+        step = max(1, self.settings.call // ((before.shape[1] + length) * len(self.readout.table)))
+        parts = [slice(i, i + step) for i in range(0, n, step)]
+        return np.concatenate(
+            [self.readout.limits_everywhere(self.everywhere, before[part], tokens[part], self.fine) for part in parts]
+        )
 
     def _part(self, tokens: Floats, zeros: int, nodes: Nodes) -> Floats:
         n, length, width = tokens.shape
@@ -215,7 +247,8 @@ def read_out(oracle: Oracle, *, log: bool, settings: Settings = LOGITS) -> Reado
         bias = np.zeros_like(bias)
     half = (plus - minus).T / 2
     norm: Norm = "layer" if np.linalg.norm(half.sum(axis=1)) <= small * width else "rms"
-    table = np.asarray(half @ np.linalg.pinv(normalised(np.eye(width), norm, 0.0)))
+    shown = np.linalg.pinv(normalised(np.eye(width), norm, 0.0), rcond=settings.same)  # of a LayerNorm one value is only rounding
+    table = np.asarray(half @ shown)
     spectrum = np.linalg.svd(table, compute_uv=False)
     rank, whole = int((spectrum > small / size * spectrum[0]).sum()), width - (norm == "layer")
     if rank < whole:

@@ -196,25 +196,39 @@ def _moves(layers: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     return found
 
 
+def _behind(limit: Limit, front: Floats, x: Floats) -> Floats:
+    """Limits at ``x (n, length, width)`` behind zero tokens and a short one, ``front (n, width)``; by default of one ``x`` each."""
+    if limit.everywhere is not None:
+        return limit.every(x, limit.settings.order_zeros, front)
+    return limit.ask(np.concatenate([front[:, None] / limit.settings.far, x], axis=1), limit.settings.order_zeros)[:, None]
+
+
 def _seen(limit: Limit, heads: Heads, short: float, rng: np.random.Generator) -> Seen:
     """Values and keys of the short token as every head sees it, by least squares."""
     count, rank, width = heads.query.shape
     inner = heads.value.shape[1]
-    radius = np.sqrt(width)
-    v = on_sphere(rng.normal(size=(1, width)), radius)[0]
+    v = on_sphere(rng.normal(size=(1, width)), limit.radius)[0]
     number = limit.settings.order_probes * (int(np.ceil(6 * count * (rank + inner) / (width - 1))) + 20)
-    x = on_sphere(rng.normal(size=(number, width)), radius)
-    odd: Floats = np.zeros_like(x)
+    x = on_sphere(rng.normal(size=(number, width)), limit.radius)
     weak = limit.nearer(limit.settings.nearer)
+    length = 1 if limit.everywhere is None else limit.settings.order_length
+    x = x[: len(x) // length * length].reshape(-1, length, width)  # every position of these sequences is read
+    odd: Floats = np.zeros_like(x)
     for sign in (1.0, -1.0):
-        tokens = np.stack([np.broadcast_to(sign * short / limit.settings.far * v, x.shape), x], axis=1)
-        odd = odd + sign * weak.ask(tokens, limit.settings.order_zeros) / 2
-    asked = np.einsum("nj,hrj->nhr", x, heads.query)
-    turned = rotated(asked, np.array(1.0), heads.base)
-    own = np.exp(np.einsum("nhr,nhr->nh", np.einsum("nj,hrj->nhr", x, heads.key), asked))
-    total = limit.settings.order_zeros + 1 + own
-    of_value = np.einsum("hor,nh->nohr", heads.out, 1 / total)
-    of_key = -np.einsum("nho,nhr,nh->nohr", np.einsum("nj,hjo->nho", x, heads.V), turned, own / total**2)
+        front = np.broadcast_to(sign * short * v, (len(x), width))
+        odd = odd + sign * _behind(weak, front, x) / 2
+    at = np.arange(length, dtype=np.float64)
+    asked = np.einsum("nlj,hrj->nhlr", x, heads.query)
+    turned = rotated(asked, at + 1, heads.base)
+    keys = rotated(np.einsum("nlj,hrj->nhlr", x, heads.key), at, heads.base)
+    scores = rotated(asked, at, heads.base) @ keys.swapaxes(2, 3)
+    raised = np.where(np.tri(length, dtype=bool), np.exp(np.minimum(scores, 500.0)), 0.0)  # (n, heads, positions, keys)
+    total = limit.settings.order_zeros + 1 + raised.sum(axis=3)
+    of_value = np.einsum("hor,nhl->nlohr", heads.out, 1 / total)
+    handed = np.einsum("nhlk,nkj,hjo->nhlo", raised, x, heads.V, optimize=True)
+    of_key = -np.einsum("nhlo,nhlr,nhl->nlohr", handed, turned, 1 / total**2, optimize=True)
+    x, odd, number = x.reshape(-1, width), odd.reshape(-1, width), x.shape[0] * length
+    of_value, of_key = (block.reshape(number, *block.shape[2:]) for block in (of_value, of_key))
     columns = np.concatenate([of_value, of_key], axis=3).reshape(number, width, -1)
     columns = columns - np.einsum("no,nc->noc", x, np.einsum("no,noc->nc", x, columns)) / width
     columns = columns.reshape(number * width, -1)

@@ -102,11 +102,12 @@ def _left(heads: Heads, seen: list[Head], data: Data) -> Floats:
     return data.moved - _across(data.x, total)
 
 
-def _members(heads: Heads) -> list[Places]:
+def members(heads: Heads) -> list[Places]:
+    """The heads of every group, which share key and value."""
     return [np.flatnonzero(heads.group == g) for g in range(int(heads.group.max()) + 1)]
 
 
-def _moved(heads: Heads, step: Floats) -> Heads:
+def moved(heads: Heads, step: Floats) -> Heads:
     """The heads with a step in all parameters: group by group key and value, then query and out of each head."""
     query, key, value, out = heads.query.copy(), heads.key.copy(), heads.value.copy(), heads.out.copy()
     at = 0
@@ -117,11 +118,11 @@ def _moved(heads: Heads, step: Floats) -> Heads:
         at += size
         return step[at - size : at].reshape(shape)
 
-    for members in _members(heads):
-        first = members[0]
-        key[members] = heads.key[first] + taken(key.shape[1:])
-        value[members] = heads.value[first] + taken(value.shape[1:])
-        for h in members.tolist():
+    for mine in members(heads):
+        first = mine[0]
+        key[mine] = heads.key[first] + taken(key.shape[1:])
+        value[mine] = heads.value[first] + taken(value.shape[1:])
+        for h in mine.tolist():
             query[h] = heads.query[h] + taken(query.shape[1:])
             out[h] = heads.out[h] + taken(out.shape[1:])
     return replace(heads, query=query, key=key, value=value, out=out)
@@ -168,19 +169,19 @@ def _columns(heads: Heads, h: int, data: Data) -> Columns:
     return Columns((first, second), (of_key, of_last), mixed, inner, along)
 
 
-def _places(heads: Heads) -> list[tuple[Places, Places]]:
-    """Where each head's parameters stand in the order of ``_moved``: key and query, value and out."""
+def places(heads: Heads) -> list[tuple[Places, Places]]:
+    """Where each head's parameters stand in the order of ``moved``: key and query, value and out."""
     size_k, size_v = heads.key[0].size, heads.value[0].size
-    places: list[tuple[Places, Places]] = [(np.zeros(0, dtype=np.intp),) * 2] * len(heads.query)
+    found: list[tuple[Places, Places]] = [(np.zeros(0, dtype=np.intp),) * 2] * len(heads.query)
     at = 0
-    for members in _members(heads):
+    for mine in members(heads):
         key, value = np.arange(at, at + size_k), np.arange(at + size_k, at + size_k + size_v)
         at += size_k + size_v
-        for h in members.tolist():
+        for h in mine.tolist():
             query, out = np.arange(at, at + size_k), np.arange(at + size_k, at + size_k + size_v)
-            places[h] = np.concatenate([key, query]), np.concatenate([value, out])
+            found[h] = np.concatenate([key, query]), np.concatenate([value, out])
             at += size_k + size_v
-    return places
+    return found
 
 
 def _normal(heads: Heads, data: Data, ridge: float) -> tuple[Floats, Floats]:
@@ -189,23 +190,23 @@ def _normal(heads: Heads, data: Data, ridge: float) -> tuple[Floats, Floats]:
     Every derivative is an output vector times a row of parameters, so that blocks are products of rows alone: an answer costs as
     much as two or three numbers would, not as much as ``width`` of them.
     """
-    places = _places(heads)
-    size = 1 + int(max(place.max() for pair in places for place in pair))
+    where = places(heads)
+    size = 1 + int(max(place.max() for pair in where for place in pair))
     normal = np.zeros((size, size))
     for start in range(0, len(data.x), LOGITS.chunk):
         part = data.some(np.arange(start, min(start + LOGITS.chunk, len(data.x))))
-        columns = [_columns(heads, h, part) for h in range(len(places))]
+        columns = [_columns(heads, h, part) for h in range(len(where))]
         for h, one in enumerate(columns):
             for g, other in enumerate(columns):
                 block = _score_value(one, other, heads.out[g])
-                normal[np.ix_(places[h][0], places[g][1])] += block
-                normal[np.ix_(places[g][1], places[h][0])] += block.T
+                normal[np.ix_(where[h][0], where[g][1])] += block
+                normal[np.ix_(where[g][1], where[h][0])] += block.T
                 if g < h:
                     continue
                 for kind, block in enumerate((_score_score(one, other), _value_value(one, other, heads.out[h], heads.out[g]))):
-                    normal[np.ix_(places[h][kind], places[g][kind])] += block
+                    normal[np.ix_(where[h][kind], where[g][kind])] += block
                     if g > h:
-                        normal[np.ix_(places[g][kind], places[h][kind])] += block.T
+                        normal[np.ix_(where[g][kind], where[h][kind])] += block.T
     scale = np.sqrt(np.diag(normal)) + 1e-300
     normal /= scale
     normal /= scale[:, None]
@@ -242,9 +243,9 @@ def _value_value(one: Columns, other: Columns, out: Floats, other_out: Floats) -
 def _gradient(heads: Heads, seen: list[Head], data: Data, left: Floats) -> Floats:
     """``J^T left`` without the matrix."""
     rest, parts = _across(data.x, left), []
-    for members in _members(heads):
+    for mine in members(heads):
         dK, dval, own = np.zeros(heads.key.shape[1:]), np.zeros(heads.value.shape[1:]), []
-        for h in members.tolist():
+        for h in mine.tolist():
             one = seen[h]
             of_key, of_last = (np.einsum("no,no->n", slope, rest)[:, None] for slope in _slopes(one))
             mixed = one.a[:, None] * data.p + (one.b - 1)[:, None] * data.x
@@ -264,7 +265,7 @@ def polished(heads: Heads, data: Data, noise: float, settings: Settings = LOGITS
     Answers that are off by far more than most are left out: the limit came out badly there. With ``rng`` error bars are drawn.
     """
     seen, left, cost = _state(heads, data)
-    if heads.query.size + heads.out.size + len(_members(heads)) * (heads.key[0].size + heads.value[0].size) > settings.largest:
+    if heads.query.size + heads.out.size + len(members(heads)) * (heads.key[0].size + heads.value[0].size) > settings.largest:
         return Polished(heads, cost)
     factor, scale = np.zeros((0, 0)), np.zeros(0)
     for _ in range(settings.built):
@@ -275,7 +276,7 @@ def polished(heads: Heads, data: Data, noise: float, settings: Settings = LOGITS
             step = sl.cho_solve((factor, False), gradient, check_finite=False) / scale
             before = cost
             for share in (1.0, 0.3, 0.1):
-                trial = _moved(heads, share * step)
+                trial = moved(heads, share * step)
                 there, rest, reached = _state(trial, data)
                 if reached < cost:
                     heads, seen, left, cost = trial, there, rest, reached
@@ -319,12 +320,12 @@ def _state(heads: Heads, data: Data) -> tuple[list[Head], Floats, float]:
 
 def _shown(heads: Heads, step: Floats, distances: tuple[float, ...]) -> Floats:
     """Mean squares of what a step changes in values and scores, to first order, ``(2, heads)``."""
-    there = _moved(heads, step)
+    there = moved(heads, step)
     query, key, value, out = (getattr(there, name) - getattr(heads, name) for name in ("query", "key", "value", "out"))
     V = np.einsum("hri,hor->hio", value, heads.out) + np.einsum("hri,hor->hio", heads.value, out)
     scores = []
     for distance in distances:
-        turned, moved = (rotated(np.swapaxes(a, 1, 2), np.array(distance), heads.base) for a in (heads.query, query))
-        change = np.einsum("hri,hjr->hij", key, turned) + np.einsum("hri,hjr->hij", heads.key, moved)
+        turned, changed = (rotated(np.swapaxes(a, 1, 2), np.array(distance), heads.base) for a in (heads.query, query))
+        change = np.einsum("hri,hjr->hij", key, turned) + np.einsum("hri,hjr->hij", heads.key, changed)
         scores.append(np.mean(change**2, axis=(1, 2)))
     return np.array([np.mean(V**2, axis=(1, 2)), np.max(scores, axis=0)])

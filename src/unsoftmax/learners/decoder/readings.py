@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.learners.decoder.limit import Limit
 from unsoftmax.models import Floats
+from unsoftmax.models.base import Places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,26 +45,44 @@ class Reader:
         """Scores of ``p (n, width)`` so many places before ``x (n, width)``."""
         heads = len(self.V)
         scores, errors = np.zeros((len(p), heads)), np.full((len(p), heads), np.inf)
-        for n in np.unique(offsets).astype(int).tolist():
-            rows = np.flatnonzero(offsets == n)
-            self._ask_own(x[rows], n)
-            tokens = np.concatenate([p[rows, None], np.repeat(x[rows, None], n, axis=1)], axis=1)
-            told = self.limit.ask(tokens, self.limit.settings.zeros)
+        copies = np.asarray(offsets).astype(int)
+        together = [copies > 0] if self.limit.everywhere is not None else [copies == n for n in np.unique(copies)]
+        for rows in map(np.flatnonzero, together):
+            self._ask_own(x[rows], copies[rows])
+            told = self._behind(p[rows], x[rows], copies[rows])
             for row, answer in zip(rows.tolist(), told, strict=True):
-                scores[row], errors[row] = self._one(p[row], x[row], n, answer)
+                scores[row], errors[row] = self._one(p[row], x[row], int(copies[row]), answer)
         return Readings(p, x, np.asarray(offsets, dtype=np.float64), scores, errors)
 
-    def _ask_own(self, x: Floats, n: int) -> None:
+    def _behind(self, p: Floats | None, x: Floats, copies: Places) -> Floats:
+        """Limits ``(n, width)`` at the last of so many copies of ``x``, behind a key or none.
+
+        Where every position is answered, one sequence of the most copies tells all; else the rows have one number of copies.
+        """
+        most, zeros = int(copies.max()), self.limit.settings.zeros
+        names = x if p is None else np.concatenate([p, x], axis=1)
+        first, which = np.arange(len(x)), np.arange(len(x))
+        if self.limit.everywhere is not None:
+            _, first, which = np.unique(names, axis=0, return_index=True, return_inverse=True)
+        tokens = np.repeat(x[first, None], most, axis=1)
+        if p is not None:
+            tokens = np.concatenate([p[first, None], tokens], axis=1)
+        if self.limit.everywhere is None:
+            return self.limit.ask(tokens, zeros)
+        return np.asarray(self.limit.every(tokens, zeros)[which.ravel(), copies - most - 1])
+
+    def _ask_own(self, x: Floats, copies: Places) -> None:
         """How much of every head's attention copies of a last token take, each asked once."""
         new = list({token.tobytes(): token for token in x if token.tobytes() not in self.alone}.values())
         if new:
             answers = self.limit.alone(np.array(new))
             self.alone.update({token.tobytes(): answer for token, answer in zip(new, answers, strict=True)})
-        new = list({token.tobytes(): token for token in x if (token.tobytes(), n) not in self.own}.values())
-        if not new:
+        fresh = {(token.tobytes(), n): token for token, n in zip(x, copies.tolist(), strict=True)}
+        fresh = {name: token for name, token in fresh.items() if name not in self.own}
+        if not fresh:
             return
-        answers = self.limit.ask(np.repeat(np.array(new)[:, None], n, axis=1), self.limit.settings.zeros)
-        for token, answer in zip(new, answers, strict=True):
+        answers = self._behind(None, np.array(list(fresh.values())), np.array([n for _, n in fresh]))
+        for ((_, n), token), answer in zip(fresh.items(), answers, strict=True):
             columns = self._across(token, token @ self.V)
             lost, error = self._solved(-columns, answer - self.alone[token.tobytes()])  # k / (k + E)
             lost = np.clip(lost, 1e-12, 1.0)

@@ -80,9 +80,9 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
     offsets = np.unique(np.minimum(settings.turns, farthest)).astype(np.float64)
     anchors = _grid(reader, keys, lasts, offsets)
     known = [_anchored(anchors, group, rank, base, settings.explained) for group in groups]
-    rest = tokens[2 * count :]
-    n, a = (np.repeat(b.ravel(), len(settings.near)) for b in np.indices((total, count)))
-    o = np.tile(np.array(settings.near, dtype=np.float64), total * count)
+    rest, beside = tokens[2 * count :], min(count, settings.partners or count)
+    n, a = (np.repeat(b.ravel(), len(settings.near)) for b in np.indices((total, beside)))
+    o = np.tile(np.minimum(settings.near, farthest).astype(np.float64), total * beside)
     everything = anchors.readings.joined(reader.read(rest[n], lasts[a], o)).joined(reader.read(keys[a], rest[total + n], o))
     query, key = np.zeros((2, len(V), rank, limit.width))
     worst = 0.0

@@ -15,6 +15,15 @@ class Settings:
     What no comment derives was measured by ``benchmarks/decoders.py``.
     """
 
+    # biased
+    crowd: int = 2**26  # numbers in one call, questions and answers: half a gigabyte
+    deep: float = 12000.0  # longest nodes that are tried: many layers add more, and take longer ones
+    rows_by: tuple[int, int] = (
+        3,
+        12,
+    )  # tokens that the table of positions is read from: the fewest, and where one sequence tells it all
+    many: int = 64  # heads from which on fits take minutes; 24 heads with as few answers have W to 5e-8, with twice as many to 8e-9
+
     # fitting
     fitting_steps: int = 80  # of a fit, at most
 
@@ -51,6 +60,7 @@ class Settings:
     order_probes: int = 1  # times as many answers as exact ones would take
     epsilons: tuple[float, ...] = tuple(10.0 ** (-0.25 * j) for j in range(12, 49))  # from 1e-3 to 1e-12
     sure: float = 6.0  # errors by which the next best layers must explain less
+    order_length: int = 16  # tokens behind the short one, where every position is answered
     nearer: float = 1.0  # by which nodes are shorter where differences are small
     order_zeros: int = 40  # in front of the short token
     short: tuple[float, ...] = (1e-8, 1e-9, 1e-7)  # lengths of its entries, the next where layers do not come out
@@ -77,6 +87,7 @@ class Settings:
     curves: int = 3  # of them are read at so many distances that the base shows
     turns: tuple[int, ...] = (1, 2, 4, 12, 40, 110)  # distances of anchors: fast rotations show at near ones, slow ones at far ones
     near: tuple[int, ...] = (1,)  # distances at which all tokens are read against the anchors
+    partners: int | None = None  # anchors that all other tokens are read against; None for all
     farthest: int = 110  # distance at which anchors are read
     more: float = 1.4  # tokens over directions
     cliff: float = 3e-5  # singular values of values that end below this, relative, end a rank
@@ -95,6 +106,37 @@ class Settings:
 
 
 LOGITS = Settings()
+
+TURNS = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 90, 110)
+
+ROUGHLY = replace(  # every position answered: a start from one node, which a fit of exact answers at all positions follows
+    LOGITS,
+    fine=Nodes(1, 3e7),  # limits good to 6e-8
+    rough=Nodes(1, 3e7),
+    accept=1e-5,
+    turns=TURNS,
+    near=TURNS,
+    partners=3,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Everywhere:
+    """What the fit at all positions goes by, measured by ``benchmarks/decoders.py everywhere``."""
+
+    rough: float = 1e-7  # error of one output of the answers from one node that come first
+    tokens: int = 100  # in a sequence: distances up to that are seen
+    zeros: int = 3  # in front of them
+    times: float = 2.0  # numbers in answers for each parameter
+    orders: int = 4  # of the tokens, at least
+    steps: int = 5  # at most; two arrive from a start that is good to 1e-5
+    helps: float = 0.8  # what a step must leave of what was left before, for another one
+    enough: float = 1.5  # errors of an answer that may be left
+    ridge: float = 1e-12  # of a unit diagonal, so that gauges stay put
+    held: int = 2**25  # numbers in derivatives that are held at a time
+
+
+EVERYWHERE = Everywhere()
 
 SINGLE = replace(  # answers in float32
     LOGITS,
@@ -126,7 +168,7 @@ SINGLE = replace(  # answers in float32
     cliff=0.05,
     spread_steps=1,
     explained=0.03,
-    turns=(1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 90, 110),
+    turns=TURNS,
     near=(1, 4),
     curves=4,
     steps=(0.8, -0.8, 0.4, -0.4),

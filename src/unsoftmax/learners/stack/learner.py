@@ -84,7 +84,7 @@ class StackLearner:
         phase(oracle, "layers")
         order = find_order(limit, sphere, draft.model(), fine, rng, draft.T)
         phase(oracle, "rows")
-        heads = _finished(reader, draft, settings, rng)
+        heads = fitted(reader, draft, settings, rng)
         phase(oracle, "check")
         off = misfit(limit, sphere, heads.model, self.checks, rng)
         evidence = {
@@ -171,7 +171,7 @@ class StackLearner:
             again = Limit.of(target, settings, False)
             found = self._draft(again, sphere, settings, rng)
             assert found is not None  # as many heads as were told apart before
-            return _finished(again, found[0], settings, rng).model
+            return fitted(again, found[0], settings, rng).model
 
         told = np.stack([np.where(np.abs(answer) < STACK.very_long, answer, 0.0) for answer in limit.alone.values()])
         beside = np.sqrt(np.mean(told**2)) * np.sign(rng.normal(size=sphere.width))
@@ -202,7 +202,7 @@ def _drafted(limit: Limit, base: Base, settings: Settings, rng: np.random.Genera
     return drafted(limit, base, known, settings, rng), known.sure, base.gap
 
 
-def _finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Generator) -> Heads:
+def fitted(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Generator) -> Heads:
     """Read the last scores, then fit all heads to all answers."""
     heads = finished(limit, draft, settings, rng)
     fit = polished(limit.batches, heads.model, heads.score_ranks, heads.value_ranks, 30 * settings.floor)

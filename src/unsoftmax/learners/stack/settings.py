@@ -82,7 +82,7 @@ class Settings:
     keys: float = 1.0
     turn: float = 0.4
     calm: float = 1.5
-    crowd: int = 8
+    crowd: int = 24
     nearest: float = 2.0**18
 
     @property
@@ -143,6 +143,11 @@ class Fixed:
     in_a_row: int = 4  # points in a row that one piece explains: one more than it has unknowns
     # halvings of what is not clear yet; narrower gaps hold bends that nearly coincide, which other circles show apart
     halvings: int = 14
+
+    # crowd
+    crowd_width: int = 12  # narrower tokens leave no room for one
+    crowd_heads: int = 32  # weights of more heads on tokens of three dimensions are nearly dependent
+    plane: int = 8  # heads whose weights are independent on a circle: singular values 1e-3 at 8, 1e-5 at 16, there 1e-3 in space
 
     # heads
     loud: float = 1.9  # scores, root mean square of all heads by a first look, above which steps are shortened
@@ -257,6 +262,11 @@ class Fixed:
     together: int = 32  # derivatives counted at once
     rise: float = 1e-6  # relative step of derivatives
     known: float = 1e-7  # misfit of fresh answers, over their spread about the last token, up to which the whole stack is known
+
+
+    def crowd_readers(self, heads: int) -> int:
+        """Last tokens of a crowd: more cost no question, and twice the heads are conditioned as well as four times."""
+        return 2 * heads + 6
 
 
 STACK = Fixed()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from unsoftmax.errors import NotInFamilyError
@@ -24,41 +25,85 @@ class Crowd:
     to a question as the space has dimensions, and one, for each head; and its values, which are linear in the answers.
 
     Attributes:
-        tokens: ``(n, width)``.
-        affine: ``(n, dimensions + 1)``: their coordinates, and a one.
-        columns: ``(n, heads, dimensions)``: their ``W_h x + c_h``.
-        whole: ``(n, heads)``: logarithm of the sum of all shares, their own being one.
-        mean: ``(n, heads, dimensions)``: the token that each head sees on average.
-        answers: ``(n, width)``: of the crowd alone.
+        places: ``(n, dimensions)``: coordinates of the tokens in the rows of ``plane``.
+        plane: ``(dimensions, width)``, orthonormal.
+        seen: ``(n, n)``: which tokens each one attends to, itself among them.
+        scores: ``(heads, dimensions, dimensions + 1)``: W beside c.
+        table: ``(heads, dimensions, outputs)``: values of the rows.
+        answers: ``(n, outputs)``: of the crowd alone.
     """
 
-    tokens: Floats
-    affine: Floats
-    columns: Floats
-    whole: Floats
-    mean: Floats
+    places: Floats
+    plane: Floats
+    seen: NDArray[np.bool_]
+    scores: Floats
+    table: Floats
     answers: Floats
 
-    @classmethod
-    def asked(cls, limit: Limit, plane: Floats, places: Floats, scores: Floats) -> Crowd:
-        """Ask the tokens at ``places (n, dimensions)``: one question; ``scores (heads, dimensions, dimensions + 1)``: W beside c."""
-        tokens = places @ plane
-        affine = np.concatenate([places, np.ones((len(places), 1))], axis=1)
-        columns = np.einsum("hij,nj->nhi", scores, affine, optimize=True)
-        z = columns @ places.T
-        z = np.where((limit.seen(len(places)) | np.eye(len(places), dtype=bool))[:, None], z, -np.inf)
-        z -= np.einsum("nhi,ni->nh", columns, places)[:, :, None]
-        most = z.max(2, keepdims=True)
-        shares = np.exp(z - most)
-        whole = shares.sum(2)
-        return cls(
-            tokens,
-            affine,
-            columns,
-            np.log(whole) + most[:, :, 0],
-            shares @ places / whole[:, :, None],
-            limit.everywhere(tokens[None])[0],
-        )
+    @property
+    def affine(self) -> Floats:
+        """The coordinates, and a one: ``(n, dimensions + 1)``."""
+        return np.concatenate([self.places, np.ones((len(self.places), 1))], axis=1)
+
+    @property
+    def columns(self) -> Floats:
+        """``W_h x + c_h`` of every token, ``(n, heads, dimensions)``."""
+        return np.einsum("hij,nj->nhi", self.scores, self.affine, optimize=True)
+
+    def weights(self, counts: Floats) -> Floats:
+        """Of each token, so often in the sequence, for each last token and head: ``(n, heads, n)``."""
+        z = np.where(self.seen[:, None], self.columns @ self.places.T + np.log(counts), -np.inf)
+        shares = np.exp(z - z.max(2, keepdims=True))
+        return np.asarray(shares / shares.sum(2, keepdims=True))
+
+    def known(self) -> tuple[Floats, Floats]:
+        """Logarithm of the sum of ``exp`` of scores ``(n, heads)``, and the mean token ``(n, heads, dimensions)``."""
+        weights = self.weights(np.ones(len(self.places)))
+        own = np.einsum("nhi,ni->nh", self.columns, self.places)
+        return own - np.log(np.einsum("nhn->nh", weights)), weights @ self.places
+
+    def settled(self, limit: Limit, outputs: NDArray[np.int_], floor: float, rng: np.random.Generator) -> Crowd:
+        """The same with scores and values fitted to a few questions in which some of the tokens stand more often.
+
+        The first values come from few last tokens, and all that follows rests on them. Values are linear in the differences of
+        these answers, so that the fit is one in a few scores for each head.
+        """
+        n, (heads, few, _) = len(self.places), self.scores.shape
+        counts = np.stack([rng.permutation(np.where(np.arange(n) < n // 3, n // 2, 1)) for _ in range(STACK.settling_questions)])
+        told = []
+        for count in counts:
+            order = np.repeat(np.arange(n), count)
+            last = np.array([np.flatnonzero(order == i)[-1] for i in range(n)])
+            told.append(limit.everywhere((self.places @ self.plane)[order][None])[0][last][:, outputs])
+        moved = (np.stack(told) - self.answers).reshape(-1, len(outputs))
+        size = max(float(np.linalg.norm(moved)), 1e-300)
+
+        def at(scores: Floats) -> tuple[Floats, Floats, Floats, Floats, Crowd]:
+            crowd = replace(self, scores=scores)
+            weights = np.stack([crowd.weights(one) for one in [np.ones(n), *counts]])  # (contexts, n, heads, n)
+            means = weights @ self.places
+            design = (means[1:] - means[:1]).reshape(-1, heads * few)
+            basis, triangle = np.linalg.qr(design)
+            table = np.linalg.lstsq(triangle, basis.T @ moved, rcond=None)[0]
+            return weights, means, basis, moved - design @ table, replace(crowd, table=table.reshape(heads, few, -1))
+
+        weights, means, basis, left, found = at(self.scores)
+        for _ in range(STACK.descent):
+            cost = float(np.linalg.norm(left))
+            if cost <= floor * size:
+                break
+            away = self.places - means[:, :, :, None]  # (contexts, n, heads, n, dimensions): from the mean to each token
+            spread = np.einsum("qnhm,qnhmi,mj->qnhij", weights, away, self.places, optimize=True)  # of the mean by a column
+            slopes = np.einsum("qnhij,hio,nk->qnohjk", spread, found.table, self.affine, optimize=True)
+            J = (slopes[1:] - slopes[:1]).reshape(len(moved), -1)
+            J = J.reshape(len(left), left.shape[1], -1)
+            J = (J - np.tensordot(basis, np.tensordot(basis.T, J, axes=1), axes=1)).reshape(left.size, -1)
+            step = np.linalg.lstsq(J, left.ravel(), rcond=1e-12)[0].reshape(self.scores.shape)
+            tried = at(found.scores + step)
+            if not float(np.linalg.norm(tried[3])) < 0.5 * cost:
+                break
+            weights, means, basis, left, found = tried
+        return found
 
 
 def crowd_values(
@@ -73,13 +118,16 @@ def crowd_values(
     angle = base.apart
     pairs, scores = _scores(limit, base, plane, table, angle, rng)
     places = _cap(few, STACK.crowd_readers(heads), np.pi * angle / STACK.apart, rng) * sphere.radius
-    crowd = Crowd.asked(limit, plane, places, scores)
+    seen = limit.seen(len(places)) | np.eye(len(places), dtype=bool)
+    crowd = Crowd(places, plane, seen, scores, table, limit.everywhere((places @ plane)[None])[0][:, frame.outputs])
+    crowd = crowd.settled(limit, frame.outputs, settings.floor, rng)
+    scores, table = crowd.scores, crowd.table
     calm = np.abs(crowd.columns @ places.T - np.einsum("nhi,ni->nh", crowd.columns, places)[:, :, None]).max((0, 1)).argmin()
     rows, count, batch = np.linalg.qr(sphere.on(T).T)[0].T, 0, 6
     tables, along = [table], []
     while True:
         for row in rows[count : count + batch]:
-            values, theta = _direction(limit, frame.outputs, crowd, table, places[calm], plane, row, angle, settings)
+            values, theta = _direction(limit, frame.outputs, crowd, places[calm], row, angle, settings)
             tables.append(values[:, None])
             along.append(theta)
         count = min(count + batch, len(rows))
@@ -150,20 +198,18 @@ def _spread(places: Floats, one: Floats, two: Floats) -> float:
 
 
 def _direction(
-    limit: Limit, outputs: Floats, crowd: Crowd, table: Floats, centre: Floats, plane: Floats, row: Floats, angle: float, settings: Settings
+    limit: Limit, outputs: NDArray[np.int_], crowd: Crowd, centre: Floats, row: Floats, angle: float, settings: Settings
 ) -> tuple[Floats, Floats]:
     """Values ``(heads, outputs)`` of one direction, and its scores ``(heads, dimensions + 1)``, affine in the last token."""
-    n, radius = len(crowd.tokens), float(np.linalg.norm(centre))
-    copies, least = max(1, n // 4), np.inf
-    own = np.einsum("nhi,ni->nh", crowd.columns, crowd.affine[:, :-1])
+    n, radius, least = len(crowd.places), float(np.linalg.norm(centre)), np.inf
+    copies, (whole, mean), tokens = max(1, n // 4), crowd.known(), crowd.places @ crowd.plane
     for turn in STACK.input_turns:
         turn = turn * min(1.0, angle)
-        key, step = np.cos(turn) * centre @ plane + radius * np.sin(turn) * row, radius * np.sin(turn)
-        sequence = np.concatenate([np.tile(key, (copies, 1)), crowd.tokens])
-        moved = (limit.everywhere(sequence[None])[0, copies:] - crowd.answers)[:, outputs]
-        z = crowd.columns @ (np.cos(turn) * centre) - own - crowd.whole + np.log(copies)
-        start = np.einsum("nhi,hio->nho", np.cos(turn) * centre - crowd.mean, table, optimize=True)
-        theta, values, left = _fitted(moved, z, start, crowd.affine, settings.floor)
+        near, step = np.cos(turn) * centre, radius * np.sin(turn)
+        sequence = np.concatenate([np.tile(near @ crowd.plane + step * row, (copies, 1)), tokens])
+        moved = limit.everywhere(sequence[None])[0][copies:, outputs] - crowd.answers
+        start = np.einsum("nhi,hio->nho", near - mean, crowd.table, optimize=True)
+        theta, values, left = _fitted(moved, crowd.columns @ near - whole + np.log(copies), start, crowd.affine, settings.floor)
         if left <= settings.accept:
             return values / step, theta / step
         least = min(least, left)

@@ -148,6 +148,7 @@ class Fixed:
     crowd_width: int = 12  # narrower tokens leave no room for one
     crowd_heads: int = 32  # weights of more heads on tokens of three dimensions are nearly dependent
     plane: int = 8  # heads whose weights are independent on a circle: singular values 1e-3 at 8, 1e-5 at 16, there 1e-3 in space
+    settling_questions: int = 5  # in which tokens of the crowd stand more or less often
 
     # heads
     loud: float = 1.9  # scores, root mean square of all heads by a first look, above which steps are shortened

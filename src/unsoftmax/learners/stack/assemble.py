@@ -154,16 +154,23 @@ def _gathered(
         for batch in together.batches[asked:]:
             here = ~batch.readers[:, ~values.known].any(1)  # the others do not show the outputs in question
             told.append((batch.only(here), weigh(batch.only(here), values, limit.like).weights))
-    if missing > 0:
-        told.append(_random(limit, values, readers, together.columns(values)[0][: len(readers)], angle, missing, rng))
+    if missing > 0:  # all have met: their scores are known, and random keys tell the rest
+        columns, misfit = _or_alone(limit, values, readers, together, angle, early, rng)
+        told.append(_random(limit, values, readers, columns, angle, missing, rng))
     values, ranges = _outputs(values, known, told, limit.like)
     together.ask(late + 1)
+    return values, ranges, *_or_alone(limit, values, readers, together, angle, late, rng)
+
+
+def _or_alone(
+    limit: Limit, values: Values, readers: Floats, together: Gathered, angle: float, size: int, rng: np.random.Generator
+) -> tuple[Floats, float]:
+    """Columns of ``readers``, the first of those that met, and the misfit; where their scores are too large, from nearer keys."""
     columns, misfit = together.columns(values)
-    columns = columns[: len(readers)]
-    lost = np.flatnonzero(np.isnan(columns).any((1, 2)))
-    more = _columns(limit, values, readers[lost], angle, late, rng)
+    lost = np.flatnonzero(np.isnan(columns[: len(readers)]).any((1, 2)))
+    more = _columns(limit, values, readers[lost], angle, size, rng)
     columns[lost] = more.columns
-    return values, ranges, columns, max(misfit, more.misfit)
+    return columns[: len(readers)], max(misfit, more.misfit)
 
 
 def _columns(limit: Limit, values: Values, readers: Floats, angle: float, size: int, rng: np.random.Generator) -> Columns:

@@ -62,6 +62,11 @@ class Crowd:
         own = np.einsum("nhi,ni->nh", self.columns, self.places)
         return own - np.log(np.einsum("nhn->nh", weights)), weights @ self.places
 
+    def told_apart(self, key: Floats) -> float:
+        """How far from dependent the heads' weights of a ``key (dimensions,)`` in the space are: smallest singular value."""
+        weights = expit(self.columns @ key - self.known()[0] + np.log(max(1, len(self.places) // 4)))
+        return float(np.linalg.svd(weights, compute_uv=False)[-1])
+
     def settled(self, limit: Limit, outputs: NDArray[np.int_], floor: float, rng: np.random.Generator) -> Crowd:
         """The same with scores and values fitted to a few questions in which some of the tokens stand more often.
 
@@ -117,17 +122,14 @@ def crowd_values(
     sphere, T, few = frame.sphere, frame.C, len(plane)
     angle = base.apart
     pairs, scores = _scores(limit, base, plane, table, angle, rng)
-    places = _cap(few, STACK.crowd_readers(heads), np.pi * angle / STACK.apart, rng) * sphere.radius
-    seen = limit.seen(len(places)) | np.eye(len(places), dtype=bool)
-    crowd = Crowd(places, plane, seen, scores, table, limit.everywhere((places @ plane)[None])[0][:, frame.outputs])
-    crowd = crowd.settled(limit, frame.outputs, settings.floor, rng)
+    crowd = _drawn(limit, base, plane, scores, table, rng).settled(limit, frame.outputs, settings.floor, rng)
     scores, table = crowd.scores, crowd.table
-    calm = np.abs(crowd.columns @ places.T - np.einsum("nhi,ni->nh", crowd.columns, places)[:, :, None]).max((0, 1)).argmin()
+    centre = crowd.places[np.argmax([crowd.told_apart(place) for place in crowd.places])]
     rows, count, batch = np.linalg.qr(sphere.on(T).T)[0].T, 0, 6
     tables, along = [table], []
     while True:
         for row in rows[count : count + batch]:
-            values, theta = _direction(limit, frame.outputs, crowd, places[calm], row, angle, settings)
+            values, theta = _direction(limit, frame.outputs, crowd, centre, row, angle, settings)
             tables.append(values[:, None])
             along.append(theta)
         count = min(count + batch, len(rows))
@@ -151,12 +153,30 @@ def crowd_values(
     )
 
 
+def _drawn(
+    limit: Limit, base: Base, plane: Floats, scores: Floats, table: Floats, rng: np.random.Generator
+) -> Crowd:
+    """Tokens all over the sphere, nearer to each other where scores are strong; of many draws the one that tells heads apart best."""
+    count, outputs = STACK.crowd_readers(base.heads), base.frame.outputs
+    seen = limit.seen(count) | np.eye(count, dtype=bool)
+    best, most = None, -1.0
+    for _ in range(STACK.draws):
+        places = base.frame.sphere.radius * _cap(len(plane), count, np.pi * min(1.0, STACK.crowd_scores / base.strength), rng)
+        crowd = Crowd(places, plane, seen, scores, table, np.zeros((count, len(outputs))))
+        apart = crowd.told_apart(places[0])
+        if apart > most:
+            best, most = crowd, apart
+    assert best is not None
+    return replace(best, answers=limit.everywhere((best.places @ plane)[None])[0][:, outputs])
+
+
 def _cap(dimensions: int, count: int, angle: float, rng: np.random.Generator) -> Floats:
-    """Unit vectors ``(count, dimensions)`` at up to ``angle`` from the first axis, evenly where that is a circle."""
+    """Unit vectors ``(count, dimensions)`` at up to ``angle`` from a random one, evenly where that is a circle."""
     turns = angle * (np.arange(count) + 0.5) / count * np.where(np.arange(count) % 2, 1.0, -1.0)
     around = rng.normal(size=(count, dimensions - 1)) if dimensions > 2 else np.ones((count, 1))
     around /= np.linalg.norm(around, axis=1, keepdims=True)
-    return np.concatenate([np.cos(turns)[:, None], np.sin(turns)[:, None] * around], axis=1)[rng.permutation(count)]
+    found = np.concatenate([np.cos(turns)[:, None], np.sin(turns)[:, None] * around], axis=1)[rng.permutation(count)]
+    return found @ np.linalg.qr(rng.normal(size=(dimensions, dimensions)))[0]
 
 
 def _scores(

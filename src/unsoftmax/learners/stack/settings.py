@@ -147,7 +147,8 @@ class Fixed:
     # crowd
     crowd_width: int = 12  # narrower tokens leave no room for one
     crowd_heads: int = 32  # weights of more heads on tokens of three dimensions are nearly dependent
-    plane: int = 8  # heads whose weights are independent on a circle: singular values 1e-3 at 8, 1e-5 at 16, there 1e-3 in space
+    plane: int = 5  # heads whose weights are independent on a circle: singular values 1e-2 at 4, 1e-5 at 16, there 1e-2 in space
+    crowd_scores: float = 5.0  # of the strongest head for a step of one radius, up to which a crowd is all over the sphere
     settling_questions: int = 5  # in which tokens of the crowd stand more or less often
 
     # heads

@@ -259,7 +259,7 @@ def finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Gene
         misfits["columns"] = max(misfits["columns"], more.misfit)
     rest = others[len(columns) - len(readers) :]
     if len(rest):
-        count = settings.rows(max(ranks), heads)
+        count = settings.rows(max(ranks), heads, together=limit.sight is not None)
         frames = [left[:, :rank] for (left, _, _), rank in zip(spectra, ranks, strict=True)]
         found = np.full((len(rest), heads, columns.shape[2]), np.nan)
         if limit.sight is not None:
@@ -270,7 +270,8 @@ def finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Gene
             found = found[: len(rest)]
         left = np.flatnonzero(np.isnan(found[:, :, 0]).any(1))
         if len(left):
-            towards = around(values, rest[left], min(-(-count // size) * size, len(values.basis) - 1) // size * size, rng)
+            count = min(-(-settings.rows(max(ranks), heads) // size) * size, len(values.basis) - 1) // size * size
+            towards = around(values, rest[left], count, rng)
             more = read_columns(limit, values, rest[left], towards, angle, size, frames)
             found[left], misfits["rows"] = more.columns, more.misfit
         columns = np.concatenate([columns, found])

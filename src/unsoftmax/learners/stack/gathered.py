@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from unsoftmax.learners.stack.limit import Batch, Limit
 from unsoftmax.learners.stack.scores import Values, largest_score, weigh
+from unsoftmax.learners.stack.settings import STACK
 from unsoftmax.models import Floats
 
 
@@ -60,7 +61,7 @@ class Gathered:
     def columns(self, values: Values, frames: list[Floats] | None = None) -> tuple[Floats, float]:
         """``W_h x + c_h (tokens, heads, n)``, in the span of ``frames`` if given, and the misfit.
 
-        NaN where scores are too large to be read in this way, or too few.
+        NaN where scores are too large to be read in this way, or too few: a token with a large score for itself hardly sees others.
         """
         told: list[list[tuple[Floats, Floats, Floats]]] = [[] for _ in self.tokens]
         misfit, places = 0.0, {token.tobytes(): i for i, token in enumerate(self.tokens)}
@@ -69,6 +70,7 @@ class Gathered:
             misfit = max(misfit, one.misfit)
             for i, reader in enumerate(batch.readers):
                 told[places[reader.tobytes()]].append((batch.steps[i] @ values.basis.T, one.z[i], one.error[i]))
+        radius = float(np.linalg.norm(self.tokens[0]))
         found = np.full((len(self.tokens), values.heads, len(values.basis)), np.nan)
         for i, mine in enumerate(told):
             if not mine or self.wanted[i] == 0:
@@ -79,7 +81,7 @@ class Gathered:
             for h in range(values.heads):
                 frame = np.eye(len(values.basis)) if frames is None else frames[h]
                 design = steps[fine[h]] @ frame / error[h, fine[h]][:, None]
-                if len(design) >= frame.shape[1] + (frames is not None):
-                    solved, _, rank, _ = np.linalg.lstsq(design, z[h, fine[h]] / error[h, fine[h]], rcond=1e-9)
-                    found[i, h] = frame @ solved if rank == frame.shape[1] else np.nan
+                if len(design) >= frame.shape[1]:
+                    solved, _, _, spectrum = np.linalg.lstsq(design, z[h, fine[h]] / error[h, fine[h]], rcond=None)
+                    found[i, h] = frame @ solved if spectrum[-1] * STACK.blurred > radius else np.nan
         return found, misfit

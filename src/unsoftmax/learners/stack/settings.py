@@ -115,9 +115,9 @@ class Settings:
         """
         return max(3, int((self.over + 0.5 * _many(heads)) * ranks / max(1, free)) + 1)
 
-    def rows(self, rank: int, heads: int) -> int:
-        """Keys per last token once the range of every head's scores is known."""
-        return int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
+    def rows(self, rank: int, heads: int, *, together: bool = False) -> int:
+        """Keys per last token once the range of every head's scores is known; more where tokens meet, which are far apart."""
+        return 2 * rank + 2 if together else int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
 
 
 def _many(heads: int) -> float:
@@ -150,6 +150,9 @@ class Fixed:
     plane: int = 5  # heads whose weights are independent on a circle: singular values 1e-2 at 4, 1e-5 at 16, there 1e-2 in space
     crowd_scores: float = 5.0  # of the strongest head for a step of one radius, up to which a crowd is all over the sphere
     settling_questions: int = 5  # in which tokens of the crowd stand more or less often
+
+    # gathered
+    blurred: float = 1e3  # times the error of a weight, up to which columns may err where tokens see each other; 1e2 is usual
 
     # heads
     loud: float = 1.9  # scores, root mean square of all heads by a first look, above which steps are shortened

@@ -259,7 +259,7 @@ def finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Gene
         misfits["columns"] = max(misfits["columns"], more.misfit)
     rest = others[len(columns) - len(readers) :]
     if len(rest):
-        count = settings.rows(max(ranks), heads, together=limit.sight is not None)
+        count = settings.rows(max(ranks), heads, limit.sight)
         frames = [left[:, :rank] for (left, _, _), rank in zip(spectra, ranks, strict=True)]
         found = np.full((len(rest), heads, columns.shape[2]), np.nan)
         if limit.sight is not None:

@@ -188,11 +188,11 @@ def _scores(
     wide = np.zeros((*table.shape[:2], len(at)))
     wide[:, :, frame.outputs] = table
     values = Values(plane, wide, at)
-    one, two = np.nonzero(limit.seen(few + 2) if limit.sight == "causal" else np.tril(limit.seen(few + 2)))
+    one, two = np.nonzero(np.tril(~np.eye(few + 1, dtype=bool)))
     if limit.sight == "causal":  # each reads the other in a question of its own
         one, two = np.concatenate([one, two]), np.concatenate([two, one])
     for _ in range(STACK.shortenings):
-        places = max((radius * _cap(few, few + 2, angle, rng) for _ in range(STACK.draws)), key=lambda some: _spread(some, one, two))
+        places = max((radius * _cap(few, few + 1, angle, rng) for _ in range(STACK.draws)), key=lambda some: _spread(some, one, two))
         tokens = places @ plane
         told = [weigh(batch, values, limit.like) for batch in limit.together(np.stack([tokens[one], tokens[two]], axis=1))]
         z, error = (np.concatenate([getattr(batch, name)[:, :, 0] for batch in told]) for name in ("z", "error"))

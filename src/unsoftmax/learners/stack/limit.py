@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.settings import Settings, Sight
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
@@ -72,7 +72,7 @@ class Limit:
     positions: bool = False
     nodes: int = 1
     extrapolated: bool = False
-    sight: Literal["causal", "all"] | None = None
+    sight: Sight | None = None
     questions: int = 0
     alone: dict[tuple[bytes, int], Floats] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
@@ -164,8 +164,13 @@ class Limit:
         """Ask ``keys (n, J, width)``, each as often as ``counts`` says, before ``copies`` of ``readers (n, width)``."""
         times = np.ones(keys.shape[1], dtype=int) if counts is None else np.asarray(counts, dtype=int)
         tail = np.repeat(readers[:, None], copies, axis=1)
-        sequences = np.concatenate([np.repeat(keys, times, axis=1), tail], axis=1)
-        base = self.bases(readers, sequences.shape[1])
-        batch = Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, self.clean(readers))
+        if self.sight == "causal" and copies > 1:  # one of the copies in front sees itself alone
+            sequences = np.concatenate([tail[:, :1], np.repeat(keys, times, axis=1), tail[:, 1:]], axis=1)
+            told = self.everywhere(sequences)[:, -1]
+        else:
+            sequences = np.concatenate([np.repeat(keys, times, axis=1), tail], axis=1)
+            told = self.raw(sequences)
+        moved = told - self.bases(readers, sequences.shape[1])
+        batch = Batch(keys, times.astype(np.float64), readers, copies, moved, self.clean(readers))
         self.batches.append(batch)
         return batch

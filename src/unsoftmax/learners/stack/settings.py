@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from unsoftmax.errors import TooNoisyError
 from unsoftmax.models import Floats
 from unsoftmax.results import Floor
 
+Sight = Literal["causal", "all"]  # what tokens see of each other: the earlier ones, or all
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -115,9 +117,15 @@ class Settings:
         """
         return max(3, int((self.over + 0.5 * _many(heads)) * ranks / max(1, free)) + 1)
 
-    def rows(self, rank: int, heads: int, *, together: bool = False) -> int:
-        """Keys per last token once the range of every head's scores is known; more where tokens meet, which are far apart."""
-        return 2 * rank + 2 if together else int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
+    def rows(self, rank: int, heads: int, sight: Sight | None = None) -> int:
+        """Keys per last token once the range of every head's scores is known.
+
+        More where tokens are keys for each other, which are far apart; fewer of them where a token sees the earlier ones alone:
+        most answers then tell the weights of fewer keys, and tell them better.
+        """
+        if sight is not None:
+            return int((1.5 if sight == "causal" else 2.0) * rank) + 2
+        return int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
 
 
 def _many(heads: int) -> float:
@@ -149,7 +157,7 @@ class Fixed:
     crowd_heads: int = 32  # weights of more heads on tokens of three dimensions are nearly dependent
     plane: int = 5  # heads whose weights are independent on a circle: singular values 1e-2 at 4, 1e-5 at 16, there 1e-2 in space
     crowd_scores: float = 5.0  # of the strongest head for a step of one radius, up to which a crowd is all over the sphere
-    settling_questions: int = 5  # in which tokens of the crowd stand more or less often
+    settling_questions: int = 4  # in which tokens of the crowd stand more or less often
 
     # gathered
     blurred: float = 1e3  # times the error of a weight, up to which columns may err where tokens see each other; 1e2 is usual
@@ -216,6 +224,7 @@ class Fixed:
 
     # order
     context: int = 2  # random keys beside the one in question
+    context_readers: int = 3  # last tokens behind it, where every position is answered
     more: int = 3  # times that contexts are doubled where errors hide whether an entry of the order is whole
     clear: float = 30.0  # errors of an entry beyond which it is plainly not whole
 

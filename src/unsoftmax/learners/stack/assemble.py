@@ -78,6 +78,7 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
     if len(known.tokens):
         values, ranges, columns, misfit = _gathered(limit, values, known, readers, angle, settings, rng)
         readers, columns = np.concatenate([readers, known.tokens]), np.concatenate([columns, known.columns])
+        readers, columns = _calmed(sphere, values, known.T, readers, columns, rng)
     else:
         values, ranges, columns, misfit = _alone(limit, values, known, readers, angle, settings, rng)
     size = group_size(width - support(width), heads, settings.fill, min(known.ranks))
@@ -154,23 +155,51 @@ def _gathered(
         for batch in together.batches[asked:]:
             here = ~batch.readers[:, ~values.known].any(1)  # the others do not show the outputs in question
             told.append((batch.only(here), weigh(batch.only(here), values, limit.like).weights))
+    alone = np.full((len(readers), heads, n), np.nan)  # of readers that hardly see others: from nearer keys
     if missing > 0:  # all have met: their scores are known, and random keys tell the rest
-        columns, misfit = _or_alone(limit, values, readers, together, angle, early, rng)
+        columns = together.columns(values)[0][: len(readers)]
+        lost = np.flatnonzero(np.isnan(columns).any((1, 2)))
+        alone[lost] = columns[lost] = _columns(limit, values, readers[lost], angle, early, rng).columns
         told.append(_random(limit, values, readers, columns, angle, missing, rng))
     values, ranges = _outputs(values, known, told, limit.like)
     together.ask(late + 1)
-    return values, ranges, *_or_alone(limit, values, readers, together, angle, late, rng)
-
-
-def _or_alone(
-    limit: Limit, values: Values, readers: Floats, together: Gathered, angle: float, size: int, rng: np.random.Generator
-) -> tuple[Floats, float]:
-    """Columns of ``readers``, the first of those that met, and the misfit; where their scores are too large, from nearer keys."""
     columns, misfit = together.columns(values)
-    lost = np.flatnonzero(np.isnan(columns[: len(readers)]).any((1, 2)))
-    more = _columns(limit, values, readers[lost], angle, size, rng)
+    columns = np.where(np.isnan(alone), columns[: len(readers)], alone)
+    lost = np.flatnonzero(np.isnan(columns).any((1, 2)))
+    more = _columns(limit, values, readers[lost], angle, late, rng)
     columns[lost] = more.columns
-    return columns[: len(readers)], max(misfit, more.misfit)
+    return values, ranges, columns, max(misfit, more.misfit)
+
+
+def _calmed(
+    sphere: Sphere, values: Values, T: NDArray[np.int_], readers: Floats, columns: Floats, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Readers, and their columns, with others in ``T`` in place of those that hardly see any but themselves.
+
+    Scores are affine in the last token, so that those of all tokens in ``T`` are known by now.
+    """
+    affine = np.concatenate([readers @ values.basis.T, np.ones((len(readers), 1))], axis=1)
+    solved = np.linalg.lstsq(affine, columns.reshape(len(readers), -1), rcond=None)[0]
+    few = min(support(sphere.width), len(T) - 1)
+    drawn = np.stack([sphere.sparse(rng.choice(T, size=few, replace=False), rng) for _ in range(STACK.calm_draws)])
+    there = np.concatenate([drawn @ values.basis.T, np.ones((len(drawn), 1))], axis=1)
+    found = (there @ solved).reshape(len(drawn), values.heads, -1)
+
+    def alone(places: Floats, columns: Floats) -> Floats:
+        """The largest score for itself, over the mean of those for the readers."""
+        return (np.einsum("nhk,nk->nh", columns, places) - (columns @ affine[:, :-1].mean(0))).max(1)
+
+    own, order = alone(affine[:, :-1], columns), alone(there[:, :-1], found)
+    readers, columns, affine = readers.copy(), columns.copy(), affine.copy()
+    for i in np.flatnonzero((own > STACK.blind) & ~readers[:, np.setdiff1d(np.arange(sphere.width), T)].any(1)):
+        least = 0.5 * np.linalg.svd(affine, compute_uv=False)[-1]
+        for j in np.argsort(order):
+            tried = affine.copy()
+            tried[i] = there[j]
+            if order[j] < own[i] and np.linalg.svd(tried, compute_uv=False)[-1] > least:
+                readers[i], columns[i], affine, order[j] = drawn[j], found[j], tried, np.inf
+                break
+    return readers, columns
 
 
 def _columns(limit: Limit, values: Values, readers: Floats, angle: float, size: int, rng: np.random.Generator) -> Columns:

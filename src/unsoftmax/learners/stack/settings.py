@@ -141,6 +141,8 @@ class Fixed:
     """
 
     # assemble
+    blind: float = 3.0  # score of a token for itself over those for others, above which it is no good last token in a crowd
+    calm_draws: int = 200  # sparse tokens, of which the calmest stand in for such ones
     apart: float = 1.3  # angle between last token and keys
 
     # certificate

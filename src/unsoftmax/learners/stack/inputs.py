@@ -104,7 +104,7 @@ def _together(
     for some in np.array_split(np.arange(n), -(-n // crowd)):
         mine = readers[some]
         sequences = np.concatenate([keys[:, None], np.broadcast_to(mine, (len(keys), *mine.shape))], axis=1)
-        copies = max(2, len(some) // 4)  # a key that stands once is lost in a crowd
+        copies = max(2, len(some))  # a key that stands once is lost in a crowd
         for i, batch in zip(some, limit.together(sequences, copies), strict=True):
             moved[:, i] = batch.moved
         steps = (mine[None] - mine[:, None]) @ values.basis.T  # (reader, other, basis)

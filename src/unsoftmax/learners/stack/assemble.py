@@ -153,7 +153,7 @@ def _gathered(
         asked = len(together.batches)
         together.ask(early + 1, -(-missing // (early + 1)))
         for batch in together.batches[asked:]:
-            here = ~batch.readers[:, ~values.known].any(1)  # the others do not show the outputs in question
+            here = np.flatnonzero(~batch.readers[:, ~values.known].any(1))  # the others do not show the outputs in question
             told.append((batch.only(here), weigh(batch.only(here), values, limit.like).weights))
     alone = np.full((len(readers), heads, n), np.nan)  # of readers that hardly see others: from nearer keys
     if missing > 0:  # all have met: their scores are known, and random keys tell the rest
@@ -187,7 +187,7 @@ def _calmed(
 
     def alone(places: Floats, columns: Floats) -> Floats:
         """The largest score for itself, over the mean of those for the readers."""
-        return (np.einsum("nhk,nk->nh", columns, places) - (columns @ affine[:, :-1].mean(0))).max(1)
+        return np.asarray((np.einsum("nhk,nk->nh", columns, places) - (columns @ affine[:, :-1].mean(0))).max(1))
 
     own, order = alone(affine[:, :-1], columns), alone(there[:, :-1], found)
     readers, columns, affine = readers.copy(), columns.copy(), affine.copy()

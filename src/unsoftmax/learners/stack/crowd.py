@@ -48,7 +48,7 @@ class Crowd:
     @property
     def columns(self) -> Floats:
         """``W_h x + c_h`` of every token, ``(n, heads, dimensions)``."""
-        return np.einsum("hij,nj->nhi", self.scores, self.affine, optimize=True)
+        return np.asarray(np.einsum("hij,nj->nhi", self.scores, self.affine, optimize=True))
 
     def weights(self, counts: Floats) -> Floats:
         """Of each token, so often in the sequence, for each last token and head: ``(n, heads, n)``."""
@@ -153,10 +153,8 @@ def crowd_values(
     )
 
 
-def _drawn(
-    limit: Limit, base: Base, plane: Floats, scores: Floats, table: Floats, rng: np.random.Generator
-) -> Crowd:
-    """Tokens all over the sphere, nearer to each other where scores are strong; of many draws the one that tells heads apart best."""
+def _drawn(limit: Limit, base: Base, plane: Floats, scores: Floats, table: Floats, rng: np.random.Generator) -> Crowd:
+    """Tokens all over the sphere, nearer together where scores are strong; of many draws the one that tells heads apart best."""
     count, outputs = STACK.crowd_readers(base.heads), base.frame.outputs
     seen = limit.seen(count) | np.eye(count, dtype=bool)
     best, most = None, -1.0
@@ -176,13 +174,13 @@ def _cap(dimensions: int, count: int, angle: float, rng: np.random.Generator) ->
     around = rng.normal(size=(count, dimensions - 1)) if dimensions > 2 else np.ones((count, 1))
     around /= np.linalg.norm(around, axis=1, keepdims=True)
     found = np.concatenate([np.cos(turns)[:, None], np.sin(turns)[:, None] * around], axis=1)[rng.permutation(count)]
-    return found @ np.linalg.qr(rng.normal(size=(dimensions, dimensions)))[0]
+    return np.asarray(found @ np.linalg.qr(rng.normal(size=(dimensions, dimensions)))[0])
 
 
 def _scores(
     limit: Limit, base: Base, plane: Floats, table: Floats, angle: float, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Some tokens ``(n, dimensions)`` of the plane, and W beside c there, ``(heads, dimensions, dimensions + 1)``, from all pairs of them."""
+    """Tokens ``(n, dimensions)`` of the plane, and W beside c ``(heads, dimensions, dimensions + 1)`` from all pairs of them."""
     few, frame, radius = len(plane), base.frame, base.frame.sphere.radius
     at = np.isin(np.arange(frame.sphere.width), frame.outputs)
     wide = np.zeros((*table.shape[:2], len(at)))
@@ -192,7 +190,9 @@ def _scores(
     if limit.sight == "causal":  # each reads the other in a question of its own
         one, two = np.concatenate([one, two]), np.concatenate([two, one])
     for _ in range(STACK.shortenings):
-        places = max((radius * _cap(few, few + 1, angle, rng) for _ in range(STACK.draws)), key=lambda some: _spread(some, one, two))
+        places = max(
+            (radius * _cap(few, few + 1, angle, rng) for _ in range(STACK.draws)), key=lambda some: _spread(some, one, two)
+        )
         tokens = places @ plane
         told = [weigh(batch, values, limit.like) for batch in limit.together(np.stack([tokens[one], tokens[two]], axis=1))]
         z, error = (np.concatenate([getattr(batch, name)[:, :, 0] for batch in told]) for name in ("z", "error"))
@@ -211,7 +211,7 @@ def _design(readers: Floats, keys: Floats) -> Floats:
     return np.asarray(((keys - readers)[:, :, None] * affine[:, None]).reshape(len(readers), -1))
 
 
-def _spread(places: Floats, one: Floats, two: Floats) -> float:
+def _spread(places: Floats, one: NDArray[np.int_], two: NDArray[np.int_]) -> float:
     """How well pairs tell scores."""
     both = np.concatenate([_design(places[one], places[two]), _design(places[two], places[one])])
     return float(np.linalg.svd(both, compute_uv=False)[-1])

@@ -40,16 +40,19 @@ class Gathered:
     def needed(self) -> NDArray[np.bool_]:
         """Which tokens (columns) each one (row) could do with."""
         lacking = self.wanted - (self.met.sum(1) - 1) > 0
-        return ~self.met & lacking[:, None]
+        return np.asarray(~self.met & lacking[:, None])
 
     def ask(self, size: int, most: int | None = None) -> None:
         """Sequences of ``size`` tokens, at most so many, each token chosen to see or be seen by most that need it."""
-        size, both, sequences = min(size, len(self.tokens)), self.limit.sight == "all", []
+        size, both = min(size, len(self.tokens)), self.limit.sight == "all"
+        sequences: list[list[int]] = []
         while (most is None or len(sequences) < most) and self.needed.any():
-            needed, some = self.needed, []
+            needed = self.needed
+            some: list[int] = []
             for _ in range(size):
-                seen = needed[:, some].sum(1) if some else needed.sum(0)  # the first of a sequence may see nobody
-                gain = seen + (needed[some].sum(0) if some else needed.sum(1)) * both + 0.5 * self.rng.random(len(needed))
+                here = np.array(some, dtype=int)
+                seen = needed[:, here].sum(1) if some else needed.sum(0)  # the first of a sequence may see nobody
+                gain = seen + (needed[here].sum(0) if some else needed.sum(1)) * both + 0.5 * self.rng.random(len(needed))
                 gain[some] = -1
                 some.append(int(gain.argmax()))
             for one, seen in zip(some, self.limit.seen(size), strict=True):

@@ -40,7 +40,7 @@ class Batch:
         """From the last token to each key, ``(n, keys, width)``."""
         return self.keys - self.readers[:, None]
 
-    def only(self, rows: NDArray[np.bool_]) -> Batch:
+    def only(self, rows: NDArray[np.int_]) -> Batch:
         """Of these questions."""
         arrays = (getattr(self, name)[rows] for name in ("keys", "readers", "moved", "clean"))
         keys, readers, moved, clean = arrays

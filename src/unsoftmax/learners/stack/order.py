@@ -228,9 +228,7 @@ def equations(
     assert model.V is not None
     p, heads, count = told.points[0], model.heads, len(told.readers)
     later = np.arange(told.tokens.shape[1])
-    hidden, unseen = (
-        np.where(causal & (later > place), -np.inf, 0.0) for place in (STACK.context, told.places[:, None, None])
-    )
+    hidden, unseen = (np.where(causal & (later > place), -np.inf, 0.0) for place in (STACK.context, told.places[:, None, None]))
     W, V, c, tokens_, p_, readers = (alike(x, like) for x in (model.W, model.V, model.c, told.tokens, p, told.readers))
     hidden_, unseen_ = alike(hidden, like), alike(unseen, like)
     xp = array_namespace(W)

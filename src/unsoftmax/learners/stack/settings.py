@@ -13,6 +13,7 @@ from unsoftmax.results import Floor
 
 Sight = Literal["causal", "all"]  # what tokens see of each other: the earlier ones, or all
 
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How many answers each step asks for beyond what it needs, and what counts as zero; measured by ``benchmarks/stacks.py``.
@@ -278,7 +279,6 @@ class Fixed:
     together: int = 32  # derivatives counted at once
     rise: float = 1e-6  # relative step of derivatives
     known: float = 1e-7  # misfit of fresh answers, over their spread about the last token, up to which the whole stack is known
-
 
     def crowd_readers(self, heads: int) -> int:
         """Last tokens of a crowd: more cost no question, and twice the heads are conditioned as well as four times."""

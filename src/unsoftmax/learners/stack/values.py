@@ -34,7 +34,9 @@ def read_values(limit: Limit, base: Base, settings: Settings, rng: np.random.Gen
         few = frame.crowded[:2]
         if base.heads > STACK.plane:
             few = frame.crowded
-            way = [frame.step(np.cos(turn * angle) * frame.v + np.sin(turn * angle) * frame.third, base.beta) for turn in STACK.turns]
+            way = [
+                frame.step(np.cos(turn * angle) * frame.v + np.sin(turn * angle) * frame.third, base.beta) for turn in STACK.turns
+            ]
             [(step, fit, far)] = _along(limit, base, [way], settings, rng)
             steps, tables, sure = [*steps, step], [*tables, fit.A], min(sure, far)
         first = np.asarray(np.linalg.solve(np.array(steps) @ few.T, np.stack(tables, axis=1)))

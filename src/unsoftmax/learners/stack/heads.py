@@ -39,7 +39,7 @@ class Frame:
 
     @classmethod
     def drawn(cls, sphere: Sphere, size: int, rho: float, rng: np.random.Generator, *, whole: bool, crowd: bool = False) -> Frame:
-        """Random coordinates and directions; steps are ``rho`` radii long; ``whole``: all outputs are read, ``crowd``: ``v`` is in S."""
+        """Random coordinates and directions; steps of ``rho`` radii; ``whole``: all outputs are read, ``crowd``: ``v`` is in S."""
         order = rng.permutation(sphere.width)
         inside = sphere.on(order[:size])
         outputs, beta = np.sort(order) if whole else order[size:], rho / np.sqrt(2)

@@ -156,7 +156,7 @@ class Fixed:
     halvings: int = 14
 
     # crowd
-    crowd_width: int = 12  # narrower tokens leave no room for one
+    crowd_width: int = 24  # narrower tokens leave too few outputs to those that are read at once
     crowd_heads: int = 32  # weights of more heads on tokens of three dimensions are nearly dependent
     plane: int = 5  # heads whose weights are independent on a circle: singular values 1e-2 at 4, 1e-5 at 16, there 1e-2 in space
     crowd_scores: float = 5.0  # of the strongest head for a step of one radius, up to which a crowd is all over the sphere
@@ -189,7 +189,7 @@ class Fixed:
     memory: float = 2.0**26  # numbers in a stack of systems that are solved at once
 
     # learner
-    attempts: int = 2  # frames in which everything is read, where a later step fails
+    attempts: int = 2  # frames in which everything is read, where a later step fails; one more where every position is answered
     very_long: float = 2.0**20  # answers above that hold a very long token
 
     # neurons

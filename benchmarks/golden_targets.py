@@ -126,8 +126,14 @@ def scores(model: us.Attention) -> us.Attention:
     return us.Attention(model.W, None, model.c)
 
 
+def whole(layer: us.Attention, first: Array, last: Array, residual: bool) -> us.Transformer:
+    """The same before one hidden layer of GELU, of which the network can be known too; it takes the constant of the layer."""
+    network = us.FFN([first, last], [first @ np.atleast_1d(layer.b), np.zeros(len(last))], activation="gelu_tanh")
+    return us.Transformer(us.Attention(layer.W, layer.V, layer.c), network, residual=residual)
+
+
 def behind() -> Iterator[Case]:
-    """A head behind networks that are not learned, and networks of several hidden layers."""
+    """A head behind networks, learned with it or not, and networks of several hidden layers."""
     for kind in ("tanh", "gelu"):
         for outputs, residual in ((1, False), (5, False), (5, True)):
             rng = np.random.default_rng([outputs, len(kind)])
@@ -139,7 +145,12 @@ def behind() -> Iterator[Case]:
                 return act((layer(X) + residual * X[:, -1]) @ first.T) @ last.T
 
             name = f"behind {kind}, {outputs} outputs{', residual' * residual}"
-            yield Case(name, lambda answer=answer: answer, scores(layer), width=d)
+            yield Case(
+                name,
+                lambda answer=answer: answer,
+                scores(layer) if kind == "tanh" else whole(layer, first, last, residual),
+                width=d,
+            )
     for sizes, seed in (((5, 9, 8, 1), 0), ((6, 10, 9, 3), 1)):
         deep = transformer(sizes, seed)
         yield Case(f"Transformer of depth 2, {sizes[-1]} outputs", lambda deep=deep: deep, scores(deep.attention))
@@ -302,7 +313,8 @@ THIRD = (
 def zoos() -> Iterator[Case]:
     """Rows of the three zoos of ``benchmarks/diagnose.py``; the first zoo's insiders all of them."""
     for name in (*zoo.INSIDE, *FIRST):
-        yield shown(f"zoo: {name}", lambda name=name: zoo.exhibit(name, 4, width=6), name in zoo.OUTSIDE)
+        outside = name in zoo.OUTSIDE and name != "smooth network"  # which is no head, and can be recovered all the same
+        yield shown(f"zoo: {name}", lambda name=name: zoo.exhibit(name, 4, width=6), outside)
     for label, which, names in (("second zoo", second_zoo, SECOND), ("third zoo", third_zoo, THIRD)):
         for name in names:
             seed = next(seed for seed in range(4, 10_000) if which.creature(name, seed).width in NARROW)

@@ -206,8 +206,8 @@ def main():
         cases = [(16, 32, 1, 2 if quick else 10)]
         networks(cases, first, learner, 1e-6, lambda target: lambda X: np.round(target(X[:, 0]), 8))
     if wanted("large"):
-        table("A large network (right: error <= 1e-9)")
-        networks([(64, 128, 1, 1)], first, limit=1e-9)
+        table("A large network (right: error <= 1e-10)")
+        networks([(64, 128, 1, 1)], first, limit=1e-10)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import unsoftmax as us
 from unsoftmax.candidates import refusal_of
-from unsoftmax.deciding import SETTLED, Step, after_closer, after_one_head, after_several
+from unsoftmax.deciding.choices import SETTLED, Step, after_closer, after_one_head, after_several
 from unsoftmax.desk import Desk
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, NotInFamilyError, Sign, TooNoisyError, tried
 from unsoftmax.oracles import CallableOracle

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import unsoftmax as us
 from tests.zoo import INSIDE, OUTSIDE, exhibit
-from unsoftmax.deciding import Decision, Try, first_reading, stranger, undecided
+from unsoftmax.deciding import Decision, Try
+from unsoftmax.deciding.choices import first_reading, stranger, undecided
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
 from unsoftmax.families import fact_of, named, settled
-from unsoftmax.families.attention import FIXED_HEAD, NOISY_HEAD, ONE_HEAD, SEVERAL_HEADS, TOKENS_HEAD
+from unsoftmax.families.attention import FIXED_HEAD, GRID_HEAD, NOISY_HEAD, ONE_HEAD, SEVERAL_HEADS, TOKENS_HEAD, VOUCHED_HEAD
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_TRANSFORMER
 from unsoftmax.precision.calibration import Calibration
 from unsoftmax.precision.first_look import FirstLook
@@ -27,6 +28,7 @@ from unsoftmax.recognition.heads import Heads, several_heads
 from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
+from unsoftmax.recognition.names import name_affine
 from unsoftmax.recognition.one_head import Outcome as HeadLaw
 from unsoftmax.recognition.one_head import one_head
 from unsoftmax.recognition.one_token import Pilot, grows, ignores_length, kinks, kinks_if_affordable, one_token, pilot
@@ -155,6 +157,24 @@ def test_a_test_that_ends_in_a_verdict_is_the_last(data, stop):
     assert not ended or not end.inside
 
 
+@pytest.mark.parametrize(("coarse", "flat"), [(False, False), (True, False), (False, True)])
+def test_the_law_of_one_head_is_not_asked_again_of_exact_answers_that_refuted_it(coarse, flat):
+    answers = {
+        measure_answers: Answers(coarse, False, 1, 4),
+        pilot: Pilot(0.7, 0.4, flat=flat),
+        one_token: (Shape.AFFINE, 1.0),
+        invariances: True,
+        extras: Extras(),
+        one_head: HeadLaw(False, "why"),
+        several_heads: Heads(None, 9.0, 9.0),
+        name_affine: outside("other scores", "Scores follow another law."),
+        unchanged: True,
+    }
+    steps, end = walked(by_tests(not_one=True), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
+    assert (one_head in [step.test for step in steps]) == (coarse or flat)
+    assert end.family == "outside: other scores"
+
+
 def test_a_target_that_changed_is_told_to_have():
     answers = {measure_answers: Answers(False, True, 1, 4), one_token: (Shape.AFFINE, 1.0), unchanged: False}
     _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
@@ -270,6 +290,77 @@ def test_special_access_has_one_learner(table, adaptive, family):
     refusal = NotInFamilyError("no")
     steps, end = walked(Decision(Wishes(adaptive=adaptive), 4, table=table).whole(), lambda step: Outcome(refusal=refusal))
     assert (steps, end) == ([Try(family)], refusal)
+
+
+def scripted(wish, outcomes, *, bend=0.0, told=None, max_norm=None):
+    """Families tried and the end of the procedure where no law holds: each family comes back with what ``outcomes`` says of it."""
+    look = replace(LOOK, bend=bend, floor=Floor(kind="coarse", relative=0.1) if bend else Floor())
+
+    def answer(step):
+        if isinstance(step, Try):
+            return outcomes[step.family]
+        fixed = {
+            standing.looked: look,
+            standing.sharpened: look,
+            standing.standing: standing.Standing(Floor(), max_norm),
+            fact_of: fact(False),
+            settled: None,
+            quick_look: QuickLook((fact(False),), None, None, True),
+            measure_answers: outside("told", "It is told."),
+            unchanged: True,
+            diagnosis_of: told,
+            standing.coarser: False,
+        }
+        return fixed.get(step.test, fact(True) if step.test in (plainly_several, blind_to_order, clipped) else None)
+
+    steps, end = walked(Decision(wish, 4).whole(), answer)
+    return [step.family for step in steps if isinstance(step, Try)], end
+
+
+def refused(kind=NotInFamilyError, *signs):
+    return Outcome(refusal=kind("why", signs=signs, evidence={kind.__name__: 1}))
+
+
+def test_a_grid_or_a_stated_tolerance_has_its_own_learner():
+    assert scripted(Wishes(grid=0.5), {GRID_HEAD: refused()})[0] == [GRID_HEAD]
+    assert scripted(Wishes(grid=0.5, tolerance=1e-3), {GRID_HEAD: refused()})[0] == [GRID_HEAD]
+    bounded = Wishes(tolerance=1e-3, max_norm=2.0)
+    assert scripted(bounded, {VOUCHED_HEAD: refused(TooNoisyError)}, max_norm=2.0)[0] == [VOUCHED_HEAD]
+    free = {VOUCHED_HEAD: refused(), ONE_HEAD: refused(TooNoisyError)}  # without a bound, long tokens may do what bars could not
+    assert scripted(Wishes(tolerance=1e-3), free)[0] == [VOUCHED_HEAD, ONE_HEAD]
+
+
+def test_a_network_that_is_not_learned_leaves_the_head_before_it():
+    told = diagnosis(Verdict("transformer", "A head, then ReLU."))
+    outcomes = {RELU_TRANSFORMER: refused(), BEHIND_NETWORK: refused(TooNoisyError)}
+    tried, end = scripted(Wishes(), outcomes, bend=0.2, told=told)
+    assert tried == [RELU_TRANSFORMER, BEHIND_NETWORK]
+    assert "Nor could the attention be read" in str(end)
+    assert end.evidence == {"NotInFamilyError": 1, "TooNoisyError": 1}
+    known = {RELU_TRANSFORMER: refused(NotInFamilyError, Sign.NETWORK_KNOWN)}
+    assert scripted(Wishes(), known, bend=0.2, told=told)[0] == [RELU_TRANSFORMER]  # the network is known, and no head fits
+
+
+def test_a_residual_that_is_left_open_is_read_as_a_head_before_any_network():
+    told = diagnosis(outside("residual", "The last token may be added.", Sign.RESIDUAL_OPEN))
+    tried, end = scripted(Wishes(), {BEHIND_NETWORK: refused()}, bend=0.2, told=told)
+    assert tried == [BEHIND_NETWORK]
+    assert str(end).startswith("The last token may be added.")
+
+
+def test_heads_that_one_head_nearly_explains_and_several_merge_are_no_layer():
+    outcomes = {ONE_HEAD: refused(NotInFamilyError, Sign.ONE_HEAD), SEVERAL_HEADS: refused(NotIdentifiableError)}
+    tried, end = scripted(Wishes(), outcomes, told=ATTENTION)
+    assert tried == [ONE_HEAD, SEVERAL_HEADS]
+    assert isinstance(end, NotInFamilyError)
+    assert "several could not be told apart" in str(end)
+
+
+def test_what_the_tests_tell_to_be_a_network_is_learned_as_one_after_heads_failed():
+    outcomes = {ONE_HEAD: refused(NotInFamilyError, Sign.ONE_HEAD), named("ffn"): refused()}
+    tried, end = scripted(Wishes(), outcomes, told=diagnosis(Verdict("ffn", "A network.")))
+    assert tried == [ONE_HEAD, named("ffn")]
+    assert end is outcomes[named("ffn")].refusal
 
 
 def test_strangers_are_strangers_only_for_certain():

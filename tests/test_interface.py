@@ -89,9 +89,7 @@ def test_results_say_themselves_in_one_line():
 
 def test_a_notebook_shows_text_as_text():
     refused = us.recover(lambda X: np.full(len(X), np.nan), width=3, on_failure="return")
-    odd = us.Recovery(
-        model=None, status=refused.status, queries=3, check=None, bounds=None, ambiguity="<script>", message="<b>", facts={}
-    )
+    odd = us.Recovery(model=None, status=refused.status, queries=3, check=None, bounds=None, ambiguity="<script>", message="<b>")
     assert "<script>" not in notebook(odd)
     assert "&lt;b&gt;" in notebook(odd)
     assert brief(refused).startswith("<Recovery: TARGET_FAILED")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,7 @@ def audit(
     >>> found.conclusion.verdict.words, found.conclusion.stopped_by
     ('EXTRACTABLE', ('quota 5',))
     """
-    from unsoftmax.audits import Defence, parse_gate, read_defence, run_audit
+    from unsoftmax.audits import Defence, Origin, parse_gate, read_defence, run_audit
 
     if workers > 1 and not isinstance(target, str):
         raise ValueError("Several workers each open the target anew: name it as for us.open, or leave `workers` at 1.")
@@ -91,13 +92,13 @@ def audit(
         on_cell=on_cell,
     )
     named = isinstance(target, str)
-    result.facts.update(
+    origin = Origin(
         target=target if named else type(target).__name__,
         remote=named and is_remote(target),
         currency=currency,
         authorised_by=authorised_by,
     )
-    return result
+    return replace(result, origin=origin)
 
 
 def is_remote(target: str) -> bool:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from unsoftmax.accounts import Account, Phase, Queries
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
 from unsoftmax.errors import (
@@ -20,6 +21,7 @@ from unsoftmax.errors import (
     rounding_inside,
     tried,
 )
+from unsoftmax.evidence import Evidence
 from unsoftmax.families import named
 from unsoftmax.families.base import Family, Size
 from unsoftmax.families.settings import LAWS
@@ -30,7 +32,6 @@ from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
 from unsoftmax.recognition.stepwise import PRICE, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
-from unsoftmax.version import __version__
 from unsoftmax.watching import watchers
 from unsoftmax.wishes import Wishes
 
@@ -222,34 +223,26 @@ def _packed(
     """Everything that the report and the JSON tell, from one place."""
     model = learned.model if learned is not None else None if refusal is None else refusal.model
     status = Status[refusal.status_name] if refusal is not None else proof.status if proof is not None else Status.NOT_IN_FAMILY
-    look, ranks = desk.look, None if learned is None else learned.ranks
-    facts: dict[str, Any] = {
-        "family": "attention" if family is None else family.name,
-        "width": desk.width,
-        "layout": None if look is None else look.layout,
-        "outputs": None if look is None else look.outputs,
-        "floor": {name: getattr(desk.precision, name) for name in desk.precision.__slots__},
-        "tolerance": None if proof is None else proof.tolerance,
-        "queries": {
-            "learn": desk.meter.spent,
-            "check": desk.checked.spent,
-            "total": desk.meter.spent + desk.checked.spent,
-        },
-        "phases": {name: {"queries": c.queries, "tokens": c.tokens, "calls": c.calls} for name, c in desk.meter.phases.items()},
-        "notes": [*desk.notes, *(() if learned is None else learned.notes)],
-        "evidence": {**({} if learned is None else learned.evidence), **({} if refusal is None else refusal.evidence)},
-        "tests": [fact.record() for fact in desk.facts],
-        "seed": desk.seed,
-        "seconds": time.perf_counter() - started,
-        "version": __version__,
-        "options": desk.wishes.noted(),
-    }
-    if desk.journal is not None:
-        facts["journal"] = desk.journal.describe()
-        facts["queries"] |= {"confirm": desk.journal.confirmed} if desk.journal.confirmed else {}
-        facts["queries"]["total"] += desk.journal.confirmed
-    if model is not None:
-        facts |= model.sizes(ranks)
+    look, phases = desk.look, desk.meter.phases
+    account = Account(
+        family="attention" if family is None else family.name,
+        width=desk.width,
+        layout=None if look is None else look.layout,
+        outputs=None if look is None else look.outputs,
+        floor=desk.precision,
+        tolerance=None if proof is None else proof.tolerance,
+        queries=Queries(desk.meter.spent, desk.checked.spent, 0 if desk.journal is None else desk.journal.confirmed),
+        phases={name: Phase(count.queries, count.tokens, count.calls) for name, count in phases.items()},
+        notes=(*desk.notes, *(() if learned is None else learned.notes)),
+        evidence=Evidence({**(learned.evidence if learned else {}), **(refusal.evidence if refusal else {})}),
+        tests=tuple(desk.facts),
+        seed=desk.seed,
+        seconds=time.perf_counter() - started,
+        options=Evidence(desk.wishes.noted()),
+        journal=None if desk.journal is None else desk.journal.describe(),
+        sizes=None if model is None else model.sizes(None if learned is None else learned.ranks),
+        labels=learned is not None and bool(learned.labels),
+    )
     return Recovery(
         model=model,
         status=status,
@@ -258,5 +251,5 @@ def _packed(
         bounds=None if learned is None else proof.bounds if proof is not None and proof.bounds is not None else learned.bounds,
         ambiguity="" if learned is None else learned.ambiguity,
         message=status.value if refusal is None else str(refusal),
-        facts=facts,
+        account=account,
     )

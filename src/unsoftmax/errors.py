@@ -17,9 +17,11 @@ Misuse of a function is a plain ``ValueError``; ``UnknownWidthError`` is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
+
+from unsoftmax.evidence import Evidence
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
@@ -79,7 +81,7 @@ class RefusalError(UnsoftmaxError):
         self,
         message: str,
         *,
-        evidence: dict[str, Any] | None = None,
+        evidence: Mapping[str, Any] | None = None,
         model: Any = None,
         signs: tuple[Sign, ...] = (),
         within: float = float("inf"),
@@ -87,7 +89,7 @@ class RefusalError(UnsoftmaxError):
         check: Any = None,
     ) -> None:
         super().__init__(message)
-        self.evidence = evidence or {}
+        self.evidence = Evidence(evidence)
         self.signs = signs
         self.model = model
         self.within = within

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from unsoftmax.models import Floats
 
 LARGE = (2**18, 2**27)  # numbers for which the way of an array from a device matters; beyond, memory that stays in place costs more
+PART = 2**23  # numbers of such a large array that one thread copies at a time
 INSIDE = 1 - 2.0**-30  # of the longest token allowed: no longer than that, however a norm is rounded
 
 
@@ -62,11 +65,25 @@ def on_host(array: Any) -> Floats:
     """An array of any kind as one of NumPy's."""
     if isinstance(array, np.ndarray):
         return array
-    if (
-        getattr(array, "is_cuda", False) and LARGE[0] <= array.numel() < LARGE[1]
-    ):  # memory that stays in place is copied to many times faster
+    if not getattr(array, "is_cuda", False) or array.numel() < LARGE[0]:
+        return np.asarray(to_device(array, "cpu"))
+    if array.numel() < LARGE[1]:  # memory that stays in place is copied to many times faster
         return np.asarray(array.new_empty(array.shape, device="cpu", pin_memory=True).copy_(array))
-    return np.asarray(to_device(array, "cpu"))
+    return _by_parts(array)
+
+
+def _by_parts(array: Any) -> Floats:
+    """A very large tensor from a device, by several threads: what takes time is to touch so much new memory."""
+    whole = np.empty(tuple(array.shape), dtype=np.float64)
+    flat, there = whole.reshape(-1), array.reshape(-1)
+
+    def copy(start: int) -> None:
+        part = there[start : start + PART]
+        flat[start : start + PART] = part.new_empty(part.shape, device="cpu", pin_memory=True).copy_(part).numpy()
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        list(threads.map(copy, range(0, flat.size, PART)))
+    return whole
 
 
 def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:

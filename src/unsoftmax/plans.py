@@ -6,21 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from unsoftmax.bills import Bill
-from unsoftmax.families import Size, family_names, family_of, named
+from unsoftmax.families import Size, all_families, family_names, family_of, named
 from unsoftmax.models.base import is_model
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.planning import plan_fixed, plan_noisy
 
-NETWORKS = (
-    "transformer",
-    "ffn",
-    "smooth-transformer",
-    "smooth-ffn",
-    "gated-ffn",
-    "gated-transformer",
-    "near-ffn",
-)  # families whose bill grows with the neurons
-LAYERED = ("stack", "decoder")  # families whose heads are counted over all layers
 GUESSED = "Counted for attention; `unsoftmax diagnose` tells the family of a target, and --family counts for another."
 
 
@@ -73,10 +63,10 @@ def plan(
     else:
         if known is not None and family != "attention":
             sizes = known.sizes(None)
-            neurons, told = neurons or sizes.get("neurons"), known.outputs
-            if family in LAYERED:
-                heads, rank = heads or sizes["heads"], rank or sizes["rank"]
-        if neurons is None and family in NETWORKS:
+            neurons, told = neurons or sizes.neurons, known.outputs
+            if named(family).many_heads:
+                heads, rank = heads or sizes.heads, rank or sizes.rank
+        if neurons is None and "neurons" in named(family).needs:
             raise ValueError("The bill of a network grows with its hidden units: say how many to count for (`neurons`, --neurons).")
         made = named(family).bill(Size(width=oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads, neurons=neurons))
     made = made if check is None else made.with_check(check)
@@ -98,11 +88,12 @@ def _check(
         raise ValueError(f"There is no bill for the family {family!r}; there are {', '.join(family_names()[1:])}.")
     if rank is not None and rank > width:
         raise ValueError(f"The rank is {rank}, but the width is only {width}.")
-    several = family in ("attention", "stack", "decoder") or heads in (None, 1)
-    if not several or (family != "attention" and (not adaptive or accuracy is not None)):
+    kind = named(family)
+    if (not kind.many_heads and heads not in (None, 1)) or (family != "attention" and (not adaptive or accuracy is not None)):
         raise ValueError(f"Heads, fixed probes and an accuracy are for attention alone, but the family is {family}.")
-    if neurons is not None and family not in NETWORKS:
-        raise ValueError(f"Neurons are for the families {', '.join(NETWORKS)}, but the family is {family}.")
+    if neurons is not None and "neurons" not in kind.needs:
+        networks = [other.name for other in all_families() if "neurons" in other.needs]
+        raise ValueError(f"Neurons are for the families {', '.join(networks)}, but the family is {family}.")
     if (accuracy is None) != (noise is None) or (accuracy is not None and max_norm is None):
         raise ValueError("An accuracy, the noise and a norm limit go together: the bill depends on all three.")
 

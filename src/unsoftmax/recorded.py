@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from unsoftmax.accounts import Account, Queries
 from unsoftmax.errors import FileFormatError, NotInFamilyError, RefusalError, check_positive
+from unsoftmax.evidence import Evidence
 from unsoftmax.learners.non_adaptive import NonAdaptiveLearner, recorded_check
 from unsoftmax.memory import archive_holds
 from unsoftmax.probes.fixed import FixedProbes, load_answers
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.results import Check, Learned, Recovery, Status
-from unsoftmax.version import __version__
 
 CHECKS = 64  # longer sequences that an exported plan holds beside its probes, for the held-out check
 
@@ -78,24 +78,21 @@ def recover_recorded(path: str | Path, *, probes_path: str | Path | None = None,
         refusal = error
         status, message = Status[error.status_name], str(error)
     model = learned.model if learned is not None else getattr(refusal, "model", None)
-    evidence = {} if learned is None else learned.evidence
     asked = probes.queries - (0 if check is None else check.sequences)
-    facts: dict[str, Any] = {
-        "family": "attention",
-        "width": probes.width,
-        "layout": {1: "scalar", 2: "vector", 3: "all positions"}[answers[0].ndim],
-        "outputs": int(np.prod(answers[0].shape[1:], dtype=int)),
-        "floor": {"kind": "exact"},
-        "tolerance": LIMITS.exact,
-        "queries": {"learn": asked, "check": probes.queries - asked, "total": probes.queries},
-        "notes": ["All probes were fixed beforehand.", *(() if learned is None else learned.notes)],
-        "recorded": True,
-        "evidence": evidence,
-        "seed": seed,
-        "seconds": time.perf_counter() - started,
-        "version": __version__,
-        **({} if model is None else model.sizes(None if learned is None else learned.ranks)),
-    }
+    account = Account(
+        family="attention",
+        width=probes.width,
+        layout={1: "scalar", 2: "vector", 3: "all positions"}[answers[0].ndim],
+        outputs=int(np.prod(answers[0].shape[1:], dtype=int)),
+        tolerance=LIMITS.exact,
+        queries=Queries(asked, probes.queries - asked),
+        notes=("All probes were fixed beforehand.", *(() if learned is None else learned.notes)),
+        evidence=Evidence(None if learned is None else learned.evidence),
+        seed=seed,
+        seconds=time.perf_counter() - started,
+        sizes=None if model is None else model.sizes(None if learned is None else learned.ranks),
+        more=Evidence({"floor": {"kind": "exact"}, "recorded": True}),
+    )
     return Recovery(
         model=model,
         status=status,
@@ -104,5 +101,5 @@ def recover_recorded(path: str | Path, *, probes_path: str | Path | None = None,
         bounds=None,
         ambiguity="" if learned is None else learned.ambiguity,
         message=message,
-        facts=facts,
+        account=account,
     )

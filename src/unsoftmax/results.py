@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from unsoftmax.accounts import Account, Queries
+from unsoftmax.accounts import Fact as Fact
 from unsoftmax.brevity import Brief
 from unsoftmax.errors import RefusalError, Sign
+from unsoftmax.evidence import Evidence
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor as Floor
 
@@ -29,24 +34,6 @@ class Status(Enum):
     def success(self) -> bool:
         """Whether a model was recovered and verified."""
         return self in (Status.EXACT, Status.WITHIN_TOLERANCE)
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One tested statement: ``number`` was measured, ``threshold`` is where it turns, ``sentence`` says what it means.
-
-    ``passed`` is None where the answers cannot tell.
-    """
-
-    test: str
-    number: float
-    threshold: float
-    passed: bool | None
-    sentence: str
-
-    def record(self) -> dict[str, Any]:
-        """As plain data for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -86,7 +73,7 @@ class Learned:
         ambiguity: in words: the parameters are equal to the target's up to what.
         bounds: error bars, where the learner has them.
         notes: sentences for the report: ranks, conditioning, choices made.
-        evidence: numbers for the report, which nothing else reads.
+        evidence: numbers for the report, frozen when it is made: they are printed, and nothing reads them.
         ranks: rank of each head's W, where it was found.
         noise: the answers' noise as a fit measured it, and from how many degrees of freedom.
         entry_error: expected error of an entry of W where that is coarser than the answers are.
@@ -103,7 +90,7 @@ class Learned:
     ambiguity: str
     bounds: Bounds | None = None
     notes: tuple[str, ...] = ()
-    evidence: dict[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=Evidence)
     ranks: tuple[int, ...] | None = None
     noise: tuple[float, int] | None = None
     entry_error: float = 0.0
@@ -114,6 +101,9 @@ class Learned:
     causal: bool = False
     labels: tuple[float, ...] = ()
     flip_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "evidence", Evidence(self.evidence))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -170,7 +160,7 @@ class Recovery(Brief):
         bounds: error bars per parameter, or None.
         ambiguity: in words, what cannot be known.
         message: the verdict in one sentence; for a refusal, the reason.
-        facts: everything else that the report and ``recovery.json`` tell.
+        account: what the run was, cost and saw, as typed fields; ``facts`` shows it by the names of ``recovery.json``.
     """
 
     model: Model | None
@@ -180,14 +170,26 @@ class Recovery(Brief):
     bounds: Bounds | None
     ambiguity: str
     message: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    account: Account = field(default_factory=Account)
 
-    def noted(self, *notes: str, **facts: Any) -> Recovery:
-        """The same with more sentences for the report, and more facts beside; a recovery itself is never written to."""
-        told = {**self.facts, **facts}
-        if notes:
-            told["notes"] = [*told.get("notes", ()), *notes]
-        return replace(self, facts=told)
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The account by the names of ``recovery.json``, to be read by people and scripts; nothing in this package reads it."""
+        return MappingProxyType(self.account.record())
+
+    @property
+    def spent(self) -> Queries:
+        """Sequences asked, by purpose."""
+        return self.account.queries or Queries(self.queries)
+
+    def noted(self, *notes: str) -> Recovery:
+        """The same with more sentences for the report; a recovery itself is never written to."""
+        return replace(self, account=replace(self.account, notes=(*self.account.notes, *notes)))
+
+    def of(self, *, target: str, command: str, authorised_by: str | None, date: str) -> Recovery:
+        """The same with where it comes from: the target's name, the command line, who allowed it, and when."""
+        known = replace(self.account, target=target, command=command, authorised_by=authorised_by, date=date)
+        return replace(self, account=known)
 
     def save(self, folder: str | Path) -> None:
         """Write ``weights.safetensors``, ``recovery.json`` and ``report.html`` into ``folder``."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from unsoftmax.audits import Audit, Cell, Defence, Verdict, conclude, outcome, parse_gate
+from unsoftmax.audits import Audit, Cell, Defence, Run, Verdict, conclude, outcome, parse_gate
 from unsoftmax.audits.sweep import gate_values
 from unsoftmax.report.audit_record import audit_record
 from unsoftmax.report.audit_screen import print_audit
@@ -37,8 +37,9 @@ def cells(draw, name="none"):
 
 def audit_of(table, gate, rate, price):
     conclusion = conclude(table, gate_values(table[0], rate, price), gate)
-    facts = {"width": 4, "budget": 100, "max_norm": None, "seed": 0, "version": "0", "honest_questions": 1, "seconds": 1.0}
-    return Audit(cells=tuple(table), conclusion=conclusion, spread=1.0, rate=rate, price=price, facts=facts)
+    asked = {"honest_questions": 1, "honest_asked_twice": 0, "honest_noise": 0.0}
+    run = Run(width=4, budget=100, seed=0, version="0", seconds=1.0, date="2026-11-18", **asked)
+    return Audit(cells=tuple(table), conclusion=conclusion, spread=1.0, rate=rate, price=price, run=run)
 
 
 @given(

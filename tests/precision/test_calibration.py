@@ -12,7 +12,7 @@ from unsoftmax.errors import DriftingError
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.oracles.noise import Cast, Clipped, LowPrecision, Noisy, Rounded
-from unsoftmax.precision.calibration import calibrate, examine
+from unsoftmax.precision.calibration import examine
 
 
 def drawn_head(seed, width):
@@ -26,7 +26,7 @@ widths = st.integers(4, 24)
 @given(seed=seeds, width=widths)
 def test_exact_answers_are_called_exact_for_thirty_queries_in_four_calls(seed, width):
     oracle = Metered(CallableOracle(drawn_head(seed, width)))
-    floor = calibrate(oracle, rng=np.random.default_rng(seed))
+    floor = examine(oracle, rng=np.random.default_rng(seed)).floor
     assert floor.kind == "exact"
     assert not floor.fresh
     assert not floor.batch
@@ -82,7 +82,7 @@ def test_answers_are_called_what_they_are(name):
 @given(seed=seeds)
 def test_dependence_on_the_batch_is_seen(seed):
     head = drawn_head(seed, 6)
-    floor = calibrate(CallableOracle(lambda X: head(X) * (1 + 1e-9 * len(X)), width=6), rng=np.random.default_rng(seed))
+    floor = examine(CallableOracle(lambda X: head(X) * (1 + 1e-9 * len(X)), width=6), rng=np.random.default_rng(seed)).floor
     assert floor.batch
     assert not floor.fresh
 
@@ -96,14 +96,14 @@ def test_no_token_is_longer_than_allowed(seed, width, limit):
         longest.append(np.linalg.norm(X, axis=-1).max())
         return head(X)
 
-    floor = calibrate(CallableOracle(watched, width=width), rng=np.random.default_rng(seed), max_norm=limit)
+    floor = examine(CallableOracle(watched, width=width), rng=np.random.default_rng(seed), max_norm=limit).floor
     assert max(longest) <= limit
     assert floor.kind == "exact"
 
 
 def test_half_precision_targets_are_not_driven_into_overflow():
     for seed in range(20):
-        assert calibrate(LowPrecision(drawn_head(seed, 16), "float16"), rng=np.random.default_rng(seed)).kind == "float16"
+        assert examine(LowPrecision(drawn_head(seed, 16), "float16"), rng=np.random.default_rng(seed)).floor.kind == "float16"
 
 
 def test_decimals_are_seen_where_most_answers_happen_to_end_in_zeros():
@@ -112,7 +112,7 @@ def test_decimals_are_seen_where_most_answers_happen_to_end_in_zeros():
     def answer(X):
         return np.round(np.round(X[:, -1] @ v, 1) + np.where(np.abs(X[:, -1]).max(axis=1) < 0.3, 0.0123, 0.0), 4)
 
-    floor = calibrate(CallableOracle(answer, 4), rng=np.random.default_rng(0), max_norm=2.0)
+    floor = examine(CallableOracle(answer, 4), rng=np.random.default_rng(0), max_norm=2.0).floor
     assert floor.kind != "exact"
 
 
@@ -122,7 +122,7 @@ def test_short_binary_numbers_beside_a_constant_are_no_decimals(dtype, seed):
     rng = np.random.default_rng(seed)
     head = Attention.single(rng.normal(size=(1, 1)), rng.normal(size=1), c=rng.normal(size=1), b=float(rng.normal()))
     for tries in range(20):
-        floor = calibrate(Cast(CallableOracle(head), dtype), rng=np.random.default_rng(tries), max_norm=4.0)
+        floor = examine(Cast(CallableOracle(head), dtype), rng=np.random.default_rng(tries), max_norm=4.0).floor
         assert floor.kind in ("float16", "bfloat16")
 
 
@@ -156,7 +156,7 @@ def test_a_faint_sink_is_a_bend_and_a_hash_is_noise(seed):
     bent = examine(CallableOracle(with_sink, width=6), rng=np.random.default_rng(seed))
     assert bent.floor.exact
     assert not bent.affine
-    assert calibrate(CallableOracle(hashed, width=6), rng=np.random.default_rng(seed)).noisy
+    assert examine(CallableOracle(hashed, width=6), rng=np.random.default_rng(seed)).floor.noisy
 
 
 def test_two_versions_that_answer_in_turn_are_no_noise():

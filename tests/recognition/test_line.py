@@ -10,6 +10,7 @@ from tests.strategies import seeds
 from unsoftmax.recognition.case import Shape
 from unsoftmax.recognition.line import Curve, _curve, _even, _missed, behind_network
 from unsoftmax.recognition.one_token import pilot
+from unsoftmax.results import Floor
 
 
 def curve(seed, bend=0.2):
@@ -99,3 +100,22 @@ def test_scores_with_a_cap_behind_a_network_are_no_head():
 def test_a_residual_before_the_network_is_no_head_alone():
     layer, network = head(seed=4, outputs=D), tanh_network(seed=4)
     assert not outcome(lambda X: network(X[:, -1] + layer(X)))[0].passed
+
+
+def test_large_scores_are_looked_at_where_answers_are_coarse():
+    single = Floor(kind="float32", relative=2.0**-22)
+
+    def found(seed, cap=None):
+        layer, network = head(seed=seed), tanh_network(seed=seed)
+
+        def target(X):
+            scores = scores_of(layer, X)
+            return network(weighted(scores if cap is None else cap * np.tanh(scores / cap), X)).astype(np.float32)
+
+        case = case_of(target, seed=seed, floor=single)
+        return behind_network(case, Shape.SMOOTH, pilot(case).scale).passed
+
+    assert not any(found(seed, cap=8.0) for seed in range(4))
+    plain = [found(seed) for seed in range(4)]
+    assert False not in plain
+    assert True in plain

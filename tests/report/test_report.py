@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -6,7 +7,9 @@ import pytest
 from markupsafe import escape
 
 import unsoftmax as us
+from unsoftmax.accounts import Account
 from unsoftmax.demo import demo_model
+from unsoftmax.evidence import Evidence
 from unsoftmax.oracles import CallableOracle, Noisy, Rounded
 from unsoftmax.report import figures, recovery_json, recovery_record
 from unsoftmax.report.map_figure import heat_map
@@ -67,11 +70,7 @@ def test_the_page_is_self_contained(recovered):
 
 
 def test_hostile_text_stays_text(recovered):
-    recovered.facts["target"] = HOSTILE
-    try:
-        text = recovery_page(recovered)
-    finally:
-        del recovered.facts["target"]
+    text = recovery_page(recovered.of(target=HOSTILE, command=HOSTILE, authorised_by=HOSTILE, date="2026-11-18"))
     assert "script" not in Page(text).tags
     assert "&lt;script&gt;" in text
 
@@ -107,9 +106,9 @@ def test_networks_have_their_pictures(family):
 def test_many_heads_are_not_all_drawn():
     rng = np.random.default_rng(0)
     model = us.Attention(rng.normal(size=(20, 2, 2)), rng.normal(size=(20, 2)))
-    facts = {"heads": 20, "width": 2}
+    account = Account(width=2, sizes=model.sizes(None))
     found = us.Recovery(
-        model=model, status=us.Status.EXACT, queries=9, check=None, bounds=None, ambiguity="", message="", facts=facts
+        model=model, status=us.Status.EXACT, queries=9, check=None, bounds=None, ambiguity="", message="", account=account
     )
     text = recovery_page(found)
     open_part = text[: text.index("<details>")]
@@ -149,9 +148,6 @@ def test_pointers_name_any_key():
 
 
 def test_numbers_that_json_cannot_hold_become_null(recovered):
-    recovered.facts["odd"] = {"a": np.float64("nan"), "b": np.arange(2), "c": (1, {2}), "d": np.int64(3)}
-    try:
-        odd = json.loads(recovery_json(recovered))["odd"]
-    finally:
-        del recovered.facts["odd"]
+    more = Evidence({"odd": {"a": np.float64("nan"), "b": np.arange(2), "c": (1, {2}), "d": np.int64(3)}})
+    odd = json.loads(recovery_json(replace(recovered, account=replace(recovered.account, more=more))))["odd"]
     assert odd == {"a": None, "b": [0, 1], "c": [1, "{2}"], "d": 3}

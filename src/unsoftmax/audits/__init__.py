@@ -5,7 +5,8 @@ from unsoftmax.audits.curves import Curve, budgets_up_to
 from unsoftmax.audits.defences import Defence, standard_defences
 from unsoftmax.audits.file import AuditFile, read_audit
 from unsoftmax.audits.gate import Gate, parse_gate
-from unsoftmax.audits.sweep import Audit, run_audit
+from unsoftmax.audits.results import Audit, Origin, Run
+from unsoftmax.audits.sweep import run_audit
 from unsoftmax.audits.verdict import Conclusion, Verdict, conclude, outcome
 from unsoftmax.audits.wording import read_defence
 
@@ -17,6 +18,8 @@ __all__ = [
     "Curve",
     "Defence",
     "Gate",
+    "Origin",
+    "Run",
     "Verdict",
     "budgets_up_to",
     "conclude",

@@ -201,12 +201,13 @@ def run_cell(
         found.status.success and seen is not None and 0 < seen * sample.spread <= 6.0 * sample.noise
     )  # as the largest of some hundred
     expected = expected_error(found, sample) if hidden else None
+    kept = found.account.journal
     return Cell(
         defence=defence,
         status=found.status.name,
         message=found.message,
         queries=found.queries,
-        total_queries=found.facts["queries"]["learn"] + found.facts["queries"]["check"],
+        total_queries=found.spent.learn + found.spent.check,
         error=seen if expected is None else expected,
         estimated=expected is not None,
         check_error=None if found.check is None else found.check.relative_error,
@@ -215,10 +216,10 @@ def run_cell(
         told=family != "auto",
         honest_cost=cost,
         seconds=time.perf_counter() - started,
-        journal=found.facts.get("journal", {}).get("sha256"),
-        replayed=found.facts.get("journal", {}).get("replayed", 0),
-        confirmed=found.facts.get("journal", {}).get("confirmed", 0),
-        answers_from=found.facts.get("journal", {}).get("answers_from"),
+        journal=None if kept is None else kept.sha256,
+        replayed=0 if kept is None else kept.replayed,
+        confirmed=0 if kept is None else kept.confirmed,
+        answers_from=None if kept is None else kept.answers_from,
         recovery=found if defence.base else None,
     )
 

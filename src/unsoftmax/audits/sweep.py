@@ -13,19 +13,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from unsoftmax.audits.cells import PER_LENGTH, Cell, Opener, honest_sample, rate_limited, run_cell
-from unsoftmax.audits.curves import Curve, curves
+from unsoftmax.audits.curves import curves
 from unsoftmax.audits.defences import Defence, deep_defences, standard_defences
 from unsoftmax.audits.gate import Gate
+from unsoftmax.audits.results import Audit, Run
 from unsoftmax.audits.search import weakest_noise
-from unsoftmax.audits.verdict import Conclusion, conclude
-from unsoftmax.brevity import Brief
+from unsoftmax.audits.verdict import conclude
 from unsoftmax.errors import MissingExtraError, check_positive
 from unsoftmax.families import named
 from unsoftmax.families.settings import LAWS
@@ -34,35 +33,6 @@ from unsoftmax.version import __version__
 
 PATIENCE = "10s"  # for a scheduler to answer
 Work = Callable[[Defence], Cell]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Audit(Brief):
-    """A finished audit.
-
-    Attributes:
-        cells: one per defence, the target as it stands first.
-        conclusion: the verdict, the gate and the exit code.
-        spread: standard deviation of honest answers.
-        rate: sequences a second that the attacker may ask, where told.
-        price: price of 1000 sequences, where told.
-        facts: width, budget, seed, version, seconds, honest questions.
-        curves: error against queries, where they were asked for.
-    """
-
-    cells: tuple[Cell, ...]
-    conclusion: Conclusion
-    spread: float
-    rate: float | None
-    price: float | None
-    facts: dict[str, Any]
-    curves: tuple[Curve, ...] = ()
-
-    def save(self, folder: str | Path) -> None:
-        """Write ``audit.json`` and ``report.html`` into ``folder``."""
-        from unsoftmax.report.audit_record import save_audit
-
-        save_audit(self, folder)
 
 
 def run_audit(
@@ -111,6 +81,8 @@ def run_audit(
     Raises:
         ValueError: the gate needs a rate or price that was not given, ``max_norm`` is no length, or the first row is a defence.
     """
+    from unsoftmax.report.provenance import now
+
     for name, value, option in (("time", rate, "rate"), ("price", price, "price")):
         if gate is not None and name in gate.names and value is None:
             raise ValueError(f"The condition {gate.text!r} needs the {name}, so `{option}` must be given.")
@@ -159,27 +131,29 @@ def run_audit(
         return run_cell(opener, row, sample, budget=most, seed=number, folder=place, **limits)
 
     drawn = tuple(curves(again, rows, budgets, range(seed, seed + runs))) if budgets else ()
-    facts = {
-        "width": oracle.width,
-        "budget": budget,
-        "max_norm": max_norm,
-        "seed": seed,
-        "version": __version__,
-        "honest_questions": sum(len(batch) for batch in sample.questions),
-        "honest_asked_twice": PER_LENGTH,
-        "honest_noise": sample.noise,
-        "seconds": time.perf_counter() - started,
-    }
+    run = Run(
+        width=oracle.width,
+        budget=budget,
+        max_norm=max_norm,
+        seed=seed,
+        version=__version__,
+        honest_questions=sum(len(batch) for batch in sample.questions),
+        honest_asked_twice=PER_LENGTH,
+        honest_noise=sample.noise,
+        seconds=time.perf_counter() - started,
+        date=now(),
+    )
     conclusion = conclude(cells, gate_values(present, rate, price), gate)
-    return Audit(cells=tuple(cells), conclusion=conclusion, spread=sample.spread, rate=rate, price=price, facts=facts, curves=drawn)
+    return Audit(cells=tuple(cells), conclusion=conclusion, spread=sample.spread, rate=rate, price=price, run=run, curves=drawn)
 
 
 def _deep(first: Cell) -> str | None:
     """The family of a stack or decoder that was recovered: then every row is tried as that, for nothing else is like it."""
     if first.recovery is None or not first.recovery.status.success:
         return None
-    family = named(first.recovery.facts["family"])
-    return family.name if family.decisive and family.compares_parts else None
+    family = first.recovery.account.family
+    decisive = family is not None and named(family).decisive and named(family).compares_parts
+    return family if decisive else None
 
 
 def gate_values(cell: Cell, rate: float | None, price: float | None) -> dict[str, float]:

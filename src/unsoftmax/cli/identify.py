@@ -64,7 +64,8 @@ def _identified(weights: Path, max_length: int | None, check: int | None) -> tup
 def _shape(model: Model) -> dict[str, Any]:
     shape: dict[str, Any] = {"kind": type(model).__name__.lower(), "width": model.width, "outputs": model.outputs}
     sizes = model.sizes(None)
-    return shape | {name: sizes[name] for name in ("heads", "neurons", "layers") if name in sizes}
+    known = {"heads": sizes.heads, "neurons": sizes.neurons, "layers": sizes.layers}
+    return shape | {name: count for name, count in known.items() if count is not None}
 
 
 def _compare(model: Model, other: Model, max_length: int | None, sequences: int) -> dict[str, Any]:

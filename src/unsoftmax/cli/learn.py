@@ -76,7 +76,7 @@ def learn(
             )
     except ValueError as error:
         raise click.UsageError(f"{examples}: {error}") from error
-    recovery = recovery.noted(target=str(examples), command=command_line(), authorised_by=run.authorised_by, date=now())
+    recovery = recovery.of(target=str(examples), command=command_line(), authorised_by=run.authorised_by, date=now())
     if out is not None:
         save_recovery(recovery, out)
     record = recovery_record(recovery)

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from unsoftmax.cli.options import Positive, check_option, json_option, norm_option, seed_option, width_option
+from unsoftmax.cli.options import FamilyName, Positive, check_option, json_option, norm_option, seed_option, width_option
 from unsoftmax.cli.progress import stdout_kept
 from unsoftmax.cli.running import Running, running
 from unsoftmax.cli.targets import HELP, open_target
 from unsoftmax.cli.wording import say
-from unsoftmax.plans import NETWORKS
 
 
 @click.command(epilog=HELP)
@@ -19,7 +18,7 @@ from unsoftmax.plans import NETWORKS
 @width_option
 @click.option(
     "--family",
-    type=click.Choice(["auto", "attention", *NETWORKS, "attention-behind-network", "stack", "decoder"]),
+    type=FamilyName(),
     default="auto",
     show_default=True,
     help="What kind of model to count for; auto is that of a demo or of a file of weights, else attention.",

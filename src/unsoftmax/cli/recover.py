@@ -104,7 +104,7 @@ def recover(
     if answers is not None:
         from unsoftmax.recorded import recover_recorded
 
-        recovery = recover_recorded(answers, seed=seed or 0).noted(target=str(answers))
+        recovery = recover_recorded(answers, seed=seed or 0)
     else:
         from unsoftmax.driver import recover as learn
 
@@ -124,8 +124,9 @@ def recover(
                 )
             finally:
                 closed(oracle)
-        recovery = recovery.noted(*_fewer_heads(recovery, options["heads"]), target=target)
-    recovery = recovery.noted(command=command_line(), authorised_by=run.authorised_by, date=now())
+        recovery = recovery.noted(*_fewer_heads(recovery, options["heads"]))
+    named = target if answers is None else str(answers)
+    recovery = recovery.of(target=named, command=command_line(), authorised_by=run.authorised_by, date=now())
     if out is not None:
         save_recovery(recovery, out, public=public)
     record = recovery_record(recovery)
@@ -169,7 +170,7 @@ def _repaired(journal: Path | None) -> None:
 
 def _fewer_heads(recovery: Recovery, heads: int | None) -> list[str]:
     """Says so where fewer heads explain everything than were named: --heads is the most, not the number."""
-    found = recovery.facts.get("heads")
+    found = None if recovery.account.sizes is None else recovery.account.sizes.heads
     if not recovery.status.success or heads is None or found is None or found >= heads:
         return []
     return [f"--heads {heads} is the most: {found} explain{'s' * (found == 1)} every answer, so that no more are there."]

@@ -18,11 +18,6 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 
 
-def is_folder(text: str) -> bool:
-    """Whether a text names a folder with a ``config.json``, perhaps with ``#part`` behind it."""
-    return (Path(text.partition("#")[0]) / "config.json").is_file()
-
-
 def read_config(folder: Path) -> dict[str, Any]:
     """The configuration as it stands in the folder."""
     path = folder / "config.json"

@@ -10,9 +10,10 @@ from unsoftmax.errors import RefusalError
 from unsoftmax.families.attention import ONE_HEAD, SEVERAL_HEADS
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.decoder import DECODER
+from unsoftmax.families.gated import GATED_NETWORK, GATED_TRANSFORMER
 from unsoftmax.families.labels import LABELS
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
-from unsoftmax.families.smooth import FAMILIES as SMOOTH
+from unsoftmax.families.smooth import NEAR_NETWORK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER
 from unsoftmax.families.stack import PRE_NORM_STACK
 from unsoftmax.models import Model
 from unsoftmax.results import Fact
@@ -34,7 +35,16 @@ __all__ = [
 GROUP = "unsoftmax.families"
 NATIVE: tuple[Family, ...] = (ONE_HEAD, SEVERAL_HEADS, RELU_TRANSFORMER, RELU_NETWORK, BEHIND_NETWORK)
 # found by their own laws, before the families above are looked for
-FURTHER: tuple[Family, ...] = (LABELS, PRE_NORM_STACK, DECODER, *SMOOTH)
+FURTHER: tuple[Family, ...] = (
+    LABELS,
+    PRE_NORM_STACK,
+    DECODER,
+    SMOOTH_NETWORK,
+    SMOOTH_TRANSFORMER,
+    GATED_NETWORK,
+    GATED_TRANSFORMER,
+    NEAR_NETWORK,
+)
 
 
 @cache

@@ -29,6 +29,7 @@ class AttentionFamily(Family):
 
     name: ClassVar[str] = "attention"
     made_of_heads: ClassVar[bool] = True
+    many_heads: ClassVar[bool] = True
     models: ClassVar[tuple[str, ...]] = ("attention",)
     unknown: ClassVar[str] = "queries and keys apart, a key bias, the order of heads, the split of heads with equal W and c"
 

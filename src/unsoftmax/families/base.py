@@ -78,6 +78,7 @@ class Family:
     part_error: ClassVar[float] = 0.0  # of what is compared then, over its spread, from rounding in exact targets alone
     models: ClassVar[tuple[str, ...]] = ()  # names of the model classes that it hands back, in lower case
     needs: ClassVar[tuple[str, ...]] = ()  # what a bill cannot do without, by its name in ``Size``
+    many_heads: ClassVar[bool] = False  # its bill goes by how many heads there are, in all layers together
     demo: ClassVar[dict[str, int]] = {}  # settings of its built-in target with their defaults; "width" and "seed" among them
 
     def made(self, model: Model) -> bool:

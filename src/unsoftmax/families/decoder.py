@@ -87,6 +87,7 @@ class DecoderFamily(Family):
     network: ClassVar[bool] = True
     decisive: ClassVar[bool] = True
     compares_parts: ClassVar[bool] = True
+    many_heads: ClassVar[bool] = True
     part_error: ClassVar[float] = 1e-8
     models: ClassVar[tuple[str, ...]] = ("decoder",)
     demo: ClassVar[dict[str, int]] = {

@@ -43,6 +43,7 @@ class ReluNetwork(NetworkFamily):
 
     name: ClassVar[str] = "ffn"
     models: ClassVar[tuple[str, ...]] = ("ffn",)
+    needs: ClassVar[tuple[str, ...]] = ("neurons",)
     unknown: ClassVar[str] = "the order and the scale of the neurons, and which way a neuron with a linear path beside it points"
     formula: ClassVar[str] = "about 1.5 times n (d + 2) + 1 for n hidden units"
 
@@ -78,6 +79,7 @@ class ReluTransformer(NetworkFamily):
 
     name: ClassVar[str] = "transformer"
     models: ClassVar[tuple[str, ...]] = ("transformer",)
+    needs: ClassVar[tuple[str, ...]] = ("neurons",)
     unknown: ClassVar[str] = "the order and the scale of the neurons; without residual, the values apart from the network"
     formula: ClassVar[str] = "about 1.6 (2 with residual) times d^2 + n (d + 2) + 1 for n hidden units"
 

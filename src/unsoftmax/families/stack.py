@@ -119,6 +119,7 @@ class PreNormStack(Family):
     compares_parts: ClassVar[bool] = True
     decisive: ClassVar[bool] = True  # nothing else passes a very long token on and stays bounded beside it
     models: ClassVar[tuple[str, ...]] = ("stack",)
+    many_heads: ClassVar[bool] = True
     demo: ClassVar[dict[str, int]] = {
         "layers": 2,
         "heads": 4,

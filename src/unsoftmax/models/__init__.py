@@ -1,7 +1,7 @@
 """Frozen parameters, their forward pass, and their files."""
 
 from unsoftmax.models.attention import Attention, check_sequences, softmax
-from unsoftmax.models.base import Floats, Model
+from unsoftmax.models.base import Floats, Model, Sizes
 from unsoftmax.models.decoder import Decoder
 from unsoftmax.models.files import SCORE_FORM, load, save_model
 from unsoftmax.models.gated import GatedFFN
@@ -17,6 +17,7 @@ __all__ = [
     "Floats",
     "GatedFFN",
     "Model",
+    "Sizes",
     "Stack",
     "Transformer",
     "check_sequences",

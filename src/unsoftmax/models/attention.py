@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import ArrayLike, NDArray
 
-from unsoftmax.models.base import Floats, Places, jittered
+from unsoftmax.models.base import Floats, Places, Sizes, jittered
 
 SCORES = (0.5, 1.0, 2.0, 4.0)  # standard deviations of scores that tokens are sized for: even, typical and peaked attention
 
@@ -86,6 +85,24 @@ def attend(
     if everywhere:
         return answers
     return answers[:, 0, 0] if V.ndim == 2 else answers[:, 0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnDevice:
+    """The forward pass of a layer whose parameters are arrays of any one kind."""
+
+    W: Floats
+    V: Floats
+    c: Floats
+    b: Floats
+
+    def __call__(self, sequences: Floats, absent: NDArray[np.bool_]) -> Floats:
+        """Answers at the last position; tokens that are ``absent (batch, 1, length)`` are none."""
+        return attend(sequences, self.W, self.V, self.c, self.b, absent=absent)
+
+    def shaken(self, relative: float, rng: np.random.Generator) -> OnDevice:
+        """The same with every score off by about this share of itself."""
+        return replace(self, W=jittered(self.W, relative, rng), c=jittered(self.c, relative, rng))
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -195,9 +212,11 @@ class Attention:
         return attend(X, self.W, self.V, self.c, self.b, everywhere=positions == "all", causal=causal)
 
     def last_scores(self, sequences: Floats) -> Floats:
-        """Scores ``(heads, batch, length)`` of all tokens at the last position."""
-        asked = np.einsum("hde,be->hbd", self.W, sequences[:, -1]) + self.c[:, None]
-        return np.asarray(np.einsum("bnd,hbd->hbn", sequences, asked))
+        """Scores ``(heads, batch, length)`` of all tokens at the last position, on the device of the ``sequences``."""
+        there = self.on_device(sequences)
+        asked = sequences[:, -1] @ there.W.swapaxes(1, 2) + there.c[:, None]  # products: sums by index take far longer
+        scores: Floats = (asked[:, :, None] @ sequences.swapaxes(1, 2))[:, :, 0]
+        return scores
 
     @property
     def token_sizes(self) -> Floats:
@@ -258,14 +277,24 @@ class Attention:
         """Every position, and the answers there ``(batch, length, outputs)``."""
         return np.arange(sequences.shape[1]), self(sequences, "all", causal=causal)
 
-    def on_device(self, like: Floats) -> Callable[[Floats, NDArray[np.bool_]], Floats] | None:
-        """The forward pass on the device of ``like``; parameters move there once."""
-        xp = array_namespace(like)
+    def on_device(self, like: Floats) -> OnDevice:
+        """The layer on the device of ``like``; parameters move there once, and stay until ``left_device``."""
         assert self.V is not None
-        with warnings.catch_warnings():  # that nothing may write to these numbers, which nothing does
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            W, V, c, b = (xp.asarray(p, dtype=like.dtype, device=device(like)) for p in (self.W, self.V, self.c, self.b))
-        return lambda sequences, absent: attend(sequences, W, V, c, b, absent=absent)
+        here, place = (self.W, self.V, self.c, self.b), (device(like), like.dtype)
+        if isinstance(like, np.ndarray):
+            return OnDevice(*here)
+        kept: tuple[Any, OnDevice] | None = self.__dict__.get("_there")
+        if kept is None or kept[0] != place:
+            xp = array_namespace(like)
+            with warnings.catch_warnings():  # that nothing may write to these numbers, which nothing does
+                warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+                kept = place, OnDevice(*(xp.asarray(p, dtype=like.dtype, device=device(like)) for p in here))
+            self.__dict__["_there"] = kept
+        return kept[1]
+
+    def left_device(self) -> None:
+        """No copy of the parameters stays on a device."""
+        self.__dict__.pop("_there", None)
 
     def shaken(self, relative: float, rng: np.random.Generator) -> Attention:
         """The layer with every score off by about this share of itself."""
@@ -282,13 +311,13 @@ class Attention:
 
         return Attention(moved(self.W, bounds.W), moved(self.V, bounds.V), moved(self.c, bounds.c), moved(self.b, bounds.b))
 
-    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Heads, ranks and the number of free parameters."""
         d, known = self.width, ranks or (self.width,) * self.heads
         outputs = self.outputs or 1
         values = 0 if self.V is None else self.heads * d * outputs + outputs * self.has_b
         scores = sum(r * (2 * d - r) for r in known) + self.heads * d * self.has_c
-        return {"heads": self.heads, "rank": max(known), "ranks": list(known), "parameters": scores + values}
+        return Sizes(parameters=scores + values, heads=self.heads, rank=max(known), ranks=known)
 
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""

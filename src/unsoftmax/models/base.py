@@ -2,17 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from array_api_compat import array_namespace, device
+from numpy.typing import NDArray
+
+from unsoftmax.evidence import Evidence
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 EVERY = 8  # positions of a sequence that a model without a form of its own for all of them is asked at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What a report counts in a model; None where it has no such thing.
+
+    Attributes:
+        parameters: numbers that are free, gauges taken off.
+        heads: of all layers together.
+        rank: the largest of the ``ranks``.
+        ranks: of each head's score matrix.
+        neurons: of the network.
+        layers: of a stack or decoder.
+        more: what models of one kind alone have, for the report.
+    """
+
+    parameters: int
+    heads: int | None = None
+    rank: int | None = None
+    ranks: tuple[int, ...] | None = None
+    neurons: int | None = None
+    layers: int | None = None
+    more: Evidence = field(default_factory=Evidence)
+
+    def record(self) -> dict[str, Any]:
+        """As plain data for JSON, without what the model lacks."""
+        named = {name: getattr(self, name) for name in ("layers", "heads", "rank", "neurons", "parameters")}
+        named["ranks"] = None if self.ranks is None else list(self.ranks)
+        return {name: value for name, value in named.items() if value is not None} | dict(self.more)
+
+
+class Forward(Protocol):
+    """The forward pass of a model on a device."""
+
+    def __call__(self, sequences: Floats, absent: NDArray[np.bool_]) -> Floats:
+        """Answers to padded sequences; ``absent`` says which tokens are none."""
+
+    def shaken(self, relative: float, rng: np.random.Generator) -> Forward:
+        """As ``Model.shaken``."""
 
 
 class Model(Protocol):
@@ -67,8 +109,8 @@ class Model(Protocol):
     def answer_at(self, sequences: Floats, *, causal: bool) -> tuple[Places, Floats]:
         """Positions, and the answers there ``(batch, positions, outputs)``."""
 
-    def on_device(self, like: Floats) -> Callable[[Floats, NDArray[np.bool_]], Floats] | None:
-        """The forward pass on the device of ``like``, of padded sequences and which tokens are none; None without one."""
+    def on_device(self, like: Floats) -> Forward | None:
+        """The forward pass on the device of ``like``; None without one."""
 
     def shaken(self, relative: float, rng: np.random.Generator) -> Any:
         """The model with every score off by about this share of itself, as rounding inside a target would have it."""
@@ -76,7 +118,7 @@ class Model(Protocol):
     def within(self, bounds: Any, rng: np.random.Generator) -> Any:
         """A model drawn within error bars (``unsoftmax.results.Bounds``) of this one; None where bars do not apply."""
 
-    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Heads, ranks, neurons and the number of free parameters, for reports."""
 
     def save(self, path: str | Path) -> None:
@@ -102,13 +144,17 @@ def answered_at(model: Model, sequences: Floats, causal: bool) -> tuple[Places, 
     return at, np.stack([model.answer(seen_at(sequences, int(i), causal)) for i in at], axis=1)
 
 
-def jittered(array: ArrayLike, relative: float, rng: np.random.Generator) -> Floats:
-    """Numbers off by this share of themselves, up or down: by a sign for each row times one for each column."""
-    exact = np.asarray(array, dtype=np.float64)
-    rows = relative * rng.choice([-1.0, 1.0], size=(*exact.shape[:-1], 1))
-    off: Floats = exact * (1.0 + rows * rng.choice([-1.0, 1.0], size=exact.shape[-1]))
-    off.setflags(write=False)  # no copy of it is needed
-    return off
+def jittered(array: Floats, relative: float, rng: np.random.Generator) -> Floats:
+    """Numbers off by this share of themselves, up or down: by a sign for each row times one for each column; where they are."""
+    rows = relative * rng.choice([-1.0, 1.0], size=(*array.shape[:-1], 1))
+    columns = rng.choice([-1.0, 1.0], size=array.shape[-1])
+    if isinstance(array, np.ndarray):
+        off: Floats = array * (1.0 + rows * columns)
+        off.setflags(write=False)  # no copy of it is needed
+        return off
+    xp = array_namespace(array)
+    there = [xp.asarray(signs, dtype=array.dtype, device=device(array)) for signs in (rows, columns)]
+    return array + array * there[0] * there[1]
 
 
 class Plain:
@@ -158,9 +204,9 @@ class Plain:
     def within(self, bounds: Any, rng: np.random.Generator) -> None:
         """It comes without error bars."""
 
-    def sizes(self: Any, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self: Any, ranks: tuple[int, ...] | None) -> Sizes:
         """The number of parameters."""
-        return {"parameters": sum(block.size for block in self.blocks.values())}
+        return Sizes(parameters=sum(block.size for block in self.blocks.values()))
 
     def save(self: Any, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""

@@ -10,9 +10,10 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unsoftmax.evidence import Evidence
 from unsoftmax.models.anatomy import Anatomy, Part, counted, norm_name
 from unsoftmax.models.attention import Attention, check_sequences, frozen_array
-from unsoftmax.models.base import Floats, Places
+from unsoftmax.models.base import Floats, Places, Sizes
 from unsoftmax.models.decoder_layers import GATED, BiasedLayer, DecoderLayer, GatedMLP, Head, Layer, rotated
 from unsoftmax.models.stack import MLP, Activation, Norm, normalised, random_stack
 
@@ -272,19 +273,22 @@ class Decoder:
             log=self.log,
         )
 
-    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Layers, heads, groups, ranks and the free parameters of the attention, gauges taken off."""
-        return {
-            "layers": len(self.layers),
-            "heads": self.heads,
+        more = {
             "groups": [layer.groups for layer in self.layers],
-            "rank": max(layer.rank for layer in self.layers),
             "norm": self.norm,
             "rotary_base": self.base,
             "positions": None if self.positions is None else len(self.positions),
             "epsilon": self.epsilon,
-            "parameters": sum(layer.free for layer in self.layers),
         }
+        return Sizes(
+            parameters=sum(layer.free for layer in self.layers),
+            heads=self.heads,
+            rank=max(layer.rank for layer in self.layers),
+            layers=len(self.layers),
+            more=Evidence(more),
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""

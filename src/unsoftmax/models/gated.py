@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from unsoftmax.models.activations import activation_named
 from unsoftmax.models.attention import frozen_array
-from unsoftmax.models.base import Floats, Plain
+from unsoftmax.models.base import Floats, Plain, Sizes
 
 OPTIONAL = ("gate_bias", "up_bias", "down_bias", "skip")
 
@@ -166,9 +166,9 @@ class GatedFFN(Plain):
         """The number of free parameters: all, less one factor per gate that ``up`` and ``down`` share."""
         return sum(block.size for block in self.blocks.values()) - len(self.gate)
 
-    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Gates and the number of free parameters."""
-        return {"neurons": self.neurons, "parameters": self.freedom}
+        return Sizes(parameters=self.freedom, neurons=self.neurons)
 
     def to_torch(self) -> Any:
         """A ``torch.nn.Module`` in float64 with the same answers, on vectors and at every token of a sequence (extra ``torch``)."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from unsoftmax.models.activations import activation_named
 from unsoftmax.models.attention import Attention, check_sequences, frozen_array
-from unsoftmax.models.base import Floats, Places, answered_at
+from unsoftmax.models.base import Floats, Places, Sizes, answered_at
 from unsoftmax.models.gated import GatedFFN
 
 
@@ -180,9 +180,9 @@ class FFN:
     def within(self, bounds: Any, rng: np.random.Generator) -> None:
         """Networks come without error bars."""
 
-    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Neurons and the number of free parameters."""
-        return {"neurons": self.neurons, "parameters": self.freedom}
+        return Sizes(parameters=self.freedom, neurons=self.neurons)
 
     def to_torch(self) -> Any:
         """A ``torch.nn.Module`` in float64 with the same answers, on vectors and at every token of a sequence (extra ``torch``)."""
@@ -310,12 +310,12 @@ class Transformer:
         c = head.c if bounds.c is None else head.c + np.asarray(bounds.c) / 2 * rng.normal(size=np.shape(head.c))
         return Transformer(Attention(W, head.V, c, head.b), self.ffn, self.residual)
 
-    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Heads, ranks, neurons and the number of free parameters."""
         d, known = self.width, ranks or (self.width,)
         scores = sum(r * (2 * d - r) for r in known) + d * self.attention.has_c
         parameters = scores + self.ffn.freedom + d * d * self.residual
-        return {"heads": 1, "rank": max(known), "ranks": list(known), "neurons": self.ffn.neurons, "parameters": parameters}
+        return Sizes(parameters=parameters, heads=1, rank=max(known), ranks=known, neurons=self.ffn.neurons)
 
     def to_torch(self, *, positions: Literal["last", "all"] = "last", causal: bool = False) -> Any:
         """A ``torch.nn.Module`` in float64 with the same answers, at the last position or at all (needs the extra ``torch``)."""

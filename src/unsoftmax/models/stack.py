@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
+from unsoftmax.evidence import Evidence
 from unsoftmax.models.activations import activation_named
 from unsoftmax.models.anatomy import Anatomy, Part, counted, norm_name
 from unsoftmax.models.attention import Attention, check_sequences, frozen_array
-from unsoftmax.models.base import Floats, Places, answered_at
+from unsoftmax.models.base import Floats, Places, Sizes, answered_at
 from unsoftmax.models.decoder_layers import BiasedLayer
 
 Norm = Literal["layer", "rms"]
@@ -290,21 +291,21 @@ class Stack:
         """The stack with every score off by about this share of itself."""
         return Stack([layer.shaken(relative, rng) for layer in self.layers], self.norm, self.epsilon, self.mlps)
 
-    def sizes(self, ranks: tuple[int, ...] | None) -> dict[str, Any]:
+    def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Layers, heads, ranks and the number of free parameters, of the MLPs and their constants too where they are known."""
         d, known = self.width, ranks or tuple(int(rank) for rank in np.linalg.matrix_rank(self.limit().W, rtol=1e-6))
         e = d - (self.norm == "layer")
         parameters = sum(r * (2 * e - r) + r + r * (e + d - r) for r in known)
         for mlp in self.mlps or ():  # a ReLU neuron is known up to a factor
             parameters += len(mlp.first) * (e + 1 + d - (mlp.activation == "relu")) + d
-        return {
-            "layers": len(self.layers),
-            "heads": self.heads,
-            "rank": max(known),
-            "ranks": list(known),
-            "norm": self.norm,
-            "parameters": parameters,
-        }
+        return Sizes(
+            parameters=parameters,
+            heads=self.heads,
+            rank=max(known),
+            ranks=known,
+            layers=len(self.layers),
+            more=Evidence({"norm": self.norm}),
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file."""

@@ -28,7 +28,7 @@ from unsoftmax.oracles.contradiction import Precision
 from unsoftmax.oracles.journal_file import MORE_SPACE, WRITE_META, checked_meta, create, meta_values, missing, opened, row_checksum
 from unsoftmax.oracles.meter import Metered
 from unsoftmax.oracles.receipts import Place, Receipts, misdelivery
-from unsoftmax.oracles.replayed import Replayed
+from unsoftmax.oracles.replayed import Kept, Replayed
 
 COLUMNS = "stream, number, start, digest, sequences, lost, time, shape, answers, checksum"
 REPLACE = f"INSERT OR REPLACE INTO calls ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -111,16 +111,19 @@ class Journal:
             state.update(f"{stream}/{number}/{start}/{digest}".encode() + answers)
         return state.hexdigest()
 
-    def describe(self) -> dict[str, Any]:
-        """Facts for a report: what was replayed, of which date, what was asked now, and what may have been billed twice."""
-        return {
-            "sha256": self.digest,
-            "possibly_asked_twice": self.repeated,
-            "asked_now": self.asked,
-            "confirmed": self.confirmed,
-            "replaced": self.replaced,
-            **self.replayed.describe(),
-        }
+    def describe(self) -> Kept:
+        """For a report: what was replayed, of which date, what was asked now, and what may have been billed twice."""
+        oldest, newest = self.replayed.dates
+        return Kept(
+            sha256=self.digest,
+            possibly_asked_twice=self.repeated,
+            asked_now=self.asked,
+            confirmed=self.confirmed,
+            replaced=self.replaced,
+            replayed=self.replayed.sequences,
+            answers_from=oldest,
+            answers_to=newest,
+        )
 
     def find(self, stream: str, number: int, digest: str) -> dict[int, Floats]:
         """What call ``number`` of ``stream`` has been answered, by the place where each piece starts; empty if nothing yet."""

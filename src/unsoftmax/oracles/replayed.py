@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,31 @@ SHORT = 12  # digits up to which answers count as rounded: float64 numbers have 
 CHANGED = 0.25  # share of rounded answers that may fall to the other side of a step
 MOST = 0.5  # share of answers that got longer or shorter: last bits alone change fewer
 CALMER = 0.4  # of the earlier noise: 32 answers of the same noise fall below this once in a million runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a journal says of a run: what it replayed, of which dates, what was asked now, and what may have been billed twice.
+
+    Attributes:
+        sha256: over all answers.
+        possibly_asked_twice: sequences that were under way when an earlier run was killed.
+        asked_now: sequences asked of the target in this run.
+        confirmed: sequences asked again to confirm what was replayed.
+        replaced: answers that were asked anew, as they had come to another question.
+        replayed: sequences whose answers came from the journal.
+        answers_from: when the oldest of these was answered, as ISO 8601 in UTC.
+        answers_to: the same of the newest.
+    """
+
+    sha256: str
+    possibly_asked_twice: int
+    asked_now: int
+    confirmed: int
+    replaced: int
+    replayed: int
+    answers_from: str | None
+    answers_to: str | None
 
 
 @dataclass(slots=True)
@@ -60,13 +84,10 @@ class Replayed:
         lucky = self._rng.random(count - first) < SENTINELS / (seen + 1.0)
         return [*range(first), *(first + np.flatnonzero(lucky)).tolist()]
 
-    def describe(self) -> dict[str, Any]:
-        """Facts for a report; dates as ISO 8601 in UTC."""
-        return {
-            "replayed": self.sequences,
-            "answers_from": _date(self.oldest),
-            "answers_to": _date(self.newest),
-        }
+    @property
+    def dates(self) -> tuple[str | None, str | None]:
+        """When the oldest and the newest of these answers were given, as ISO 8601 in UTC."""
+        return _date(self.oldest), _date(self.newest)
 
     def confirm(self, oracle: Oracle, floor: Precision | None) -> None:
         """Ask the sample again and compare with what the journal said.

@@ -48,13 +48,11 @@ class Calibration:
     summary: str = ""
 
 
-def calibrate(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> Floor:
-    """Precision of the answers: 30 one-token queries in 4 calls (60 where tokens are clipped, 6 more where errors may be bends)."""
-    return examine(oracle, rng=rng, max_norm=max_norm).floor
-
-
 def examine(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> Calibration:
-    """As ``calibrate``, with everything that was seen; one-token answers of an attention layer are affine, which is the ruler."""
+    """Precision of the answers: 30 one-token queries in 4 calls (60 where tokens are clipped, 6 more where errors may be bends).
+
+    One-token answers of an attention layer are affine, which is the ruler.
+    """
     phase(oracle, "calibration")
     found = _examine(oracle, rng, max_norm)
     if found.clip_norm is not None and max_norm is None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.models import Attention, Floats
 from unsoftmax.proof.settings import PROOF
-from unsoftmax.symmetry import attention_jacobian, canonical, head_gap, identifiability, numerical_nullity
+from unsoftmax.symmetry import attention_jacobian, canonical, head_gap, identifiability, numerical_nullity, shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def certificate(model: Attention, *, held_out: float, tolerance: float = 1e-8, r
     gap = head_gap(model)
     known = identifiability(model)
     # what the held-out error leaves open is no difference between heads, nor a value
-    reduced = canonical(model, tolerance=max(2.0**-46, min(held_out, tolerance))).heads == model.heads and bool(model.V.any())
+    reduced = canonical(model, tolerance=max(2.0**-46, min(held_out, tolerance))).heads == model.heads and shows(model.V)
     condition = None
     if known.parameters <= PROOF.largest_jacobian:
         numerical, condition = numerical_nullity(_rows(model, known.parameters))

@@ -176,12 +176,16 @@ def _on_host(raw: list[Floats]) -> list[Floats]:
     return np.split(whole, np.cumsum([len(part) for part in raw])[:-1])
 
 
-def predictor(model: Model, like: Floats | None = None) -> Predict:
+def predictor(model: Model, like: Floats | None = None, *, off: float = 0.0, rng: np.random.Generator | None = None) -> Predict:
     """The model as a function of batches of sequences, of any lengths, that tells all answers at the last position.
 
-    With ``like``, attention is computed on its device, all lengths in one go, and the answers stay there.
+    With ``like``, attention is computed on its device, all lengths in one go, and the answers stay there. With ``off`` it is the
+    model shaken by that, as ``rng`` draws it.
     """
     there = None if like is None else model.on_device(like)
+    if off:
+        assert rng is not None
+        model, there = (model.shaken(off, rng), None) if there is None else (model, there.shaken(off, rng))
     if like is None or there is None:
         return lambda batches: np.concatenate([model.answer(on_host(batch)) for batch in batches])
 

@@ -63,14 +63,14 @@ def beside_ties(
         X = normal((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
         return X if max_norm is None else X * min(1.0, max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
 
-    def answers(of: Model, X: Floats) -> Floats:
-        told = on_host(predictor(of, like)([X]))
+    def answers(of: Model, X: Floats, off: float = 0.0) -> Floats:
+        told = on_host(predictor(of, like, off=off, rng=rng)([X]))
         return told.reshape(len(told), -1)
 
     if learned.known_to > 0:  # a share of all scores, which bounds them and is no bar of each
         X = drawn(LIMITS.ties, LIMITS.shared)
         centre = answers(model, X)
-        apart = float(np.abs(answers(model.shaken(learned.known_to, rng), X) - centre).max())
+        apart = float(np.abs(answers(model, X, learned.known_to) - centre).max())
         return apart / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
     if bounds is None or bounds.V is None:
         return 0.0

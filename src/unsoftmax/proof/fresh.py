@@ -67,7 +67,7 @@ def fresh_batches(
             batches.append(Fresh(_within(_natural(count, length, model.width, natural, rng, like), max_norm), natural=True))
         if kind == "extreme":
             pool = min(PROOF.pool, PROOF.large // (4 * model.width)) if model.attentions else count
-            drawn = ordinary(max(count, pool), length, model.width, rng, natural=natural, max_norm=max_norm)
+            drawn = _within(_natural(max(count, pool), length, model.width, natural, rng, like), max_norm)
             batches.append(Fresh(_extremes(drawn, count, model), natural=True, chosen=len(drawn) > count))
         if kind == "long":
             half = count // 2
@@ -94,11 +94,12 @@ def _extremes(sequences: Floats, count: int, model: Model) -> Floats:
     """
     if len(sequences) <= count:
         return sequences
-    scores = model.attentions[0].last_scores(sequences)
+    scores = on_host(model.attentions[0].last_scores(sequences))
     lowest = np.argsort(scores.max(axis=2).min(axis=0))[:count]
     highest = np.argsort(scores.min(axis=2).max(axis=0))[::-1]
-    chosen: Floats = sequences[np.concatenate([lowest[: count - 1], [at for at in highest if at not in lowest][:1]])]
-    return chosen
+    chosen = [*lowest[: count - 1].tolist(), *[at for at in highest.tolist() if at not in lowest][:1]]
+    few: Floats = sequences[chosen]
+    return few
 
 
 def _lengths(rng: np.random.Generator, longest: int) -> list[tuple[int, str, int]]:
@@ -166,13 +167,17 @@ def _natural(count: int, length: int, width: int, given: Floats | None, rng: np.
         normal((count, length, width), rng, like) if plain else _even_bits(count * length, width, rng).reshape(count, length, -1)
     )
     xp = array_namespace(tokens)
-    for number, kind in enumerate(rng.permutation(count) % 6):
-        if kind == 0:
-            tokens[number] = xp.round(2 * tokens[number]) / 2 if rng.random() < 0.5 else xp.round(tokens[number])
-        elif kind == 1:
-            tokens[number] = tokens[number][rng.integers(0, -(-length // 2), size=length)]
-        elif kind == 2:
-            tokens[number] *= width**0.5 / xp.clip(xp.linalg.vector_norm(tokens[number], axis=1, keepdims=True), min=1e-300)
+    order = rng.permutation(count)
+    whole, repeated, equal = (order[kind::6].tolist() for kind in range(3))
+    if whole:
+        step = alike(rng.choice([0.5, 1.0], size=(len(whole), 1, 1)), like)
+        tokens[whole] = xp.round(tokens[whole] / step) * step
+    if repeated:
+        again = rng.integers(0, -(-length // 2), size=(len(repeated), length))
+        tokens[repeated] = tokens[np.array(repeated)[:, None], again]
+    if equal:
+        norms = xp.linalg.vector_norm(tokens[equal], axis=-1, keepdims=True)
+        tokens[equal] = tokens[equal] * (width**0.5 / xp.clip(norms, min=1e-300))
     return tokens
 
 

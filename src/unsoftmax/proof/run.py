@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 def prove(desk: Desk, family: Family, learned: Learned) -> Proof:
     """Compare with fresh answers and judge; a mismatch is a drifting target or one outside the family."""
-    return _Proof(desk, family, learned).run()
+    try:
+        return _Proof(desk, family, learned).run()
+    finally:
+        for layer in learned.model.attentions:
+            layer.left_device()
 
 
 class _Proof:
@@ -175,8 +179,7 @@ class _Proof:
 
     def _heads(self) -> int:
         """How many heads were learned; 0 where these are not the whole model."""
-        sizes = self.learned.model.sizes(self.learned.ranks)
-        return int(sizes.get("heads", 0)) if self.family.made_of_heads else 0
+        return self.learned.model.sizes(self.learned.ranks).heads or 0 if self.family.made_of_heads else 0
 
     def _faint_outputs(self, seen: Compared) -> RefusalError | None:
         """Each output by its own spread: what a faint one misses by is stated, and refused where it says nothing any more."""

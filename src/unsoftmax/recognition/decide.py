@@ -24,7 +24,7 @@ from unsoftmax.recognition.walk import Walk, of_case, until
 DEEP = "the answers' kinks end or change on their way: a network with several hidden layers"
 
 
-def by_tests(look: FirstLook | None = None) -> Walk[Diagnosis]:
+def by_tests(look: FirstLook | None = None, *, not_one: bool = False) -> Walk[Diagnosis]:
     """What a target is, by tests from cheap to dear up to the first that decides.
 
     Shape and precision of the answers, the scale of the scores, one-token answers, invariances (order, repeats, doubled tokens),
@@ -33,8 +33,9 @@ def by_tests(look: FirstLook | None = None) -> Walk[Diagnosis]:
 
     Args:
         look: the first answers, where they were asked already; exact ones need no further questions about their precision.
+        not_one: one head of affine scores was learned and does not explain fresh answers, so that its law is not asked again.
     """
-    found = Findings()
+    found = Findings(not_one=not_one)
     verdict = yield from until(_verdict(found, look), Verdict)
     same = yield from of_case(unchanged)
     if not same and Sign.RANDOM not in verdict.signs:
@@ -96,7 +97,9 @@ def _network(shape: Shape, scale: float, why: str) -> Walk[Verdict]:
 
 
 def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]:
-    one = yield from of_case(one_head, point.scale, flat=point.flat)
+    one = Outcome(False, "one head was learned, and does not explain fresh answers")
+    if not found.not_one or answers.coarse or point.flat:
+        one = yield from of_case(one_head, point.scale, flat=point.flat)
     if one.passed:
         found.heads = 1
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."

@@ -55,8 +55,12 @@ class Diagnosis(Brief):
 
 @dataclass
 class Findings:
-    """What the tests told beside their verdict; None where that was not asked."""
+    """What the tests told beside their verdict; None where that was not asked.
 
+    ``not_one`` was told before: one head was learned, and does not explain fresh answers.
+    """
+
+    not_one: bool = False
     heads: int | None = None
     extras: Extras = field(default_factory=Extras)
     residual: bool | None = None

@@ -6,11 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unsoftmax.audits import Audit, outcome
+from unsoftmax.audits import Audit, Origin, outcome
 from unsoftmax.audits.sweep import bill, duration
 from unsoftmax.report.audit_advice import advice
 from unsoftmax.report.common import catalogues, plain, shared
-from unsoftmax.report.provenance import now
 from unsoftmax.report.record import recovery_record
 
 
@@ -57,9 +56,9 @@ def audit_record(
         "rate": audit.rate,
         "price_per_1000": audit.price,
         "currency": currency,
-        **audit.facts,
+        **asdict(audit.run),
         "present": None if recovery is None else recovery_record(recovery),
-        **shared("audit", scope, authorised_by=authorised_by, date=audit.facts.setdefault("date", now())),
+        **shared("audit", scope, authorised_by=authorised_by, date=audit.run.date),
         "command": command,
     }
     record["curves"] = [asdict(curve) for curve in audit.curves]
@@ -74,9 +73,15 @@ def save_audit(audit: Audit, folder: str | Path, *, target: str | None = None) -
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    known = {key: audit.facts.get(key) for key in ("authorised_by", "currency")}
-    name = target or audit.facts.get("target") or "a Python callable"
-    record = audit_record(audit, target=name, command="", remote=bool(audit.facts.get("remote")), **known)
+    origin = audit.origin or Origin(target="a Python callable", remote=False, currency=None, authorised_by=None)
+    record = audit_record(
+        audit,
+        target=target or origin.target,
+        command="",
+        remote=origin.remote,
+        authorised_by=origin.authorised_by,
+        currency=origin.currency,
+    )
     found = audit.cells[0].recovery
     save(folder, "audit.json", record, audit_report(record, None if found is None else found.model))
 

@@ -77,19 +77,19 @@ def _told(result: Any) -> tuple[str, Facts]:
 
 
 def _recovery(result: Any) -> tuple[str, Facts]:
-    known = result.facts
+    known, sizes = result.account, result.account.sizes
     facts: Facts = []
-    if known.get("examples") is not None:
-        facts.append(("examples", f"{known['examples']:,}"))
+    if known.examples is not None:
+        facts.append(("examples", f"{known.examples:,}"))
     else:
         facts.append(("queries", f"{result.queries:,}"))
     if result.check is not None:
         facts.append(
             ("error on fresh sequences", f"{result.check.relative_error:.1e} (relative, {result.check.sequences} sequences)")
         )
-    shape = [str(known.get("family") or "unknown family"), f"width {known.get('width')}"]
-    shape += [f"{known['heads']} head{'s' * (known['heads'] != 1)}"] if known.get("heads") else []
-    shape += [f"rank {known['rank']}"] if known.get("rank") is not None else []
+    shape = [known.family or "unknown family", f"width {known.width}"]
+    shape += [f"{sizes.heads} head{'s' * (sizes.heads != 1)}"] if sizes is not None and sizes.heads else []
+    shape += [f"rank {sizes.rank}"] if sizes is not None and sizes.rank is not None else []
     facts.append(("model", ", ".join(shape)))
     if result.bounds is not None:
         facts.append(("error bars", result.bounds.kind))

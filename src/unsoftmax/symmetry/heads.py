@@ -73,6 +73,11 @@ def score_groups(W: Floats, c: Floats, *, tolerance: float = ROUNDING, mirrored:
     return groups, signs
 
 
+def shows(block: Floats) -> bool:
+    """Whether any number of a block is not zero; the first row tells of most, and large ones take long to look through."""
+    return bool(block[0].any() or block.any())
+
+
 def _sizes(blocks: Floats) -> Floats:
     """The Frobenius norm of each block; one pass."""
     return np.sqrt([np.dot(flat, flat) for flat in blocks.reshape(len(blocks), -1)])

@@ -10,7 +10,7 @@ from unsoftmax.brevity import Brief
 from unsoftmax.models import FFN, Attention, Floats, GatedFFN, Model, Stack, Transformer
 from unsoftmax.models.activations import activation_named
 from unsoftmax.symmetry.gates import SENTENCES, gated_jacobian
-from unsoftmax.symmetry.heads import score_groups
+from unsoftmax.symmetry.heads import score_groups, shows
 from unsoftmax.symmetry.jacobian import network_jacobian, numerical_nullity, transformer_jacobian
 
 LARGEST_JACOBIAN = 1500  # parameters; its singular values take a few seconds there and grow with the cube
@@ -123,7 +123,7 @@ def first_order_freedom(V: Floats) -> int:
     """
     heads, width, outputs = V.shape
     if heads == 1:
-        return 0 if V.any() else width
+        return 0 if shows(V[0]) else width
     rng = np.random.default_rng(0)  # fixed: a count must not change from call to call
     tokens, mixtures = rng.normal(size=(4 * heads * width, width)), rng.normal(size=(4 * heads * width, outputs))
     seen = np.einsum("nd,hdo,no->nh", tokens, V, mixtures, optimize=True)
@@ -135,7 +135,7 @@ def _group_sentences(model: Attention, group: list[int], V: Floats, flat: int, s
     names = ", ".join(str(h) for h in group)
     share = "W and c" if model.has_c else "W"
     if len(group) == 1:
-        return [] if V[group[0]].any() else [f"Head {names} has V = 0: its {share} is not visible at all."]
+        return [] if shows(V[group[0]]) else [f"Head {names} has V = 0: its {share} is not visible at all."]
     same = len({float(signs[h]) for h in group}) == 1
     sentences = []
     if same:

@@ -3,7 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import seeds
 
-from unsoftmax.learners.ffn.hinges import Hinges, fit, merge_parallel
+from unsoftmax.learners.ffn.fit import fit
+from unsoftmax.learners.ffn.hinges import Hinges, design_at, merge_parallel
+from unsoftmax.learners.ffn.normal_equations import gram_of, pulled
 from unsoftmax.learners.ffn.orientation import active_sides, flipped
 
 
@@ -29,6 +31,18 @@ def test_bends_on_one_hyperplane_become_one(d, p, seed):
     merged = merge_parallel(hinges.plus(twin), 1e-9)
     assert merged.neurons == 3
     np.testing.assert_allclose(merged(points), hinges(points) + twin(points), atol=1e-9)
+
+
+@given(m=st.integers(1, 6), d=st.integers(1, 4), p=st.integers(1, 3), seed=seeds)
+def test_squares_and_pulls_are_those_of_the_derivatives(m, d, p, seed):
+    rng = np.random.default_rng(seed)
+    hinges, centre, weights = random_hinges(rng, m, d, p), rng.normal(size=d), 0.5 + rng.random(30)
+    references = np.repeat(rng.normal(size=(10, d)), 3, axis=0)  # three points in each linear piece
+    points, residual = references + 0.1 * rng.normal(size=(30, d)), rng.normal(size=(30, p))
+    rows = design_at(hinges, centre, points, references, weights)
+    np.testing.assert_allclose(gram_of(hinges, centre, points, references, weights), rows.T @ rows, atol=1e-9)
+    found = pulled(hinges, centre, points, references, weights, residual)
+    np.testing.assert_allclose(found, rows.T @ residual.T.ravel(), atol=1e-9)
 
 
 @given(m=st.integers(1, 8), p=st.integers(1, 3), seed=seeds)

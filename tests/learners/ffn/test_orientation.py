@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import LinAlgError
 
-from unsoftmax.learners.ffn.hinges import Hinges, factored
+from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.lattice import subset_sum
+from unsoftmax.learners.ffn.normal_equations import factored
 from unsoftmax.learners.ffn.orientation import active_sides, flipped, subset_of, tied_sides
 from unsoftmax.learners.ffn.settings import RELU
 

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from unsoftmax.learners.ffn.hinges import Hinges, NormalEquations, design_at
+from unsoftmax.learners.ffn.hinges import Hinges, design_at
+from unsoftmax.learners.ffn.normal_equations import NormalEquations
 from unsoftmax.models import Floats
 
 
@@ -25,15 +26,15 @@ def choose_points(
     spread = solve_triangular(
         system.factor[0], (combined.reshape(len(pool), -1) / system.scales).T, lower=True, check_finite=False, overwrite_b=True
     )
-    variance = np.einsum("ij,ij->j", spread, spread)
+    covariance = spread.T @ spread
     picks: list[int] = []
     columns = np.zeros((len(pool), most))
-    unknown = variance.copy()
+    unknown = np.diag(covariance).copy()
     for step in range(most):
         best = int(np.argmax(unknown))
         if unknown[best] <= goal**2:
             break
-        column = spread.T @ spread[:, best] - columns[:, :step] @ columns[best, :step]
+        column = covariance[:, best] - columns[:, :step] @ columns[best, :step]
         columns[:, step] = column / np.sqrt(unknown[best] + noise[best] ** 2)
         unknown = np.maximum(unknown - columns[:, step] ** 2, 0.0)
         unknown[best] = min(unknown[best], noise[best] ** 2)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.learners.ffn.hinges import Hinges, NormalEquations, balanced
+from unsoftmax.learners.ffn.fit import balanced
+from unsoftmax.learners.ffn.hinges import Hinges
+from unsoftmax.learners.ffn.normal_equations import NormalEquations
 from unsoftmax.learners.ffn.orientation import active_sides, flipped
 from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import FFN

@@ -1,15 +1,12 @@
-"""A piecewise linear function as bends plus a linear part, and its weighted least-squares fit to answers."""
+"""A piecewise linear function as bends plus a linear part, and its derivatives in the parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
 
 
@@ -157,103 +154,6 @@ def moved_by(hinges: Hinges, step: Floats) -> Hinges:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NormalEquations:
-    """Column scales and Cholesky factor of the weighted normal equations at a model, around a centre."""
-
-    scales: Floats
-    factor: tuple[Floats, bool]
-    centre: Floats
-
-    def solve(self, right: Floats) -> Floats:
-        """Solve for the step, undoing the column scales."""
-        scaled = right / (self.scales if right.ndim == 1 else self.scales[:, None])
-        solution = cho_solve(self.factor, scaled, check_finite=False)
-        return np.asarray(solution / (self.scales if right.ndim == 1 else self.scales[:, None]))
-
-
-def gram_of(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats) -> Floats:
-    """``J^T J`` of the weighted answers, formed in blocks of rows."""
-    gram: Floats | None = None
-    for _, rows in _rows(hinges, centre, points, references, weights):
-        square = rows.T @ rows
-        gram = square if gram is None else np.add(gram, square, out=gram)
-    assert gram is not None
-    return gram
-
-
-def gram_and_pull(hinges: Hinges, centre: Floats, points: Floats, weights: Floats, residual: Floats) -> tuple[Floats, Floats]:
-    """``J^T J`` and ``J^T r`` at once, every point in its own linear piece; the length of ``out`` is held."""
-    gram: Floats | None = None
-    total: Floats | None = None
-    for part, rows in _rows(hinges, centre, points, points, weights):
-        square, product = rows.T @ rows, rows.T @ residual[part].T.ravel()
-        gram, total = (square, product) if gram is None or total is None else (gram + square, total + product)
-    assert gram is not None
-    assert total is not None
-    hold_scale(gram, hinges)
-    return gram, total
-
-
-def pulled(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats, residual: Floats) -> Floats:
-    """``J^T r`` for the weighted residuals ``(n, outputs)``, formed in blocks of rows."""
-    total: Floats | None = None
-    for part, rows in _rows(hinges, centre, points, references, weights):
-        product = rows.T @ residual[part].T.ravel()
-        total = product if total is None else total + product
-    assert total is not None
-    return total
-
-
-def pulled_each(hinges: Hinges, centre: Floats, points: Floats, weights: Floats, features: Floats, directions: Floats) -> Floats:
-    """``J^T r`` ``(parameters, n)`` for each of ``n`` residuals ``features[:, k] directions[k]``, every point in its own piece."""
-    total: Floats | None = None
-    for part, rows in _rows(hinges, centre, points, points, weights):
-        residuals = np.einsum("nk,ko->onk", features[part], directions).reshape(-1, features.shape[1])
-        product = rows.T @ residuals
-        total = product if total is None else total + product
-    assert total is not None
-    return total
-
-
-def _rows(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats) -> Iterator[tuple[slice, Floats]]:
-    """The rows of J, a block of points at a time."""
-    local = shifted(hinges, centre)
-    block = max(1, RELU.rows // hinges.out.shape[1])
-    for start in range(0, len(points), block):
-        part = slice(start, start + block)
-        active = (hinges.before(references[part]) > 0).astype(np.float64)
-        yield part, _design(local, points[part] - centre, active, weights[part])
-
-
-def hold_scale(gram: Floats, hinges: Hinges) -> None:
-    """The length of ``out`` against that of ``normal`` is free: add equations that hold ``|out| = 1`` (several outputs only)."""
-    neurons, outputs = hinges.out.shape
-    if outputs == 1:
-        return
-    start = (neurons + outputs) * (hinges.normal.shape[1] + 1)
-    typical = float(np.median(np.diag(gram)[start : start + neurons * outputs])) or 1.0
-    for j in range(neurons):
-        own = slice(start + j * outputs, start + (j + 1) * outputs)
-        gram[own, own] += typical * np.outer(hinges.out[j], hinges.out[j])
-
-
-def factored(gram: Floats, centre: Floats) -> NormalEquations:
-    """Scale the columns and factor, in place; a faint ridge keeps undetermined directions where they are."""
-    scales = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
-    gram /= scales[:, None]
-    gram /= scales
-    spare = gram.copy() if len(gram) < 4000 else gram  # the factorisation overwrites what it is given
-    for ridge in (1e-15, 1e-13, 1e-11, 1e-9):
-        trial = spare.copy() if spare is not gram else gram
-        trial[np.diag_indices_from(trial)] += ridge * len(gram)
-        try:
-            return NormalEquations(scales, cho_factor(trial, lower=True, check_finite=False, overwrite_a=spare is not gram), centre)
-        except LinAlgError:
-            continue
-    raise LinAlgError("the normal equations are not positive definite")
-
-
 def tie_rows(hinges: Hinges, chosen: NDArray[np.bool_]) -> Floats:
     """Derivatives ``(width, parameters)`` of the linear part plus the sum of the ``chosen`` bends; scalar answers."""
     neurons, width = hinges.normal.shape
@@ -263,53 +163,6 @@ def tie_rows(hinges: Hinges, chosen: NDArray[np.bool_]) -> Floats:
     for j in np.flatnonzero(chosen):
         rows[here, j * side + here] = hinges.out[j, 0]
     return rows
-
-
-def fit(
-    hinges: Hinges,
-    points: Floats,
-    references: Floats,
-    answers: Floats,
-    noise: Floats,
-    *,
-    rounds: int = 6,
-    chosen: NDArray[np.bool_] | None = None,
-) -> tuple[Hinges, NormalEquations]:
-    """Fit all parameters to all answers, weighted by 1/noise, starting from a model with the right bends.
-
-    Given the activation pattern the model is linear in its parameters (bilinear with several outputs), so that one factorisation
-    and a few refinements of the residual reach the least-squares solution to working precision. The system is handed back as well.
-    With ``chosen`` bends the linear part is held to minus their sum.
-    """
-    weights = 1.0 / noise
-    centre = np.asarray(np.average(points, axis=0, weights=weights))
-    gram = gram_of(hinges, centre, points, references, weights)
-    hold_scale(gram, hinges)
-    tie = np.zeros((0, len(gram)))
-    if chosen is not None:  # as heavy as the answers that tell of the linear part, and somewhat more
-        tie = tie_rows(hinges, chosen)
-        tie *= np.sqrt(RELU.tied * np.median(np.diag(gram)[hinges.neurons * (len(tie) + 1) :]))
-        gram += tie.T @ tie
-    system = factored(gram, centre)
-    best, best_misfit = hinges, np.inf
-    current = hinges
-    for _ in range(rounds):
-        residual = (answers - fixed_pattern(current, points, references)) * weights[:, None]
-        misfit = float(np.linalg.norm(residual))
-        if misfit < best_misfit:
-            best, improved = current, misfit < 0.99 * best_misfit
-            best_misfit = misfit
-            if not improved:
-                break
-        elif misfit > 2 * best_misfit:
-            break
-        step = pulled(hinges, system.centre, points, references, weights, residual)
-        if chosen is not None:
-            gap = current.linear[0] + current.out[chosen, 0] @ current.normal[chosen]
-            step -= tie[0].max() * gap @ tie
-        changed = moved_by(shifted(current, system.centre), system.solve(step))
-        current = shifted(changed, -system.centre)
-    return best, system
 
 
 def fixed_pattern(hinges: Hinges, points: Floats, references: Floats) -> Floats:
@@ -327,25 +180,6 @@ def beyond_doubt(hinges: Hinges, points: Floats, margin: float) -> NDArray[np.bo
     lengths = np.maximum(lengths, np.median(lengths))
     sizes = np.linalg.norm(hinges.normal, axis=1) * lengths[:, None] + np.abs(hinges.shift)
     return np.asarray(np.all(np.abs(hinges.before(points)) >= margin * sizes, axis=1))
-
-
-def balanced(hinges: Hinges, system: NormalEquations, chosen: Floats) -> Hinges:
-    """Make the linear part equal minus the chosen bends' sum exactly, moving all parameters where the answers resist least."""
-    neurons, outputs = hinges.out.shape
-    width = hinges.normal.shape[1]
-    right = np.zeros((len(system.scales), outputs * width))
-    for o in range(outputs):
-        for i in range(width):
-            column = o * width + i
-            right[neurons * (width + 1) + o * (width + 1) + i, column] = 1.0
-            right[np.flatnonzero(chosen) * (width + 1) + i, column] = hinges.out[chosen, o]
-    response = system.solve(right)
-    current = hinges
-    for _ in range(3):  # the sum is bilinear in out and normal, so that one step leaves a trace
-        gap = (current.linear + current.out[chosen].T @ current.normal[chosen]).ravel()
-        step = -response @ np.linalg.lstsq(right.T @ response, gap, rcond=None)[0]
-        current = shifted(moved_by(shifted(current, system.centre), step), -system.centre)
-    return current
 
 
 def design_at(hinges: Hinges, centre: Floats, points: Floats, references: Floats, weights: Floats) -> Floats:

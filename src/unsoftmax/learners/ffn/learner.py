@@ -12,10 +12,12 @@ from scipy.linalg import LinAlgError
 from unsoftmax.errors import NotInFamilyError, TooNoisyError, tried
 from unsoftmax.learners.ffn.depth import bends_found_again
 from unsoftmax.learners.ffn.design import choose_points
+from unsoftmax.learners.ffn.fit import fit
 from unsoftmax.learners.ffn.forms import Found, canonical_network, to_network
 from unsoftmax.learners.ffn.gradients import CrowdedCellError
-from unsoftmax.learners.ffn.hinges import Hinges, NormalEquations, beyond_doubt, fit, fixed_pattern, merge_parallel
+from unsoftmax.learners.ffn.hinges import Hinges, beyond_doubt, fixed_pattern, merge_parallel
 from unsoftmax.learners.ffn.kinks import nearness
+from unsoftmax.learners.ffn.normal_equations import NormalEquations
 from unsoftmax.learners.ffn.orientation import tied_sides
 from unsoftmax.learners.ffn.places import Places
 from unsoftmax.learners.ffn.questions import Questions
@@ -182,7 +184,7 @@ class FFNLearner:
         usual = 1.5 * parameters if coarse else min(max(allowed, 0.1 * parameters), 0.6 * parameters)
         most = max(least, int(usual if self.extra is None else self.extra * parameters))
         if (neurons + outputs) * (questions.width + 1) > RELU.design_largest:
-            return places.random(model, length, min(most, int(0.3 * parameters)), rng)
+            return places.random(model, length, int(RELU.undesigned * parameters), rng)
         try:
             polished, system, misfit = self._polish(questions, model, 1e-3 if coarse else 1e-9, doubtful=coarse)
         except LinAlgError:

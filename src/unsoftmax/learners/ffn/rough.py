@@ -15,17 +15,9 @@ import numpy as np
 from unsoftmax.errors import TooNoisyError, tried
 from unsoftmax.learners.ffn.forms import Found, to_network
 from unsoftmax.learners.ffn.gradients import CrowdedCellError
-from unsoftmax.learners.ffn.hinges import (
-    Hinges,
-    NormalEquations,
-    factored,
-    gram_and_pull,
-    merge_parallel,
-    moved_by,
-    pulled_each,
-    shifted,
-)
+from unsoftmax.learners.ffn.hinges import Hinges, merge_parallel, moved_by, shifted
 from unsoftmax.learners.ffn.kinks import nearness
+from unsoftmax.learners.ffn.normal_equations import NormalEquations, factored, gram_and_pull, pulled_each
 from unsoftmax.learners.ffn.places import Places
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.models import Floats

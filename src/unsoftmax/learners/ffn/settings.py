@@ -22,6 +22,9 @@ class Settings:
     # design
     design_largest: int = 4500  # parameters; beyond, the triangular solves for the pool cost more than they save
 
+    # random points per parameter then: gradients beside many bends leave errors of 1e-9 where random points are fewer
+    undesigned: float = 0.85
+
     # forms
     skip: float = 1e-8  # a linear part this small against the neurons is none, unless the check says that errors are larger
 
@@ -31,7 +34,6 @@ class Settings:
 
     # hinges
     tied: float = 10.0  # weight of what is known beforehand about a linear part, against that of the answers
-    rows: int = 2048  # equations formed at once, so that the whole design matrix is never held
 
     # kinks
     trust: float = 6.0  # a deviation of that many expected errors is a deviation

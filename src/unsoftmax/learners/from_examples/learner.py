@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from importlib.metadata import version
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unsoftmax.accounts import Account
 from unsoftmax.errors import NotIdentifiableError, RefusalError, TooNoisyError
+from unsoftmax.evidence import Evidence
 from unsoftmax.learners.from_examples.data import Examples, Frame, frame_of, hold_out, read_examples
 from unsoftmax.learners.from_examples.errors import error_bars
 from unsoftmax.learners.from_examples.refusals import refusal_of, refuse_hopeless, refuse_two_tokens, too_few
@@ -19,9 +20,24 @@ from unsoftmax.learners.from_examples.sculpting import decide_by_sculpting
 from unsoftmax.learners.from_examples.search import PLAIN, Candidate, Search, predict
 from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.learners.from_examples.verdict import decide
-from unsoftmax.models import Attention, Floats
+from unsoftmax.models import Attention, Floats, Sizes
 from unsoftmax.results import Bounds, Check, Recovery, Status
 from unsoftmax.symmetry import canonical
+
+
+@dataclass
+class _Seen:
+    """What is known so far, for the account, whichever way it ends."""
+
+    numbers: dict[str, Any]
+    evidence: Evidence = field(default_factory=Evidence)
+    notes: tuple[str, ...] = ()
+    sizes: Sizes | None = None
+
+    def added_to(self, account: Account, more: Evidence | None = None) -> Account:
+        """The account with it, and with ``more`` numbers."""
+        numbers = Evidence({**self.numbers, **(more or {})})
+        return replace(account, evidence=self.evidence, notes=self.notes, sizes=self.sizes, more=numbers)
 
 
 def learn_from_examples(
@@ -77,13 +93,13 @@ def learn_from_examples(
         raise ValueError(f"heads is {heads!r}; it must be a positive whole number, or None to find it.")
     examples = read_examples(X, Y, mask, causal=causal)
     tell = progress or (lambda line: None)
-    facts: dict[str, Any] = {
-        "family": "attention", "method": method, "seed": seed, "examples": len(examples.tokens), "width": examples.tokens.shape[2],
-        "outputs": None if examples.scalar else examples.answers.shape[2], "floor": {"kind": examples.floor.kind},
-        "layout": "at all positions" if examples.all_positions else "at the last position", "version": version("unsoftmax"),
-    }  # fmt: skip
+    seen = _Seen({"method": method, "floor": {"kind": examples.floor.kind}})
+    account = Account(
+        family="attention", width=examples.tokens.shape[2], outputs=None if examples.scalar else examples.answers.shape[2],
+        layout="at all positions" if examples.all_positions else "at the last position", seed=seed, examples=len(examples.tokens),
+    )  # fmt: skip
     try:
-        return _recovery(examples, heads, method, seed, tell, facts)
+        return _recovery(examples, heads, method, account, tell, seen)
     except RefusalError as refusal:
         refusal.recovery = Recovery(
             model=refusal.model,
@@ -93,7 +109,7 @@ def learn_from_examples(
             bounds=None,
             ambiguity="Nothing was recovered; the model, if any, is the best fit so far and must not be relied upon.",
             message=str(refusal),
-            facts={**facts, **refusal.evidence},
+            account=seen.added_to(account, refusal.evidence),
         )
         if on_failure == "raise":
             raise
@@ -102,9 +118,9 @@ def learn_from_examples(
 
 
 def _recovery(
-    examples: Examples, heads: int | None, method: str, seed: int, tell: Callable[[str], None], facts: dict[str, Any]
+    examples: Examples, heads: int | None, method: str, account: Account, tell: Callable[[str], None], seen: _Seen
 ) -> Recovery:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(account.seed)
     held = hold_out(examples, rng)
     frame = frame_of(examples)
     refuse_hopeless(examples, frame)
@@ -113,7 +129,7 @@ def _recovery(
     if not search.enough(heads or 1, PLAIN):
         raise too_few(examples, heads or 1)
     if method == "sculpt":
-        verdict, facts["phases"] = decide_by_sculpting(search, heads)
+        verdict, seen.numbers["phases"] = decide_by_sculpting(search, heads)
     else:
         plenty = _plenty(examples, search.learn, rng) if exact else None
         if plenty is not None:  # exact answers need no averaging: learn from a part, check on all the rest
@@ -123,13 +139,13 @@ def _recovery(
                 search, held = part, examples.counts & ~plenty
         if plenty is None or search.learn is not plenty:
             verdict = decide(search, heads)
-    facts |= {"starts": search.starts, "evidence": verdict.evidence}
+    seen.numbers["starts"], seen.evidence = search.starts, Evidence(verdict.evidence)
     if verdict.candidate is None:
         raise too_few(examples, heads or 1)
     candidate = verdict.candidate
     model, residual, bounds = _in_user_terms(candidate, frame, examples, rng if verdict.accepted and not verdict.exact else None)
     check, noise = _check(search, candidate, held)
-    facts |= _describe(examples, candidate, model, residual, held)
+    _describe(seen, examples, candidate, model, residual, held)
     if not verdict.accepted:
         raise refusal_of(examples, heads, verdict, model, check)
     if frame.missing:
@@ -137,8 +153,8 @@ def _recovery(
             f"The tokens vary in only {model.width - frame.missing} of {model.width} directions, so W and V are unknown along the "
             f"rest; on such tokens the layer found is right to {check.max_abs_error:.1e}. "
             "Record examples whose tokens span all directions.",
-            evidence={"check": check},
             model=model,
+            check=check,
         )
     refuse_two_tokens(examples, model, check, verdict.exact)
     if verdict.exact:
@@ -146,19 +162,19 @@ def _recovery(
     else:
         allowed = _tolerance(examples, noise, held)
         status, tolerance = Status.WITHIN_TOLERANCE, allowed / _spread(examples)
-        facts["noise"] = noise
+        seen.numbers["noise"] = noise
         if check.max_abs_error > allowed:
             raise TooNoisyError(
                 f"Held-out answers differ by up to {check.max_abs_error:.1e}, beyond the {allowed:.1e} that noise of size "
                 f"{noise:.1e} explains. Look for outliers among the examples.",
-                evidence={"check": check},
                 model=model,
+                check=check,
             )
-    facts["tolerance"] = tolerance
     return Recovery(
         model=model, status=status, queries=0, check=check, bounds=bounds,
         ambiguity="Equal up to the order of the heads; of Wq, Wk, Wv, Wo only the products in W and V are known.",
-        message=_success(model, residual, examples, check, status), facts=facts,
+        message=_success(model, residual, examples, check, status),
+        account=replace(seen.added_to(account), tolerance=tolerance),
     )  # fmt: skip
 
 
@@ -234,23 +250,21 @@ def _tolerance(examples: Examples, noise: float, held: NDArray[np.bool_]) -> flo
 
 
 def _describe(
-    examples: Examples, candidate: Candidate, model: Attention, residual: Floats | None, held: NDArray[np.bool_]
-) -> dict[str, Any]:
+    seen: _Seen, examples: Examples, candidate: Candidate, model: Attention, residual: Floats | None, held: NDArray[np.bool_]
+) -> None:
     singular = np.linalg.svd(model.W, compute_uv=False)
-    ranks = [int(np.sum(s > 1e-7 * s[0])) if s[0] > 0 else 0 for s in singular]
-    found: dict[str, Any] = {
-        "heads": model.heads, "rank": max(ranks), "ranks": ranks, "training_error": candidate.fit.error * examples.rms,
-        "held_out_answers": int(held.sum()), "equations_per_unknown": candidate.surplus, "fit_steps": candidate.fit.steps,
+    seen.sizes = model.sizes(tuple(int(np.sum(s > 1e-7 * s[0])) if s[0] > 0 else 0 for s in singular))
+    seen.numbers |= {
+        "training_error": candidate.fit.error * examples.rms, "held_out_answers": int(held.sum()),
+        "equations_per_unknown": candidate.surplus, "fit_steps": candidate.fit.steps,
     }  # fmt: skip
     if residual is not None:
         identity = residual.shape[0] == residual.shape[1] and np.allclose(residual, np.eye(len(residual)), atol=1e-6)
-        found["residual"] = np.eye(len(residual)) if identity else residual
-        found["residual_is_identity"] = identity
-        found["notes"] = (
+        seen.numbers |= {"residual": np.eye(len(residual)) if identity else residual, "residual_is_identity": identity}
+        seen.notes = (
             "The answers also hold a residual, which no attention layer expresses: they are model(X) + x @ residual, "
             + ("the residual being the identity." if identity else "with the matrix `residual` of recovery.json."),
         )
-    return found
 
 
 def _success(model: Attention, residual: Floats | None, examples: Examples, check: Check, status: Status) -> str:

@@ -50,8 +50,8 @@ def refuse_two_tokens(examples: Examples, model: Attention, check: Check, exact:
         raise NotIdentifiableError(
             "Sequences of at most two tokens leave two layers with the same answers here: turning the signs of some heads' W and V "
             "changes nothing. Record some sequences of three or more tokens.",
-            evidence={"check": check},
             model=model,
+            check=check,
         )
 
 

@@ -93,7 +93,7 @@ class GridLearner:
             model=exact,
             ambiguity=learned.ambiguity,
             notes=(*learned.notes, _grid_note(found, multiples)),
-            evidence=learned.evidence | _evidence(found, multiples),
+            evidence={**learned.evidence, **_evidence(found, multiples)},
             ranks=learned.ranks,
         )
 

@@ -13,6 +13,7 @@ from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalErro
 from unsoftmax.learners.stack import StackLearner, mlp_values, recognised
 from unsoftmax.learners.stack.circles import Circle, find_bends
 from unsoftmax.learners.stack.heads import typical_score
+from unsoftmax.learners.stack.known import cliff
 from unsoftmax.learners.stack.least import least_squares, pieces
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.neurons import Neurons
@@ -23,7 +24,6 @@ from unsoftmax.learners.stack.settings import EXACT, STACK
 from unsoftmax.learners.stack.sigmoids import fit_sigmoids, sigmoids
 from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.steps import Told, fit_steps
-from unsoftmax.learners.stack.values import cliff
 from unsoftmax.learners.stack.whole import layers_of
 from unsoftmax.models import Attention, Floats, Stack
 from unsoftmax.models.stack import normalised, random_stack

@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.learners.stack.gathered import Gathered
 from unsoftmax.learners.stack.heads import Base
 from unsoftmax.learners.stack.inputs import read_inputs
+from unsoftmax.learners.stack.known import Known, cliff, ranks_of
 from unsoftmax.learners.stack.least import least_squares
 from unsoftmax.learners.stack.limit import Batch, Limit
-from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, read_together, tangent, weights_of
+from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, tangent, weigh, weights_of
 from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
-from unsoftmax.learners.stack.values import Known, cliff
 from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import phase
@@ -65,7 +66,7 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
     """Read what the first values do not tell, up to the rows; see ``docs/stacks.md`` for the order of steps."""
     sphere, width = base.frame.sphere, base.frame.sphere.width
     heads = base.heads
-    angle = min(STACK.apart, 2 * np.arcsin(min(1.0, 0.5 / max(base.strength, 1e-300))))
+    angle = base.apart
     at = np.isin(np.arange(width), base.frame.outputs)
     table = np.zeros((heads, len(known.basis), width))
     table[:, :, base.frame.outputs] = known.values
@@ -74,19 +75,14 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
     one = known.T if sphere.norm == "layer" else np.append(known.T, rng.choice(known.T))  # as many as W and c have columns there
     readers = sphere.readers(one, known.T, rng, np.zeros((0, width)))
     n = len(known.basis)
-    total = sum(known.ranks) if known.exceeded else heads * n
-    size = group_size(int((limit.clean(readers) & at).sum(1).min()), heads, settings.fill, min(known.ranks))
-    first = min(len(readers), -(-settings.answers(total, heads) // -(-n // size)))
-    early = _columns(limit, values, readers[:first], angle, size, rng)
-    told = [(one.batch, one.weights) for one in early.weighed]
-    missing = settings.answers(total, heads) - sum(len(batch.keys) for batch, _ in told)
-    if missing > 0:
-        told.append(_random(limit, values, readers[:first], early.columns, angle, missing, rng))
-    values, ranges = _outputs(values, known, told, limit.like)
+    if len(known.tokens):
+        values, ranges, columns, misfit = _gathered(limit, values, known, readers, angle, settings, rng)
+        readers, columns = np.concatenate([readers, known.tokens]), np.concatenate([columns, known.columns])
+        readers, columns = _calmed(sphere, values, known.T, readers, columns, rng)
+    else:
+        values, ranges, columns, misfit = _alone(limit, values, known, readers, angle, settings, rng)
     size = group_size(width - support(width), heads, settings.fill, min(known.ranks))
-    late = _columns(limit, values, readers[first:], angle, size, rng)
-    columns = np.concatenate([early.columns, late.columns])
-    misfits = {"columns": max(early.misfit, late.misfit)}
+    misfits = {"columns": misfit}
     directions = sphere.complement(known.basis)
     if len(directions):
         phase(limit.oracle, "inputs")
@@ -120,6 +116,90 @@ def drafted(limit: Limit, base: Base, known: Known, settings: Settings, rng: np.
             columns[rest, :, n:] = more.columns[:, :, n:]
             misfits["columns"] = max(misfits["columns"], more.misfit)
     return Draft(sphere, known.T, values, readers, columns, angle, size, misfits)
+
+
+def _alone(
+    limit: Limit, values: Values, known: Known, readers: Floats, angle: float, settings: Settings, rng: np.random.Generator
+) -> tuple[Values, list[Floats], Floats, float]:
+    """Values at all outputs, their ranges, columns of ``readers`` and the misfit, from questions for one reader each."""
+    heads, n, width = values.heads, len(known.basis), readers.shape[1]
+    needed = settings.answers(sum(known.ranks) if known.exceeded else heads * n, heads)
+    size = group_size(int((limit.clean(readers) & values.known).sum(1).min()), heads, settings.fill, min(known.ranks))
+    first = min(len(readers), -(-needed // -(-n // size)))
+    early = _columns(limit, values, readers[:first], angle, size, rng)
+    told = [(one.batch, one.weights) for one in early.weighed]
+    missing = needed - sum(len(batch.keys) for batch, _ in told)
+    if missing > 0:
+        told.append(_random(limit, values, readers[:first], early.columns, angle, missing, rng))
+    values, ranges = _outputs(values, known, told, limit.like)
+    size = group_size(width - support(width), heads, settings.fill, min(known.ranks))
+    late = _columns(limit, values, readers[first:], angle, size, rng)
+    return values, ranges, np.concatenate([early.columns, late.columns]), max(early.misfit, late.misfit)
+
+
+def _gathered(
+    limit: Limit, values: Values, known: Known, readers: Floats, angle: float, settings: Settings, rng: np.random.Generator
+) -> tuple[Values, list[Floats], Floats, float]:
+    """The same where every position is answered: each reader sees all others, and the tokens whose scores are known."""
+    heads, n, width = values.heads, len(known.basis), readers.shape[1]
+    needed = settings.answers(sum(known.ranks) if known.exceeded else heads * n, heads)
+    early, late = (
+        group_size(outputs - support(width), heads, settings.fill, min(known.ranks)) for outputs in (int(values.known.sum()), width)
+    )
+    pool = np.concatenate([readers, known.tokens])
+    together = Gathered(limit, pool, np.where(np.arange(len(pool)) < len(readers), len(pool) - 1, 0), rng)
+    told: list[tuple[Batch, Floats]] = []
+    while (missing := needed - sum(len(batch.keys) for batch, _ in told)) > 0 and together.needed.any():
+        asked = len(together.batches)
+        together.ask(early + 1, -(-missing // (early + 1)))
+        for batch in together.batches[asked:]:
+            here = np.flatnonzero(~batch.readers[:, ~values.known].any(1))  # the others do not show the outputs in question
+            told.append((batch.only(here), weigh(batch.only(here), values, limit.like).weights))
+    alone = np.full((len(readers), heads, n), np.nan)  # of readers that hardly see others: from nearer keys
+    if missing > 0:  # all have met: their scores are known, and random keys tell the rest
+        columns = together.columns(values)[0][: len(readers)]
+        lost = np.flatnonzero(np.isnan(columns).any((1, 2)))
+        alone[lost] = columns[lost] = _columns(limit, values, readers[lost], angle, early, rng).columns
+        told.append(_random(limit, values, readers, columns, angle, missing, rng))
+    values, ranges = _outputs(values, known, told, limit.like)
+    together.ask(late + 1)
+    columns, misfit = together.columns(values)
+    columns = np.where(np.isnan(alone), columns[: len(readers)], alone)
+    lost = np.flatnonzero(np.isnan(columns).any((1, 2)))
+    more = _columns(limit, values, readers[lost], angle, late, rng)
+    columns[lost] = more.columns
+    return values, ranges, columns, max(misfit, more.misfit)
+
+
+def _calmed(
+    sphere: Sphere, values: Values, T: NDArray[np.int_], readers: Floats, columns: Floats, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Readers, and their columns, with others in ``T`` in place of those that hardly see any but themselves.
+
+    Scores are affine in the last token, so that those of all tokens in ``T`` are known by now.
+    """
+    affine = np.concatenate([readers @ values.basis.T, np.ones((len(readers), 1))], axis=1)
+    solved = np.linalg.lstsq(affine, columns.reshape(len(readers), -1), rcond=None)[0]
+    few = min(support(sphere.width), len(T) - 1)
+    drawn = np.stack([sphere.sparse(rng.choice(T, size=few, replace=False), rng) for _ in range(STACK.calm_draws)])
+    there = np.concatenate([drawn @ values.basis.T, np.ones((len(drawn), 1))], axis=1)
+    found = (there @ solved).reshape(len(drawn), values.heads, -1)
+
+    def alone(places: Floats, columns: Floats) -> Floats:
+        """The largest score for itself, over the mean of those for the readers."""
+        return np.asarray((np.einsum("nhk,nk->nh", columns, places) - (columns @ affine[:, :-1].mean(0))).max(1))
+
+    own, order = alone(affine[:, :-1], columns), alone(there[:, :-1], found)
+    readers, columns, affine = readers.copy(), columns.copy(), affine.copy()
+    for i in np.flatnonzero((own > STACK.blind) & ~readers[:, np.setdiff1d(np.arange(sphere.width), T)].any(1)):
+        least = 0.5 * np.linalg.svd(affine, compute_uv=False)[-1]
+        for j in np.argsort(order):
+            tried = affine.copy()
+            tried[i] = there[j]
+            if order[j] < own[i] and np.linalg.svd(tried, compute_uv=False)[-1] > least:
+                readers[i], columns[i], affine, order[j] = drawn[j], found[j], tried, np.inf
+                break
+    return readers, columns
 
 
 def _columns(limit: Limit, values: Values, readers: Floats, angle: float, size: int, rng: np.random.Generator) -> Columns:
@@ -193,6 +273,7 @@ def finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Gene
     angle, size, misfits = draft.angle, draft.size, dict(draft.misfits)
     width, whole, heads = sphere.width, sphere.dimension + 1, values.heads
     first = np.setdiff1d(np.arange(width), draft.T)
+    first = rng.permutation(first)[: whole - len(readers)]  # tokens of a crowd stand for some
     first = np.concatenate([first, rng.choice(draft.T, size=max(0, whole - len(readers) - len(first)))])
     others = sphere.readers(first, np.arange(width), rng, readers)
     while True:
@@ -207,21 +288,25 @@ def finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Gene
         misfits["columns"] = max(misfits["columns"], more.misfit)
     rest = others[len(columns) - len(readers) :]
     if len(rest):
-        count = settings.rows(max(ranks), heads)
+        count = settings.rows(max(ranks), heads, limit.sight)
         frames = [left[:, :rank] for (left, _, _), rank in zip(spectra, ranks, strict=True)]
         found = np.full((len(rest), heads, columns.shape[2]), np.nan)
-        if limit.sight == "all":  # where tokens see earlier ones alone, few meet many
-            found, misfits["together"] = read_together(limit, values, rest, readers, frames, count, size, rng)
+        if limit.sight is not None:
+            pool = np.concatenate([rest, readers])
+            together = Gathered(limit, pool, np.where(np.arange(len(pool)) < len(rest), min(count, len(pool) - 1), 0), rng)
+            together.ask(size + 1)
+            found, misfits["together"] = together.columns(values, frames)
+            found = found[: len(rest)]
         left = np.flatnonzero(np.isnan(found[:, :, 0]).any(1))
         if len(left):
-            towards = around(values, rest[left], min(-(-count // size) * size, len(values.basis) - 1) // size * size, rng)
+            count = min(-(-settings.rows(max(ranks), heads) // size) * size, len(values.basis) - 1) // size * size
+            towards = around(values, rest[left], count, rng)
             more = read_columns(limit, values, rest[left], towards, angle, size, frames)
             found[left], misfits["rows"] = more.columns, more.misfit
         columns = np.concatenate([columns, found])
     model = _layer(values, np.concatenate([readers, others]), columns)
     assert model.V is not None
-    value_ranks = tuple(cliff(np.linalg.svd(block, compute_uv=False), settings.cliff) for block in model.V)
-    return Heads(model, ranks, value_ranks, misfits)
+    return Heads(model, ranks, ranks_of(model.V, settings.cliff), misfits)
 
 
 def _layer(values: Values, readers: Floats, columns: Floats) -> Attention:

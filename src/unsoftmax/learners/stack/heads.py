@@ -23,6 +23,9 @@ class Frame:
 
     With ``a`` in S and ``v`` orthogonal to all that lives in S, ``u = R(-beta a + gamma v)`` and ``x = R(cos t a + sin t y)`` have
     ``|x + u| = |x|`` for every ``y`` in S orthogonal to ``a`` if ``cos t = (beta^2 + gamma^2) / (2 beta)``.
+
+    Where every position is answered ``v`` and one direction more are in S as well, and ``y`` is orthogonal to them: then tokens in
+    the span of those three are last tokens too, and values and scores that the first steps tell are those of a whole crowd.
     """
 
     sphere: Sphere
@@ -32,15 +35,27 @@ class Frame:
     a: Floats
     v: Floats
     beta: float
+    third: Floats | None = None  # orthogonal to a and v, where those are in S
 
     @classmethod
-    def drawn(cls, sphere: Sphere, size: int, rho: float, rng: np.random.Generator, *, whole: bool) -> Frame:
-        """Random coordinates and directions; steps are ``rho`` radii long; ``whole`` reads all outputs."""
+    def drawn(cls, sphere: Sphere, size: int, rho: float, rng: np.random.Generator, *, whole: bool, crowd: bool = False) -> Frame:
+        """Random coordinates and directions; steps of ``rho`` radii; ``whole``: all outputs are read, ``crowd``: ``v`` is in S."""
         order = rng.permutation(sphere.width)
         inside = sphere.on(order[:size])
+        outputs, beta = np.sort(order) if whole else order[size:], rho / np.sqrt(2)
+        if crowd:
+            a, v, third = np.linalg.qr(np.linalg.qr(inside.T)[0] @ rng.normal(size=(len(inside), 3)))[0].T
+            return cls(sphere, order[:size], order[size:], outputs, a, v, beta, third)
         a = sphere.spread(inside, rng)
         v = sphere.spread(sphere.complement(inside), rng)
-        return cls(sphere, order[:size], order[size:], np.sort(order) if whole else order[size:], a, v, rho / np.sqrt(2))
+        return cls(sphere, order[:size], order[size:], outputs, a, v, beta)
+
+    @property
+    def crowded(self) -> Floats:
+        """Orthonormal rows in S whose span holds the tokens of a crowd; none where the last position alone is answered."""
+        rows = np.zeros((0, len(self.a))) if self.third is None else np.stack([self.a, self.v, self.third])
+        rows[:, self.C] = 0.0  # rounding there would be sent 2^60 times as large
+        return rows
 
     @property
     def cosine(self) -> float:
@@ -62,8 +77,9 @@ class Frame:
     def ways(self) -> Floats:
         """An orthonormal basis ``(n, width)`` of the ``y``."""
         inside = np.linalg.qr(self.sphere.on(self.S).T)[0].T
-        mixed = np.linalg.qr(np.concatenate([(inside @ self.a)[:, None], np.eye(len(inside))], axis=1))[0]
-        return np.asarray(mixed[:, 1 : len(inside)].T @ inside)
+        away = self.a[None] if self.third is None else self.crowded
+        mixed = np.linalg.qr(np.concatenate([inside @ away.T, np.eye(len(inside))], axis=1))[0]
+        return np.asarray(mixed[:, len(away) : len(inside)].T @ inside)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +112,11 @@ class Base:
         """Score of the strongest head for a step of one radius, root mean square over last tokens."""
         return self.loudest * self.frame.sphere.radius / float(np.linalg.norm(self.step))
 
+    @property
+    def apart(self) -> float:
+        """Angle from last tokens to keys at which the strongest head has scores of about one half."""
+        return float(min(STACK.apart, 2 * np.arcsin(min(1.0, 0.5 / max(self.strength, 1e-300)))))
+
 
 def at_ratios(limit: Limit, frame: Frame, readers: Floats, step: Floats, settings: Settings) -> Floats:
     """Answers ``(readers, ratios, outputs C)`` to one key at ``step`` from each last token."""
@@ -110,14 +131,15 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
     """
     size, rho = max(6, round(settings.inside * sphere.width)), settings.rho
     size = min(size, sphere.width - 3)
+    crowd = limit.sight is not None and sphere.width >= STACK.crowd_width
     reason = "no frame fits"
     for _ in range(settings.tries):
-        frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated)
+        frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated, crowd=crowd)
         first = _asked(limit, frame, settings.first, settings, rng)
         strength = typical_score(first[1], settings.odds)
         if strength > STACK.loud:  # fits would lose their way: shorter steps before more is asked
             rho *= STACK.typical / strength
-            frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated)
+            frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated, crowd=crowd)
             first = _asked(limit, frame, settings.first, settings, rng)
         readers, answers, heads, gap = _count(limit, frame, *first, settings, rng)
         if heads == 0:
@@ -125,7 +147,11 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
                 "Keys before the last token change nothing: no head attends to anything, or all values are zero."
             )
         wanted = heads + settings.tangents + (3 if sphere.norm == "layer" else 2)
-        if len(frame.S) < wanted or heads > len(frame.outputs) - 2:
+        if crowd and heads <= STACK.crowd_heads and sphere.width - (wanted + 2) >= heads + 2:
+            wanted += 2
+        else:
+            crowd = False
+        if len(frame.S) < wanted or heads > len(frame.outputs) - 2 or crowd != (frame.third is not None):
             size = max(size, wanted)
             if sphere.width - size < (3 if limit.extrapolated else heads + 2):
                 if not limit.extrapolated and sphere.width - wanted >= 3:

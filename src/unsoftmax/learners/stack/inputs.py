@@ -104,7 +104,8 @@ def _together(
     for some in np.array_split(np.arange(n), -(-n // crowd)):
         mine = readers[some]
         sequences = np.concatenate([keys[:, None], np.broadcast_to(mine, (len(keys), *mine.shape))], axis=1)
-        for i, batch in zip(some, limit.together(sequences)[-len(some) :], strict=True):
+        copies = max(2, len(some))  # a key that stands once is lost in a crowd
+        for i, batch in zip(some, limit.together(sequences, copies), strict=True):
             moved[:, i] = batch.moved
         steps = (mine[None] - mine[:, None]) @ values.basis.T  # (reader, other, basis)
         shares = np.exp(np.einsum("nhk,nmk->nhm", columns[some], steps, optimize=True)) * limit.seen(len(some))[:, None]
@@ -113,6 +114,6 @@ def _together(
         among = np.einsum("nhk,hko->nho", mean, values.table, optimize=True)
         inside = (radius * np.cos(turn) * calm - mine) @ values.basis.T
         start[some] = np.einsum("hko,nk->nho", values.table, inside, optimize=True) - among
-        z[some] = np.einsum("nhk,nk->nh", columns[some], inside) - np.log(whole)
+        z[some] = np.einsum("nhk,nk->nh", columns[some], inside) - np.log(whole) + np.log(copies)
         moved[:, some] -= among.sum(1)
     return Told(moved, start, z, float(radius * np.sin(turn)))

@@ -182,7 +182,10 @@ class StackLearner:
     ) -> tuple[Draft, float, float] | None:
         """All heads on some last tokens; a step that fails after heads were told apart starts again in another frame."""
         refusal: NotInFamilyError | None = None
-        for _ in range(STACK.attempts):
+        crowded = limit.sight is not None
+        for attempt in range(STACK.attempts + crowded):
+            if attempt == STACK.attempts:  # many positions at once failed: the last one alone asks more, of better placed keys
+                limit.sight = None
             phase(limit.oracle, "heads")
             base = find_heads(limit, sphere, settings, rng)
             if base is None:
@@ -199,6 +202,9 @@ def _drafted(limit: Limit, base: Base, settings: Settings, rng: np.random.Genera
     """The heads on these last tokens, how sure it is which is which, and how far they are apart."""
     phase(limit.oracle, "values")
     known = read_values(limit, base, settings, rng)
+    if len(known.tokens) and not known.exceeded:
+        limit.sight = None  # next time the last position alone is read: ranks near the width leave tokens too few outputs in common
+        raise NotInFamilyError("Values have too large a rank for tokens that are read all at once.")
     return drafted(limit, base, known, settings, rng), known.sure, base.gap
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.learners.stack.settings import Settings
+from unsoftmax.learners.stack.settings import Settings, Sight
 from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
@@ -40,6 +40,12 @@ class Batch:
         """From the last token to each key, ``(n, keys, width)``."""
         return self.keys - self.readers[:, None]
 
+    def only(self, rows: NDArray[np.int_]) -> Batch:
+        """Of these questions."""
+        arrays = (getattr(self, name)[rows] for name in ("keys", "readers", "moved", "clean"))
+        keys, readers, moved, clean = arrays
+        return Batch(keys, self.counts, readers, self.copies, moved, clean)
+
 
 @dataclass(slots=True, eq=False)
 class Limit:
@@ -66,7 +72,7 @@ class Limit:
     positions: bool = False
     nodes: int = 1
     extrapolated: bool = False
-    sight: Literal["causal", "all"] | None = None
+    sight: Sight | None = None
     questions: int = 0
     alone: dict[tuple[bytes, int], Floats] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
@@ -130,22 +136,27 @@ class Limit:
         others = ~np.eye(length, dtype=bool)
         return np.tril(others) if self.sight == "causal" else others
 
-    def together(self, sequences: Floats) -> list[Batch]:
+    def everywhere(self, sequences: Floats) -> Floats:
+        """The answers of all positions ``(n, length, width)``, where they are all told."""
+        self.questions += len(sequences)
+        answers = np.asarray(self.oracle(sequences * self.scale))
+        if self.sight == "causal":  # the first token sees itself alone
+            self.alone.update(((token.tobytes(), 1), told[0]) for token, told in zip(sequences[:, 0], answers, strict=True))
+        return answers
+
+    def together(self, sequences: Floats, copies: int = 1) -> list[Batch]:
         """The answers of all positions of ``sequences (n, length, width)``, a batch for each that sees others.
 
-        Sparse tokens are all last tokens of sequences of their own; of dense ones no output tells anything.
+        With ``copies`` the first token of each stands that often, and is a key alone.
         """
-        self.questions += len(sequences)
-        answers, found = self.oracle(sequences * self.scale), []
+        first = np.repeat(sequences[:, :1], copies - 1, axis=1)
+        answers, found = self.everywhere(np.concatenate([first, sequences], axis=1))[:, copies - 1 :], []
         for i, seen in enumerate(self.seen(sequences.shape[1])):
-            readers, keys = sequences[:, i], sequences[:, seen]
-            clean = self.clean(readers)
-            if keys.shape[1] == 0 or not clean.any():
+            if not seen.any() or (i == 0 and copies > 1):
                 continue
-            moved = np.zeros_like(readers)
-            sparse = clean.any(1)
-            moved[sparse] = answers[sparse, i] - self.bases(readers[sparse], 1)
-            found.append(Batch(keys, np.ones(keys.shape[1]), readers, 1, moved, clean))
+            readers, counts = sequences[:, i], np.ones(int(seen.sum()))
+            counts[0] = copies
+            found.append(Batch(sequences[:, seen], counts, readers, 1, answers[:, i] - self.bases(readers, 1), self.clean(readers)))
         self.batches += found
         return found
 
@@ -153,8 +164,13 @@ class Limit:
         """Ask ``keys (n, J, width)``, each as often as ``counts`` says, before ``copies`` of ``readers (n, width)``."""
         times = np.ones(keys.shape[1], dtype=int) if counts is None else np.asarray(counts, dtype=int)
         tail = np.repeat(readers[:, None], copies, axis=1)
-        sequences = np.concatenate([np.repeat(keys, times, axis=1), tail], axis=1)
-        base = self.bases(readers, sequences.shape[1])
-        batch = Batch(keys, times.astype(np.float64), readers, copies, self.raw(sequences) - base, self.clean(readers))
+        if self.sight == "causal" and copies > 1:  # one of the copies in front sees itself alone
+            sequences = np.concatenate([tail[:, :1], np.repeat(keys, times, axis=1), tail[:, 1:]], axis=1)
+            told = self.everywhere(sequences)[:, -1]
+        else:
+            sequences = np.concatenate([np.repeat(keys, times, axis=1), tail], axis=1)
+            told = self.raw(sequences)
+        moved = told - self.bases(readers, sequences.shape[1])
+        batch = Batch(keys, times.astype(np.float64), readers, copies, moved, self.clean(readers))
         self.batches.append(batch)
         return batch

@@ -44,27 +44,28 @@ class Nudged:
 
     Attributes:
         points: ``(n, width)``: the key, on the sphere.
-        before: ``(n, keys, width)``: keys in front of it.
-        readers: ``(n, width)``.
+        tokens: ``(n, length, width)``: all tokens, the key behind ``STACK.context`` others.
+        places: ``(n,)``: where the one stands whose answer is told.
         moved: ``(n, width)``, right at clean outputs.
     """
 
     points: Floats
-    before: Floats
-    readers: Floats
+    tokens: Floats
+    places: NDArray[np.int_]
     moved: Floats
+
+    @property
+    def readers(self) -> Floats:
+        """The tokens whose answers are told, ``(n, width)``."""
+        return np.asarray(self.tokens[np.arange(len(self.tokens)), self.places])
 
     def and_also(self, other: Nudged) -> Nudged:
         """The contexts of both."""
-        pairs = zip(self._arrays(), other._arrays(), strict=True)
-        return Nudged(*(np.concatenate(pair) for pair in pairs))
-
-    def _arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
-        return self.points, self.before, self.readers, self.moved
+        return Nudged(*(np.concatenate([getattr(one, name) for one in (self, other)]) for name in self.__slots__))
 
     def some(self, start: int, count: int) -> Nudged:
         """``count`` of the contexts."""
-        return Nudged(*(array[start : start + count] for array in self._arrays()))
+        return Nudged(*(getattr(self, name)[start : start + count] for name in self.__slots__))
 
 
 def nudge(
@@ -74,18 +75,28 @@ def nudge(
     settings: Settings,
     rng: np.random.Generator,
     inside: NDArray[np.int_] | None = None,
+    readers: int = 1,
 ) -> Nudged:
-    """Ask a random context around each of ``points (n, width)``, two questions each; tokens are zero but for ``inside``."""
+    """Ask a random context around each of ``points (n, width)``, two questions each; tokens are zero but for ``inside``.
+
+    Of the ``readers`` behind the point all answers are told, where the target tells them.
+    """
     count, pool = len(points), np.arange(sphere.width) if inside is None else inside
-    before = np.stack([sphere.sparse(pool, rng) for _ in range(count * STACK.context)]).reshape(count, STACK.context, sphere.width)
-    readers = np.stack(
-        [sphere.sparse(rng.choice(pool, size=min(support(sphere.width), len(pool) - 1), replace=False), rng) for _ in range(count)]
-    )
-    far = np.concatenate([before, points[:, None], readers[:, None]], axis=1)
+    few = min(support(sphere.width), len(pool) - 1)
+    before = [sphere.sparse(pool, rng) for _ in range(count * STACK.context)]
+    behind = [sphere.sparse(rng.choice(pool, size=few, replace=False), rng) for _ in range(count * readers)]
+    shape = count, -1, sphere.width
+    far = np.concatenate([np.reshape(before, shape), points[:, None], np.reshape(behind, shape)], axis=1)
     near = far.copy()
     scale = settings.scale * 2.0 ** (settings.nodes - 1)
     near[:, STACK.context] *= settings.finite / scale
-    return Nudged(points, before, readers, settings.finite * (limit.raw(near, scale) - limit.raw(far, scale)))
+    if readers == 1:
+        moved = (limit.raw(near, scale) - limit.raw(far, scale))[:, None]
+    else:
+        moved = (limit.everywhere(near) - limit.everywhere(far))[:, -readers:]
+    places = np.tile(far.shape[1] - readers + np.arange(readers), count)
+    flat = settings.finite * moved.reshape(-1, sphere.width)
+    return Nudged(np.repeat(points, readers, axis=0), np.repeat(far, readers, axis=0), places, flat)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,9 +123,9 @@ def _solved(sphere: Sphere, model: Attention, told: Nudged, visible: list[Floats
     return _Solved(causal, on_host(solved[: heads * heads, 0]).reshape(shape), error.reshape(shape), gap / size)
 
 
-def contexts(heads: int, visible: int, width: int) -> int:
+def contexts(heads: int, visible: int, width: int, readers: int = 1) -> int:
     """Contexts that one order takes: its entries and, per head, what it can see of the MLPs before it."""
-    return int(1.4 * heads * (visible + heads) / max(1, width - support(width))) + 2
+    return int(1.4 * heads * (visible + heads) / max(1, readers * (width - support(width)))) + 2
 
 
 def find_order(
@@ -124,8 +135,9 @@ def find_order(
     heads = model.heads
     p = sphere.sparse(inside, rng)
     visible = _visible(sphere, model, p, settings, limit.like)
-    count = contexts(heads, max(block.shape[1] for block in visible), sphere.width)
-    told = nudge(limit, sphere, np.tile(p, (count, 1)), settings, rng, inside)
+    readers = 1 if limit.sight is None else STACK.context_readers
+    count = contexts(heads, max(block.shape[1] for block in visible), sphere.width, readers)
+    told = nudge(limit, sphere, np.tile(p, (count, 1)), settings, rng, inside, readers)
     if np.abs(told.moved[told.readers == 0]).max() <= settings.quiet:  # no head sees what another one made of the key
         return Order(np.zeros(heads, dtype=int), None, 0.0, 0.0)
     for again in range(STACK.more + 1):
@@ -138,7 +150,7 @@ def find_order(
             or (off <= np.maximum(settings.theta, STACK.clear * found.error)).all() == (off <= settings.theta).all()
         ):
             break  # all entries are whole, or one is plainly not
-        told = told.and_also(nudge(limit, sphere, np.tile(p, (len(told.points), 1)), settings, rng, inside))
+        told = told.and_also(nudge(limit, sphere, np.tile(p, (len(told.points) // readers, 1)), settings, rng, inside, readers))
     residual, causal, rounded, worst = found.residual, found.causal, np.round(found.theta), float(off.max())
     evidence = {"order_off": worst, "order_residual": residual}
     if residual > settings.order:
@@ -215,17 +227,17 @@ def equations(
     """
     assert model.V is not None
     p, heads, count = told.points[0], model.heads, len(told.readers)
-    tokens = np.concatenate([told.before, np.broadcast_to(p, (count, 1, len(p))), told.readers[:, None]], axis=1)
-    hidden = np.zeros(tokens.shape[1])
-    hidden[-1] = -np.inf if causal else 0.0
-    W, V, c, tokens_, p_, readers, hidden_ = (alike(x, like) for x in (model.W, model.V, model.c, tokens, p, told.readers, hidden))
+    later = np.arange(told.tokens.shape[1])
+    hidden, unseen = (np.where(causal & (later > place), -np.inf, 0.0) for place in (STACK.context, told.places[:, None, None]))
+    W, V, c, tokens_, p_, readers = (alike(x, like) for x in (model.W, model.V, model.c, told.tokens, p, told.readers))
+    hidden_, unseen_ = alike(hidden, like), alike(unseen, like)
     xp = array_namespace(W)
     away_from = alike(sphere.complement(p[None]), like)
     own = (W @ p_) + c
     seen = _softmax(own @ xp.permute_dims(tokens_, (0, 2, 1)) + hidden_) @ tokens_  # (n, heads, width)
     outputs = xp.permute_dims(xp.permute_dims(seen, (1, 0, 2)) @ V, (1, 0, 2)) @ away_from.T @ away_from
     asked = xp.permute_dims(readers @ xp.permute_dims(W, (0, 2, 1)) + c[:, None], (1, 0, 2))
-    weights = _softmax(asked @ xp.permute_dims(tokens_, (0, 2, 1)))
+    weights = _softmax(asked @ xp.permute_dims(tokens_, (0, 2, 1)) + unseen_)
     share = weights[:, :, STACK.context]
     mixed = xp.permute_dims(xp.permute_dims(p_ - weights @ tokens_, (1, 0, 2)) @ V, (1, 0, 2))
     clean = alike((told.readers == 0).astype(np.float64), like)

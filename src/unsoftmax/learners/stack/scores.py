@@ -176,59 +176,6 @@ def _each(steps: Floats, z: Floats, error: Floats, known: Floats, axes: NDArray[
     return np.asarray((told / np.where(weight > 0, weight, 1.0)).T)
 
 
-def read_together(
-    limit: Limit,
-    values: Values,
-    tokens: Floats,
-    beside: Floats,
-    frames: list[Floats],
-    count: int,
-    size: int,
-    rng: np.random.Generator,
-) -> tuple[Floats, float]:
-    """``W_h x + c_h (tokens, heads, n)`` of sparse tokens that are keys for each other, every position answered; the misfit.
-
-    In each round the tokens, filled up with some of those ``beside`` them, are drawn into sequences of ``size + 1``, until each has
-    met ``count`` others. NaN where scores are too large to be read in this way.
-    """
-    pool = np.concatenate([tokens, beside[: max(0, count + 2 - len(tokens))]])
-    pool = np.concatenate([pool, beside[-(-len(pool) % (size + 1)) or len(beside) :]])
-    told: list[list[tuple[Floats, Floats, Floats]]] = [[] for _ in tokens]
-    met: list[set[bytes]] = [set() for _ in tokens]
-    misfit, places = 0.0, {token.tobytes(): i for i, token in enumerate(tokens)}
-    while min(map(len, met)) < min(count, len(pool) - 1):
-        for batch in limit.together(_mixed(pool, met, size + 1, rng)):
-            one = weigh(batch, values, limit.like)
-            misfit = max(misfit, one.misfit)
-            for i, reader in enumerate(batch.readers):
-                place = places.get(reader.tobytes())
-                if place is not None:
-                    told[place].append((batch.steps[i] @ values.basis.T, one.z[i], one.error[i]))
-                    met[place] |= {key.tobytes() for key in batch.keys[i]}
-    columns = np.full((len(tokens), values.heads, len(values.basis)), np.nan)
-    for i, mine in enumerate(told):
-        steps = np.concatenate([one[0] for one in mine])
-        z, error = (np.concatenate([one[part] for one in mine], axis=1) for part in (1, 2))
-        for h, frame in enumerate(frames):
-            fine = np.isfinite(z[h]) & (np.abs(np.nan_to_num(z[h])) < 2 * largest_score(values.heads))
-            if fine.sum() > frame.shape[1]:
-                design = steps[fine] @ frame / error[h, fine][:, None]
-                columns[i, h] = frame @ np.linalg.lstsq(design, z[h, fine] / error[h, fine], rcond=None)[0]
-    return columns, misfit
-
-
-def _mixed(pool: Floats, met: list[set[bytes]], size: int, rng: np.random.Generator) -> Floats:
-    """The tokens in sequences of ``size``; of some random ones those in which most tokens meet new ones."""
-    drawn = [pool[rng.permutation(len(pool))].reshape(-1, size, pool.shape[1]) for _ in range(STACK.draws)]
-    known = {token.tobytes(): one for token, one in zip(pool, met, strict=False)}
-
-    def fresh(sequences: Floats) -> int:
-        names = [[token.tobytes() for token in sequence] for sequence in sequences]
-        return sum(len(set(row) - known[name] - {name}) for row in names for name in row if name in known)
-
-    return max(drawn, key=fresh)
-
-
 def _by_reader(array: Floats, readers: int, heads: int) -> Floats:
     """``(readers * groups, heads, keys)`` as ``(readers, heads, groups * keys)``."""
     return np.asarray(array.reshape(readers, -1, heads, array.shape[2]).transpose(0, 2, 1, 3).reshape(readers, heads, -1))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from unsoftmax.errors import TooNoisyError
 from unsoftmax.models import Floats
 from unsoftmax.results import Floor
+
+Sight = Literal["causal", "all"]  # what tokens see of each other: the earlier ones, or all
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class Settings:
     keys: float = 1.0
     turn: float = 0.4
     calm: float = 1.5
-    crowd: int = 8
+    crowd: int = 24
     nearest: float = 2.0**18
 
     @property
@@ -115,8 +118,14 @@ class Settings:
         """
         return max(3, int((self.over + 0.5 * _many(heads)) * ranks / max(1, free)) + 1)
 
-    def rows(self, rank: int, heads: int) -> int:
-        """Keys per last token once the range of every head's scores is known."""
+    def rows(self, rank: int, heads: int, sight: Sight | None = None) -> int:
+        """Keys per last token once the range of every head's scores is known.
+
+        More where tokens are keys for each other, which are far apart; fewer of them where a token sees the earlier ones alone:
+        most answers then tell the weights of fewer keys, and tell them better.
+        """
+        if sight is not None:
+            return int((1.5 if sight == "causal" else 2.0) * rank) + 2
         return int(self.keys * max(rank + 2, int((1.25 + 0.55 * min(1.0, heads / 16)) * rank)))
 
 
@@ -133,6 +142,8 @@ class Fixed:
     """
 
     # assemble
+    blind: float = 3.0  # score of a token for itself over those for others, above which it is no good last token in a crowd
+    calm_draws: int = 200  # sparse tokens, of which the calmest stand in for such ones
     apart: float = 1.3  # angle between last token and keys
 
     # certificate
@@ -143,6 +154,16 @@ class Fixed:
     in_a_row: int = 4  # points in a row that one piece explains: one more than it has unknowns
     # halvings of what is not clear yet; narrower gaps hold bends that nearly coincide, which other circles show apart
     halvings: int = 14
+
+    # crowd
+    crowd_width: int = 24  # narrower tokens leave too few outputs to those that are read at once
+    crowd_heads: int = 32  # weights of more heads on tokens of three dimensions are nearly dependent
+    plane: int = 5  # heads whose weights are independent on a circle: singular values 1e-2 at 4, 1e-5 at 16, there 1e-2 in space
+    crowd_scores: float = 5.0  # of the strongest head for a step of one radius, up to which a crowd is all over the sphere
+    settling_questions: int = 4  # in which tokens of the crowd stand more or less often
+
+    # gathered
+    blurred: float = 1e3  # times the error of a weight, up to which columns may err where tokens see each other; 1e2 is usual
 
     # heads
     loud: float = 1.9  # scores, root mean square of all heads by a first look, above which steps are shortened
@@ -168,7 +189,7 @@ class Fixed:
     memory: float = 2.0**26  # numbers in a stack of systems that are solved at once
 
     # learner
-    attempts: int = 2  # frames in which everything is read, where a later step fails
+    attempts: int = 2  # frames in which everything is read, where a later step fails; one more where every position is answered
     very_long: float = 2.0**20  # answers above that hold a very long token
 
     # neurons
@@ -206,6 +227,7 @@ class Fixed:
 
     # order
     context: int = 2  # random keys beside the one in question
+    context_readers: int = 3  # last tokens behind it, where every position is answered
     more: int = 3  # times that contexts are doubled where errors hide whether an entry of the order is whole
     clear: float = 30.0  # errors of an entry beyond which it is plainly not whole
 
@@ -257,6 +279,10 @@ class Fixed:
     together: int = 32  # derivatives counted at once
     rise: float = 1e-6  # relative step of derivatives
     known: float = 1e-7  # misfit of fresh answers, over their spread about the last token, up to which the whole stack is known
+
+    def crowd_readers(self, heads: int) -> int:
+        """Last tokens of a crowd: more cost no question, and twice the heads are conditioned as well as four times."""
+        return 2 * heads + 6
 
 
 STACK = Fixed()

@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import NotInFamilyError
+from unsoftmax.learners.stack.crowd import crowd_values
 from unsoftmax.learners.stack.heads import Base, at_ratios, scores_along
+from unsoftmax.learners.stack.known import Known, ranks_of
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sigmoids import Fit, fit_sigmoids
 from unsoftmax.models import Floats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Known:
-    """Values on a subspace: for unit rows ``basis (n, width)``, ``values (heads, n, outputs)``, right at ``outputs`` only.
-
-    Attributes:
-        basis: orthonormal rows.
-        values: what each head makes of each row of the basis.
-        T: coordinates whose sparse tokens lie in the subspace.
-        ranks: rank of each head's values, as far as they show in the subspace.
-        exceeded: the subspace is larger than every rank by enough to trust them.
-        sure: smallest cost of another assignment of heads, over that of the best.
-    """
-
-    basis: Floats
-    values: Floats
-    T: NDArray[np.int_]
-    ranks: tuple[int, ...]
-    exceeded: bool
-    sure: float
-
-
-def cliff(spectrum: Floats, below: float) -> int:
-    """The rank: up to the largest drop of the spectrum among those that end below ``below``, relative; full if none does."""
-    size = np.maximum(spectrum / max(float(spectrum[0]), 1e-300), 1e-300)
-    drops = np.where(size[1:] < below, size[:-1] / size[1:], 0.0)
-    return int(drops.argmax()) + 1 if len(drops) and drops.max() > 0 else len(spectrum)
 
 
 def read_values(limit: Limit, base: Base, settings: Settings, rng: np.random.Generator) -> Known:
@@ -57,6 +30,17 @@ def read_values(limit: Limit, base: Base, settings: Settings, rng: np.random.Gen
         base, sure = replace(base, fit=fit), min(sure, far)
     steps, tables = [loud.step, tilted], [loud.fit.A, fit.A]
     angle = settings.turn * min(1.0, settings.calm / base.loudest)
+    if frame.third is not None:
+        few = frame.crowded[:2]
+        if base.heads > STACK.plane:
+            few = frame.crowded
+            way = [
+                frame.step(np.cos(turn * angle) * frame.v + np.sin(turn * angle) * frame.third, base.beta) for turn in STACK.turns
+            ]
+            [(step, fit, far)] = _along(limit, base, [way], settings, rng)
+            steps, tables, sure = [*steps, step], [*tables, fit.A], min(sure, far)
+        first = np.asarray(np.linalg.solve(np.array(steps) @ few.T, np.stack(tables, axis=1)))
+        return crowd_values(limit, base, few, first, sure, settings, rng)
     rows = sphere.on(T)
     directions = np.linalg.qr(np.concatenate([frame.v[None], rows]).T)[0].T[1 : len(T)]  # with v they span all that is outside S
     count, batch = 0, 6
@@ -71,7 +55,7 @@ def read_values(limit: Limit, base: Base, settings: Settings, rng: np.random.Gen
             sure = min(sure, far)
         count = min(count + batch, len(directions))
         basis, values = _solved(np.array(steps), np.stack(tables, axis=1))
-        ranks = tuple(cliff(np.linalg.svd(block, compute_uv=False), settings.cliff) for block in values)
+        ranks = ranks_of(values, settings.cliff)
         wanted = settings.directions(max(ranks), base.heads)
         if len(steps) >= wanted or count == len(directions):
             used = T[: count + (sphere.norm == "layer")]

@@ -9,12 +9,12 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from unsoftmax.learners.stack.known import cliff
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.neurons import Neurons
 from unsoftmax.learners.stack.order import Order, equations, nudge
 from unsoftmax.learners.stack.settings import EXACT, STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
-from unsoftmax.learners.stack.values import cliff
 from unsoftmax.models import Attention, Floats, softmax
 from unsoftmax.models.stack import MLP, Activation, Stack, activated
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.decoder.answers import ask_blocks, collected
 from unsoftmax.learners.decoder.biased import Positioned
 from unsoftmax.learners.decoder.certificate import misfit
 from unsoftmax.learners.decoder.heads import find_heads
 from unsoftmax.learners.decoder.limit import Limit, are_log_probabilities, centred, limit_of, read_out
 from unsoftmax.learners.decoder.order import Heads, Order, find_order
-from unsoftmax.learners.decoder.polish import collected, polished
+from unsoftmax.learners.decoder.polish import polished
 from unsoftmax.learners.decoder.recognition import demand_plain
 from unsoftmax.learners.decoder.scores import distances, read_scores
 from unsoftmax.learners.decoder.settings import LOGITS, settings_for
@@ -88,7 +89,8 @@ class DecoderLearner:
         values = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone)
         phase(oracle, "scores")
         scored = read_scores(limit, values.V, self.longest, rng)
-        fit = polished(scored.heads, collected(limit.asked), limit.noise, settings, rng if settings.single else None)
+        ask_blocks(limit, scored.lasts, self.longest, rng)
+        fit = polished(scored.heads, collected(limit.asked, 1 / settings.repeats), limit.noise, settings, rng)
         heads, left = fit.heads, fit.left
         phase(oracle, "layers")
         order = find_order(limit, heads, rng)

@@ -182,6 +182,7 @@ def limit_of(oracle: Oracle, readout: Readout, settings: Settings, rng: np.rando
     if not settings.single:
         return Limit(oracle, readout, zeros=zeros)
     nodes, noise = best_nodes(oracle, readout, rng, settings)
+    nodes, noise = Nodes(nodes.count, settings.longer * nodes.length), settings.longer * noise
     return Limit(oracle, readout, settings, nodes, nodes, noise, zeros)
 
 

@@ -19,9 +19,13 @@ from unsoftmax.models.base import Places
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """The heads, what the base and the worst group leave in units of the reading errors, and the drop that ends the ranks."""
+    """The heads, what the base and the worst group leave in units of the reading errors, and the drop that ends the ranks.
+
+    ``lasts (n, width)`` are last tokens from all of space whose answers alone are known.
+    """
 
     heads: Heads
+    lasts: Floats
     base_misfit: float
     misfit: float
     cliff: float
@@ -98,7 +102,7 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
     labels = np.zeros(len(V), dtype=np.intp)
     for number, group in enumerate(groups):
         labels[group] = number
-    return Scored(Heads(query, key, value, out, labels, base), left, worst, cliff)
+    return Scored(Heads(query, key, value, out, labels, base), np.concatenate([lasts, rest[total:]]), left, worst, cliff)
 
 
 def mild(limit: Limit, V: Floats, count: int, rng: np.random.Generator) -> Floats:

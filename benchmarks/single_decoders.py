@@ -2,6 +2,7 @@
 
     python benchmarks/single_decoders.py --first-seed 1900000 --seeds 10              2 layers of 2 heads, width 32, unit weights
     python benchmarks/single_decoders.py --initial 0.02                               weights as transformers draws them
+    python benchmarks/single_decoders.py --initial 0.02 --double                      the same decoder computed in float64
 
 One line for each run: worst relative error of V over heads, of scores at distances 0, 1, 10 and 100, whether layers are right, the
 smallest share of entries within the error bars (of V, of scores, over heads and distances), queries, seconds of CPU.
@@ -37,6 +38,19 @@ def llama(seed: int, rank: int, initial: float | None) -> tuple[transformers.Lla
         drawn = random_decoder(2, 2, 32, rank, np.random.default_rng(seed), vocabulary=64, hidden=64)
         model.load_state_dict({name: torch.tensor(np.asarray(block)) for name, block in to_llama(drawn).items()}, strict=False)
     return model, from_llama(model.state_dict(), heads=2, epsilon=1e-5)
+
+
+def doubled(seed: int, rank: int, initial: float | None) -> bool:
+    """One run in float64, one line."""
+    truth = llama(seed, rank, initial)[1]
+    start = time.process_time()
+    found = us.recover(truth, seed=seed, check=40, on_failure="return")
+    off = us.distance(found.model, truth) if found.status.success else np.inf
+    print(
+        f"seed {seed}, float64: {found.status.name} within {off:.1e} after {found.queries}, {time.process_time() - start:.0f} s",
+        flush=True,
+    )
+    return bool(off <= 1e-6)
 
 
 def tried(seed: int, rank: int, initial: float | None) -> bool:
@@ -82,10 +96,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rank", type=int, default=16, help="size of a head")
     parser.add_argument("--initial", type=float, help="size of the weights")
+    parser.add_argument("--double", action="store_true", help="compute in float64")
     given = parser.parse_args()
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    good = sum(tried(seed, given.rank, given.initial) for seed in range(given.first_seed, given.first_seed + given.seeds))
+    run = doubled if given.double else tried
+    good = sum(run(seed, given.rank, given.initial) for seed in range(given.first_seed, given.first_seed + given.seeds))
     print(f"{good} of {given.seeds}")
 
 

@@ -39,8 +39,8 @@ class Data:
 
     def some(self, rows: Places) -> Data:
         """A part of them, in the same order."""
-        names = ("p", "x", "repeats", "copies", "zeros", "moved")
-        return Data(*(getattr(self, name)[rows] for name in names), self.shared)
+        p, x, moved = self.p[rows], self.x[rows], self.moved[rows]
+        return Data(p, x, self.repeats[rows], self.copies[rows], self.zeros[rows], moved, self.shared)
 
     def white(self, rows: Floats) -> Floats:
         """Rows ``(n, any)`` made independent: of what all rows of one last token have in common, the shared error is taken out."""
@@ -58,10 +58,10 @@ def collected(asked: list[Asked], shared: float) -> Data:
             continue
         for tokens, answer in zip(a.tokens, a.answers, strict=True):
             last = tokens[-1]
-            repeats = int((tokens != last).any(axis=1).sum())
-            key = tokens[0] if repeats else np.zeros_like(last)
+            keys = int((tokens != last).any(axis=1).sum())
+            key = tokens[0] if keys else np.zeros_like(last)
             name = _name(last)
-            rows.append((numbers[name], key, last, repeats, len(tokens) - repeats, float(a.zeros), answer - alone[name]))
+            rows.append((numbers[name], key, last, keys, len(tokens) - keys, float(a.zeros), answer - alone[name]))
     rows.sort(key=lambda row: row[0])
     p, x, repeats, copies, zeros, moved = (np.array(column) for column in list(zip(*rows, strict=True))[1:])
     return Data(p, x, repeats, copies, zeros, moved, shared)

@@ -18,6 +18,7 @@ from unsoftmax.learners.decoder.recognition import demand_plain
 from unsoftmax.learners.decoder.scores import distances, read_scores
 from unsoftmax.learners.decoder.settings import LOGITS, settings_for
 from unsoftmax.learners.decoder.values import read_values
+from unsoftmax.learners.decoder.weak import weak_values
 from unsoftmax.models import Floats
 from unsoftmax.models.decoder import Decoder, DecoderLayer
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -72,7 +73,8 @@ class DecoderLearner:
             if settings.single:
                 raise TooNoisyError(
                     f"The answers are {self.floor.kind}, and the decoder has biases or LayerNorm (as GPT-2); such a one is read "
-                    "from float64 answers only. Run it in float64 (`model.double()`)."
+                    "from float64 answers only: zero tokens do not stay zero in it, and without them heads are told apart by small "
+                    "differences of answers that are rounded to five digits here. Run it in float64 (`model.double()`)."
                 )
             return Positioned(readout, min(self.places, self.longest), self.checks).run(oracle, rng=rng)
         if self.longest < settings.shortest:
@@ -82,25 +84,40 @@ class DecoderLearner:
             )
         phase(oracle, "recognition")
         limit = limit_of(oracle, readout, settings, rng, min(settings.most_zeros, self.longest - 2))
-        demand_plain(limit, rng)
+        strength = demand_plain(limit, rng)
         phase(oracle, "heads")
-        closed = find_heads(limit, rng)
-        phase(oracle, "values")
-        values = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone)
+        if strength < settings.weak:
+            if settings.single:
+                raise TooNoisyError(
+                    f"Scores are weak, as initial weights give them (zero tokens change answers as without scores, to {strength:.1e}; "
+                    f"{settings.weak:g} and more are read). In answers that are {self.floor.kind} the slow rotations of heads so weak "
+                    "are not told apart. Ask a trained decoder, or float64 answers.",
+                    evidence={"strength": strength},
+                )
+            limit = limit.measured(rng)
+            V, gap = weak_values(limit, rng)
+        else:
+            closed = find_heads(limit, rng)
+            phase(oracle, "values")
+            V, gap = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone).V, closed.gap
         phase(oracle, "scores")
-        scored = read_scores(limit, values.V, self.longest, rng)
+        scored = read_scores(limit, V, self.longest, rng)
         ask_blocks(limit, scored.lasts, self.longest, rng)
         fit = polished(scored.heads, collected(limit.asked, 1 / settings.repeats), limit.noise, settings, rng)
         heads, left = fit.heads, fit.left
+        if fit.bars is not None and not left <= settings.errors * limit.noise:
+            raise NotInFamilyError(
+                f"All heads together leave {left:.1e} of an answer, beyond its error of {limit.noise:.1e}: scores at some distance "
+                "are not those of rotary positions, or the last fit did not find them.",
+                evidence={"left": left},
+            )
         phase(oracle, "layers")
         order = find_order(limit, heads, rng)
         model, places = in_layers(heads, order, limit)
         phase(oracle, "check")
         off = misfit(limit, model, self.checks, self.longest, rng)
         evidence = {
-            "head_gap": closed.gap,
-            "joint_residual": closed.world.residual,
-            "value_residual": values.residual,
+            "head_gap": gap,
             "rank_drop": scored.cliff,
             "base_misfit": scored.base_misfit,
             "score_misfit": scored.misfit,

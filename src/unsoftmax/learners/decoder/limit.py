@@ -125,6 +125,11 @@ class Limit:
         self.asked.append(Asked(x[:, None], 0, answers))
         return np.asarray(answers)
 
+    def measured(self, rng: np.random.Generator) -> Limit:
+        """With nodes at the lengths that suit best what the layers add; where that is little, short ones round less."""
+        nodes, noise = best_nodes(self.oracle, self.readout, rng, self.settings)
+        return replace(self, fine=nodes, noise=noise)
+
     def nearer(self, times: float) -> Limit:
         """With nodes at shorter lengths, for differences that are small: rounding falls with the length, the polynomial's error
         is a share of the difference."""

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from unsoftmax.learners.decoder.answers import Data
 from unsoftmax.learners.decoder.order import Heads
-from unsoftmax.learners.decoder.settings import LOGITS, Settings
+from unsoftmax.learners.decoder.settings import Settings
 from unsoftmax.learners.decoder.together import Rough, Together, moved, parts_of, places_of
 from unsoftmax.models import Floats
 from unsoftmax.models.decoder import rotated

@@ -83,7 +83,7 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
     base, left = _base(_grid(reader, keys[: settings.curves], lasts[: settings.curves], distances(rank, farthest)), rank, settings)
     offsets = np.unique(np.minimum(settings.turns, farthest)).astype(np.float64)
     anchors = _grid(reader, keys, lasts, offsets)
-    known = [_anchored(anchors, group, rank, base, settings.explained) for group in groups]
+    known = [_anchored(anchors, group, rank, base, settings) for group in groups]
     rest = tokens[2 * count :]
     n, a = (np.repeat(b.ravel(), len(settings.near)) for b in np.indices((total, count)))
     o = np.tile(np.array(settings.near, dtype=np.float64), total * count)
@@ -94,7 +94,7 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
         found = spread_out(everything, group, (keys, lasts), start, base, settings.spread_steps)
         query[group], key[group] = found.query, found.key
         worst = max(worst, found.misfit)
-        if not found.left <= settings.explained:
+        if not (found.left <= settings.explained or found.misfit <= settings.errors):
             raise NotInFamilyError(
                 f"Keys and queries of rank {rank} leave {found.left:.1e} of the scores: they are no bilinear form.",
                 evidence={"rotary_base": base, "score_misfit": found.misfit},
@@ -160,7 +160,7 @@ def _base(grid: Grid, rank: int, settings: Settings) -> tuple[float, float]:
     return base, left
 
 
-def _anchored(grid: Grid, group: Places, rank: int, base: float, explained: float) -> Group:
+def _anchored(grid: Grid, group: Places, rank: int, base: float, settings: Settings) -> Group:
     """Keys and queries of a group at the anchors.
 
     Raises:
@@ -170,7 +170,7 @@ def _anchored(grid: Grid, group: Places, rank: int, base: float, explained: floa
     beside = [np.concatenate(list(np.moveaxis(a, 3, 0)), axis=1) for a in (scores, errors)]  # heads of a group have the same keys
     key = keys_from_turns(beside[0], beside[1], grid.offsets, rank, base)
     found = queries_of(key, scores, errors, grid.offsets, base)
-    if not found.left <= explained:
+    if not (found.left <= settings.explained or found.misfit <= settings.errors):
         raise NotInFamilyError(
             f"Rotary positions do not explain how scores change with the distance: {found.left:.1e} of them is left at base "
             f"{base:.6g}.",

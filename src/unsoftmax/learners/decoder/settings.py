@@ -93,6 +93,11 @@ class Settings:
     steps: tuple[float, ...] = (0.4, -0.4, 0.15, -0.15)
     behind: tuple[int, int] = (6, 40)  # zero tokens, in turn
 
+    # weak
+    weak: float = 0.03  # what zero tokens change in answers, beside what they would without scores, below which scores are weak
+    weak_tokens: int = 2  # last tokens that show weak heads; each shows keys and outputs but for a few
+    weak_gap: float = 30.0  # by which less is left with the right number of heads than with one less
+
     # world
     several: tuple[int, ...] = (1, 4, 16, 64)  # zero tokens in front of the pairs, in turn
     shortest: int = max(several) + 2  # tokens of the longest sequences that no step can do without

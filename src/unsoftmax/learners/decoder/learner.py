@@ -89,9 +89,9 @@ class DecoderLearner:
         if strength < settings.weak:
             if settings.single:
                 raise TooNoisyError(
-                    f"Scores are weak, as initial weights give them (zero tokens change answers as without scores, to "
-                    f"{strength:.1e}; {settings.weak:g} and more are read). In answers that are {self.floor.kind} the slow rotations of "
-                    "heads so weak are not told apart. Ask a trained decoder, or float64 answers.",
+                    "Scores are weak, as initial weights give them (zero tokens change answers as without scores, to "
+                    f"{strength:.1e}; {settings.weak:g} and more are read). In answers that are {self.floor.kind} the slow "
+                    "rotations of heads so weak are not told apart. Ask a trained decoder, or float64 answers.",
                     evidence={"strength": strength},
                 )
             limit = limit.measured(rng)

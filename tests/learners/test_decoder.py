@@ -1,7 +1,9 @@
 """Decoder language models from their logits: all heads of all layers, and what is no such decoder."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import unsoftmax as us
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
 from unsoftmax.learners.decoder import DecoderLearner
+from unsoftmax.learners.decoder.answers import Data
 from unsoftmax.learners.decoder.everywhere import asked_orders, fitted
 from unsoftmax.learners.decoder.fitting import Features, varpro
 from unsoftmax.learners.decoder.heads import number_of_heads
@@ -17,6 +20,7 @@ from unsoftmax.learners.decoder.order import Heads
 from unsoftmax.learners.decoder.rotary import find_base, keys_from_turns, queries_of, waves
 from unsoftmax.learners.decoder.scores import shared_values, value_rank
 from unsoftmax.learners.decoder.start import decomposed, exponentials, on_sphere
+from unsoftmax.learners.decoder.together import Together, moved, parts_of, places_of
 from unsoftmax.models import Decoder, Floats
 from unsoftmax.models.decoder import DecoderLayer, random_decoder, random_gpt, rotated
 from unsoftmax.models.llama_layout import from_llama, to_llama
@@ -355,6 +359,45 @@ def test_a_float32_llama_of_transformers_is_recovered_with_bars_that_hold() -> N
         assert bar is not None
         assert np.mean(np.abs(own - other) <= bar) > 0.85
         assert np.linalg.norm(own - other) < 1e-3 * np.linalg.norm(other)
+
+
+def test_a_decoder_behind_vllm_is_read_from_its_kept_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "peers"))
+    peer = importlib.import_module("recover_vllm")
+    kept = np.load(peer.KEPT)
+    told = peer.Told(kept["names"], kept["answers"])
+    heads, table, values = peer.errors(peer.model_folder(tmp_path), *peer.learned(told))
+    assert heads == 2
+    assert table < 1e-6
+    assert values < 1e-2
+    assert told.spent == len(kept["names"])
+
+
+def test_products_with_the_derivatives_of_the_last_fit_are_right() -> None:
+    layer, rng = small(5, heads=4, groups=2).layers[0], np.random.default_rng(0)
+    heads = Heads(layer.query / 2, layer.key[layer.group], layer.value[layer.group], layer.out, layer.group, layer.base)
+    x = np.repeat(on_sphere(rng.normal(size=(3, 12)), np.sqrt(12.0)), 4, axis=0)
+    p = on_sphere(rng.normal(size=x.shape), np.sqrt(12.0))
+    lengths = np.array([1, 2, 5, 1] * 3)
+    data = Data(p, x, lengths, lengths[::-1].copy(), np.arange(12.0) % 3, rng.normal(size=x.shape), 0.5)
+    here, step = Together(heads, data), parts_of(heads, 1e-6 * rng.normal(size=places_of(heads).flat.size))
+    there, back = (Together(moved(heads, parts_of(heads, sign * step.flat)), data) for sign in (1.0, -1.0))
+    changed, rows = here.changed(step), rng.normal(size=x.shape)
+    assert np.abs((back.left - there.left) / 2 - changed).max() < 1e-6 * np.abs(changed).max()
+    assert here.gradient(rows).flat @ step.flat == pytest.approx(np.sum(rows * changed), rel=1e-9)
+
+
+def test_a_float32_llama_with_initial_weights_is_refused_as_weak_before_much_is_asked() -> None:
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    config = transformers.LlamaConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=8, intermediate_size=24,
+        vocab_size=40, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    found = us.recover(transformers.LlamaForCausalLM(config).eval(), seed=0, on_failure="return")
+    assert found.status is us.Status.TOO_NOISY
+    assert "Scores are weak" in found.message
+    assert found.queries <= 500
 
 
 def test_a_llama_in_float64_whose_norms_are_float32_is_refused_with_what_to_do() -> None:

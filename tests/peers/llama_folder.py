@@ -13,12 +13,19 @@ WIDTH, HEADS, INNER, WORDS, LAYERS = 64, 2, 96, 128, 2  # vLLM's attention on a 
 
 
 def write_folder(
-    folder: Path, *, layers: int = LAYERS, seed: int = 0, width: int = WIDTH, words: int = WORDS, **settings: object
+    folder: Path,
+    *,
+    layers: int = LAYERS,
+    seed: int = 0,
+    width: int = WIDTH,
+    words: int = WORDS,
+    head: int | None = None,
+    **settings: object,
 ) -> Path:
-    """Write ``config.json`` and ``model.safetensors``; the same numbers on every machine."""
+    """Write ``config.json`` and ``model.safetensors``; the same numbers on every machine. ``head`` is the size of a head."""
     rng = np.random.default_rng(seed)
     inner = width * INNER // WIDTH
-    head = width // HEADS
+    head = width // HEADS if head is None else head
 
     def matrix(rows: int, columns: int) -> np.ndarray:
         return (rng.normal(size=(rows, columns)) / np.sqrt(columns)).astype(np.float32)
@@ -27,10 +34,10 @@ def write_folder(
     for i in range(layers):
         at = f"model.layers.{i}"
         state |= {
-            f"{at}.self_attn.q_proj.weight": matrix(width, width),
+            f"{at}.self_attn.q_proj.weight": matrix(HEADS * head, width),
             f"{at}.self_attn.k_proj.weight": matrix(head, width),
             f"{at}.self_attn.v_proj.weight": matrix(head, width),
-            f"{at}.self_attn.o_proj.weight": matrix(width, width),
+            f"{at}.self_attn.o_proj.weight": matrix(width, HEADS * head),
             f"{at}.mlp.gate_proj.weight": matrix(inner, width),
             f"{at}.mlp.up_proj.weight": matrix(inner, width),
             f"{at}.mlp.down_proj.weight": matrix(width, inner),

@@ -10,7 +10,6 @@ import scipy.linalg as sl
 
 from unsoftmax.learners.decoder.limit import Limit
 from unsoftmax.learners.decoder.order import Heads
-from unsoftmax.learners.decoder.polish import members, moved, places
 from unsoftmax.learners.decoder.settings import EVERYWHERE
 from unsoftmax.learners.decoder.start import on_sphere
 from unsoftmax.models import Floats
@@ -141,7 +140,7 @@ def _parts(heads: Heads, seen: list[Seen], orders: Orders) -> Iterator[tuple[Pla
 def _where(heads: Heads) -> list[tuple[Places, Places]]:
     """Where each head's parameters stand: key, query and value; out."""
     size = heads.value[0].size
-    return [(np.concatenate([scores, values[:size]]), values[size:]) for scores, values in places(heads)]
+    return [(np.concatenate([scores, values[:size]]), values[size:]) for scores, values in _places(heads)]
 
 
 def _gradient(heads: Heads, seen: list[Seen], orders: Orders, left: Floats) -> Floats:
@@ -199,7 +198,7 @@ def _count(where: list[tuple[Places, Places]]) -> int:
 
 def number_of_parameters(heads: Heads) -> int:
     """Numbers in all blocks, gauges included."""
-    return int(heads.query.size + heads.out.size + len(members(heads)) * (heads.key[0].size + heads.value[0].size))
+    return int(heads.query.size + heads.out.size + len(_members(heads)) * (heads.key[0].size + heads.value[0].size))
 
 
 def fitted(heads: Heads, orders: Orders, noise: float) -> tuple[Heads, float]:
@@ -214,7 +213,7 @@ def fitted(heads: Heads, orders: Orders, noise: float) -> tuple[Heads, float]:
         step = sl.cho_solve((factor, False), _gradient(heads, seen, orders, left) / scale, check_finite=False) / scale
         before = cost
         for share in (1.0, 0.3, 0.1):
-            trial = moved(heads, share * step)
+            trial = _moved(heads, share * step)
             there, rest, reached = _state(trial, orders)
             if reached < cost:
                 heads, seen, left, cost = trial, there, rest, reached
@@ -222,3 +221,44 @@ def fitted(heads: Heads, orders: Orders, noise: float) -> tuple[Heads, float]:
         if cost <= settings.enough * noise or not cost < settings.helps * before:
             break
     return heads, cost
+
+
+def _members(heads: Heads) -> list[Places]:
+    """The heads of every group, which share key and value."""
+    return [np.flatnonzero(heads.group == g) for g in range(int(heads.group.max()) + 1)]
+
+
+def _moved(heads: Heads, step: Floats) -> Heads:
+    """The heads with a step in all parameters: group by group key and value, then query and out of each head."""
+    query, key, value, out = heads.query.copy(), heads.key.copy(), heads.value.copy(), heads.out.copy()
+    at = 0
+
+    def taken(shape: tuple[int, ...]) -> Floats:
+        nonlocal at
+        size = int(np.prod(shape))
+        at += size
+        return step[at - size : at].reshape(shape)
+
+    for mine in _members(heads):
+        first = mine[0]
+        key[mine] = heads.key[first] + taken(key.shape[1:])
+        value[mine] = heads.value[first] + taken(value.shape[1:])
+        for h in mine.tolist():
+            query[h] = heads.query[h] + taken(query.shape[1:])
+            out[h] = heads.out[h] + taken(out.shape[1:])
+    return replace(heads, query=query, key=key, value=value, out=out)
+
+
+def _places(heads: Heads) -> list[tuple[Places, Places]]:
+    """Where each head's parameters stand in the order of ``_moved``: key and query, value and out."""
+    size_k, size_v = heads.key[0].size, heads.value[0].size
+    found: list[tuple[Places, Places]] = [(np.zeros(0, dtype=np.intp),) * 2] * len(heads.query)
+    at = 0
+    for mine in _members(heads):
+        key, value = np.arange(at, at + size_k), np.arange(at + size_k, at + size_k + size_v)
+        at += size_k + size_v
+        for h in mine.tolist():
+            query, out = np.arange(at, at + size_k), np.arange(at + size_k, at + size_k + size_v)
+            found[h] = np.concatenate([key, query]), np.concatenate([value, out])
+            at += size_k + size_v
+    return found

@@ -7,17 +7,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.learners.decoder.answers import ask_blocks, collected
 from unsoftmax.learners.decoder.biased import Positioned
 from unsoftmax.learners.decoder.certificate import misfit
 from unsoftmax.learners.decoder.everywhere import asked_orders, fitted, number_of_parameters, orders_for
-from unsoftmax.learners.decoder.heads import Closed, find_heads
+from unsoftmax.learners.decoder.heads import find_heads
 from unsoftmax.learners.decoder.limit import Limit, are_log_probabilities, centred, limit_of, read_out
 from unsoftmax.learners.decoder.order import Heads, Order, find_order
-from unsoftmax.learners.decoder.polish import collected, polished
+from unsoftmax.learners.decoder.polish import polished
 from unsoftmax.learners.decoder.recognition import demand_plain
 from unsoftmax.learners.decoder.scores import Scored, distances, read_scores
 from unsoftmax.learners.decoder.settings import EVERYWHERE, LOGITS, ROUGHLY, settings_for
-from unsoftmax.learners.decoder.values import Values, read_values
+from unsoftmax.learners.decoder.values import read_values
+from unsoftmax.learners.decoder.weak import weak_values
 from unsoftmax.models import Floats
 from unsoftmax.models.decoder import Decoder, DecoderLayer
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -33,8 +35,7 @@ AMBIGUITY = (
 class Found:
     """What the steps found, the heads after the last fit with what it left, and error bars."""
 
-    closed: Closed
-    values: Values
+    gap: float
     scored: Scored
     heads: Heads
     left: float
@@ -87,7 +88,8 @@ class DecoderLearner:
             if settings.single:
                 raise TooNoisyError(
                     f"The answers are {self.floor.kind}, and the decoder has biases or LayerNorm (as GPT-2); such a one is read "
-                    "from float64 answers only. Run it in float64 (`model.double()`)."
+                    "from float64 answers only: zero tokens do not stay zero in it, and without them heads are told apart by small "
+                    "differences of answers that are rounded to five digits here. Run it in float64 (`model.double()`)."
                 )
             return Positioned(readout, min(self.places, self.longest), self.checks, whole if everywhere else None).run(
                 oracle, rng=rng
@@ -100,12 +102,21 @@ class DecoderLearner:
         phase(oracle, "recognition")
         limit = limit_of(oracle, readout, settings, rng, min(settings.most_zeros, self.longest - 2))
         limit.everywhere = whole if everywhere else None
-        demand_plain(limit, rng)
-        found = self._roughly(limit, rng) if everywhere else None
+        strength = demand_plain(limit, rng)
+        weak = strength < settings.weak
+        if weak and settings.single:
+            raise TooNoisyError(
+                "Scores are weak, as initial weights give them (zero tokens change answers as without scores, to "
+                f"{strength:.1e}; {settings.weak:g} and more are read). In answers that are {self.floor.kind} the slow "
+                "rotations of heads so weak are not told apart. Ask a trained decoder, or float64 answers.",
+                evidence={"strength": strength},
+            )
+        phase(oracle, "heads")
+        if weak:
+            limit = limit.measured(rng)
+        found = self._roughly(limit, rng) if everywhere and not weak else None
         if found is None:
-            found = self._steps(limit, rng)
-            fit = polished(found.scored.heads, collected(limit.asked), limit.noise, settings, rng if settings.single else None)
-            found = replace(found, heads=fit.heads, left=fit.left, bars=fit.bars)
+            found = self._finely(limit, rng, weak=weak)
         heads = found.heads
         phase(oracle, "layers")
         order = find_order(limit, heads, rng)
@@ -113,9 +124,7 @@ class DecoderLearner:
         phase(oracle, "check")
         off = misfit(limit, model, self.checks, self.longest, rng)
         evidence = {
-            "head_gap": found.closed.gap,
-            "joint_residual": found.closed.world.residual,
-            "value_residual": found.values.residual,
+            "head_gap": found.gap,
             "rank_drop": found.scored.cliff,
             "base_misfit": found.scored.base_misfit,
             "score_misfit": found.scored.misfit,
@@ -140,15 +149,31 @@ class DecoderLearner:
             bounds=None if found.bars is None else _bounds(found.bars[:, places], limit.width),
         )
 
-    def _steps(self, limit: Limit, rng: np.random.Generator) -> Found:
+    def _steps(self, limit: Limit, rng: np.random.Generator, *, weak: bool = False) -> Found:
         """Heads, values and scores, one after the other."""
         phase(limit.oracle, "heads")
-        closed = find_heads(limit, rng)
-        phase(limit.oracle, "values")
-        values = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone)
+        if weak:
+            V, gap = weak_values(limit, rng)
+        else:
+            closed = find_heads(limit, rng)
+            phase(limit.oracle, "values")
+            V, gap = read_values(limit, closed.world, closed.pairs, closed.x, closed.alone).V, closed.gap
         phase(limit.oracle, "scores")
-        scored = read_scores(limit, values.V, self.longest, rng)
-        return Found(closed, values, scored, scored.heads, np.inf)
+        scored = read_scores(limit, V, self.longest, rng)
+        return Found(gap, scored, scored.heads, np.inf)
+
+    def _finely(self, limit: Limit, rng: np.random.Generator, *, weak: bool) -> Found:
+        """The steps from exact answers, then a fit to all of these."""
+        found, settings = self._steps(limit, rng, weak=weak), limit.settings
+        ask_blocks(limit, found.scored.lasts, self.longest, rng)
+        fit = polished(found.heads, collected(limit.asked, 1 / settings.repeats), limit.noise, settings, rng)
+        if fit.bars is not None and not fit.left <= settings.errors * limit.noise:
+            raise NotInFamilyError(
+                f"All heads together leave {fit.left:.1e} of an answer, beyond its error of {limit.noise:.1e}: scores at some "
+                "distance are not those of rotary positions, or the last fit did not find them.",
+                evidence={"left": fit.left},
+            )
+        return replace(found, heads=fit.heads, left=fit.left, bars=fit.bars)
 
     def _roughly(self, limit: Limit, rng: np.random.Generator) -> Found | None:
         """The same from rough answers, then a fit of exact ones at all positions; None where heads are too many for that."""

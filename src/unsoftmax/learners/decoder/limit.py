@@ -141,6 +141,11 @@ class Limit:
         self.asked.append(Asked(x[:, None], 0, answers))
         return np.asarray(answers)
 
+    def measured(self, rng: np.random.Generator) -> Limit:
+        """With nodes at the lengths that suit best what the layers add; where that is little, short ones round less."""
+        nodes, noise = best_nodes(self.oracle, self.readout, rng, self.settings)
+        return replace(self, fine=nodes, noise=noise)
+
     def nearer(self, times: float) -> Limit:
         """With nodes at shorter lengths, for differences that are small: rounding falls with the length, the polynomial's error
         is a share of the difference."""
@@ -214,6 +219,7 @@ def limit_of(oracle: Oracle, readout: Readout, settings: Settings, rng: np.rando
     if not settings.single:
         return Limit(oracle, readout, zeros=zeros)
     nodes, noise = best_nodes(oracle, readout, rng, settings)
+    nodes, noise = Nodes(nodes.count, settings.longer * nodes.length), settings.longer * noise
     return Limit(oracle, readout, settings, nodes, nodes, noise, zeros)
 
 

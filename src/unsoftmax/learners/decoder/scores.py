@@ -19,9 +19,13 @@ from unsoftmax.models.base import Places
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """The heads, what the base and the worst group leave in units of the reading errors, and the drop that ends the ranks."""
+    """The heads, what the base and the worst group leave in units of the reading errors, and the drop that ends the ranks.
+
+    ``lasts (n, width)`` are last tokens from all of space whose answers alone are known.
+    """
 
     heads: Heads
+    lasts: Floats
     base_misfit: float
     misfit: float
     cliff: float
@@ -79,7 +83,7 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
     base, left = _base(_grid(reader, keys[: settings.curves], lasts[: settings.curves], distances(rank, farthest)), rank, settings)
     offsets = np.unique(np.minimum(settings.turns, farthest)).astype(np.float64)
     anchors = _grid(reader, keys, lasts, offsets)
-    known = [_anchored(anchors, group, rank, base, settings.explained) for group in groups]
+    known = [_anchored(anchors, group, rank, base, settings) for group in groups]
     rest, beside = tokens[2 * count :], min(count, settings.partners or count)
     n, a = (np.repeat(b.ravel(), len(settings.near)) for b in np.indices((total, beside)))
     o = np.tile(np.minimum(settings.near, farthest).astype(np.float64), total * beside)
@@ -90,7 +94,7 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
         found = spread_out(everything, group, (keys, lasts), start, base, settings.spread_steps)
         query[group], key[group] = found.query, found.key
         worst = max(worst, found.misfit)
-        if not found.left <= settings.explained:
+        if not (found.left <= settings.explained or found.misfit <= settings.errors):
             raise NotInFamilyError(
                 f"Keys and queries of rank {rank} leave {found.left:.1e} of the scores: they are no bilinear form.",
                 evidence={"rotary_base": base, "score_misfit": found.misfit},
@@ -98,7 +102,7 @@ def read_scores(limit: Limit, V: Floats, longest: int, rng: np.random.Generator)
     labels = np.zeros(len(V), dtype=np.intp)
     for number, group in enumerate(groups):
         labels[group] = number
-    return Scored(Heads(query, key, value, out, labels, base), left, worst, cliff)
+    return Scored(Heads(query, key, value, out, labels, base), np.concatenate([lasts, rest[total:]]), left, worst, cliff)
 
 
 def mild(limit: Limit, V: Floats, count: int, rng: np.random.Generator) -> Floats:
@@ -156,7 +160,7 @@ def _base(grid: Grid, rank: int, settings: Settings) -> tuple[float, float]:
     return base, left
 
 
-def _anchored(grid: Grid, group: Places, rank: int, base: float, explained: float) -> Group:
+def _anchored(grid: Grid, group: Places, rank: int, base: float, settings: Settings) -> Group:
     """Keys and queries of a group at the anchors.
 
     Raises:
@@ -166,7 +170,7 @@ def _anchored(grid: Grid, group: Places, rank: int, base: float, explained: floa
     beside = [np.concatenate(list(np.moveaxis(a, 3, 0)), axis=1) for a in (scores, errors)]  # heads of a group have the same keys
     key = keys_from_turns(beside[0], beside[1], grid.offsets, rank, base)
     found = queries_of(key, scores, errors, grid.offsets, base)
-    if not found.left <= explained:
+    if not (found.left <= settings.explained or found.misfit <= settings.errors):
         raise NotInFamilyError(
             f"Rotary positions do not explain how scores change with the distance: {found.left:.1e} of them is left at base "
             f"{base:.6g}.",

@@ -44,6 +44,7 @@ class Settings:
     rough: Nodes = field(default_factory=lambda: Nodes(1, 1e7))  # to 1e-7
     certain: float = 3e-6  # misfit of fresh sequences, over what contexts change, up to which the heads explain them
     lengths: int = 7  # of nodes that are compared, each half the one before
+    longer: float = 1.0  # nodes than those at which one answer comes out best
     same: float = 2.0**-40  # relative difference of answers that is rounding
     repeats: int = 1  # lengths at which last tokens alone are asked, to be averaged
     apart: float = 0.04  # of one of them and the next
@@ -67,17 +68,20 @@ class Settings:
     match: float = 0.05  # what a head may miss its layer's token by, relative; tokens of other layers are off by 0.3 and more
 
     # polish
-    built: int = 2  # normal matrices at most
+    blocks: tuple[int, ...] = ()  # lengths of blocks of keys that are asked for the last fit
+    each: int = 0  # of every length, before every last token
     enough: float = 2.0  # errors of an answer that may be left
     helps: float = 0.99  # what a step must leave of what was left before, for another one to be made
     outlying: float = 30.0  # times the median error of an answer beyond which one is left out
-    draws: int = 6  # resampled errors
-    bar: float = 3.0  # root mean squares in a half-width: two for 95%; 2.6 covered 91 to 94% of V of two decoders (seeds 20, 21)
+    draws: int = 0  # resampled errors
+    bar: float = 2.4  # root mean squares in a half-width: two for 95%, and a fifth for what is larger at one distance than at most
     stated: tuple[float, ...] = (0.0, 1.0, 10.0, 100.0)  # distances whose scores the bars are for
-    polish_steps: int = 20  # that keep one normal matrix
-    ridge: float = 1e-12  # of a unit diagonal, so that directions that nothing shows stay put
-    largest: int = 10_000  # parameters whose normal matrix is built
-    chunk: int = 1024  # answers whose derivatives are held at a time
+    polish_steps: int = 12
+    products: int = 80  # with the derivatives in a step
+    solved: float = 1e-6  # what a step may leave of the gradient
+    ridge: float = 1e-9  # of a unit diagonal, so that directions that nothing shows stay put
+    largest: int = 10_000  # parameters that are fitted
+    most_rows: int = 2500  # answers from which the rough inverse is made
 
     # readings
     zeros: int = 3  # in front of what is read: they make raised scores absolute
@@ -99,6 +103,11 @@ class Settings:
     # from the first key towards a new direction, in radii; the first whose fit explains the answers
     steps: tuple[float, ...] = (0.4, -0.4, 0.15, -0.15)
     behind: tuple[int, int] = (6, 40)  # zero tokens, in turn
+
+    # weak
+    weak: float = 0.03  # what zero tokens change in answers, beside what they would without scores, below which scores are weak
+    weak_tokens: int = 2  # last tokens that show weak heads; each shows keys and outputs but for a few
+    weak_gap: float = 30.0  # by which less is left with the right number of heads than with one less
 
     # world
     several: tuple[int, ...] = (1, 4, 16, 64)  # zero tokens in front of the pairs, in turn
@@ -144,6 +153,7 @@ SINGLE = replace(  # answers in float32
     far=1e12,
     fine=Nodes(3, 1024.0),
     lengths=14,
+    longer=2.0,  # fits average rounding, and not the error of the polynomial, which is eight times smaller then
     same=2.0**-17,
     repeats=8,
     most_zeros=60,
@@ -157,19 +167,22 @@ SINGLE = replace(  # answers in float32
     clear=10.0,
     order_probes=6,
     nearer=10.0,
-    built=2,
     enough=0.0,
-    helps=0.9995,
+    helps=0.995,
     outlying=4.0,
-    ridge=1e-9,
+    draws=3,
+    products=60,
+    solved=1e-3,
     short=(3e-6, 1e-6, 1e-5),
     match=0.15,
     behind=(1, 4),
     cliff=0.05,
     spread_steps=1,
     explained=0.03,
-    turns=TURNS,
-    near=(1, 4),
+    spare=8,
+    turns=(1, 3, 10, 35, 110),
+    blocks=(1, 3, 9, 27, 64, 110),
+    each=3,
     curves=4,
     steps=(0.8, -0.8, 0.4, -0.4),
 )

@@ -144,6 +144,20 @@ def mismatch(
     )
 
 
+def something_else(seen: Compared, check: Check, learned: Learned, strange: Floats, *, heads: int) -> RefusalError:
+    """A misfit within the tolerance that nothing of the family explains: rows that are ``strange`` beyond 1 show it."""
+    lengths = seen.lengths[strange > 1]
+    where = "" if lengths.min() <= 2 else f" It shows in sequences of {lengths.min()} to {lengths.max()} tokens."
+    return NotInFamilyError(
+        f"{heads} head{'s' * (heads != 1)} explain{'s' * (heads == 1)} fresh sequences to {check.relative_error:.1g} of their spread, "
+        "but rounding and the error bars would explain them far better: something else takes part, which is faint here and may be "
+        f"large elsewhere.{where} `unsoftmax diagnose` tells what it may be. Where the model is near enough, say how near answers "
+        f"are to it: `tolerance={2 * check.max_abs_error:.0e}`.",
+        model=learned.model,
+        evidence={"relative_error": check.relative_error, "strangeness": float(strange.max()), "by_length": check.by_length},
+    )
+
+
 def or_else(heads: int, floor: Floor, rank: int | None) -> str:
     """What explains a misfit: a target of another family, and what else may."""
     if rank is not None:

@@ -44,6 +44,9 @@ class Settings:
     fit: int = 44
     check: int = 7
     heads_far: int = 6
+    # floors that the largest of 44 right answers may miss by: of float64 ones, sums of 24 numbers, 4.9 was met in 120 layers
+    heads_floors: float = 8.0
+    heads_length: int = 24  # tokens of the sequences that are fitted
     most_scalar: int = 6
     most_vector: int = 16
     grid: int = 101  # of the scan, each way
@@ -87,6 +90,8 @@ class Settings:
 
     # one head
     one_head_lengths: tuple[int, ...] = (2, 2, 3, 3, 4, 6, 12, 40)
+    further: int = 6  # longer sequences, of lengths that are drawn
+    wider: tuple[float, ...] = (1.0, 2.0, 4.0)  # how far apart their tokens lie, in turn
     fewer_lengths: tuple[int, ...] = (2, 3, 4, 6, 12, 40)  # where each costs three questions
 
     # one token

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
+from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
 from unsoftmax.families import by_law, fact_of, named, settled
 from unsoftmax.families.attention import (
     FIXED_HEAD,
@@ -89,6 +89,12 @@ def family_told(told: Diagnosis) -> Family | None:
 def stranger(told: Diagnosis) -> bool:
     """Whether a target is told, for certain, to be other than a layer of heads, or of heads almost alike."""
     return family_told(told) is not ONE_HEAD and not {Sign.UNDECIDED, Sign.ALMOST_ALIKE} & set(told.signs)
+
+
+def refused(told: Diagnosis, words: str, evidence: dict[str, Any]) -> RefusalError:
+    """The refusal that a diagnosis gives reason for: what answers by chance is of no family, nor a stranger to one."""
+    kind = DriftingError if Sign.RANDOM in told.signs else NotInFamilyError
+    return kind(words, evidence={**evidence, "diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
 
 
 def undecided(told: Diagnosis, doubt: Fact) -> Diagnosis:
@@ -206,7 +212,7 @@ class Decision:
         family = family_told(told)
         if family is not None:
             yield from self._try(family)
-        return NotInFamilyError(told.reason, evidence={"diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
+        return refused(told, told.reason, {})
 
     def _straight(self, look: FirstLook) -> Walk[bool]:
         """Whether one-token answers are affine; a closer look where they may merely be coarse."""
@@ -291,8 +297,7 @@ class Decision:
         yield from of_desk(standing.noted, told.reason)
         family = family_told(told)
         if family is None:
-            evidence = {**(last.evidence if last else {}), "diagnosis": told.family}
-            return NotInFamilyError(f"{told.reason} ({last})", evidence=evidence, signs=(Sign.DIAGNOSED, *told.signs))
+            return refused(told, f"{told.reason} ({last})", last.evidence if last else {})
         if family is not ONE_HEAD:
             yield from of_desk(standing.known, told.floor)
         return (yield from self._network(family))
@@ -325,7 +330,7 @@ class Decision:
         if family is None:
             before = [str(outcome.refusal) for outcome in self.tried if outcome.refusal is not None]
             words = f"{told.reason} ({before[-1]})" if before else told.reason
-            return NotInFamilyError(words, evidence={"diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
+            return refused(told, words, {})
         return (yield from (self._heads(look) if family is ONE_HEAD else self._network(family)))
 
     def _network(self, family: Family) -> Walk[Ending]:

@@ -21,6 +21,11 @@ TOUCHY = 64.0  # a question whose answer moves by this share of the change under
 SINGLE_AGAINST_DOUBLE = 2.0**19  # a few roundings of float32 in what two answers of float64 may differ by
 INSIDE_SINGLE = " (Or it computes in float32 inside, where the last digits depend on the batch; then let it answer in float32.)"
 
+BY_CHANCE = (
+    "several versions of the model answer, answers depend on what was asked before, or they are rounded up and down by chance. Pin "
+    "one version of it, switch off what is random, and start again."
+)
+
 
 class Precision(Protocol):
     """How coarse answers are; ``unsoftmax.results.Floor`` is one."""

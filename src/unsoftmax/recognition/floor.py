@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
+from unsoftmax.oracles.contradiction import BY_CHANCE
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition.case import Case, DecidedError, Verdict, asked_once, inconclusive, outside
 from unsoftmax.recognition.settings import TESTS
@@ -57,8 +58,8 @@ def measure_floor(case: Case) -> None:
         case.floor = Floor(kind=kind, absolute=absolute, step=step if kind == "rounded" else None, fresh=True)
         raise DecidedError(repeats)
     jitter, sigma = repeats
-    noise, lines, bends = _number_noise(case, absolute, sigma)
-    seen += lines
+    noise, asked, bends = _number_noise(case, absolute, sigma)
+    seen += [answers for _, answers in asked]
     values = np.concatenate([a.ravel() for a in seen])
     kind, absolute, step = _grid(values)
     relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": TESTS.float32}.get(kind, TESTS.float64)
@@ -68,6 +69,7 @@ def measure_floor(case: Case) -> None:
     if sigma > 0:
         kind, absolute = "noisy", max(absolute, 1.5 * sigma)
     elif kind == "exact" and relative > 2.0**-40:
+        _refuse_random(case, asked)
         kind, case.finer = "float32", jitter <= TESTS.float32  # sums of float32 inside depend on the batch
     case.floor = Floor(kind=kind, relative=relative, absolute=absolute, step=step, fresh=sigma > 0, batch=jitter > 0)
     case.record("floor", case.noise(values), float(np.abs(values).max()), True, f"Answers are {case.floor.words}.")
@@ -146,6 +148,7 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
     jitter = float(np.ptp(answers, axis=0).max())
     if jitter <= 2.0**-45 * size:
         return 0.0, 0.0
+    _refuse_versions(case, tokens, again, size, seen)
     within = float(np.ptp(first, axis=0).max())
     last_bits = 512 if np.all(answers.astype(np.float32) == answers) else 64  # of float32: cancellation inside makes more of them
     if within == 0.0 and jitter <= last_bits * 2.0**-24 * size:
@@ -174,6 +177,36 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
             )
         )
     return 0.0, float(np.sqrt((calm**2).mean() + (here**2).mean() + (spread**2).mean()) / np.sqrt(3))
+
+
+def _refuse_versions(case: Case, tokens: Floats, answer: Floats, size: float, seen: list[Floats]) -> None:
+    """Ask the question alone, after one of two others in turn: an answer that comes back among others is no noise (8 queries).
+
+    Sums in another order depend on the batch alone, so that a question asked alone gets one answer; noise is new every time.
+    """
+    others, told = case.cap(0.5, 1.5) * case.draw(2, 1, 1), [answer]
+    for turn in range(TESTS.turns):
+        case.ask(others[turn % 2])
+        told.append(case.ask(tokens))
+    values = np.concatenate(told)
+    apart = np.abs(values[:, None] - values).max(axis=2) > 2.0**-45 * size
+    distinct = len(np.unique(apart, axis=0))
+    seen.append(values)
+    if 1 < distinct < len(values) and _grid(np.concatenate([a.ravel() for a in seen]))[0] == "exact":
+        words = f"One question, asked {len(values)} times, got {distinct} answers in turn"
+        case.record("one answer", float(distinct), 1.0, False, f"{words}.")
+        raise DecidedError(outside("random answers", f"{words}: {BY_CHANCE}", Sign.RANDOM))
+
+
+def _refuse_random(case: Case, asked: list[tuple[Floats, Floats]]) -> None:
+    """Errors of no number format: the same questions in the same batch, once more, are answered alike unless chance decides."""
+    points, before = asked[-1]
+    if case.left() < len(points):
+        return
+    other = int((np.abs(case.ask(points) - before).max(axis=1) > 0).sum())
+    words = f"Asked again, {other} of {len(points)} questions get another answer"
+    if not case.record("asked again", float(other), 1.0, other == 0, f"{words}."):
+        raise DecidedError(outside("random answers", f"{words}: {BY_CHANCE}", Sign.RANDOM))
 
 
 def _grid(values: Floats) -> tuple[str, float, float | None]:
@@ -222,20 +255,21 @@ def one_token_noise(case: Case) -> float:
     return line_noise(case.ask(start + TESTS.tiny * np.arange(8.0)[:, None, None] * step))
 
 
-def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[Floats], list[float]]:
-    """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), and the slopes' disagreement."""
+def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[tuple[Floats, Floats]], list[float]]:
+    """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), questions and answers, and how slopes differ."""
     length = min(5, case.longest)
-    noises, lines, bends = [], [], []
+    noises, asked, bends = [], [], []
     for scale in (1.0, 8.0, 2.0):
         scale = case.cap(scale, 1.6)
         start, step = scale * case.draw(1, length), scale * case.draw(1, length)
         j = np.r_[np.arange(8), 128.0][:, None, None]
-        answers = case.attempt(start + TESTS.tiny * j * step)
+        points = start + TESTS.tiny * j * step
+        answers = case.attempt(points)
         if answers is None:
             case.reach = min(case.reach, scale / 2)
             continue
         size = max(float(np.abs(answers).max()), 1e-300)
-        lines.append(answers)
+        asked.append((points, answers))
         noise = line_noise(answers[:8])
         noises.append(noise if noise * size > 6 * absolute else 0.0)  # rounding is booked as such
         far, near = (answers[8] - answers[0]) / 128, (answers[7] - answers[0]) / 7
@@ -248,4 +282,4 @@ def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, lis
     noise = sorted(noises)[len(noises) // 2] if len(noises) == 3 else max(noises, default=0.0)
     if sigma > 0:
         noise = 0.0  # the fourth differences saw the noise, which is booked as such
-    return noise, lines, bends
+    return noise, asked, bends

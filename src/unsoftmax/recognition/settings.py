@@ -38,6 +38,7 @@ class Settings:
     float32: float = 2.0**-22
     surprise: float = 24.0  # bits by which answers must be rounder than chance before they are called rounded
     exact: float = 2.0**-44  # relative noise of one-token answers up to which they count as exact
+    turns: int = 4  # times that a question is asked alone once more where its answers differ
     tiny: float = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
 
     # heads

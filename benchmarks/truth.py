@@ -468,7 +468,9 @@ def mixed(kind: str, rng: np.random.Generator) -> Drawn:
         if format_ == "int8":
             scale = np.abs(values).max(axis=axes, keepdims=True) / 127 + 1e-300
             return scale * np.round(values / scale)
-        return torch.as_tensor(values).to(getattr(torch, format_)).to(torch.float64).numpy()
+        number = getattr(torch, format_)
+        most = torch.finfo(number).max  # caches saturate
+        return torch.as_tensor(values).clip(-most, most).to(number).to(torch.float64).numpy()
 
     def target(X: np.ndarray) -> np.ndarray:
         if what == "scores":

@@ -28,4 +28,4 @@ def rounds_inside(oracle: Oracle, token: Floats) -> str:
     base, tiny, small, gone, little = np.split(answers, np.cumsum([1, *[len(some)] * 3]))
     if not (tiny == base).all() or (small == base).all():
         return ""
-    return "its tokens to whole steps (int8 activations)" if (gone == little).all() else "its tokens or their values to fp8"
+    return "its tokens to whole steps (int8 activations)" if (gone == little).all() else "its tokens or their values to fp8 or to fine steps"

@@ -86,7 +86,7 @@ class _Proof:
             reason = self._in_short_numbers(seen, allowed)
         elif not (beyond <= allowed).all() and not self._explained(seen, beyond, allowed):
             reason = self._why(seen, check, allowed)
-        reason = reason or self._foreign(seen, check) or self._faint_outputs(seen)
+        reason = reason or self._faint_outputs(seen) or self._foreign(seen, check)
         if reason is not None:
             return reason
         if not self.family.network:

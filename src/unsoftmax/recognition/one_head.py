@@ -218,11 +218,13 @@ def at_other_lengths(case: Case, plane: Plane) -> bool:
     """
     case.begin("other lengths")
     longest = min(case.longest, case.most)
-    drawn = np.exp(case.rng.uniform(math.log(5), math.log(max(6, longest)), size=TESTS.further - 1)).astype(int)
+    if longest < TESTS.least_further:
+        return True
+    drawn = np.exp(case.rng.uniform(math.log(TESTS.least_further), math.log(longest), size=TESTS.further - 1)).astype(int)
     base, worst, at = _corners(case, plane), 0.0, 0
     for number, length in enumerate([longest, *drawn.tolist()]):
-        if length < 5 or case.left() < 1:
-            continue
+        if case.left() < 1:
+            break
         coordinates = TESTS.wider[number % len(TESTS.wider)] * random_coordinates(case.rng, len(plane.axes), length)
         if number % 2:
             coordinates[:-1] = coordinates[case.rng.integers(0, length // 2, size=length - 1)]

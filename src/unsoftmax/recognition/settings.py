@@ -91,7 +91,9 @@ class Settings:
 
     # one head
     one_head_lengths: tuple[int, ...] = (2, 2, 3, 3, 4, 6, 12, 40)
-    further: int = 6  # longer sequences, of lengths that are drawn
+    # longer sequences, of lengths that are drawn, and tokens of the shortest
+    further: int = 6
+    least_further: int = 5
     wider: tuple[float, ...] = (1.0, 2.0, 4.0)  # how far apart their tokens lie, in turn
     fewer_lengths: tuple[int, ...] = (2, 3, 4, 6, 12, 40)  # where each costs three questions
 
@@ -114,6 +116,16 @@ class Settings:
     pairs: int = 2  # of tokens, for each of three sizes
     stepwise_sizes: tuple[float, ...] = (0.3, 1.0, 2.0)
     apart: float = 0.05  # share by which two slopes of a smooth function never differ at such steps
+    # pairs of which one token is moved by a small share of its length, and the change of weight by a large move that must show
+    still_pairs: int = 4
+    small: float = 2.0**-12
+    moved_far: float = 2.0**-6
+    # tokens whose answers are followed over a tiny and a large step, those that must run otherwise, and by what share of their slope:
+    # answers that bend by an eighth at most do so in none
+    slopes: int = 6
+    slopes_off: int = 4
+    tiny_move: float = 2.0**-16
+    other_slope: float = 0.3
     few: int = 2  # pairs that must show it, for one may lie beside a jump of its own
 
 

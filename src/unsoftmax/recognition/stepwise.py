@@ -77,3 +77,53 @@ def _apart(slopes: Floats, others: Floats, rounding: Floats) -> Floats:
     """Which slopes ``(n, outputs)`` differ by more than a share of them and rounding."""
     gaps, sizes = np.abs(slopes - others).max(axis=1), np.maximum(np.abs(slopes), np.abs(others)).max(axis=1)
     return np.asarray(gaps > TESTS.apart * sizes + rounding)
+
+
+def keys_stand_still(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> Fact:
+    """Whether a small move of an earlier token leaves its weight as it is, to the last bit, though a large one does not: 28 queries.
+
+    One-token answers must be straight, so that they and the answer to a pair tell the weight. Keys of so few bits that small moves
+    never reach the next number show no steps otherwise.
+    """
+    phase(oracle, "steps")
+    first, last, move = rng.normal(size=(3, TESTS.still_pairs, oracle.width))
+    near = first + TESTS.small * move
+    alone, pairs = np.stack([last, first, near, first + move]), np.stack([first, near, first + move])
+    together = np.stack([pairs, np.broadcast_to(last, pairs.shape)], axis=2)
+    if max_norm is not None:
+        shrink = min(1.0, INSIDE * max_norm / float(np.linalg.norm(alone, axis=-1).max()))
+        alone, together = shrink * alone, shrink * together
+    ask = LastPosition(oracle)
+    one = ask(alone.reshape(-1, 1, oracle.width)).reshape(*alone.shape[:2], -1)
+    two = ask(together.reshape(-1, 2, oracle.width)).reshape(*pairs.shape[:2], -1)
+    chord = one[1:] - one[0]
+    length = np.maximum((chord**2).sum(axis=2), np.finfo(float).tiny)
+    weight = ((two - one[0]) * chord).sum(axis=2) / length
+    rounding = 2.0**-46 * np.abs(one).max(axis=(0, 2)) / np.sqrt(length.min(axis=0))
+    still = (np.abs(weight[1] - weight[0]) <= rounding) & (np.abs(weight[2] - weight[0]) > TESTS.moved_far)
+    count, pairs_asked = int(still.sum()), TESTS.still_pairs
+    words = (
+        f"Keys stand still: in {count} of {pairs_asked} pairs a small move of the earlier token leaves its weight as it is, to the last "
+        "bit. The target keeps keys in few bits (an fp8 or int8 cache) and answers in float64; keep them in longer numbers."
+        if count >= TESTS.few
+        else "Keys follow small moves of their tokens."
+    )
+    return Fact("keys stand still", float(count), float(TESTS.few), count < TESTS.few, words)
+
+
+def values_in_steps(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> str:
+    """What is rounded, in words, where almost straight one-token answers run otherwise over a tiny step than over a large one.
+
+    Whole steps that follow the largest number of a token (int8) leave no answer as it is, but take most of its slope. Empty where
+    nothing is rounded; 18 queries.
+    """
+    phase(oracle, "steps")
+    tokens, moves = rng.normal(size=(2, TESTS.slopes, oracle.width))
+    X = tokens + np.array([0.0, TESTS.tiny_move, 0.5])[:, None, None] * moves
+    if max_norm is not None:
+        X *= min(1.0, INSIDE * max_norm / float(np.linalg.norm(X, axis=-1).max()))
+    base, near, far = LastPosition(oracle)(X.reshape(-1, 1, oracle.width)).reshape(*X.shape[:2], -1)
+    slopes, secants = (near - base) / TESTS.tiny_move, (far - base) / 0.5
+    off = np.linalg.norm(slopes - secants, axis=1) > TESTS.other_slope * np.linalg.norm(secants, axis=1)
+    in_steps = int(off.sum()) >= TESTS.slopes_off
+    return "its tokens, or the keys and values of its cache, to whole steps that follow the largest of them (int8)" if in_steps else ""

@@ -25,11 +25,11 @@ from unsoftmax.families import named
 from unsoftmax.families.base import Family, Size
 from unsoftmax.families.settings import LAWS
 from unsoftmax.oracles.adapt import as_oracle
-from unsoftmax.precision.inside import rounds_inside
+from unsoftmax.precision.inside import rounds_inside, values_in_steps
 from unsoftmax.precision.settings import READING
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
-from unsoftmax.recognition.stepwise import PRICE, keys_stand_still, scores_in_steps, values_in_steps
+from unsoftmax.recognition.stepwise import PRICE, keys_stand_still, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
 from unsoftmax.version import __version__
 from unsoftmax.watching import watchers
@@ -214,7 +214,7 @@ def _rounded_inside(desk: Desk, refusal: RefusalError) -> RefusalError:
     if not little or (left is not None and left <= 4 * READING.moved):
         return refusal
     rounds = tried(
-        lambda: rounds_inside(desk.last, look.pair.sum(axis=0)) or values_in_steps(desk, desk.rng, desk.max_norm), RefusalError
+        lambda: rounds_inside(desk.last, look.pair.sum(axis=0)) or values_in_steps(desk.last, desk.rng, desk.max_norm), RefusalError
     )
     return rounding_inside(rounds, refusal) if isinstance(rounds, str) and rounds else refusal
 

@@ -11,7 +11,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.oracles.contradiction import BY_CHANCE, replicas
 from unsoftmax.precision.formats import MANTISSA, decimal_form, to_bits
-from unsoftmax.precision.inside import rounds_inside
+from unsoftmax.precision.inside import rounds_inside, values_in_steps
 from unsoftmax.precision.settings import READING
 from unsoftmax.results import Floor
 
@@ -110,7 +110,7 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
     return Calibration(
         floor,
         batch_size=asked.batch_size,
-        rounds=rounds_inside(oracle, COMBINATIONS[5] @ np.stack([asked.one, asked.other])),
+        rounds=rounds_inside(oracle, COMBINATIONS[5] @ np.stack([asked.one, asked.other])) or values_in_steps(oracle, rng, max_norm),
         summary=f"answers carry errors of about {asked.spread:.2g} that stay the same when a question is repeated",
     )
 

@@ -120,12 +120,6 @@ class Settings:
     still_pairs: int = 4
     small: float = 2.0**-12
     moved_far: float = 2.0**-6
-    # tokens whose answers are followed over a tiny and a large step, those that must run otherwise, and by what share of their slope:
-    # answers that bend by an eighth at most do so in none
-    slopes: int = 6
-    slopes_off: int = 4
-    tiny_move: float = 2.0**-16
-    other_slope: float = 0.3
     few: int = 2  # pairs that must show it, for one may lie beside a jump of its own
 
 

@@ -109,21 +109,3 @@ def keys_stand_still(oracle: Oracle, rng: np.random.Generator, max_norm: float |
         else "Keys follow small moves of their tokens."
     )
     return Fact("keys stand still", float(count), float(TESTS.few), count < TESTS.few, words)
-
-
-def values_in_steps(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> str:
-    """What is rounded, in words, where almost straight one-token answers run otherwise over a tiny step than over a large one.
-
-    Whole steps that follow the largest number of a token (int8) leave no answer as it is, but take most of its slope. Empty where
-    nothing is rounded; 18 queries.
-    """
-    phase(oracle, "steps")
-    tokens, moves = rng.normal(size=(2, TESTS.slopes, oracle.width))
-    X = tokens + np.array([0.0, TESTS.tiny_move, 0.5])[:, None, None] * moves
-    if max_norm is not None:
-        X *= min(1.0, INSIDE * max_norm / float(np.linalg.norm(X, axis=-1).max()))
-    base, near, far = LastPosition(oracle)(X.reshape(-1, 1, oracle.width)).reshape(*X.shape[:2], -1)
-    slopes, secants = (near - base) / TESTS.tiny_move, (far - base) / 0.5
-    off = np.linalg.norm(slopes - secants, axis=1) > TESTS.other_slope * np.linalg.norm(secants, axis=1)
-    in_steps = int(off.sum()) >= TESTS.slopes_off
-    return "its tokens, or the keys and values of its cache, to whole steps that follow the largest of them (int8)" if in_steps else ""

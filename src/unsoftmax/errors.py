@@ -161,6 +161,7 @@ class MissingExtraError(UnsoftmaxError):
         super().__init__(f'This needs the package `{package}`, which is not installed. Run: pip install "unsoftmax[{extra}]"')
 
 
+OR_NO_HEADS = "Or something else than heads takes part, as faint as that: `unsoftmax diagnose` tells."
 NEARLY = 1e-3  # a misfit of heads below this tells heads almost alike, not a target of another kind
 
 

@@ -49,7 +49,7 @@ class Calibration:
 
 
 def calibrate(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None) -> Floor:
-    """Precision of the answers: 30 one-token queries in 4 calls (60 where tokens are clipped, 26 more where errors are of no format)."""
+    """Precision of the answers: 30 one-token queries in 4 calls, 60 where tokens are clipped, 66 more where errors have no law."""
     return examine(oracle, rng=rng, max_norm=max_norm).floor
 
 
@@ -110,7 +110,7 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
     return Calibration(
         floor,
         batch_size=asked.batch_size,
-        rounds=rounds_inside(oracle, COMBINATIONS[5] @ np.stack([asked.one, asked.other])) or values_in_steps(oracle, rng, max_norm),
+        rounds=rounds_inside(oracle, COMBINATIONS[5] @ asked.pair) or values_in_steps(oracle, rng, max_norm),
         summary=f"answers carry errors of about {asked.spread:.2g} that stay the same when a question is repeated",
     )
 
@@ -134,6 +134,10 @@ class _Asked:
     spread: float  # residual of the affine fit
     null_spread: float  # the same near a zero of the answers
     affine: bool
+
+    @property
+    def pair(self) -> Floats:
+        return np.stack([self.one, self.other])
 
     @property
     def all(self) -> Floats:
@@ -173,7 +177,9 @@ def _ask(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> _A
     batch_size = float(np.abs(again - first).max()) if first == second else 0.0
     scales = np.stack([powers[: len(scaled)], np.zeros(len(scaled))], axis=1)
     rows = np.pad(np.concatenate([[[1.0, 0.0]], COMBINATIONS, steps, scales]), ((0, 0), (0, 1)), constant_values=1.0)
-    return _Asked(first, second, again, batch_size, combined, scaled, null, rows, one, other, batch, answers, spread, null_spread, affine)
+    return _Asked(
+        first, second, again, batch_size, combined, scaled, null, rows, one, other, batch, answers, spread, null_spread, affine
+    )
 
 
 def _smooth(oracle: Oracle, asked: _Asked) -> bool:

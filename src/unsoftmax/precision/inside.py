@@ -29,7 +29,11 @@ def rounds_inside(oracle: Oracle, token: Floats) -> str:
     base, tiny, small, gone, little = np.split(answers, np.cumsum([1, *[len(some)] * 3]))
     if not (tiny == base).all() or (small == base).all():
         return ""
-    return "its tokens to whole steps (int8 activations)" if (gone == little).all() else "its tokens or their values to fp8 or to fine steps"
+    return (
+        "its tokens to whole steps (int8 activations)"
+        if (gone == little).all()
+        else "its tokens or their values to fp8 or to fine steps"
+    )
 
 
 def values_in_steps(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> str:
@@ -49,4 +53,6 @@ def values_in_steps(oracle: Oracle, rng: np.random.Generator, max_norm: float | 
     same = np.linalg.norm(tinier - tiny, axis=1) <= READING.same_slope * size
     other = np.linalg.norm(tiny - far, axis=1) > READING.other_slope * size
     in_steps = int((same & other).sum()) >= READING.slopes_off
-    return "its tokens, or the keys and values of its cache, to whole steps that follow the largest of them (int8)" if in_steps else ""
+    return (
+        "its tokens, or the keys and values of its cache, to whole steps that follow the largest of them (int8)" if in_steps else ""
+    )

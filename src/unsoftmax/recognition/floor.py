@@ -257,7 +257,7 @@ def one_token_noise(case: Case) -> float:
 
 
 def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[tuple[Floats, Floats]], list[float]]:
-    """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), questions and answers, and how slopes differ."""
+    """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), what was asked, and how slopes differ."""
     length = min(5, case.longest)
     noises, asked, bends = [], [], []
     for scale in (1.0, 8.0, 2.0):

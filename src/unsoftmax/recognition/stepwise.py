@@ -80,10 +80,10 @@ def _apart(slopes: Floats, others: Floats, rounding: Floats) -> Floats:
 
 
 def keys_stand_still(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> Fact:
-    """Whether a small move of an earlier token leaves its weight as it is, to the last bit, though a large one does not: 28 queries.
+    """Whether a small move of an earlier token leaves its weight as it is, to the last bit, though a large one does not.
 
-    One-token answers must be straight, so that they and the answer to a pair tell the weight. Keys of so few bits that small moves
-    never reach the next number show no steps otherwise.
+    28 queries. One-token answers must be straight, so that they and the answer to a pair tell the weight. Keys of so few bits that
+    small moves never reach the next number show no steps otherwise.
     """
     phase(oracle, "steps")
     first, last, move = rng.normal(size=(3, TESTS.still_pairs, oracle.width))
@@ -101,10 +101,10 @@ def keys_stand_still(oracle: Oracle, rng: np.random.Generator, max_norm: float |
     weight = ((two - one[0]) * chord).sum(axis=2) / length
     rounding = 2.0**-46 * np.abs(one).max(axis=(0, 2)) / np.sqrt(length.min(axis=0))
     still = (np.abs(weight[1] - weight[0]) <= rounding) & (np.abs(weight[2] - weight[0]) > TESTS.moved_far)
-    count, pairs_asked = int(still.sum()), TESTS.still_pairs
+    count = int(still.sum())
     words = (
-        f"Keys stand still: in {count} of {pairs_asked} pairs a small move of the earlier token leaves its weight as it is, to the last "
-        "bit. The target keeps keys in few bits (an fp8 or int8 cache) and answers in float64; keep them in longer numbers."
+        f"Keys stand still: in {count} of {len(still)} pairs a small move of the earlier token leaves its weight as it is, to the "
+        "last bit. The target keeps keys in few bits (an fp8 or int8 cache) and answers in float64; keep them in longer numbers."
         if count >= TESTS.few
         else "Keys follow small moves of their tokens."
     )

@@ -151,8 +151,8 @@ def something_else(seen: Compared, check: Check, learned: Learned, strange: Floa
     return NotInFamilyError(
         f"{heads} head{'s' * (heads != 1)} explain{'s' * (heads == 1)} fresh sequences to {check.relative_error:.1g} of their "
         "spread, but rounding and the error bars would explain them far better: something else takes part, which is faint here "
-        f"and may be large elsewhere.{where} `unsoftmax diagnose` tells what it may be. Where the model is near enough, say how near answers "
-        f"are to it: `tolerance={2 * check.max_abs_error:.0e}`.",
+        f"and may be large elsewhere.{where} `unsoftmax diagnose` tells what it may be. Where the model is near enough, say how "
+        f"near answers are to it: `tolerance={2 * check.max_abs_error:.0e}`.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "strangeness": float(strange.max()), "by_length": check.by_length},
     )

@@ -58,8 +58,8 @@ def measure_floor(case: Case) -> None:
         case.floor = Floor(kind=kind, absolute=absolute, step=step if kind == "rounded" else None, fresh=True)
         raise DecidedError(repeats)
     jitter, sigma = repeats
-    noise, asked, bends = _number_noise(case, absolute, sigma)
-    seen += [answers for _, answers in asked]
+    noise, lines, bends = _number_noise(case, absolute, sigma)
+    seen += lines
     values = np.concatenate([a.ravel() for a in seen])
     kind, absolute, step = _grid(values)
     relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": TESTS.float32}.get(kind, TESTS.float64)
@@ -70,7 +70,7 @@ def measure_floor(case: Case) -> None:
         kind, absolute = "noisy", max(absolute, 1.5 * sigma)
     elif kind == "exact" and relative > 2.0**-40:
         if jitter == 0:
-            _refuse_random(case, asked)
+            _refuse_random(case)
         kind, case.finer = "float32", jitter <= TESTS.float32  # sums of float32 inside depend on the batch
     case.floor = Floor(kind=kind, relative=relative, absolute=absolute, step=step, fresh=sigma > 0, batch=jitter > 0)
     case.record("floor", case.noise(values), float(np.abs(values).max()), True, f"Answers are {case.floor.words}.")
@@ -199,14 +199,14 @@ def _refuse_versions(case: Case, tokens: Floats, answer: Floats, size: float, se
         raise DecidedError(outside("random answers", f"{words}: {BY_CHANCE}", Sign.RANDOM))
 
 
-def _refuse_random(case: Case, asked: list[tuple[Floats, Floats]]) -> None:
-    """Errors of no number format: the same questions in the same batch, once more, are answered alike unless chance decides."""
-    points, before = asked[-1]
-    if case.left() < len(points):
+def _refuse_random(case: Case) -> None:
+    """Errors of no number format: the same batch of questions, twice, is answered alike unless chance decides (20 queries)."""
+    if case.left() < 2 * TESTS.pairs_again:
         return
-    other = int((np.abs(case.ask(points) - before).max(axis=1) > 0).sum())
-    words = f"Asked again, {other} of {len(points)} questions get another answer"
-    if not case.record("asked again", float(other), 1.0, other == 0, f"{words}."):
+    questions = case.cap(1.0, 1.5) * case.draw(TESTS.pairs_again, min(2, case.longest))
+    other = int((np.abs(case.ask(questions) - case.ask(questions)).max(axis=1) > 0).sum())
+    words = f"Asked twice, {other} of {len(questions)} questions get another answer"
+    if not case.record("asked twice", float(other), 1.0, other == 0, f"{words}."):
         raise DecidedError(outside("random answers", f"{words}: {BY_CHANCE}", Sign.RANDOM))
 
 
@@ -256,21 +256,20 @@ def one_token_noise(case: Case) -> float:
     return line_noise(case.ask(start + TESTS.tiny * np.arange(8.0)[:, None, None] * step))
 
 
-def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[tuple[Floats, Floats]], list[float]]:
-    """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), what was asked, and how slopes differ."""
+def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[Floats], list[float]]:
+    """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), and the slopes' disagreement."""
     length = min(5, case.longest)
-    noises, asked, bends = [], [], []
+    noises, lines, bends = [], [], []
     for scale in (1.0, 8.0, 2.0):
         scale = case.cap(scale, 1.6)
         start, step = scale * case.draw(1, length), scale * case.draw(1, length)
         j = np.r_[np.arange(8), 128.0][:, None, None]
-        points = start + TESTS.tiny * j * step
-        answers = case.attempt(points)
+        answers = case.attempt(start + TESTS.tiny * j * step)
         if answers is None:
             case.reach = min(case.reach, scale / 2)
             continue
         size = max(float(np.abs(answers).max()), 1e-300)
-        asked.append((points, answers))
+        lines.append(answers)
         noise = line_noise(answers[:8])
         noises.append(noise if noise * size > 6 * absolute else 0.0)  # rounding is booked as such
         far, near = (answers[8] - answers[0]) / 128, (answers[7] - answers[0]) / 7
@@ -283,4 +282,4 @@ def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, lis
     noise = sorted(noises)[len(noises) // 2] if len(noises) == 3 else max(noises, default=0.0)
     if sigma > 0:
         noise = 0.0  # the fourth differences saw the noise, which is booked as such
-    return noise, asked, bends
+    return noise, lines, bends

@@ -231,7 +231,7 @@ def at_other_lengths(case: Case, plane: Plane) -> bool:
         told = _against(case, plane, coordinates, base)
         if told is not None and told.share > worst:
             worst, at = told.share, length
-    words = (
-        "are answered as short ones foretell" if worst <= 1 else f"of {at} tokens are answered otherwise than short ones foretell"
-    )
-    return case.record("other lengths", worst, 1.0, worst <= 1, f"Longer sequences {words}.")
+    words = "Longer sequences are answered as short ones foretell."
+    if worst > 1:
+        words = f"A sequence of {at} tokens is answered otherwise than shorter ones foretell."
+    return case.record("other lengths", worst, 1.0, worst <= 1, words)

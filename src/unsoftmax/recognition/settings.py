@@ -38,6 +38,7 @@ class Settings:
     float32: float = 2.0**-22
     surprise: float = 24.0  # bits by which answers must be rounder than chance before they are called rounded
     exact: float = 2.0**-44  # relative noise of one-token answers up to which they count as exact
+    pairs_again: int = 10  # questions asked twice where errors have no law; rounding by chance leaves two in three as they are
     turns: int = 4  # times that a question is asked alone once more where its answers differ
     tiny: float = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
 
@@ -117,7 +118,7 @@ class Settings:
     stepwise_sizes: tuple[float, ...] = (0.3, 1.0, 2.0)
     apart: float = 0.05  # share by which two slopes of a smooth function never differ at such steps
     # pairs of which one token is moved by a small share of its length, and the change of weight by a large move that must show
-    still_pairs: int = 4
+    still_pairs: int = 2
     small: float = 2.0**-12
     moved_far: float = 2.0**-6
     few: int = 2  # pairs that must show it, for one may lie beside a jump of its own

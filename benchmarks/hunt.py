@@ -74,10 +74,10 @@ def ladder(seed: int, table: int, kinds: tuple[str, ...], draw: Callable[..., tr
     found = us.recover(target, width=width, seed=seed, on_failure="return", budget=20_000)
     reason = truth.false_success(found, model, target, rng)
     row = {"what": kind, "effect": effect, "false": reason is not None, "why": reason, **told(found)}
-    if found.status.success:  # an honest diagnosis then does not call it a stranger
-        diagnosis = us.diagnose(target, width=width)
-        row["contradicts"] = not diagnosis.inside and "inconclusive" not in diagnosis.family
-        row["diagnosis"] = diagnosis.family
+    diagnosis = us.diagnose(target, width=width)  # what is recovered is no stranger, and what is of no family is not inside
+    stranger = not diagnosis.inside and "inconclusive" not in diagnosis.family
+    row["diagnosis"] = diagnosis.family
+    row["contradicts"] = stranger if found.status.success else diagnosis.inside and found.status is us.Status.NOT_IN_FAMILY
     return row
 
 
@@ -191,7 +191,10 @@ def summary(rows: list[Row]) -> None:
     for kind in sorted({row["kind"] for row in rows}):
         mine = [row for row in rows if row["kind"] == kind]
         wrong = [row for row in mine if row.get("false")]
+        against = [row for row in mine if row.get("contradicts")]
+        recovered = sum(row["status"] in ("EXACT", "WITHIN_TOLERANCE") for row in against)
         print(f"{kind}: {len(mine)} runs, {len(wrong)} false, {dict(Counter(row['status'] for row in mine))}")
+        print(f"  contradictions: {recovered} recovered and called strangers, {len(against) - recovered} refused and called inside")
         for what in sorted({row["what"] for row in mine}):
             some = [row for row in mine if row["what"] == what]
             shares = {block: [row[block] for row in some if block in row] for block in "WVcb"}
@@ -199,7 +202,7 @@ def summary(rows: list[Row]) -> None:
             print(f"  {what:32s} {dict(Counter(row['status'] for row in some))} {bars}")
         for row in wrong[:20]:
             print("  FALSE", {key: value for key, value in row.items() if key != "message"})
-        for row in [row for row in mine if row.get("contradicts")][:10]:
+        for row in against[:20]:
             print("  CONTRADICTS", {key: value for key, value in row.items() if key != "message"})
         for row in [row for row in mine if row["status"] == "CRASH"][:3]:
             print("  CRASH", row["seed"], row["message"])

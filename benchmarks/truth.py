@@ -461,34 +461,62 @@ def run_single(runs: int, seed: int) -> None:
         print(f"  W within its bars: {np.mean(shares) if shares else np.nan:.3f} ({len(shares)})", flush=True)
 
 
+ROUNDED = (
+    "float16 scores", "bfloat16 scores", "float32 scores", "int8 tokens", "int8 tokens by token", "int8 tokens by sequence",
+    "float8_e4m3fn tokens", "float8_e5m2 tokens", "float8_e4m3fn cache", "float8_e5m2 cache", "int8 cache", "float8_e4m3fn keys",
+    "float8_e5m2 keys", "int8 keys",
+)  # fmt: skip
+
+
 def mixed(kind: str, rng: np.random.Generator) -> Drawn:
-    """One head that answers in float64 and rounds its scores, its tokens, or everything inside."""
+    """One head that answers in float64 and rounds its scores, its tokens, its keys, or keys and values (a cache) inside."""
     import torch
 
     head = Head(rng)
-    number = {"int8 tokens": None}.get(kind, getattr(torch, kind.split()[0], None))
+    inner = int(rng.integers(2, head.width + 1))
+    query, key = rng.normal(size=(2, inner, head.width)) / np.sqrt(head.width)
+    project, out = rng.normal(size=(inner, head.width)) / np.sqrt(head.width), rng.normal(size=inner)
+    format_, what = kind.split(" ", 1)
 
-    def cast(values: np.ndarray) -> np.ndarray:
-        return torch.as_tensor(values).to(number).to(torch.float64).numpy()
+    def cast(values: np.ndarray, axes: tuple[int, ...] = (-1,)) -> np.ndarray:
+        if format_ == "int8":
+            scale = np.abs(values).max(axis=axes, keepdims=True) / 127 + 1e-300
+            return scale * np.round(values / scale)
+        number = getattr(torch, format_)
+        most = torch.finfo(number).max  # caches saturate
+        return torch.as_tensor(values).clip(-most, most).to(number).to(torch.float64).numpy()
 
     def target(X: np.ndarray) -> np.ndarray:
+        if what == "scores":
+            return head.answer(X, cast(head.scores(X)))
         if kind == "int8 tokens":
             return head.answer(np.round(32 * X) / 32)
-        return head.answer(X, cast(head.scores(X)))
+        if what.startswith("tokens"):
+            return head.answer(cast(X, (-2, -1) if what.endswith("sequence") else (-1,)))
+        keys, values = cast(X @ key.T), X @ project.T
+        weights = softmax(np.einsum("bnk,bk->bn", keys, X[:, -1] @ query.T))
+        return np.einsum("bn,bnk,k->b", weights, cast(values) if what == "cache" else values, out)
 
-    return head.width, head.model, target
+    return head.width, us.Attention.single(key.T @ query, project.T @ out) if what in ("cache", "keys") else head.model, target
+
+
+NAMES = ("in steps", "between jumps", "rounds inside", "fp8", "int8")  # words that name the cause
 
 
 def run_mixed(runs: int, seed: int) -> None:
-    """How targets that round inside are refused, and whether the reason names it."""
-    for kind in ("float16 scores", "bfloat16 scores", "float32 scores", "int8 tokens"):
+    """How targets that round inside are refused, whether the reason names it, and what ``diagnose`` says."""
+    for kind in ROUNDED:
         told: Counter[str] = Counter()
         for number in range(runs):
             width, _, target = mixed(kind, np.random.default_rng([seed, number]))
             found = us.recover(target, width=width, on_failure="return", budget=20_000)
-            named = "in steps" in found.message or "between jumps" in found.message
+            named = any(word in found.message for word in NAMES)
             told[f"{found.status.name}, {'named' if named else 'not named'}"] += 1
-        print(f"{kind:16s} {dict(told)}", flush=True)
+            diagnosis = us.diagnose(target, width=width)
+            told[f"diagnosed: {diagnosis.family}"] += 1
+            if not named:
+                print(f"  {number}, {found.queries} queries: {found.message[:300]}", flush=True)
+        print(f"{kind:24s} {dict(told)}", flush=True)
 
 
 def run_certified(runs: int, seed: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,11 +27,11 @@ from unsoftmax.families import named
 from unsoftmax.families.base import Family, Size
 from unsoftmax.families.settings import LAWS
 from unsoftmax.oracles.adapt import as_oracle
-from unsoftmax.precision.inside import rounds_inside
+from unsoftmax.precision.inside import rounds_inside, values_in_steps
 from unsoftmax.precision.settings import READING
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
-from unsoftmax.recognition.stepwise import PRICE, scores_in_steps
+from unsoftmax.recognition.stepwise import PRICE, keys_stand_still, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
 from unsoftmax.watching import watchers
 from unsoftmax.wishes import Wishes
@@ -192,8 +193,13 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     named_so = named_so and not any(Sign.LAST_BITS in outcome.signs for outcome in desk.outcomes)
     if not heads or named_so or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
         return refusal
-    steps = tried(lambda: scores_in_steps(desk, desk.rng, desk.max_norm), RefusalError)
-    if isinstance(steps, RefusalError) or desk.record(steps):  # the target fails by now, or scores are smooth
+    for test in (scores_in_steps, keys_stand_still):
+        steps = tried(partial(test, desk, desk.rng, desk.max_norm), RefusalError)
+        if isinstance(steps, RefusalError):  # the target fails by now
+            return refusal
+        if not desk.record(steps):
+            break
+    else:
         return refusal
     return NotInFamilyError(
         f"{steps.sentence} ({refusal})", evidence={**refusal.evidence, "jumps": steps.number}, model=refusal.model
@@ -205,10 +211,12 @@ def _rounded_inside(desk: Desk, refusal: RefusalError) -> RefusalError:
     left, look = desk.left(), desk.look
     if not isinstance(refusal, NotInFamilyError) or look is None or desk.embeddings is not None or Sign.ROUNDS in refusal.signs:
         return refusal
-    little = look.steady and look.grid.exact and 0 < look.bend <= LAWS.rounded_bend
-    if not little or look.floor.exact or (left is not None and left <= 4 * READING.moved):
+    little = look.steady and look.grid.exact and READING.steady < look.bend <= LAWS.rounded_bend
+    if not little or (left is not None and left <= 4 * READING.moved):
         return refusal
-    rounds = tried(lambda: rounds_inside(desk.last, look.pair.sum(axis=0)), RefusalError)
+    rounds = tried(
+        lambda: rounds_inside(desk.last, look.pair.sum(axis=0)) or values_in_steps(desk.last, desk.rng, desk.max_norm), RefusalError
+    )
     return rounding_inside(rounds, refusal) if isinstance(rounds, str) and rounds else refusal
 
 

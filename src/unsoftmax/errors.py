@@ -163,6 +163,7 @@ class MissingExtraError(UnsoftmaxError):
         super().__init__(f'This needs the package `{package}`, which is not installed. Run: pip install "unsoftmax[{extra}]"')
 
 
+OR_NO_HEADS = "Or something else than heads takes part, as faint as that: `unsoftmax diagnose` tells."
 NEARLY = 1e-3  # a misfit of heads below this tells heads almost alike, not a target of another kind
 
 
@@ -174,7 +175,7 @@ def alike_within(misfit: float) -> tuple[Sign, ...]:
 def rounding_inside(what: str, before: RefusalError | None = None) -> NotInFamilyError:
     """The reason that a target rounds inside, and what was said ``before`` that was known."""
     return NotInFamilyError(
-        f"The target rounds inside: {what}. Answers stay the same to the last bit while a token moves a little, and then jump. "
+        f"The target rounds inside: {what}. Answers do not follow a token that moves a little, and then jump. "
         f"Switch that off, or ask for answers that are rounded at the end alone.{'' if before is None else f' ({before})'}",
         evidence={**({} if before is None else before.evidence), "rounds": what},
         model=None if before is None else before.model,

@@ -65,3 +65,19 @@ def test_several_heads_in_half_precision_are_told_before_a_learner_is_paid():
     assert found.status is us.Status.TOO_NOISY
     assert "several heads" in found.message
     assert found.facts["queries"]["total"] < 150
+
+
+@pytest.mark.parametrize(("cast", "whole"), [(fp8, False), (lambda x: to_bits(x, 3), True), (int8, True)])
+def test_short_keys_and_caches_are_named(cast, whole):
+    rng = np.random.default_rng(4)
+    query, key, project, out = *rng.normal(size=(3, 3, 6)) / 2, rng.normal(size=3)
+
+    def answer(X):
+        keys, values = cast(X @ key.T), X @ project.T
+        scores = np.einsum("bnk,bk->bn", keys, X[:, -1] @ query.T)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.einsum("bn,bnk,k->b", weights / weights.sum(axis=1, keepdims=True), cast(values) if whole else values, out)
+
+    found = us.recover(answer, width=6, seed=0, on_failure="return", budget=20_000)
+    assert not found.status.success
+    assert any(word in found.message for word in ("fp8", "int8"))

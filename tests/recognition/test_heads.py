@@ -22,7 +22,7 @@ from unsoftmax.recognition.heads import (
 
 def drawn(seed, count):
     rng = np.random.default_rng(seed)
-    return _design(rng), rng.normal(size=(count, 2)), rng
+    return _design(rng, 256), rng.normal(size=(count, 2)), rng
 
 
 @given(seed=seeds, count=st.integers(1, 4))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
+from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign
 from unsoftmax.families import named
 from unsoftmax.families.attention import ONE_HEAD
 from unsoftmax.families.base import Family
@@ -65,6 +66,12 @@ def family_told(told: Diagnosis) -> Family | None:
 def stranger(told: Diagnosis) -> bool:
     """Whether a target is told, for certain, to be other than a layer of heads, or of heads almost alike."""
     return family_told(told) is not ONE_HEAD and not {Sign.UNDECIDED, Sign.ALMOST_ALIKE} & set(told.signs)
+
+
+def refused(told: Diagnosis, words: str, evidence: Mapping[str, Any]) -> RefusalError:
+    """The refusal that a diagnosis gives reason for: what answers by chance is of no family, nor a stranger to one."""
+    kind = DriftingError if Sign.RANDOM in told.signs else NotInFamilyError
+    return kind(words, evidence={**evidence, "diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
 
 
 def undecided(told: Diagnosis, doubt: Fact) -> Diagnosis:

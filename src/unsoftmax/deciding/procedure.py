@@ -13,6 +13,7 @@ from unsoftmax.deciding.choices import (
     after_several,
     family_told,
     first_reading,
+    refused,
     stranger,
     undecided,
 )
@@ -135,7 +136,7 @@ class Decision:
         family = family_told(told)
         if family is not None:
             yield from self._try(family)
-        return NotInFamilyError(told.reason, evidence={"diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
+        return refused(told, told.reason, {})
 
     def _straight(self, look: FirstLook) -> Walk[bool]:
         """Whether one-token answers are affine; a closer look where they may merely be coarse."""
@@ -220,8 +221,7 @@ class Decision:
         yield from of_desk(standing.noted, told.reason)
         family = family_told(told)
         if family is None:
-            evidence = {**(last.evidence if last else {}), "diagnosis": told.family}
-            return NotInFamilyError(f"{told.reason} ({last})", evidence=evidence, signs=(Sign.DIAGNOSED, *told.signs))
+            return refused(told, f"{told.reason} ({last})", last.evidence if last else {})
         if family is not ONE_HEAD:
             yield from of_desk(standing.known, told.floor)
         return (yield from self._network(family))
@@ -254,7 +254,7 @@ class Decision:
         if family is None:
             before = [str(outcome.refusal) for outcome in self.tried if outcome.refusal is not None]
             words = f"{told.reason} ({before[-1]})" if before else told.reason
-            return NotInFamilyError(words, evidence={"diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
+            return refused(told, words, {})
         return (yield from (self._heads(look) if family is ONE_HEAD else self._network(family)))
 
     def _network(self, family: Family) -> Walk[Ending]:

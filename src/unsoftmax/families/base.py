@@ -155,7 +155,8 @@ def attempt(learner: Learner, oracle: Oracle, desk: Desk) -> Outcome:
     except (ArithmeticError, np.linalg.LinAlgError) as error:
         return Outcome(
             refusal=NotInFamilyError(
-                f"The answers lead to numbers that no model of this family gives ({error}). "
-                "`unsoftmax diagnose` tells what the target may be."
+                "The answers lead to numbers that no model of this family gives. "
+                "`unsoftmax diagnose` tells what the target may be.",
+                evidence={"arithmetic": str(error)},
             )
         )

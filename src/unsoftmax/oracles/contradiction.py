@@ -16,10 +16,16 @@ RELATIVE_SLACK = 1024.0  # the last bits of an answer grow with its scores (tens
 ABSOLUTE_SLACK = 10.0  # noise: two draws differ by 10 standard deviations once in 1e12
 CONFIRMED = 6  # changed answers that are looked at more closely
 NUDGES = 4  # copies of a question, each moved by the rounding of its numbers
+COPIES = 3  # of the same question beside them, not moved at all
 NUDGE = 8.0  # times the relative precision: what sums over a token's numbers may lose
 TOUCHY = 64.0  # a question whose answer moves by this share of the change under such nudges proves nothing
 SINGLE_AGAINST_DOUBLE = 2.0**19  # a few roundings of float32 in what two answers of float64 may differ by
 INSIDE_SINGLE = " (Or it computes in float32 inside, where the last digits depend on the batch; then let it answer in float32.)"
+
+BY_CHANCE = (
+    "several versions of the model answer, answers depend on what was asked before, or they are rounded up and down by chance. Pin "
+    "one version of it, switch off what is random, and start again."
+)
 
 
 class Precision(Protocol):
@@ -96,7 +102,7 @@ def changes(oracle: Oracle, repeated: Sequence[tuple[Remembered, Floats]], floor
 
     Questions of small tokens come first: one change is enough, and large tokens make scores that the last bits decide.
 
-    Price: ``NUDGES`` queries for each of at most ``CONFIRMED`` answers that changed.
+    Price: ``COPIES + NUDGES`` queries for each of at most ``CONFIRMED`` answers that changed.
     """
     suspects: list[Change] = []
     for item, answer in repeated:
@@ -120,7 +126,7 @@ def confirm(oracle: Oracle, repeated: Sequence[tuple[Remembered, Floats]], floor
     """
     asked = 0
     for change in changes(oracle, repeated, floor):
-        asked += NUDGES
+        asked += COPIES + NUDGES
         if change is None:
             continue
         item, answer, deviation, allowed = change.item, change.now, change.deviation, change.allowed
@@ -143,11 +149,16 @@ def confirm(oracle: Oracle, repeated: Sequence[tuple[Remembered, Floats]], floor
 
 
 def touchiness(oracle: Oracle, question: Floats, floor: Precision) -> float:
-    """How much the answer to ``question (length, width)`` moves when its numbers move by their rounding; one call of ``NUDGES``."""
+    """How much the answer to ``question (length, width)`` moves when its numbers move by their rounding.
+
+    0 where it moves as much when nothing does: that is chance. One call of ``COPIES + NUDGES``.
+    """
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(NUDGES, *question.shape))  # fixed: a verdict must be repeatable
     nudge = NUDGE * max(floor.relative, np.finfo(np.float64).eps)
-    answers = np.asarray(oracle(question * ((1.0 + nudge * signs) / (1.0 + nudge))))  # never outwards: tokens may have a limit
-    return float(np.ptp(answers, axis=0).max())
+    nudged = question * ((1.0 + nudge * signs) / (1.0 + nudge))  # never outwards: tokens may have a limit
+    answers = np.asarray(oracle(np.concatenate([np.repeat(question[None], COPIES, axis=0), nudged])))
+    still, moved = (float(np.ptp(part, axis=0).max()) for part in (answers[:COPIES], answers[COPIES:]))
+    return moved if still <= moved / 2 else 0.0
 
 
 def replicas(oracle: Oracle, question: Floats, *, times: int = 12) -> tuple[int, float]:

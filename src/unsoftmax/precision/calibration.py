@@ -9,9 +9,9 @@ import numpy as np
 from unsoftmax.errors import DriftingError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.oracles.contradiction import replicas
+from unsoftmax.oracles.contradiction import BY_CHANCE, replicas
 from unsoftmax.precision.formats import MANTISSA, decimal_form, to_bits
-from unsoftmax.precision.inside import rounds_inside
+from unsoftmax.precision.inside import rounds_inside, values_in_steps
 from unsoftmax.precision.settings import READING
 from unsoftmax.results import Floor
 
@@ -93,7 +93,10 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
     low = _low_precision(asked, largest, dependent)
     if low is not None:
         return low
-    if asked.spread <= READING.exact * np.sqrt(oracle.width) * largest or not asked.affine:
+    fine = asked.spread <= READING.exact * np.sqrt(oracle.width) * largest
+    if not fine:
+        _refuse_random(oracle, asked, largest)
+    if fine or not asked.affine:
         relative = max(2.0**-50, asked.batch_size / max(largest, np.finfo(float).tiny))
         floor = Floor(relative=relative, batch=dependent)
         return Calibration(floor, affine=asked.affine, batch_size=asked.batch_size, summary="answers are exact to float64 rounding")
@@ -105,7 +108,7 @@ def _examine(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -
     return Calibration(
         floor,
         batch_size=asked.batch_size,
-        rounds=rounds_inside(oracle, COMBINATIONS[5] @ np.stack([asked.one, asked.other])),
+        rounds=rounds_inside(oracle, COMBINATIONS[5] @ asked.pair) or values_in_steps(oracle, rng, max_norm),
         summary=f"answers carry errors of about {asked.spread:.2g} that stay the same when a question is repeated",
     )
 
@@ -124,9 +127,15 @@ class _Asked:
     rows: Floats  # the questions behind ``all`` in terms of the two tokens and the constant
     one: Floats
     other: Floats
+    batch: Floats  # tokens of the largest call, and their answers
+    batch_answers: Floats
     spread: float  # residual of the affine fit
     null_spread: float  # the same near a zero of the answers
     affine: bool
+
+    @property
+    def pair(self) -> Floats:
+        return np.stack([self.one, self.other])
 
     @property
     def all(self) -> Floats:
@@ -166,7 +175,9 @@ def _ask(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> _A
     batch_size = float(np.abs(again - first).max()) if first == second else 0.0
     scales = np.stack([powers[: len(scaled)], np.zeros(len(scaled))], axis=1)
     rows = np.pad(np.concatenate([[[1.0, 0.0]], COMBINATIONS, steps, scales]), ((0, 0), (0, 1)), constant_values=1.0)
-    return _Asked(first, second, again, batch_size, combined, scaled, null, rows, one, other, spread, null_spread, affine)
+    return _Asked(
+        first, second, again, batch_size, combined, scaled, null, rows, one, other, batch, answers, spread, null_spread, affine
+    )
 
 
 def _smooth(oracle: Oracle, asked: _Asked) -> bool:
@@ -197,6 +208,17 @@ def _refuse_replicas(asked: _Asked) -> None:
     digits = [decimal_form(value, False)[0] for value in asked.all if value != 0]
     if len(distinct) < 4 and np.median(digits) >= READING.full_digits:
         _refuse_versions(len(answers), len(distinct))
+
+
+def _refuse_random(oracle: Oracle, asked: _Asked, largest: float) -> None:
+    """Errors of no number format are random where the same batch, once more, is answered otherwise; one question may not tell."""
+    again = oracle(asked.batch[:, None, :]).reshape(len(asked.batch), -1)[:, 0]
+    other = int((np.abs(again - asked.batch_answers) > READING.steady * largest).sum())
+    if other:
+        raise DriftingError(
+            f"Asked again, {other} of {len(again)} questions get another answer: {BY_CHANCE}",
+            evidence={"answers_changed": other, "asked_again": len(again)},
+        )
 
 
 def _refuse_versions(times: int, count: int) -> None:

@@ -22,6 +22,14 @@ class Settings:
     dyadic: int = 24  # places of two that products of tokens and round weights have
     eight_bits: tuple[tuple[str, int], ...] = (("fp8 (e5m2)", 3), ("fp8 (e4m3)", 4))  # bits of their mantissas
     moved: int = 4  # entries of a token that are moved to see whether it is rounded
+    # tokens whose answers are followed over tiny steps and a large one; those that must run otherwise, by what share of their slope
+    # (answers that bend by an eighth at most do so nowhere), and how far the tiny ones must agree
+    slopes: int = 6
+    slopes_off: int = 4
+    tiny: float = 2.0**-16
+    tinier: float = 2.0**-20
+    other_slope: float = 0.3
+    same_slope: float = 0.05
     # of a short number format: residuals of affine answers computed in it, for numbers inside are larger than they are
     units: float = 64.0
     smooth: float = 0.05  # residuals near a zero of the answers, against those far off: noise does not shrink, curvature does

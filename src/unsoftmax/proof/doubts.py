@@ -9,6 +9,7 @@ import numpy as np
 
 from unsoftmax.linalg import normal, on_host
 from unsoftmax.models import Floats, Model
+from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
 from unsoftmax.proof.fresh import Fresh, ordinary
 from unsoftmax.proof.limits import LIMITS
@@ -30,6 +31,22 @@ def doubts(seen: Compared, learned: Learned, rng: np.random.Generator) -> Floats
     if learned.bounds is None or learned.bounds.W is None:
         return None
     return np.sqrt(doubt(learned.model, learned.bounds, rng, lambda other: predicted_as(seen, other)))
+
+
+def strangeness(seen: Compared, learned: Learned, floor: Floor, rng: np.random.Generator) -> Floats:
+    """Each row's deviation over all that rounding of answers and scores and the error bars explain; 0 where there are no bars.
+
+    What they do not explain no model of the family does, and nothing bounds it on other sequences, however faint it is here.
+    """
+    bars = doubts(seen, learned, rng)
+    if bars is None:
+        return np.zeros(len(seen.answers))
+    sizes = np.abs(seen.answers)
+    largest = np.where(seen.natural[:, None], *(sizes[rows].max(axis=0, initial=0.0) for rows in (seen.natural, ~seen.natural)))
+    inside = moved(seen, learned.model, learned.model.shaken(LIMITS.shake * floor.relative, rng))
+    explained = PROOF.unremarkable * floor.relative * largest + LIMITS.shaken * inside + LIMITS.doubts * bars
+    times: Floats = (seen.deviations / np.maximum(explained, np.finfo(float).tiny)).max(axis=1)
+    return times
 
 
 def scores_in_doubt(learned: Learned, bounds: Bounds | None, tolerance: float) -> bool:

@@ -76,7 +76,8 @@ def covered(seen: Compared, *, tolerance: float, max_norm: float | None, sampled
         natural = "like the natural samples given" if sampled else "with entries of standard deviation one"
         sizes += f" and {natural}" if max_norm is None else f" and {natural}, none longer than {max_norm:g}"
     words = (
-        f"{seen.drawn} fresh sequences of {lengths.min()} to {lengths.max()} tokens ({len(lengths)} lengths, drawn), {sizes}, "
+        f"{seen.drawn} fresh sequences of {lengths.min()} to {lengths.max()} tokens ({len(lengths)} lengths, drawn; "
+        f"{sum(len(batch.sequences) * batch.length for batch in seen.batches):,} tokens in all), {sizes}, "
         f"at {seen.where}. A target that differs by more than {tolerance:.1g} of the answers' spread on more than "
         f"{unnoticed(seen.drawn):.1%} of sequences drawn like these would have been noticed with {PROOF.confidence:.0%} "
         "confidence."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.errors import OR_NO_HEADS, DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
@@ -122,7 +122,7 @@ def mismatch(
     if heads > 1 and floor.exact and check.relative_error <= LIMITS.almost:
         return NotIdentifiableError(
             f"{several}: two heads lie too close together, and are known only merged, within that, "
-            "or one is too faint beside the others.",
+            f"or one is too faint beside the others. {OR_NO_HEADS}",
             model=learned.model,
             evidence={"merged_within": check.relative_error, "by_length": check.by_length},
         )
@@ -141,6 +141,20 @@ def mismatch(
         "`unsoftmax diagnose` tells what it may be.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "by_length": check.by_length},
+    )
+
+
+def something_else(seen: Compared, check: Check, learned: Learned, strange: Floats, *, heads: int) -> RefusalError:
+    """A misfit within the tolerance that nothing of the family explains: rows that are ``strange`` beyond 1 show it."""
+    lengths = seen.lengths[strange > 1]
+    where = "" if lengths.min() <= 2 else f" It shows in sequences of {lengths.min()} to {lengths.max()} tokens."
+    return NotInFamilyError(
+        f"{heads} head{'s' * (heads != 1)} explain{'s' * (heads == 1)} fresh sequences to {check.relative_error:.1g} of their "
+        "spread, but rounding and the error bars would explain them far better: something else takes part, which is faint here "
+        f"and may be large elsewhere.{where} `unsoftmax diagnose` tells what it may be. Where the model is near enough, say how "
+        f"near answers are to it: `tolerance={2 * check.max_abs_error:.0e}`.",
+        model=learned.model,
+        evidence={"relative_error": check.relative_error, "strangeness": float(strange.max()), "by_length": check.by_length},
     )
 
 

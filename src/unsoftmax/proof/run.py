@@ -14,7 +14,7 @@ from unsoftmax.precision.settings import READING
 from unsoftmax.proof import refusals
 from unsoftmax.proof.bars import fitting_bars
 from unsoftmax.proof.compare import Compared, computed_in
-from unsoftmax.proof.doubts import beside_ties, doubts, faintest_output, in_short_numbers, moved, scores_in_doubt
+from unsoftmax.proof.doubts import beside_ties, doubts, faintest_output, in_short_numbers, moved, scores_in_doubt, strangeness
 from unsoftmax.proof.fresh import COUNT, Fresh, afforded, fresh_batches
 from unsoftmax.proof.judge import carries_noise, checked, covered, relative_errors, tolerance_of, varies
 from unsoftmax.proof.limits import LIMITS
@@ -90,7 +90,7 @@ class _Proof:
             reason = self._in_short_numbers(seen, allowed)
         elif not (beyond <= allowed).all() and not self._explained(seen, beyond, allowed):
             reason = self._why(seen, check, allowed)
-        reason = reason or self._faint_outputs(seen)
+        reason = reason or self._faint_outputs(seen) or self._foreign(seen, check)
         if reason is not None:
             return reason
         if not self.family.network:
@@ -165,17 +165,36 @@ class _Proof:
     def _why(self, seen: Compared, check: Check, allowed: Floats) -> RefusalError:
         """The reason for deviations that nothing explains: random answers, a constant that hides a head, or another family."""
         desk, learned, floor, heads = self.desk, self.learned, self.floor, self._heads()
-        left = desk.left()
-        reason = None
-        if self.family.compares_answers and not self.family.network and (left is None or left >= LIMITS.asked_again):
-            reason = refusals.answered_otherwise(desk.checked, seen, floor, learned)
-        if reason is None and floor.exact and heads == 1:
+        reason = self._answered_otherwise(seen)
+        if reason is None and floor.exact and heads == 1 and not (self._strangeness(seen) > 1).any():
             reason = refusals.hidden_by_constant(seen, check, learned, self.tolerance)
         if reason is None and self.open:
             reason = refusals.open_beside_ties(seen, self.open, learned)
         return reason or refusals.mismatch(
             seen, check, learned, floor, heads=heads, asked=desk.meter.spent, allowed=allowed, rank=desk.wishes.rank
         )
+
+    def _answered_otherwise(self, seen: Compared) -> RefusalError | None:
+        """Random answers, where the worst fresh questions can be asked again."""
+        left = self.desk.left()
+        affordable = left is None or left >= LIMITS.asked_again
+        if not (self.family.compares_answers and not self.family.network and affordable):
+            return None
+        return refusals.answered_otherwise(self.desk.checked, seen, self.floor, self.learned)
+
+    def _foreign(self, seen: Compared, check: Check) -> RefusalError | None:
+        """A misfit within the tolerance, and yet far beyond what anything of the family explains: something else takes part."""
+        if not self.floor.exact or not self.family.made_of_heads or not self.family.compares_answers:
+            return None
+        strange = self._strangeness(seen)
+        if not (strange > 1).any():
+            return None
+        return self._answered_otherwise(seen) or refusals.something_else(seen, check, self.learned, strange, heads=self._heads())
+
+    def _strangeness(self, seen: Compared) -> Floats:
+        """How far each row misses what rounding and error bars explain, of what is let pass."""
+        limit = LIMITS.foreign if self.learned.known_to == 0 else LIMITS.foreign_beside_heads
+        return strangeness(seen, self.learned, self.floor, self.desk.fresh) / limit
 
     def _heads(self) -> int:
         """How many heads were learned; 0 where these are not the whole model."""

@@ -28,7 +28,7 @@ class Settings:
     # fresh
     longest: int = 256  # tokens of the longest sequences that are compared
     moderate: int = 64
-    per_length: int = 16  # sequences of each moderate length, sized for the model's scores
+    per_length: int = 12  # sequences of each moderate length, sized for the model's scores
     sized: int = 11  # moderate lengths
     # lengths, and sequences of each, with tokens of natural size
     natural: int = 5
@@ -37,8 +37,8 @@ class Settings:
     pool: int = 1024
     # and one more length, drawn
     long: tuple[int, ...] = (96, 128, 256)
-    per_long: int = 6
-    tokens: int = 8900  # of all of them, on average over the lengths drawn
+    per_long: int = 17  # tokens cost little beside queries, and what strikes one in thousands of them is met in long sequences
+    tokens: int = 14900  # of all of them, on average over the lengths drawn
     large: int = 2**20  # numbers in all from which on drawing them takes longer than asking
 
     # judge

@@ -15,13 +15,20 @@ from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
-from unsoftmax.recognition.one_head import Outcome, one_head
+from unsoftmax.recognition.one_head import Outcome, at_other_lengths, one_head
 from unsoftmax.recognition.one_token import Pilot, grows, ignores_length, kinks, kinks_if_affordable, one_token, pilot
 from unsoftmax.recognition.piecewise import another_plane, chord_law, transformer
 from unsoftmax.recognition.stepwise import steps_told
 from unsoftmax.recognition.walk import Walk, of_case, until
 
 DEEP = "the answers' kinks end or change on their way: a network with several hidden layers"
+
+OTHER_LENGTHS = outside(
+    "another law at other lengths",
+    "Some sequences are answered as one head foretells, but longer ones or such whose tokens repeat each other are not: a head, a "
+    "temperature or a cut that depends on the number of tokens, or repeats that count less.",
+    Sign.OTHER_SCORES,
+)
 
 
 def by_tests(look: FirstLook | None = None, *, not_one: bool = False) -> Walk[Diagnosis]:
@@ -102,6 +109,8 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
         one = yield from of_case(one_head, point.scale, flat=point.flat)
     if one.passed:
         found.heads = 1
+        if one.plane is not None and not (yield from of_case(at_other_lengths, one.plane)):
+            return OTHER_LENGTHS
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
         return (yield from _of_heads(words))
     if one.passed is None and one.plane is not None:
@@ -109,6 +118,8 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
     several = yield from of_case(several_heads, point.scale)
     if several.nearly:
         found.signs = (Sign.ALMOST_ALIKE,)
+    if several.heads == 1 and one.plane is not None and not answers.coarse:  # one head it is not, by sequences of other lengths
+        return OTHER_LENGTHS
     if several.heads is not None and not several.residual:
         found.heads = several.heads
         return (yield from _of_heads(f"{several.heads} softmax heads: they explain all answers along a line and foretell others."))

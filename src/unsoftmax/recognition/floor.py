@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
+from unsoftmax.oracles.contradiction import BY_CHANCE
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition.case import Case, DecidedError, Verdict, asked_once, inconclusive, outside
 from unsoftmax.recognition.settings import TESTS
@@ -68,6 +69,8 @@ def measure_floor(case: Case) -> None:
     if sigma > 0:
         kind, absolute = "noisy", max(absolute, 1.5 * sigma)
     elif kind == "exact" and relative > 2.0**-40:
+        if jitter == 0:
+            _refuse_random(case)
         kind, case.finer = "float32", jitter <= TESTS.float32  # sums of float32 inside depend on the batch
     case.floor = Floor(kind=kind, relative=relative, absolute=absolute, step=step, fresh=sigma > 0, batch=jitter > 0)
     case.record("floor", case.noise(values), float(np.abs(values).max()), True, f"Answers are {case.floor.words}.")
@@ -146,6 +149,7 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
     jitter = float(np.ptp(answers, axis=0).max())
     if jitter <= 2.0**-45 * size:
         return 0.0, 0.0
+    _refuse_versions(case, tokens, again, size, seen)
     within = float(np.ptp(first, axis=0).max())
     last_bits = 512 if np.all(answers.astype(np.float32) == answers) else 64  # of float32: cancellation inside makes more of them
     if within == 0.0 and jitter <= last_bits * 2.0**-24 * size:
@@ -174,6 +178,36 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
             )
         )
     return 0.0, float(np.sqrt((calm**2).mean() + (here**2).mean() + (spread**2).mean()) / np.sqrt(3))
+
+
+def _refuse_versions(case: Case, tokens: Floats, answer: Floats, size: float, seen: list[Floats]) -> None:
+    """Ask the question alone, after one of two others in turn: an answer that comes back among others is no noise (8 queries).
+
+    Sums in another order depend on the batch alone, so that a question asked alone gets one answer; noise is new every time.
+    """
+    others, told = case.cap(0.5, 1.5) * case.draw(2, 1, 1), [answer]
+    for turn in range(TESTS.turns):
+        case.ask(others[turn % 2])
+        told.append(case.ask(tokens))
+    values = np.concatenate(told)
+    apart = np.abs(values[:, None] - values).max(axis=2) > 2.0**-45 * size
+    distinct = len(np.unique(apart, axis=0))
+    seen.append(values)
+    if 1 < distinct < len(values) and _grid(np.concatenate([a.ravel() for a in seen]))[0] == "exact":
+        words = f"One question, asked {len(values)} times, got {distinct} answers in turn"
+        case.record("one answer", float(distinct), 1.0, False, f"{words}.")
+        raise DecidedError(outside("random answers", f"{words}: {BY_CHANCE}", Sign.RANDOM))
+
+
+def _refuse_random(case: Case) -> None:
+    """Errors of no number format: the same batch of questions, twice, is answered alike unless chance decides (20 queries)."""
+    if case.left() < 2 * TESTS.pairs_again:
+        return
+    questions = case.cap(1.0, 1.5) * case.draw(TESTS.pairs_again, min(2, case.longest))
+    other = int((np.abs(case.ask(questions) - case.ask(questions)).max(axis=1) > 0).sum())
+    words = f"Asked twice, {other} of {len(questions)} questions get another answer"
+    if not case.record("asked twice", float(other), 1.0, other == 0, f"{words}."):
+        raise DecidedError(outside("random answers", f"{words}: {BY_CHANCE}", Sign.RANDOM))
 
 
 def _grid(values: Floats) -> tuple[str, float, float | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 
@@ -49,7 +50,7 @@ class Heads:
 def several_heads(case: Case, scale: float) -> Heads:
     """Fit ``y - f([x]) = sum_h A_h share_h`` with two numbers a head besides A_h, and check it on sequences not in the fit."""
     case.begin("several heads")
-    design = _design(case.rng)
+    design = _design(case.rng, min(case.longest, case.most))
     size = case.cap(1.4 * _unsaturated(case, scale), 14.0)
     x0, e, u = size * case.draw(3)
     single = case.ask(np.stack([x0, x0 + e, x0 + u])[:, None])
@@ -57,7 +58,8 @@ def several_heads(case: Case, scale: float) -> Heads:
     sequences = []
     for x, steps, copies in zip(tokens, design.steps, design.copies, strict=True):
         sequences.append(np.repeat(x + steps[:, None] * u, copies.astype(int), axis=0))
-    answers = case.ask(np.array(sequences))
+    alike = [list(group) for _, group in groupby(sequences, key=len)]
+    answers = np.concatenate([case.ask(np.array(group)) for group in alike])
     Y = answers - single[0] - design.t[:, None] * (single[1] - single[0])
     total = single[2] - single[0]
     noise = case.noise(answers[: -TESTS.heads_far], single)
@@ -65,7 +67,7 @@ def several_heads(case: Case, scale: float) -> Heads:
     counts = _counts(Y[: TESTS.fit], noise)
     best = Heads(None, np.inf, np.inf)
     # floors: rounding errors add up over the one-token answers, and float32 layers round numbers larger than their answers
-    limit = 8 if case.coarse else 4
+    limit = TESTS.heads_floors
     fewer: Floats | None = None
     for heads in counts:
         found = _fit(design.rows(slice(TESTS.fit)), Y[: TESTS.fit], heads, case.rng, noise, fewer)
@@ -77,9 +79,9 @@ def several_heads(case: Case, scale: float) -> Heads:
         height, pace, A = found.height, found.pace, found.A
         gap = np.abs(Y - design.shares(height, pace)[0].T @ A)
         blur, blur_of_sum = _amplification(design, height, pace, A)
-        allowed = (
-            limit * np.r_[np.full(TESTS.fit + TESTS.check, noise), np.full(TESTS.heads_far, far_noise)][:, None] + 3 * noise * blur
-        )
+        level = np.r_[np.full(TESTS.fit + TESTS.check, noise), np.full(TESTS.heads_far, far_noise)]
+        summed = np.maximum(1.0, design.copies.sum(axis=1) / TESTS.heads_length)  # rounding errors of a sum grow with its terms
+        allowed = limit * (level * summed)[:, None] + 3 * noise * blur
         check = float((gap / allowed)[TESTS.fit :].max())
         excess = float(np.abs(A.sum(axis=0) - total).max() / (10 * noise + 5 * noise * blur_of_sum))
         loud = float(np.abs(Y).max() / allowed.max())
@@ -130,13 +132,17 @@ def _unsaturated(case: Case, scale: float) -> float:
     return scale
 
 
-def _design(rng: np.random.Generator) -> Design:
-    rows, kinds, length = TESTS.fit + TESTS.check + TESTS.heads_far, 4, 24
+def _design(rng: np.random.Generator, longest: int) -> Design:
+    """Sequences of one length; those of the check have others, up to ``longest``: a target may change with the number of tokens."""
+    rows, kinds = TESTS.fit + TESTS.check + TESTS.heads_far, 4
+    lengths, most = np.full(rows, TESTS.heads_length), max(longest, TESTS.heads_length)
+    others = np.exp(rng.uniform(np.log(kinds + 1), np.log(most), size=TESTS.check)).astype(int)
+    lengths[TESTS.fit : TESTS.fit + TESTS.check] = np.r_[most, others[1:]]
     steps = np.zeros((rows, kinds))
     # sizes over three octaves both ways: heads of one layer differ in scale, and values that cancel mislead the pilot
     steps[:, :-1] = rng.uniform(-2.0, 2.0, size=(rows, kinds - 1)) * 2.0 ** rng.uniform(-3.0, TESTS.heads_largest, size=(rows, 1))
     copies = np.ones((rows, kinds))
-    for row in copies:
+    for row, length in zip(copies, lengths.tolist(), strict=True):
         cuts = np.sort(rng.choice(np.arange(1, length), size=kinds - 1, replace=False))
         row[:] = np.diff(np.r_[0, cuts, length])
     t = rng.uniform(-2.0, 2.0, size=rows)

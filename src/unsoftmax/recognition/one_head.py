@@ -164,7 +164,6 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
     axes = len(plane.axes)
     seen = 0
     base = _corners(case, plane)
-    chord = base[1:] - base[0]
     for height in (6.0, 6.0, 25.0, 25.0):
         last = case.rng.uniform(-1.0, 1.0, size=axes)
         slope = plane.slope(last)
@@ -175,29 +174,64 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
         side = np.array([-up[1], up[0]]) if axes == 2 else np.zeros(1)
         spread = case.rng.uniform(0.3, 1.0)
         coordinates = np.array([last + height * up + height * side, last + (height - spread) * up - height * side, last])
-        tokens = plane.tokens(coordinates)
-        if np.sqrt((tokens**2).mean(axis=1)).max() > case.reach:
-            continue
-        answer = case.attempt(tokens[None])
-        if answer is None:
-            continue
-        foretold = base[0] + plane.centre(coordinates) @ chord
-        ends = base[0] + coordinates @ chord
-        tolerance = case.tolerance(ends, base) * (1 + float(np.abs(coordinates).max())) + 10 * float(
-            plane.uncertainty(coordinates) @ np.abs(chord).max(axis=1)
-        )
-        if tolerance > 0.05 * float(np.abs(ends[0] - ends[1]).max()):
+        told = _against(case, plane, coordinates, base)
+        if told is None or told.blurred:
             continue
         seen += 1
-        share = float(np.abs(answer[0] - foretold).max()) / tolerance
-        if not case.record(
-            "steep scores",
-            share,
-            1.0,
-            share <= 1,
-            f"Scores {height:g} above the last token's " + ("follow" if share <= 1 else "do not follow") + " the same law.",
-        ):
+        follows = told.share <= 1
+        words = f"Scores {height:g} above the last token's {'follow' if follows else 'do not follow'} the same law."
+        if not case.record("steep scores", told.share, 1.0, follows, words):
             return Outcome(False, "scores bend when they are large", plane)
     if seen < 2 and case.floor.relative > 2.0**-40:
         return Outcome(None, "large scores could not be tested", plane)
     return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How far one answer misses what the scores of a plane foretell, of what is allowed; ``blurred`` where that says little."""
+
+    share: float
+    blurred: bool
+
+
+def _against(case: Case, plane: Plane, coordinates: Floats, base: Floats) -> Told | None:
+    """Ask one sequence in the plane; None where its tokens are too long, or the target fails on it."""
+    tokens, chord = plane.tokens(coordinates), base[1:] - base[0]
+    if np.sqrt((tokens**2).mean(axis=1)).max() > case.reach:
+        return None
+    answer = case.attempt(tokens[None])
+    if answer is None:
+        return None
+    foretold, ends = base[0] + plane.centre(coordinates) @ chord, base[0] + coordinates @ chord
+    tolerance = case.tolerance(ends, base) * (1 + float(np.abs(coordinates).max())) + 10 * float(
+        plane.uncertainty(coordinates) @ np.abs(chord).max(axis=1)
+    )
+    blurred = tolerance > 0.05 * float(np.abs(ends[0] - ends[1]).max())
+    return Told(float(np.abs(answer[0] - foretold).max()) / tolerance, blurred)
+
+
+def at_other_lengths(case: Case, plane: Plane) -> bool:
+    """Whether longer sequences are answered as the scores of a plane foretell, and those whose tokens repeat each other too.
+
+    Lengths are drawn, the longest among them: a target may change with the number of its tokens. 6 queries, as far as they last.
+    """
+    case.begin("other lengths")
+    longest = min(case.longest, case.most)
+    if longest < TESTS.least_further:
+        return True
+    drawn = np.exp(case.rng.uniform(math.log(TESTS.least_further), math.log(longest), size=TESTS.further - 1)).astype(int)
+    base, worst, at = _corners(case, plane), 0.0, 0
+    for number, length in enumerate([longest, *drawn.tolist()]):
+        if case.left() < 1:
+            break
+        coordinates = TESTS.wider[number % len(TESTS.wider)] * random_coordinates(case.rng, len(plane.axes), length)
+        if number % 2:
+            coordinates[:-1] = coordinates[case.rng.integers(0, length // 2, size=length - 1)]
+        told = _against(case, plane, coordinates, base)
+        if told is not None and told.share > worst:
+            worst, at = told.share, length
+    words = "Longer sequences are answered as short ones foretell."
+    if worst > 1:
+        words = f"A sequence of {at} tokens is answered otherwise than shorter ones foretell."
+    return case.record("other lengths", worst, 1.0, worst <= 1, words)

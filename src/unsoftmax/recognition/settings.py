@@ -38,12 +38,17 @@ class Settings:
     float32: float = 2.0**-22
     surprise: float = 24.0  # bits by which answers must be rounder than chance before they are called rounded
     exact: float = 2.0**-44  # relative noise of one-token answers up to which they count as exact
+    pairs_again: int = 10  # questions asked twice where errors have no law; rounding by chance leaves two in three as they are
+    turns: int = 4  # times that a question is asked alone once more where its answers differ
     tiny: float = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
 
     # heads
     fit: int = 44
     check: int = 7
     heads_far: int = 6
+    # floors that the largest of 44 right answers may miss by: of float64 ones, sums of 24 numbers, 4.9 was met in 120 layers
+    heads_floors: float = 8.0
+    heads_length: int = 24  # tokens of the sequences that are fitted
     most_scalar: int = 6
     most_vector: int = 16
     grid: int = 101  # of the scan, each way
@@ -87,6 +92,10 @@ class Settings:
 
     # one head
     one_head_lengths: tuple[int, ...] = (2, 2, 3, 3, 4, 6, 12, 40)
+    # longer sequences, of lengths that are drawn, and tokens of the shortest
+    further: int = 6
+    least_further: int = 5
+    wider: tuple[float, ...] = (1.0, 2.0, 4.0)  # how far apart their tokens lie, in turn
     fewer_lengths: tuple[int, ...] = (2, 3, 4, 6, 12, 40)  # where each costs three questions
 
     # one token
@@ -108,6 +117,10 @@ class Settings:
     pairs: int = 2  # of tokens, for each of three sizes
     stepwise_sizes: tuple[float, ...] = (0.3, 1.0, 2.0)
     apart: float = 0.05  # share by which two slopes of a smooth function never differ at such steps
+    # pairs of which one token is moved by a small share of its length, and the change of weight by a large move that must show
+    still_pairs: int = 2
+    small: float = 2.0**-12
+    moved_far: float = 2.0**-6
     few: int = 2  # pairs that must show it, for one may lie beside a jump of its own
 
 

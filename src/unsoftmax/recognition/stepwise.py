@@ -77,3 +77,37 @@ def _apart(slopes: Floats, others: Floats, rounding: Floats) -> Floats:
     """Which slopes ``(n, outputs)`` differ by more than a share of them and rounding."""
     gaps, sizes = np.abs(slopes - others).max(axis=1), np.maximum(np.abs(slopes), np.abs(others)).max(axis=1)
     return np.asarray(gaps > TESTS.apart * sizes + rounding)
+
+
+def keys_stand_still(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> Fact:
+    """Whether a small move of an earlier token leaves its weight as it is, to the last bit, though a large one does not.
+
+    11 queries. One-token answers must be straight, so that they and the answer to a pair tell the weight. Keys of so few bits that
+    small moves never reach the next number show no steps otherwise.
+    """
+    phase(oracle, "steps")
+    tokens, last = rng.normal(size=(2, TESTS.still_pairs, oracle.width)), rng.normal(size=oracle.width)
+    first, move = tokens
+    pairs = np.stack([first, first + TESTS.small * move, first + move])
+    shrink = 1.0
+    if max_norm is not None:
+        longest = max(float(np.linalg.norm(pairs, axis=-1).max()), float(np.linalg.norm(last)))
+        shrink = min(1.0, INSIDE * max_norm / longest)
+    together = np.stack([pairs, np.broadcast_to(last, pairs.shape)], axis=2)
+    ask = LastPosition(oracle)
+    alone = np.concatenate([last[None], first, first + move])
+    end, *one = np.split(ask(shrink * alone[:, None]).reshape(len(alone), -1), [1, 1 + len(first)])
+    two = ask(shrink * together.reshape(-1, 2, oracle.width)).reshape(*pairs.shape[:2], -1)
+    chord = np.stack([one[0], one[0] + TESTS.small * (one[1] - one[0]), one[1]]) - end
+    length = np.maximum((chord**2).sum(axis=2), np.finfo(float).tiny)
+    weight = ((two - end) * chord).sum(axis=2) / length
+    rounding = 2.0**-46 * np.abs(np.concatenate([end, *one])).max() / np.sqrt(length.min(axis=0))
+    still = (np.abs(weight[1] - weight[0]) <= rounding) & (np.abs(weight[2] - weight[0]) > TESTS.moved_far)
+    count = int(still.sum())
+    words = (
+        f"Keys stand still: in {count} of {len(still)} pairs a small move of the earlier token leaves its weight as it is, to the "
+        "last bit. The target keeps keys in few bits (an fp8 or int8 cache) and answers in float64; keep them in longer numbers."
+        if count
+        else "Keys follow small moves of their tokens."
+    )
+    return Fact("keys stand still", float(count), 1.0, not count, words)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
 
-from unsoftmax.errors import NotIdentifiableError
+from unsoftmax.errors import OR_NO_HEADS, NotIdentifiableError
 from unsoftmax.learners.scalar_heads.loewner import MANY, Split, split_sigmoids
 from unsoftmax.learners.scalar_heads.measure import Background, Station, orthonormal
 from unsoftmax.learners.scalar_heads.pairs import Copies, Probe, Task
@@ -77,7 +77,7 @@ def _accounts_for(found: Split, crossing: Crossing, size: float) -> bool:
 def _unresolved(why: str) -> NotIdentifiableError:
     return NotIdentifiableError(
         f"Two or more heads lie too close together to be told apart with float64 answers: {why}. "
-        "Their W agree to about 1e-6 or better; only a merged head is known there."
+        f"Their W agree to about 1e-6 or better; only a merged head is known there. {OR_NO_HEADS}"
     )
 
 

@@ -9,7 +9,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within, tried
+from unsoftmax.errors import (
+    OR_NO_HEADS,
+    NotIdentifiableError,
+    NotInFamilyError,
+    RefusalError,
+    Sign,
+    TooNoisyError,
+    alike_within,
+    tried,
+)
 from unsoftmax.learners.scalar_heads.build import Measured, measure_heads, refine, sketch_heads
 from unsoftmax.learners.scalar_heads.clusters import members_error
 from unsoftmax.learners.scalar_heads.flat import flat_heads, lone_bias, narrow_heads, refine_bias
@@ -416,7 +425,7 @@ def _too_close(fit: Fit, within: float) -> RefusalError:
     return NotIdentifiableError(
         "Two heads lie too close together to be told apart by float64 answers. "
         f"With {model.heads} head{'s' * (model.heads > 1)} the answers are explained to about {within:.1g} of their spread; "
-        "the heads that are close are known only merged, within that.",
+        f"the heads that are close are known only merged, within that. {OR_NO_HEADS}",
         model=model,
         evidence={**fit.numbers, "merged_within": within},
         signs=(Sign.MERGED, *alike_within(within)),

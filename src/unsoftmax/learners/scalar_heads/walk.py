@@ -121,7 +121,7 @@ def walk(pairs: Pairs, line: Line, points: int, limit: float = SCALAR.zoom_limit
     if len(moving) > SCALAR.most_moving * len(cells):
         raise NotIdentifiableError(
             f"With a long step the answers move almost everywhere ({len(moving)} of {len(cells)} places), where each head jumps "
-            "once: more heads than places, or no heads with bilinear scores."
+            "once: more heads than places, or no heads with bilinear scores. `unsoftmax diagnose` tells."
         )
     tasks = [_isolate(line, left, right, size, limit) for left, right in moving]
     found = [crossing for part in run_together(tasks, pairs.respond_to) for crossing in part]

@@ -8,7 +8,16 @@ from functools import partial
 import numpy as np
 from array_api_compat import array_namespace
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError, alike_within, tried
+from unsoftmax.errors import (
+    OR_NO_HEADS,
+    NotIdentifiableError,
+    NotInFamilyError,
+    RefusalError,
+    Sign,
+    TooNoisyError,
+    alike_within,
+    tried,
+)
 from unsoftmax.learners.scalar_heads import unseen_gap
 from unsoftmax.learners.vector_heads.addressing import Pairs, has_biases, steer, steps_for
 from unsoftmax.learners.vector_heads.all_positions import SideBySide, demix_everywhere, looks_back_only, spread_values
@@ -108,7 +117,7 @@ class VectorHeadsLearner:
             if within < 1e-3:  # heads that explain the answers this far are heads, and two of them are one
                 raise NotIdentifiableError(
                     "Two heads lie too close together to be told apart by float64 answers: those found explain fresh sequences "
-                    f"only to {within:.1g} of their spread.",
+                    f"only to {within:.1g} of their spread. {OR_NO_HEADS}",
                     model=error.model,
                     evidence={**error.evidence, "merged_within": within},
                     signs=alike_within(within),

@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, alike_within
+from unsoftmax.errors import OR_NO_HEADS, NotIdentifiableError, NotInFamilyError, alike_within
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
 from unsoftmax.learners.scalar_heads.polish import polished, rounding_error, sequences_for
 from unsoftmax.learners.scalar_heads.settings import SCALAR
@@ -71,7 +71,7 @@ def learn_projected(answers: Answers, b: Floats, rng: np.random.Generator, *, he
     if error > WORST:
         raise NotIdentifiableError(
             f"Two heads lie too close together to be told apart by float64 answers: with {model.heads} heads some parameters are "
-            f"known only to {error:.1g}.",
+            f"known only to {error:.1g}. {OR_NO_HEADS}",
             model=model,
             evidence={"merged_within": error},
             signs=alike_within(error),

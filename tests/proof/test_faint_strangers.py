@@ -1,0 +1,79 @@
+"""A foreign body that natural answers hardly show is refused, and `diagnose` says the same; heads that are heads are not."""
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+
+
+def softmax(scores):
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def head_with(kind, seed, d=5):
+    """One head with a foreign body that changes natural answers by about 1e-9."""
+    rng = np.random.default_rng(seed)
+    W, v, second = rng.normal(size=(d, d)) / np.sqrt(d), rng.normal(size=d), rng.normal(size=(d, d)) / np.sqrt(d)
+
+    def answer(X):
+        scores = np.einsum("bnd,de,be->bn", X, W, X[:, -1])
+        plain = np.einsum("bn,bnd,d->b", softmax(scores), X, v)
+        if kind == "window" and X.shape[1] > 12:
+            return plain + 1e-9 * (np.einsum("bn,bnd,d->b", softmax(scores[:, -12:]), X[:, -12:], v) - plain)
+        if kind == "another head when long" and X.shape[1] > 30:
+            other = np.einsum("bnd,de,be->bn", X, second, X[:, -1])
+            return plain + 3e-9 * np.einsum("bn,bnd,d->b", softmax(other), X, v)
+        return plain
+
+    return answer
+
+
+@pytest.mark.parametrize("kind", ["window", "another head when long"])
+def test_what_natural_answers_hardly_show_is_refused_and_diagnosed(kind):
+    target = head_with(kind, 3)
+    found = us.recover(target, width=5, seed=0, on_failure="return")
+    assert found.status is us.Status.NOT_IN_FAMILY
+    assert found.check is None or found.check.relative_error < 1e-6
+    assert "diagnose" in found.message
+    assert not us.diagnose(target, width=5).inside
+
+
+def test_the_way_out_that_a_refusal_names_leads_out():
+    target = head_with("window", 3)
+    refused = us.recover(target, width=5, seed=0, on_failure="return")
+    assert refused.model is not None
+    assert "tolerance=" in refused.message
+    near = us.recover(target, width=5, tolerance=float(refused.message.split("tolerance=")[1].split("`")[0]), seed=0)
+    assert near.status is us.Status.WITHIN_TOLERANCE
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_heads_known_badly_are_not_taken_for_strangers(seed):
+    rng = np.random.default_rng(seed)
+    layer = us.Attention(rng.normal(size=(1, 6, 6)) / 2, rng.normal(size=(1, 6, 2)), c=30.0 * rng.normal(size=(1, 6)))
+    assert us.recover(layer, seed=seed).status.success
+
+
+def rounded_by_chance(seed, step, d=5):
+    rng, noise = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    head = us.Attention.single(rng.normal(size=(d, d)) / np.sqrt(d), rng.normal(size=d))
+    return lambda X: step * np.floor(head(X) / step + noise.random(len(X)))
+
+
+@pytest.mark.parametrize(("step", "seed"), [(np.pi * 1e-8, 0), (np.pi * 1e-5, 1)])
+def test_answers_rounded_by_chance_are_called_random(step, seed):
+    found = us.recover(rounded_by_chance(seed, step), width=5, seed=seed, on_failure="return")
+    assert found.status is us.Status.DRIFTING
+    assert us.diagnose(rounded_by_chance(seed, step), width=5).family == "outside: random answers"
+
+
+def test_answers_that_depend_on_the_question_before_are_called_random():
+    head, last = us.Attention.single(np.eye(4), np.arange(1.0, 5.0)), [0.0]
+
+    def stale(X):
+        plain, before = head(X), last[0]
+        last[0] = plain[-1]
+        return plain + 1e-6 * (before - plain)
+
+    assert us.diagnose(stale, width=4).family == "outside: random answers"

@@ -194,7 +194,8 @@ class _Proof:
     def _strangeness(self, seen: Compared) -> Floats:
         """How far each row misses what rounding and error bars explain, of what is let pass."""
         limit = LIMITS.foreign if self.learned.known_to == 0 else LIMITS.foreign_beside_heads
-        return strangeness(seen, self.learned, self.floor, self.desk.fresh) / limit
+        like = self.family.like(self.desk)
+        return strangeness(seen, self.learned, self.floor, self.desk.fresh, allowed=limit, like=like)
 
     def _heads(self) -> int:
         """How many heads were learned; 0 where these are not the whole model."""

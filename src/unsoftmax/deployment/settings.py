@@ -1,4 +1,4 @@
-"""The numbers that explanations of a deployment go by."""
+"""What reading a folder and explaining a deployment go by."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ class Settings:
     fits: float = 0.95  # share of held-out deviations that an update of low rank must explain
     better: float = 0.5  # of what an update of any rank leaves: where tokens span few directions, every change looks of low rank
     absurd: int = 8  # times as many layers as the files hold: nothing shares weights so widely, and building them takes for ever
+    tables: tuple[str, ...] = ("embed_tokens.weight", "word_embeddings.weight", "wte.weight")  # of tokens, (words, width)
+    factored: tuple[str, ...] = ("embedding_size", "word_embed_proj_dim")  # of models whose table is narrower than their tokens
+    depths: tuple[str, ...] = ("num_hidden_layers", "n_layer", "num_layers")
 
 
 SETTINGS = Settings()

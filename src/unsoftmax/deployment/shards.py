@@ -13,10 +13,7 @@ from unsoftmax.errors import FileFormatError
 from unsoftmax.oracles.text import plain
 
 SAFE = "model.safetensors"
-TABLES = ("embed_tokens.weight", "word_embeddings.weight", "wte.weight")  # of tokens, (words, width)
-FACTORED = ("embedding_size", "word_embed_proj_dim")  # settings of models whose table is narrower than their tokens
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
-DEPTHS = ("num_hidden_layers", "n_layer", "num_layers")
 
 Shapes = dict[str, tuple[Path, tuple[int, ...]]]
 """Tensors by name: the file that holds each, and its shape."""
@@ -57,14 +54,14 @@ def _check_index(folder: Path) -> None:
 def check_sizes(folder: Path, config: Mapping[str, Any], shapes: Shapes) -> None:
     """Compare the configuration's width and depth with what the files hold."""
     setting, width = next(((key, config[key]) for key in WIDTHS if isinstance(config.get(key), int)), ("", None))
-    if width is not None and not any(key in config for key in FACTORED):
+    if width is not None and not any(key in config for key in SETTINGS.factored):
         for name, (path, shape) in shapes.items():
-            if f".{name}".endswith(tuple(f".{table}" for table in TABLES)) and len(shape) == 2 and shape[1] != width:
+            if f".{name}".endswith(tuple(f".{table}" for table in SETTINGS.tables)) and len(shape) == 2 and shape[1] != width:
                 raise FileFormatError(
                     f"{folder / 'config.json'} says that tokens have width {width} ({setting}), but {path.name} holds {name} for "
                     f"width {shape[1]}. Configuration and weights are of different models."
                 )
-    depth = next((config[key] for key in DEPTHS if isinstance(config.get(key), int)), 0)
+    depth = next((config[key] for key in SETTINGS.depths if isinstance(config.get(key), int)), 0)
     held = len({layer[1] for name in shapes if (layer := LAYER.search(name))})
     if held and depth > SETTINGS.absurd * held:
         raise FileFormatError(f"{folder / 'config.json'} says that there are {depth} layers, but the files hold {held}.")

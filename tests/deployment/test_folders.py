@@ -1,6 +1,7 @@
 """Folders in Hugging Face layout: read without running their code, and refused by name where something is wrong."""
 
 import json
+import os
 import sys
 from importlib import resources
 from pathlib import Path
@@ -129,6 +130,80 @@ def test_what_is_wrong_with_a_folder_is_told_by_name(folder, tmp_path):
     ):
         with pytest.raises(FileFormatError, match=reason):
             folder_checkpoint(str(path))
+
+
+def indexed(folder, goal, shard):
+    """A copy of a folder whose index says that its tensors lie in this shard."""
+    copy = edited(folder, goal)
+    names = list(load_file(copy / "model.safetensors"))
+    (copy / "model.safetensors").rename(copy / "a.safetensors")
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(names, shard)}))
+    return copy
+
+
+def test_hostile_folders_are_refused_in_one_line(folder, tmp_path, capsys):
+    broken = edited(folder, tmp_path / "broken")
+    state = load_file(broken / "model.safetensors")
+    state["model.norm.weight"][0] = np.nan
+    save_file(state, broken / "model.safetensors", metadata={"format": "pt"})
+    shape = edited(folder, tmp_path / "shape")
+    state = load_file(folder / "model.safetensors")
+    name = "model.layers.1.self_attn.k_proj.weight"
+    save_file({**state, name: state[name][:-1].copy()}, shape / "model.safetensors", metadata={"format": "pt"})
+    header = edited(folder, tmp_path / "header")
+    (header / "model.safetensors").write_bytes(b"\xff" * 7 + (folder / "model.safetensors").read_bytes()[7:])
+    deep = edited(folder, tmp_path / "deep")
+    (deep / "config.json").write_text("[" * 100_000)
+    pipe, link = edited(folder, tmp_path / "pipe"), edited(folder, tmp_path / "link")
+    for copy in (pipe, link):
+        (copy / "model.safetensors").unlink()
+    os.mkfifo(pipe / "model.safetensors")
+    (link / "model.safetensors").symlink_to(link / "model.safetensors")
+    adapter = edited(folder, tmp_path / "adapter")
+    (adapter / "adapter_config.json").write_text("{}")
+    for path, reason in (
+        (broken, "model.norm.weight holds numbers that are not finite"),
+        (shape, f"{name} 31x64 in model.safetensors, 32x64 by config.json"),
+        (header, "corrupt"),
+        (deep, "no JSON document"),
+        (pipe, "is no file"),
+        (link, "is no file"),
+        (adapter, "adapter_config.json"),
+        (indexed(folder, tmp_path / "outside", "../../etc/passwd"), "outside of the folder"),
+        (indexed(folder, tmp_path / "root", "/etc/passwd"), "outside of the folder"),
+        (indexed(folder, tmp_path / "bin", "a.bin"), "no shard"),
+        (edited(folder, tmp_path / "wide", hidden_size=128), r"width 128 (hidden_size), but model.safetensors holds"),
+        (edited(folder, tmp_path / "tall", num_hidden_layers=10**6), "1000000 layers"),
+        (edited(folder, tmp_path / "inner", text_config={"auto_map": {"AutoConfig": "evil.C"}}), "never run"),
+        (edited(folder, tmp_path / "number", architectures=[3]), "list of names"),
+        (edited(folder, tmp_path / "text", architectures="LlamaForCausalLM"), "list of names"),
+        (edited(folder, tmp_path / "function", architectures=["pipeline"]), "no architecture pipeline"),
+    ):
+        assert run(["verify", str(folder), str(path)]) == 2
+        told = capsys.readouterr().err.strip()
+        assert reason in told
+        assert len(told.splitlines()) == 1
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+def test_a_pickle_that_would_run_code_is_not_opened(folder, tmp_path, capsys, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    pickled = edited(folder, tmp_path / "pickled")
+    (pickled / "model.safetensors").unlink()
+    torch.save({"lm_head.weight": Evil()}, pickled / "pytorch_model.bin")
+    assert run(["verify", str(folder), str(pickled), "--trust-pickle"]) == 2
+    assert "more than tensors" in capsys.readouterr().err
+    state = {name: torch.as_tensor(value) for name, value in load_file(folder / "model.safetensors").items()}
+    torch.save(state, pickled / "pytorch_model.bin")
+    assert run(["verify", str(folder), str(pickled)]) == 2
+    assert "--trust-pickle" in capsys.readouterr().err
+    assert run(["verify", str(folder), str(pickled), "--trust-pickle", "--queries", "16"]) == 0
+    assert not (tmp_path / "ran").exists()
 
 
 def test_verify_and_watch_on_the_command_line(folder, tmp_path, capsys):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from unsoftmax.deployment.checkpoint import Checkpoint
-from unsoftmax.deployment.coherence import paired
 from unsoftmax.deployment.kinds import SHARES, Trial, head_trials, layer_trials, pruning_trials, rounding_trials
 from unsoftmax.deployment.low_rank import fitted_rank
 from unsoftmax.deployment.results import Change
@@ -31,9 +30,8 @@ def explained(scene: Scene, rng: np.random.Generator) -> Change:
     best = best_trial(scene, trials)
     if best is not None and (best.exact or best.explained > MOSTLY):
         return best
-    level = paired(scene.deviations, scene.noise).noise
-    levels = [level * part for part in scene.noise]
-    place = located(checkpoint, scene.batches, scene.deviations, levels, scene.view, rng)
+    levels = [scene.level * part for part in scene.noise]
+    place = located(checkpoint, scene.names, scene.batches, scene.deviations, levels, scene.view, rng)
     local = {name: [n for n in held if n in matrices] for name, held in _scopes(place, checkpoint).items()}
     near = best_trial(scene, [*rounding_trials(checkpoint, local), *pruning_trials(checkpoint, local)])
     if near is not None and (near.exact or near.explained > MOSTLY):
@@ -61,7 +59,10 @@ def best_trial(scene: Scene, trials: Sequence[Trial], promising: int = 12, final
 
 def _ranked(scene: Scene, trials: Sequence[Trial], parts: Sequence[Part], least: float = 0.3) -> list[Trial]:
     """Trials that explain at least that share of the deviations there, the best first; of equal ones the first."""
-    shares = [round(scene.explained_by(trial.make(), parts), 6) for trial in trials]
+    shares = []
+    for trial in trials:
+        changed = trial.make()
+        shares.append(round(scene.explained_by(changed, parts), 6) if scene.possible(changed) else 0.0)
     return [trials[i] for i in sorted(range(len(trials)), key=lambda i: (-shares[i], i)) if shares[i] > least]
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 
 from unsoftmax.deployment.checkpoint import Checkpoint
+from unsoftmax.deployment.shards import WIDTHS, brings_code, check_sizes, checked_shards, first_not_finite, other_shapes
 from unsoftmax.errors import FileFormatError, MissingExtraError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.text import plain
 
-SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
+PICKLED = "pytorch_model.bin"
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise FileFormatError(f"{folder} has no config.json, so it is no folder in Hugging Face layout.")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise FileFormatError(f"{path} is no JSON document ({plain(error, 120)}).") from error
     if not isinstance(config, dict):
         raise FileFormatError(f"{path} is no JSON object.")
@@ -40,26 +41,22 @@ def load_module(folder: Path, *, trust_pickle: bool = False) -> Any:
         MissingExtraError: ``transformers`` is not installed.
     """
     config = read_config(folder)
-    if "auto_map" in config:
+    if brings_code(config):
         raise FileFormatError(
             f"{folder} brings code of its own (auto_map in config.json), which is never run here. Load it yourself and name it "
             "as FILE.py:NAME."
         )
+    if (folder / "adapter_config.json").exists():
+        raise FileFormatError(
+            f"{folder} holds an adapter (adapter_config.json). Merge it into its model and name the merged folder."
+        )
     safe = bool(list(folder.glob("*.safetensors")))
     if not safe:
         _allow_pickle(folder, trust_pickle)
+    shapes = checked_shards(folder)
+    check_sizes(folder, config, shapes)
     transformers = _transformers()
-    names = config.get("architectures") or []
-    kind = next((getattr(transformers, name) for name in names if hasattr(transformers, name)), None)
-    if kind is None:
-        if "model_type" not in config:
-            raise FileFormatError(f"{folder / 'config.json'} names no architecture and no model_type, so it cannot be built.")
-        if names:
-            raise FileFormatError(
-                f"transformers {transformers.__version__} knows no architecture {', '.join(map(plain, names))}, as {folder} has."
-            )
-        kind = transformers.AutoModel
-    _check_shards(folder)
+    kind = _architecture(config, folder, transformers)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -72,7 +69,11 @@ def load_module(folder: Path, *, trust_pickle: bool = False) -> Any:
             output_loading_info=True,
             dtype="auto",
         )
+    except UnpicklingError as error:
+        raise FileFormatError(f"The pickled weights of {folder} hold more than tensors, or none; they are not opened.") from error
     except Exception as error:  # transformers raises nearly anything on a folder that is not what it says
+        if "mismatched_sizes" in str(error):
+            raise FileFormatError(f"{folder} holds tensors in other shapes: {other_shapes(kind, folder, shapes)}.") from error
         raise FileFormatError(
             f"{folder} cannot be loaded as {kind.__name__} ({type(error).__name__}: {plain(error, 300)})."
         ) from error
@@ -83,7 +84,28 @@ def load_module(folder: Path, *, trust_pickle: bool = False) -> Any:
             f"{folder} lacks {len(missing)} of the tensors that a {kind.__name__} needs, or holds them in other shapes: "
             f"{', '.join(missing[:4])}{' …' if len(missing) > 4 else ''}. They would be random numbers, so nothing is compared."
         )
+    broken = first_not_finite(module)
+    if broken is not None:
+        raise FileFormatError(f"{folder}: the tensor {broken} holds numbers that are not finite. Copy its shard again.")
     return module.eval()
+
+
+def _architecture(config: dict[str, Any], folder: Path, transformers: Any) -> Any:
+    """The class of models that a configuration names, one of those that `transformers` has."""
+    names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise FileFormatError(f"{folder / 'config.json'}: architectures must be a list of names.")
+    for name in names:
+        kind = getattr(transformers, name, None)
+        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+            return kind
+    if names:
+        raise FileFormatError(
+            f"transformers {transformers.__version__} knows no architecture {', '.join(map(plain, names))}, as {folder} has."
+        )
+    if "model_type" not in config:
+        raise FileFormatError(f"{folder / 'config.json'} names no architecture and no model_type, so it cannot be built.")
+    return transformers.AutoModel
 
 
 def folder_checkpoint(text: str, *, trust_pickle: bool = False) -> Checkpoint:
@@ -154,27 +176,6 @@ def _allow_pickle(folder: Path, trusted: bool) -> None:
             f"torch {torch.__version__} can be tricked into running code by a pickled file; version 2.10 is the first that is safe "
             "from what is known today."
         )
-
-
-def _check_shards(folder: Path) -> None:
-    """Open every safetensors file once, so that a corrupt one is named; and every shard that an index names must be there."""
-    from safetensors import SafetensorError, safe_open
-
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(str(path), framework="numpy") as file:
-                file.keys()
-        except (SafetensorError, OSError) as error:
-            raise FileFormatError(f"The shard {path} is corrupt ({plain(error, 120)}). Copy it again.") from error
-    index = folder / f"{SAFE}.index.json"
-    if index.is_file():
-        try:
-            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise FileFormatError(f"{index} is no index of shards ({plain(error, 120)}).") from error
-        absent = sorted(str(name) for name in shards if not (folder / str(name)).is_file())
-        if absent:
-            raise FileFormatError(f"{index} names {', '.join(absent[:3])}, which {folder} does not hold. Copy the missing shards.")
 
 
 def _transformers() -> Any:

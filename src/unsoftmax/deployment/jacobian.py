@@ -70,6 +70,7 @@ def jacobian_rows(
     *,
     sketch: int = 8,
     most: int = 0,
+    precision: str = "float64",
 ) -> dict[str, Rows]:
     """The rows of every tensor that answers depend on; sequences in order, one direction ``(batch, outputs)`` for each.
 
@@ -79,10 +80,10 @@ def jacobian_rows(
     """
     import torch
 
-    names = {id(value): key for key, value in checkpoint.module.named_parameters()}
+    names = {id(value): key for key, value in checkpoint.in_precision(precision).named_parameters()}
     found: dict[str, Rows] = {}
     for sequences, chosen in zip(batches, directions, strict=True):
-        seen, gradients = _run(checkpoint, sequences, chosen, view, torch)
+        seen, gradients = _run(checkpoint, sequences, chosen, view, precision, torch)
         for (part, given, answer), gradient in zip(seen, gradients[1:], strict=True):
             if gradient is not None:
                 _add(found, part, given, answer, gradient, gradients[0], names, torch)
@@ -145,17 +146,19 @@ def _sketched(
     return Rows(gradients=[np.stack(columns, axis=1) / (step * np.sqrt(sketch))])
 
 
-def _run(checkpoint: Checkpoint, sequences: Floats, chosen: Floats, view: View | None, torch: Any) -> tuple[list[Any], Any]:
+def _run(
+    checkpoint: Checkpoint, sequences: Floats, chosen: Floats, view: View | None, precision: str, torch: Any
+) -> tuple[list[Any], Any]:
     """Inputs and outputs of every layer on the way, and the gradients at the tokens and at those outputs."""
     seen: list[tuple[Any, Any, Any]] = []
 
     def noticed(part: Any, given: Any, answer: Any) -> None:
         seen.append((part, given[0] if given else None, answer))
 
-    hooks = [part.register_forward_hook(noticed) for part in checkpoint.module.modules() if _kind(part, torch)]
+    hooks = [part.register_forward_hook(noticed) for part in checkpoint.in_precision(precision).modules() if _kind(part, torch)]
     try:
         tokens = torch.as_tensor(np.ascontiguousarray(sequences)).requires_grad_(True)
-        answers = shown(checkpoint.tensor(tokens, gradients=True), view)
+        answers = shown(checkpoint.tensor(tokens, precision=precision, gradients=True), view)
         total = (answers * torch.as_tensor(np.ascontiguousarray(chosen))).sum()
         goals = [answer for _, _, answer in seen]
         return seen, torch.autograd.grad(total, [tokens, *goals], allow_unused=True)

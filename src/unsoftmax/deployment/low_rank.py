@@ -10,55 +10,56 @@ from scipy.optimize import minimize
 
 from unsoftmax.deployment.checkpoint import shown
 from unsoftmax.deployment.scene import Part, Scene
+from unsoftmax.deployment.settings import SETTINGS
 from unsoftmax.models import Floats
 
 if TYPE_CHECKING:
     import torch
 
 RANKS = (1, 2, 4, 8)
-FITS = 0.95  # share of held-out deviations that an update of low rank must explain
 
 
 def fitted_rank(scene: Scene, names: Sequence[str], rng: np.random.Generator) -> tuple[int | None, float]:
     """The lowest rank whose update of these matrices explains held-out answers, and the share explained; None if none does."""
     room = max(min(scene.checkpoint.tensors[name].shape) for name in names) // 4  # low means far below the matrix's own
     ranks = [rank for rank in RANKS if rank <= room]
-    if not ranks or _share(scene, names, ranks[-1], rng) <= FITS:
+    if not ranks:
         return None, 0.0
-    for rank in ranks:
+    best = _share(scene, names, ranks[-1], rng)
+    if best <= SETTINGS.fits or 1.0 - best > SETTINGS.better * (1.0 - _share(scene, names, None, rng)):
+        return None, 0.0
+    for rank in ranks[:-1]:
         share = _share(scene, names, rank, rng)
-        if share > FITS or rank == ranks[-1]:
+        if share > SETTINGS.fits:
             return rank, share
-    raise AssertionError("the last rank was returned")
+    return ranks[-1], best
 
 
 def _share(
-    scene: Scene, names: Sequence[str], rank: int, rng: np.random.Generator, calls: int = 32, steps: int = 30, start: float = 1e-2
+    scene: Scene, names: Sequence[str], rank: int | None, rng: np.random.Generator, steps: int = 30, start: float = 1e-2
 ) -> float:
     """The share of held-out deviations that the best update of one rank explains.
 
     Args:
         scene: what is to be explained.
         names: the matrices that may move.
-        rank: of the update of each.
+        rank: of the update of each; None: any.
         rng: breaks ties of the start.
-        calls: the loudest, of which every fourth is held out.
         steps: of L-BFGS.
         start: size of the factors that it begins with, relative to the weights.
     """
     import torch
 
-    loud = scene.loudest[:calls]
-    held, used = scene.joined(loud[::4]), scene.joined([i for n, i in enumerate(loud) if n % 4])
+    calls = _calls(scene, steps)  # of which every fourth is held out
+    held, used = scene.joined(calls[::4]), scene.joined([i for n, i in enumerate(calls) if n % 4])
     tensors, slopes = scene.checkpoint.tensors, _slopes(scene, names, used)
-    parts = []
-    for name in names:
-        left, spread, right = torch.linalg.svd(slopes[name], full_matrices=False)
-        root = spread[:rank].sqrt()
-        parts += [left[:, :rank] * root, right[:rank] * root[:, None]]
-    flat = np.concatenate([part.numpy().ravel() for part in parts])
-    flat = flat / (np.sqrt(np.mean(flat**2)) or 1.0) * start + start / 100 * rng.normal(size=flat.size)
     scales = {name: float(tensors[name].pow(2).mean().sqrt()) for name in names}
+    parts = [part for name in names for part in _begun(slopes[name], rank)]
+    flat = np.concatenate([part.numpy().ravel() for part in parts])
+    if rank is None:
+        flat = np.zeros(len(flat))
+    else:
+        flat = flat / (np.sqrt(np.mean(flat**2)) or 1.0) * start + start / 100 * rng.normal(size=flat.size)
     total = sum(part.energy for part in used)
 
     def factors(numbers: Floats) -> list[torch.Tensor]:
@@ -66,7 +67,9 @@ def _share(
         return [torch.as_tensor(piece.reshape(part.shape)) for piece, part in zip(pieces, parts, strict=True)]
 
     def changed(made: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: tensors[name] + scales[name] * made[2 * i] @ made[2 * i + 1] for i, name in enumerate(names)}
+        each = len(made) // len(names)
+        moved = [made[i] if each == 1 else made[i] @ made[i + 1] for i in range(0, len(made), each)]
+        return {name: tensors[name] + scales[name] * update for name, update in zip(names, moved, strict=True)}
 
     def energy(numbers: Floats) -> tuple[float, Floats]:
         made = [factor.requires_grad_(True) for factor in factors(numbers)]
@@ -83,6 +86,25 @@ def _share(
     return 1.0 - left / sum(part.energy for part in held)
 
 
+def _begun(slope: torch.Tensor, rank: int | None) -> list[torch.Tensor]:
+    """Where a fit begins: the matrix itself, or the two factors of its strongest directions."""
+    import torch
+
+    if rank is None:
+        return [slope]
+    left, spread, right = torch.linalg.svd(slope, full_matrices=False)
+    root = spread[:rank].sqrt()
+    return [left[:, :rank] * root, right[:rank] * root[:, None]]
+
+
+def _calls(scene: Scene, steps: int, most: int = 32) -> list[int]:
+    """The loudest calls; of a large checkpoint, which affords fewer tokens, those that tell most for their length."""
+    weights = sum(int(tensor.numel()) for key, tensor in scene.checkpoint.tensors.items() if "embed" not in key)
+    tokens = int(SETTINGS.fit_work / (6.0 * weights * steps))
+    loud = scene.loudest[:most]
+    return loud if sum(scene.batches[i].shape[0] * scene.batches[i].shape[1] for i in loud) <= tokens else scene.telling(tokens)
+
+
 def _left(scene: Scene, parts: Sequence[Part], changed: dict[str, torch.Tensor]) -> torch.Tensor:
     """Energy of the deviations that this change leaves."""
     import torch
@@ -90,7 +112,10 @@ def _left(scene: Scene, parts: Sequence[Part], changed: dict[str, torch.Tensor])
     left = torch.zeros((), dtype=torch.float64)
     for part in parts:
         tokens = torch.as_tensor(np.ascontiguousarray(part.sequences))
-        moved = shown(scene.checkpoint.tensor(tokens, changed=changed, gradients=torch.is_grad_enabled()), scene.view)
+        moved = shown(
+            scene.checkpoint.tensor(tokens, precision=scene.arithmetic, changed=changed, gradients=torch.is_grad_enabled()),
+            scene.view,
+        )
         left = left + (((moved - torch.as_tensor(part.answers)) / torch.as_tensor(part.noise)) ** 2).sum()
     return left
 

@@ -11,6 +11,8 @@ import numpy as np
 from unsoftmax.deployment.checkpoint import Checkpoint, View, by_length
 from unsoftmax.deployment.coherence import coherence, paired
 from unsoftmax.deployment.precision import Precision
+from unsoftmax.deployment.settings import SETTINGS
+from unsoftmax.deployment.where import telling
 from unsoftmax.models import Floats
 
 
@@ -30,7 +32,19 @@ class Part:
 
 
 class Scene:
-    """Everything that an explanation is held against; ``names`` are the tensors that answers depend on."""
+    """Everything that an explanation is held against.
+
+    Args:
+        checkpoint: the weights.
+        batches: the calls.
+        setting: the endpoint's arithmetic, and its answers.
+        noise: rms rounding of each answer.
+        weightings: ways to weigh the pairs.
+        honest: coherent share that this machine's own rounding has in each.
+        view: what the endpoint lets see.
+        names: tensors that answers depend on.
+        strength: how a relative change of each of them shows in each pair, in units of rounding.
+    """
 
     def __init__(
         self,
@@ -42,12 +56,22 @@ class Scene:
         honest: Floats,
         view: View | None,
         names: Sequence[str],
+        strength: Floats,
     ) -> None:
         self.checkpoint, self.batches, self.setting, self.names = checkpoint, batches, setting, names
         self.noise, self.weightings, self.honest, self.view = noise, weightings, honest, view
         self.deviations = [a - b for a, b in zip(setting.answers, setting.reference, strict=True)]
         loud = [float(np.mean((d / n[:, None]) ** 2)) for d, n in zip(self.deviations, noise, strict=True)]
         self.loudest = [int(i) for i in np.argsort(-np.asarray(loud))]
+        self.level = paired(self.deviations, noise).noise
+        self.energy = float(np.mean(loud))
+        self.reach = dict(zip(names, np.mean(strength**2, axis=1).tolist(), strict=True))
+        self.most = 2.0 * float(
+            np.mean([np.mean(np.var(y, axis=0)) / np.mean(n**2) for y, n in zip(setting.answers, noise, strict=True)])
+        )
+        self.arithmetic = (
+            "float32" if self.energy > SETTINGS.loud else "float64"
+        )  # for trials: twice as fast, and precise enough where it is loud
         self.whole = self.joined(range(len(batches)))
         some = self.loudest[:24:4]  # every fourth of the loudest, for a first look
         self.look = self.joined(some)
@@ -67,11 +91,24 @@ class Scene:
             for held in ([chosen[n] for n in group] for group in places.values())
         ]
 
+    def telling(self, tokens: int) -> list[int]:
+        """The calls that tell most for their length, of that many tokens in all."""
+        return telling(self.batches, self.deviations, [self.level * part for part in self.noise], tokens=tokens)
+
+    def possible(self, changed: Mapping[str, Any]) -> bool:
+        """Whether a change of this size, in any direction, would show about as much as the deviations do."""
+        moved = 0.0
+        for name in changed.keys() & self.reach.keys():
+            apart = (changed[name] - self.checkpoint.tensors[name]).pow(2).mean().sqrt()
+            moved += self.reach[name] * float(apart / self.checkpoint.size_of(name)) ** 2
+        moved = min(moved, self.most)
+        return self.energy / SETTINGS.far < moved < self.energy * SETTINGS.far
+
     def explained_by(self, changed: Mapping[str, Any], parts: Sequence[Part]) -> float:
         """Share of the deviations' energy that this change of weights explains."""
         left = 0.0
         for part in parts:
-            moved = self.checkpoint(part.sequences, changed=changed, view=self.view)
+            moved = self.checkpoint(part.sequences, precision=self.arithmetic, changed=changed, view=self.view)
             left += float(np.sum(((part.answers - moved) / part.noise) ** 2))
         total = sum(part.energy for part in parts)
         return 1.0 - left / total if total else 0.0

@@ -81,7 +81,7 @@ def judged(desk: Desk, exam: Exam, *, precision: str | None = None, explain: boo
         words = f"answers are rounded more coarsely than {setting.name} arithmetic does, which was asked for"
         change = Change(kind="lower precision", where=["every layer"], words=words)
     elif verdict is Verdict.DIFFERS and explain:
-        scene = Scene(checkpoint, batches, setting, noise, weightings, own.share, exam.view, exam.names)
+        scene = Scene(checkpoint, batches, setting, noise, weightings, own.share, exam.view, exam.names, strength)
         change = explained(scene, np.random.default_rng(exam.seed))
     smallest, weakest = smallest_changes(checkpoint, exam.names, strength, found, pairs)
     typical = float(np.sqrt(np.mean([np.mean(level**2) for level in noise])))

@@ -15,10 +15,9 @@ import numpy as np
 
 from unsoftmax.deployment.checkpoint import Checkpoint, View, by_length
 from unsoftmax.deployment.jacobian import jacobian_rows
+from unsoftmax.deployment.settings import SETTINGS
 from unsoftmax.models import Floats
 
-NOT_LINEAR = 0.03  # share of a deviation that the Jacobian cannot explain, for changes of some percent
-LIKELY = 6.0  # nats: other hypotheses this close to the best are named too
 ATTENTION = ("q_proj", "k_proj", "v_proj", "query", "key", "value", "c_attn", "in_proj")
 
 
@@ -43,7 +42,7 @@ class Located:
     def others(self) -> list[str]:
         """Groups that explain the deviations nearly as well."""
         best = self.evidence[self.group.name]
-        return [name for name, nats in self.evidence.items() if name != self.group.name and best - nats < LIKELY]
+        return [name for name, nats in self.evidence.items() if name != self.group.name and best - nats < SETTINGS.likely]
 
 
 def groups(checkpoint: Checkpoint, names: Sequence[str]) -> list[Group]:
@@ -68,6 +67,7 @@ def groups(checkpoint: Checkpoint, names: Sequence[str]) -> list[Group]:
 
 def located(
     checkpoint: Checkpoint,
+    names: Sequence[str],
     batches: Sequence[Floats],
     deviations: Sequence[Floats],
     levels: Sequence[Floats],
@@ -80,6 +80,7 @@ def located(
 
     Args:
         checkpoint: the weights.
+        names: tensors that show in the answers; no other can be the one.
         batches: sequences ``(batch, length, width)``.
         deviations: ``(batch, outputs)`` each.
         levels: rms rounding of an answer ``(batch,)`` each.
@@ -88,19 +89,19 @@ def located(
         sketch: random directions for tensors whose Jacobian has no factors,
         most: and is larger than that many numbers.
     """
-    kept = _kept(batches, deviations, levels)
+    kept = telling(batches, deviations, levels, tokens=SETTINGS.tokens)
     places = by_length([batches[i] for i in kept]).values()
     batches, deviations, levels = (
         [np.concatenate([part[kept[n]] for n in held]) for held in places] for part in (batches, deviations, levels)
     )
     directions = [rng.normal(size=part.shape) / np.sqrt(part.shape[1]) for part in deviations]
-    rows = jacobian_rows(checkpoint, batches, directions, view, sketch=sketch, most=most)
+    rows = jacobian_rows(checkpoint, batches, directions, view, sketch=sketch, most=most, precision="float32")
     measured = np.concatenate([np.sum(a * b, axis=1) for a, b in zip(deviations, directions, strict=True)])
     own = np.concatenate([np.sqrt(np.mean(part**2, axis=1)) for part in deviations])
-    scale = np.sqrt(np.concatenate(levels) ** 2 + (NOT_LINEAR * own) ** 2)
+    scale = np.sqrt(np.concatenate(levels) ** 2 + (SETTINGS.not_linear * own) ** 2)
     kernels: dict[str, Floats] = {}
-    for name, part in rows.items():
-        kernels[name] = part.kernel() * checkpoint.size_of(name) ** 2 / np.outer(scale, scale)
+    for name in [name for name in names if name in rows]:
+        kernels[name] = rows[name].kernel() * checkpoint.size_of(name) ** 2 / np.outer(scale, scale)
     return likeliest(groups(checkpoint, list(kernels)), kernels, measured / scale)
 
 
@@ -119,45 +120,73 @@ def likeliest(hypotheses: Sequence[Group], kernels: Mapping[str, Floats], measur
         best = int(np.argmax(nats))
         evidence[group.name], sizes[group.name] = float(nats[best]), float(np.sqrt(trials[best]))
     winner = max(hypotheses, key=lambda group: evidence[group.name])
-    wider = [group for group in hypotheses if group.layer is None]
-    if winner.layer is not None and wider and _needs_more(winner.layer, hypotheses, kernels, measured):
-        winner = max(wider, key=lambda group: evidence[group.name])
+    wider = max((g for g in hypotheses if g.layer is None), key=lambda g: evidence[g.name], default=None)
+    if winner.layer is not None and wider is not None:
+        near = evidence[winner.name] - evidence[wider.name] < SETTINGS.odds
+        if near or _needs_more(winner.layer, hypotheses, kernels, measured):
+            winner = wider
     return Located(winner, sizes[winner.name], evidence)
 
 
-def _needs_more(
-    layer: str, hypotheses: Sequence[Group], kernels: Mapping[str, Floats], measured: Floats, odds: float = 3.0
-) -> bool:
-    """Whether the tensors of one layer, each with a change of its own size, leave unexplained what those of all layers explain."""
+def _needs_more(layer: str, hypotheses: Sequence[Group], kernels: Mapping[str, Floats], measured: Floats) -> bool:
+    """Whether what the tensors of one layer, each with a change of its own size, cannot foretell, those of all layers do."""
     held = {name for group in hypotheses if group.layer == layer for name in group.tensors}
-    alone = own_sizes({name: kernel for name, kernel in kernels.items() if name in held}, measured)
-    return own_sizes(kernels, measured) - alone > odds  # 20 to 1
+    alone = foretold({name: kernel for name, kernel in kernels.items() if name in held}, measured)
+    return foretold(kernels, measured) - alone > SETTINGS.odds
 
 
-def own_sizes(kernels: Mapping[str, Floats], measured: Floats, steps: int = 40) -> float:
-    """Nats where every tensor changed by an amount of its own; each step raises the likelihood (Zhou and others, 2019)."""
-    known = np.stack(list(kernels.values()))
-    usual = np.maximum(np.trace(known, axis1=1, axis2=2), np.finfo(float).tiny) / len(measured)
-    sizes = max(float(np.mean(measured**2)) - 1.0, 1.0) / (len(known) * usual)
+def foretold(kernels: Mapping[str, Floats], measured: Floats, parts: int = 4) -> float:
+    """Nats of each part of the deviations given the others, where every tensor changed by an amount that the others tell.
+
+    Amounts fitted to the same deviations would always look better with more tensors; those that foretell other deviations do not.
+    """
+    whole = np.stack([*kernels.values(), np.eye(len(measured))])  # the last one: rounding may be larger than it was taken for
+    turn = np.arange(len(measured)) // 2 % parts  # twins stay together
+    nats = 0.0
+    for part in range(parts):
+        known = np.flatnonzero(turn != part)
+        sizes = own_sizes(whole[:, known][:, :, known], measured[known])
+        total = np.eye(len(measured)) + np.tensordot(sizes, whole, 1)
+        nats += _nats(total, measured) - _nats(total[np.ix_(known, known)], measured[known])
+    return nats
+
+
+def own_sizes(kernels: Floats, measured: Floats, steps: int = 40) -> Floats:
+    """The likeliest squared change of each tensor; each step raises the likelihood (Zhou and others, 2019)."""
+    usual = np.maximum(np.trace(kernels, axis1=1, axis2=2), np.finfo(float).tiny) / len(measured)
+    sizes = max(float(np.mean(measured**2)) - 1.0, 1.0) / (len(kernels) * usual)
+    left = np.arange(len(kernels))
     for _ in range(steps):
-        inverse = np.linalg.inv(np.eye(len(measured)) + np.tensordot(sizes, known, 1))
+        known = kernels[left]
+        inverse = np.linalg.inv(np.eye(len(measured)) + np.tensordot(sizes[left], known, 1))
         solved = inverse @ measured
         wanted, chance = (known @ solved) @ solved, np.tensordot(known, inverse, 2)
-        sizes = sizes * np.sqrt(np.maximum(wanted, 0.0) / np.maximum(chance, np.finfo(float).tiny))
-        kept = sizes * usual > 1e-6 * float(np.sum(sizes * usual))  # what has faded does not come back
-        known, usual, sizes = known[kept], usual[kept], sizes[kept]
-    total = np.eye(len(measured)) + np.tensordot(sizes, known, 1)
-    return -0.5 * float(np.linalg.slogdet(total)[1] + measured @ np.linalg.solve(total, measured))
+        sizes[left] *= np.sqrt(np.maximum(wanted, 0.0) / np.maximum(chance, np.finfo(float).tiny))
+        faded = sizes * usual <= 1e-6 * float(np.sum(sizes * usual))  # what has faded does not come back
+        sizes[faded] = 0.0
+        left = np.flatnonzero(~faded)
+    return np.asarray(sizes)
 
 
-def _kept(batches: Sequence[Floats], deviations: Sequence[Floats], levels: Sequence[Floats], most: int = 3000) -> list[int]:
-    """The calls that show most, of that many tokens in all: kernels are (tokens, tokens)."""
-    seen = [float(np.mean(part**2 / level[:, None] ** 2)) for part, level in zip(deviations, levels, strict=True)]
+def _nats(covariance: Floats, measured: Floats) -> float:
+    """Log-likelihood of Gaussian numbers, without its constant."""
+    return -0.5 * float(np.linalg.slogdet(covariance)[1] + measured @ np.linalg.solve(covariance, measured))
+
+
+def telling(batches: Sequence[Floats], deviations: Sequence[Floats], levels: Sequence[Floats], *, tokens: int) -> list[int]:
+    """The calls that tell most for their length, of that many tokens in all.
+
+    A deviation tells the logarithm of its size over rounding, up to what is not linear; what it costs grows with its tokens.
+    """
+    worth = []
+    for batch, part, level in zip(batches, deviations, levels, strict=True):
+        energy = min(float(np.mean(part**2 / level[:, None] ** 2)), SETTINGS.not_linear**-2)
+        worth.append(float(np.log1p(energy)) / batch.shape[1])
     kept: list[int] = []
-    tokens = 0
-    for i in np.argsort(-np.asarray(seen)):
+    spent = 0
+    for i in np.argsort(-np.asarray(worth), kind="stable"):
         size = batches[i].shape[0] * batches[i].shape[1]
-        if tokens + size <= most or not kept:
+        if spent + size <= tokens or not kept:
             kept.append(int(i))
-            tokens += size
+            spent += size
     return sorted(kept)

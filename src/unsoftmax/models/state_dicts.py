@@ -28,6 +28,8 @@ def names_in(path: str | Path) -> list[str]:
     """The tensors of a safetensors file or of a folder's, by name; none for files of ours and for what cannot be read."""
     names = []
     for file_path in shards(Path(path)):
+        if not file_path.is_file():
+            return []
         try:
             with safe_open(str(file_path), framework="numpy") as file:
                 if (file.metadata() or {}).get("format") != "unsoftmax":
@@ -127,6 +129,6 @@ def config_of(path: Path) -> dict[str, Any]:
     beside = (path if path.is_dir() else path.parent) / "config.json"
     try:
         config: Any = json.loads(beside.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}

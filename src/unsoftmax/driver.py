@@ -26,6 +26,7 @@ from unsoftmax.evidence import Evidence
 from unsoftmax.families import named
 from unsoftmax.families.base import Family, Size
 from unsoftmax.families.settings import LAWS
+from unsoftmax.families.smooth_laws import BendsSmoothly
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.precision.inside import rounds_inside, values_in_steps
 from unsoftmax.precision.settings import READING
@@ -212,7 +213,8 @@ def _rounded_inside(desk: Desk, refusal: RefusalError) -> RefusalError:
     if not isinstance(refusal, NotInFamilyError) or look is None or desk.embeddings is not None or Sign.ROUNDS in refusal.signs:
         return refusal
     little = look.steady and look.grid.exact and READING.steady < look.bend <= LAWS.rounded_bend
-    if not little or (left is not None and left <= 4 * READING.moved):
+    smooth = any(fact.test == BendsSmoothly.name and fact.passed for fact in desk.facts)
+    if not little or smooth or (left is not None and left <= 4 * READING.moved):
         return refusal
     rounds = tried(
         lambda: rounds_inside(desk.last, look.pair.sum(axis=0)) or values_in_steps(desk.last, desk.rng, desk.max_norm), RefusalError

@@ -59,6 +59,6 @@ def test_several_heads_in_canonical_form_and_with_residual():
     folded = canonical(hidden)
     assert np.allclose(folded(X), hidden(X), atol=1e-11)
     assert np.allclose(folded.attention.V.sum(axis=0), np.eye(4), atol=1e-11)
-    assert folded.sizes(None)["heads"] == 3
+    assert folded.sizes(None).heads == 3
     with pytest.raises(ValueError, match="one head"):
         Transformer(hidden.attention, hidden.ffn, residual=True)

@@ -92,12 +92,13 @@ class OnDevice:
     """The forward pass of a layer whose parameters are arrays of any one kind."""
 
     W: Floats
-    V: Floats
+    V: Floats | None
     c: Floats
     b: Floats
 
     def __call__(self, sequences: Floats, absent: NDArray[np.bool_]) -> Floats:
         """Answers at the last position; tokens that are ``absent (batch, 1, length)`` are none."""
+        assert self.V is not None  # whoever predicts has asked whether the model can answer
         return attend(sequences, self.W, self.V, self.c, self.b, absent=absent)
 
     def shaken(self, relative: float, rng: np.random.Generator) -> OnDevice:
@@ -279,16 +280,19 @@ class Attention:
 
     def on_device(self, like: Floats) -> OnDevice:
         """The layer on the device of ``like``; parameters move there once, and stay until ``left_device``."""
-        assert self.V is not None
-        here, place = (self.W, self.V, self.c, self.b), (device(like), like.dtype)
         if isinstance(like, np.ndarray):
-            return OnDevice(*here)
+            return OnDevice(self.W, self.V, self.c, self.b)
+        place = (device(like), like.dtype)
         kept: tuple[Any, OnDevice] | None = self.__dict__.get("_there")
         if kept is None or kept[0] != place:
             xp = array_namespace(like)
             with warnings.catch_warnings():  # that nothing may write to these numbers, which nothing does
                 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-                kept = place, OnDevice(*(xp.asarray(p, dtype=like.dtype, device=device(like)) for p in here))
+                there = (
+                    None if p is None else xp.asarray(p, dtype=like.dtype, device=place[0])
+                    for p in (self.W, self.V, self.c, self.b)
+                )
+                kept = place, OnDevice(*there)
             self.__dict__["_there"] = kept
         return kept[1]
 

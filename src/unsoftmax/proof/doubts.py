@@ -33,49 +33,21 @@ def doubts(seen: Compared, learned: Learned, rng: np.random.Generator) -> Floats
     return np.sqrt(doubt(learned.model, learned.bounds, rng, lambda other: predicted_as(seen, other)))
 
 
-def strangeness(
-    seen: Compared, learned: Learned, floor: Floor, rng: np.random.Generator, *, allowed: float, like: Floats | None = None
-) -> Floats:
+def strangeness(seen: Compared, learned: Learned, floor: Floor, rng: np.random.Generator, *, allowed: float) -> Floats:
     """Each row's deviation, of ``allowed`` times all that rounding of answers and scores and the error bars explain.
 
     What they do not explain no model of the family does, and nothing bounds it on other sequences, however faint it is here.
-    Zeros where there are no bars, or where rounding of the answers explains all. With ``like`` all is predicted on its device.
+    Zeros where there are no bars.
     """
-    none = np.zeros(len(seen.answers))
-    if learned.known_to == 0 and (learned.bounds is None or learned.bounds.W is None):
-        return none
+    bars = doubts(seen, learned, rng)
+    if bars is None:
+        return np.zeros(len(seen.answers))
     sizes = np.abs(seen.answers)
     largest = np.where(seen.natural[:, None], *(sizes[rows].max(axis=0, initial=0.0) for rows in (seen.natural, ~seen.natural)))
-    explained = np.maximum(PROOF.unremarkable * floor.relative * largest, np.finfo(float).tiny)
-    if (seen.deviations <= allowed * explained).all():
-        return none
-    shaken = partial(_shaken, seen, learned.model, largest, rng, like)
-    bars = shaken(learned.known_to) if learned.known_to > 0 else doubts(seen, learned, rng)
-    assert bars is not None
-    explained += LIMITS.shaken * shaken(LIMITS.shake * floor.relative) + LIMITS.doubts * bars
-    times: Floats = (seen.deviations / (allowed * explained)).max(axis=1)
+    inside = moved(seen, learned.model, learned.model.shaken(LIMITS.shake * floor.relative, rng))
+    explained = PROOF.unremarkable * floor.relative * largest + LIMITS.shaken * inside + LIMITS.doubts * bars
+    times: Floats = (seen.deviations / (allowed * np.maximum(explained, np.finfo(float).tiny))).max(axis=1)
     return times
-
-
-def _shaken(seen: Compared, model: Model, sizes: Floats, rng: np.random.Generator, like: Floats | None, off: float) -> Floats:
-    """How far predictions move where every score is off by about this share of itself ``(rows, outputs)``: root mean square.
-
-    Over all outputs of a row, in units of their ``sizes``, and over some draws where outputs are few: one draw moves one number
-    by next to nothing now and then, and would explain nothing there.
-    """
-    units = np.where(sizes > 0, sizes, 1.0)
-    draws = -(-PROOF.draws // units.shape[1])
-    batches = [batch.sequences for batch in seen.batches]
-    squares = np.zeros((len(units), 1))
-    for _ in range(draws):
-        if like is None or seen.causal is not None:
-            apart = moved(seen, model, model.shaken(off, rng))
-        else:
-            other, here = predictor(model, like, off=off, rng=rng)(batches), predictor(model, like)(batches)
-            apart = on_host(other - here).reshape(units.shape)
-        squares += np.mean((apart / units) ** 2, axis=1, keepdims=True) / draws
-    spread: Floats = np.sqrt(squares) * units
-    return spread
 
 
 def scores_in_doubt(learned: Learned, bounds: Bounds | None, tolerance: float) -> bool:

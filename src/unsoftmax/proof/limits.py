@@ -22,8 +22,6 @@ class Limits:
         doubts: standard deviations by which predictions may be off within the stated error bars.
         foreign: times what rounding and error bars explain, of float64 answers, beyond which something else takes part. Heads of
             every kind reach 1.3 at most, foreign bodies that change natural answers by 1e-9 reach 2,000 (measured).
-        foreign_beside_heads: the same for several heads, whose expected error is one number for all of them (23 in 440 layers,
-            measured).
         faintest: of the loudest output's spread: what is fainter is rounding of the others.
         own_rounding: of an output's size: misfit that its own rounding explains.
         foretold_lengths: of natural sequences on which errors by short numbers and by error bars are foretold without asking.
@@ -56,7 +54,6 @@ class Limits:
     shaken: float = 8.0
     doubts: float = 4.0
     foreign: float = 16.0
-    foreign_beside_heads: float = 256.0
     faintest: float = 2.0**-44
     own_rounding: float = 2.0**-40
     foretold_lengths: tuple[int, ...] = (1, 2, 4, 16, 64)

@@ -183,8 +183,11 @@ class _Proof:
         return refusals.answered_otherwise(self.desk.checked, seen, self.floor, self.learned)
 
     def _foreign(self, seen: Compared, check: Check) -> RefusalError | None:
-        """A misfit within the tolerance, and yet far beyond what anything of the family explains: something else takes part."""
-        if not self.floor.exact or not self.family.made_of_heads or not self.family.compares_answers:
+        """A misfit within the tolerance, and yet far beyond what anything of the family explains: something else takes part.
+
+        Of one head alone: the bars of several do not say how far their values may be off, and right ones were refused.
+        """
+        if not self.floor.exact or not self.family.made_of_heads or not self.family.compares_answers or self._heads() != 1:
             return None
         strange = self._strangeness(seen)
         if not (strange > 1).any():
@@ -193,9 +196,7 @@ class _Proof:
 
     def _strangeness(self, seen: Compared) -> Floats:
         """How far each row misses what rounding and error bars explain, of what is let pass."""
-        limit = LIMITS.foreign if self.learned.known_to == 0 else LIMITS.foreign_beside_heads
-        like = self.family.like(self.desk)
-        return strangeness(seen, self.learned, self.floor, self.desk.fresh, allowed=limit, like=like)
+        return strangeness(seen, self.learned, self.floor, self.desk.fresh, allowed=LIMITS.foreign)
 
     def _heads(self) -> int:
         """How many heads were learned; 0 where these are not the whole model."""

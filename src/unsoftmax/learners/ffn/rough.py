@@ -20,25 +20,9 @@ from unsoftmax.learners.ffn.kinks import nearness
 from unsoftmax.learners.ffn.normal_equations import NormalEquations, factored, gram_and_pull, pulled_each
 from unsoftmax.learners.ffn.places import Places
 from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
-
-LINES = 10  # read before the target is refused
-REACH = 64.0  # half length of a line in distances from the origin: what lies farther out on one line is near on another
-SAME = 1e-2  # distance of two unit hyperplanes that are two readings of one
-LEAST_GAIN = 0.05  # share of the sum of squares that one more neuron must promise to explain, to be tried,
-BETTER = 0.9  # and misfit that it leaves, against that without it, to be kept
-ROUNDS, SETTLED = 40, 3e-3  # of the damped fit, and the share of the sum of squares that one more round must take off
-TRIES = 3  # hyperplanes added in vain before another line is read
-PER_PARAMETER = 2.5  # random points for each parameter of the network
-PLACES, ALONG = 8, 6  # short stretches of points on which the noise is measured
-STRETCH = 2.0**-10  # their length, in distances from the origin: a bend in half of them would pass for noise, and all would fit
-EXCESS = 3.0  # root mean square misfit, in noise, that a right network may leave: noise differs from place to place
-BEYOND = 8.0  # noises by which a single fresh answer may be off, beside what the fit leaves open
-CHECKS = 24  # fresh points that the finished network must answer
-NEEDLESS = 9.0  # noises squared for each parameter by which the sum of squares may rise without a neuron that is none
-SURE = 100.0  # standard errors that every neuron must have in strength, or their number is not known
-CHECKED = 3  # checks of one fit: what one asks is fitted before the next
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,9 +54,9 @@ def find_roughly(questions: Questions, places: Places, rng: np.random.Generator)
     size = float(np.sqrt(np.mean(np.sum(stretches[1] ** 2, axis=2))))
     lines: list[Hinges] = []
     fitted: Fitted | None = None
-    for _ in range(LINES):
+    for _ in range(RELU.lines):
         line = places.line(width, scale, 0.0, rng)
-        line = replace(line, reach=min(line.reach, REACH * scale), partial=True)
+        line = replace(line, reach=min(line.reach, RELU.rough_reach * scale), partial=True)
         questions.offset = questions.slope = 0.0  # the line finds sizes that suit its own judgements
         read = tried(partial(line.run, questions, None, rng=rng), CrowdedCellError)
         if isinstance(read, CrowdedCellError):  # this one cannot be read; the next may
@@ -84,8 +68,8 @@ def find_roughly(questions: Questions, places: Places, rng: np.random.Generator)
         noise = _noise(questions, stretches)
         if len(lines) > 1:
             fitted = _with_faint(questions, fitted, planes, noise)
-        for _ in range(CHECKED):
-            if fitted.misfit > EXCESS * noise:
+        for _ in range(RELU.checked):
+            if fitted.misfit > RELU.excess * noise:
                 break
             fitted = _without_needless(questions, fitted)
             found = _checked(questions, places, fitted, noise, scale, line.reach, rng)
@@ -103,10 +87,10 @@ def find_roughly(questions: Questions, places: Places, rng: np.random.Generator)
 def _stretches(questions: Questions, places: Places, scale: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Points ``(places, along, width)`` on short straight stretches, and their answers ``(places, along, outputs)``."""
     phase(questions.oracle, "scale")
-    middles = places.at(np.full(PLACES, scale), questions.width, rng)
-    steps = places.at(np.full(PLACES, STRETCH * scale), questions.width, rng)
-    points = middles[:, None] + np.sort(rng.uniform(-1, 1, size=(PLACES, ALONG)), axis=1)[:, :, None] * steps[:, None]
-    return points, questions.ask(points.reshape(-1, questions.width)).reshape(PLACES, ALONG, -1)
+    middles = places.at(np.full(RELU.stretches, scale), questions.width, rng)
+    steps = places.at(np.full(RELU.stretches, RELU.stretch * scale), questions.width, rng)
+    points = middles[:, None] + np.sort(rng.uniform(-1, 1, size=(RELU.stretches, RELU.along)), axis=1)[:, :, None] * steps[:, None]
+    return points, questions.ask(points.reshape(-1, questions.width)).reshape(RELU.stretches, RELU.along, -1)
 
 
 def _noise(questions: Questions, stretches: tuple[Floats, Floats]) -> float:
@@ -115,9 +99,9 @@ def _noise(questions: Questions, stretches: tuple[Floats, Floats]) -> float:
     along = np.linalg.norm(points - points[:, :1], axis=2)
     left = []
     for t, y, x in zip(along, answers, points, strict=True):
-        line = np.stack([np.ones(ALONG), t], axis=1)
+        line = np.stack([np.ones(RELU.along), t], axis=1)
         off = y - line @ np.linalg.lstsq(line, y, rcond=None)[0]
-        left.append(np.sqrt((off**2).sum() / ((ALONG - 2) * y.shape[1])) / float(np.mean(questions.noise(x))))
+        left.append(np.sqrt((off**2).sum() / ((RELU.along - 2) * y.shape[1])) / float(np.mean(questions.noise(x))))
     return float(max(np.median(left), 2.0**-6))  # answers on a coarse grid may lie on a line by chance
 
 
@@ -133,7 +117,7 @@ def _agreed(lines: list[Hinges]) -> tuple[Floats, Floats]:
             size = float(np.linalg.norm(row))
             for i in range(known):
                 sign = np.sign(row @ planes[i])
-                if np.linalg.norm(sign * row - planes[i]) <= SAME * size:
+                if np.linalg.norm(sign * row - planes[i]) <= RELU.one_plane * size:
                     planes[i] = (seen[i] * planes[i] + sign * row) / (seen[i] + 1)
                     seen[i] += 1
                     break
@@ -151,7 +135,7 @@ def _fitted(questions: Questions, places: Places, planes: Floats, seen: Floats, 
     hinges = _strengths(questions, planes[kept])
     parameters = (hinges.neurons * (width + 1 + outputs) + (width + 1) * outputs) / outputs
     phase(questions.oracle, "random points")
-    missing = int(PER_PARAMETER * parameters) - questions.marked
+    missing = int(RELU.per_parameter * parameters) - questions.marked
     if missing > 0:
         length = places.length(hinges, scale) if hinges.neurons else scale
         points = places.random(hinges, length, missing, rng) if hinges.neurons else places.at(np.full(missing, scale), width, rng)
@@ -177,7 +161,7 @@ def _needed(questions: Questions, planes: Floats, seen: Floats) -> list[int]:
         gains = np.where(sizes > 1e-12, np.sum((beside.T @ left) ** 2, axis=1) / np.maximum(sizes, 1e-300), 0.0)
         gains[kept] = 0.0
         best, total = int(np.argmax(gains)), float(np.sum(left**2))
-        if gains[best] < (1 - BETTER**2) * total:
+        if gains[best] < (1 - RELU.better**2) * total:
             break
         kept.append(best)
     return kept
@@ -189,10 +173,10 @@ def _with_faint(questions: Questions, fitted: Fitted, planes: Floats, noise: flo
     """
     tried: set[int] = set()
     vain = 0
-    while fitted.misfit > EXCESS * noise and vain < TRIES:
+    while fitted.misfit > RELU.excess * noise and vain < RELU.vain:
         gains, outs = _gains(questions, fitted, planes)
         gains[list(tried)] = 0.0
-        if gains.max(initial=0.0) < LEAST_GAIN * fitted.misfit**2 * questions.answers.size:
+        if gains.max(initial=0.0) < RELU.least_gain * fitted.misfit**2 * questions.answers.size:
             break
         best = int(np.argmax(gains))
         tried.add(best)
@@ -203,7 +187,7 @@ def _with_faint(questions: Questions, fitted: Fitted, planes: Floats, noise: flo
             np.zeros_like(hinges.linear), np.zeros_like(hinges.constant),
         )  # fmt: skip
         trial = polished(questions, hinges.plus(new))
-        if trial.misfit < BETTER * fitted.misfit:
+        if trial.misfit < RELU.better * fitted.misfit:
             fitted, vain = trial, 0
         vain += 1
     return fitted
@@ -251,7 +235,7 @@ def polished(questions: Questions, hinges: Hinges) -> Fitted:
     centre = np.asarray(np.average(points, axis=0, weights=weights))
     residual = (answers - hinges(points)) * weights[:, None]
     lowest, damping = float(np.sum(residual**2)), 1e-3
-    for _ in range(ROUNDS):
+    for _ in range(RELU.damped):
         gram, pull = gram_and_pull(hinges, centre, points, weights, residual)
         before = lowest
         for _ in range(8):
@@ -264,7 +248,7 @@ def polished(questions: Questions, hinges: Hinges) -> Fitted:
                 hinges, residual, lowest, damping = trial, gaps, total, damping / 8
                 break
             damping *= 8
-        if lowest > (1 - SETTLED) * before:
+        if lowest > (1 - RELU.settled) * before:
             break
     system = factored(gram_and_pull(hinges, centre, points, weights, residual)[0], centre)
     freedom = max(1, residual.size - len(system.scales))
@@ -276,15 +260,15 @@ def _without_needless(questions: Questions, fitted: Fitted) -> Fitted:
     merged = merge_parallel(fitted.hinges, nearness(questions.floor.relative))
     if merged.neurons < fitted.hinges.neurons:
         trial = polished(questions, merged)
-        fitted = trial if trial.misfit <= EXCESS * fitted.misfit else fitted
+        fitted = trial if trial.misfit <= RELU.excess * fitted.misfit else fitted
     width, outputs = questions.width, questions.answers.shape[1]
     while fitted.hinges.neurons:
         certainty = fitted.certainty()
         weakest = int(np.argmin(certainty))
-        if certainty[weakest] > SURE:
+        if certainty[weakest] > RELU.sure:
             break
         trial = polished(questions, fitted.hinges.keep(np.delete(np.arange(fitted.hinges.neurons), weakest)))
-        if trial.squares - fitted.squares > NEEDLESS * (width + outputs) * fitted.misfit**2:
+        if trial.squares - fitted.squares > RELU.needless * (width + outputs) * fitted.misfit**2:
             break
         fitted = trial
     return fitted
@@ -295,14 +279,14 @@ def _checked(
 ) -> Found | None:
     """What was found, if every neuron is sure and fresh points are answered as foretold; else None."""
     hinges = fitted.hinges
-    if np.any(fitted.certainty() < SURE):
+    if np.any(fitted.certainty() < RELU.sure):
         return None
     length = places.length(hinges, scale) if hinges.neurons else scale
     phase(questions.oracle, "check")
-    points = places.at(np.repeat([0.5 * length, length, 4 * length], CHECKS // 3), questions.width, rng)
+    points = places.at(np.repeat([0.5 * length, length, 4 * length], RELU.rough_checks // 3), questions.width, rng)
     answers = questions.ask(points)
     off = np.abs(answers - hinges(points)).max(axis=1)
-    if np.any(off > BEYOND * EXCESS * noise * questions.noise(points)):
+    if np.any(off > RELU.beyond * RELU.excess * noise * questions.noise(points)):
         return None
     near = np.linalg.norm(points, axis=1) <= 2 * length
     close = np.linalg.norm(questions.points, axis=1) <= 2 * length

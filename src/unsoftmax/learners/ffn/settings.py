@@ -81,5 +81,26 @@ class Settings:
     # questions
     chunk_numbers: int = 2**22  # 32 MB of probes in one call
 
+    # rough
+    per_parameter: float = 2.5  # random points for each parameter of the network
+    # short stretches on which the noise is measured, and points along each
+    stretches: int = 8
+    along: int = 6
+    stretch: float = 2.0**-10  # their length, in distances from the origin: a bend in half of them would pass for noise
+    excess: float = 3.0  # root mean square misfit, in noise, that a right network may leave: noise differs from place to place
+    beyond: float = 8.0  # noises by which a single fresh answer may be off, beside what the fit leaves open
+    rough_checks: int = 24  # fresh points that the finished network must answer
+    needless: float = 9.0  # noises squared for each parameter by which the sum of squares may rise without a neuron that is none
+    sure: float = 100.0  # standard errors that every neuron must have in strength, or their number is not known
+    checked: int = 3  # checks of one fit: what one asks is fitted before the next
+    lines: int = 10  # read before the target is refused
+    rough_reach: float = 64.0  # half length of a line in distances from the origin: what lies farther out on one is near on another
+    one_plane: float = 1e-2  # distance of two unit hyperplanes that are two readings of one
+    least_gain: float = 0.05  # share of the sum of squares that one more neuron must promise to explain, to be tried,
+    better: float = 0.9  # and misfit that it leaves, against that without it, to be kept
+    damped: int = 40  # rounds of the damped fit,
+    settled: float = 3e-3  # and the share of the sum of squares that one more round must take off
+    vain: int = 3  # hyperplanes added in vain before another line is read
+
 
 RELU = Settings()

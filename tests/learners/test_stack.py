@@ -91,6 +91,16 @@ def test_every_position_answered_saves_questions(causal: bool) -> None:
     assert oracle.spent < (1.0 if causal else 0.9) * last
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_crowd_of_last_tokens_halves_the_questions(causal: bool) -> None:
+    target = random_stack(2, 2, 28, 7, np.random.default_rng(5), norm="rms", hidden=28)
+    oracle = Metered(CallableOracle(lambda X: target(X, "all", causal=causal), width=28))
+    learned = StackLearner(checks=4, mlps=0).run(oracle, rng=np.random.default_rng(0))
+    last = sum(count for _, count in StackLearner(checks=4, mlps=0).price(28, 4, 7))
+    assert us.distance(learned.model, target) < 1e-8
+    assert oracle.spent < 0.65 * last
+
+
 def test_learned_positions_cancel() -> None:
     target = small(5)
     places = np.random.default_rng(1).normal(size=(64, 20))

@@ -102,7 +102,7 @@ def test_a_residual_before_the_network_is_no_head_alone():
     assert not outcome(lambda X: network(X[:, -1] + layer(X)))[0].passed
 
 
-def test_large_scores_are_looked_at_where_answers_are_coarse():
+def test_capped_scores_behind_a_network_are_not_taken_for_plain_ones_in_float32():
     single = Floor(kind="float32", relative=2.0**-22)
 
     def found(seed, cap=None):

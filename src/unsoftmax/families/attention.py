@@ -117,7 +117,7 @@ class OneHead(AttentionFamily):
 
     def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
         """The same with error bars from rehearsals, which ask nothing of the target; of coarse values, from some asked again."""
-        if desk.width > LAWS.widest_rehearsed or learned.ranks == (0,):  # what does not show has the bars that say so
+        if desk.meter.spent * desk.width > LAWS.rehearsed or learned.ranks == (0,):  # what does not show has the bars that say so
             return learned
         from unsoftmax.learners.one_head.values_again import price, values_bars
         from unsoftmax.learners.rehearsal import rehearsed

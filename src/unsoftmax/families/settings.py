@@ -33,7 +33,9 @@ class Settings:
     rounded: float = 64.0  # units of the floor, of answers themselves, that no model explains
     coarsely: float = 2.0**11  # misfit of one right head on a few float32 answers, in units of the floor
     fits: float = 1e-10  # the same for exact answers, of their size
-    widest_rehearsed: int = 128  # beyond, error bars follow from the precision of the answers alone
+    rehearsed: int = (
+        2**21
+    )  # numbers in all questions of a run that is rehearsed: beyond, bars follow from the answers' precision alone
     four: int = 4  # tokens of the two sequences that tell one head from several that pass for one
 
     # stack and decoder

@@ -121,6 +121,7 @@ class Settings:
     still_pairs: int = 2
     small: float = 2.0**-12
     moved_far: float = 2.0**-6
+    free: float = 0.01  # distance of a weight from 0 and 1 at which small moves of a score show
     few: int = 2  # pairs that must show it, for one may lie beside a jump of its own
 
 

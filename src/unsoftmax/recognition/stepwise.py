@@ -102,7 +102,8 @@ def keys_stand_still(oracle: Oracle, rng: np.random.Generator, max_norm: float |
     length = np.maximum((chord**2).sum(axis=2), np.finfo(float).tiny)
     weight = ((two - end) * chord).sum(axis=2) / length
     rounding = 2.0**-46 * np.abs(np.concatenate([end, *one])).max() / np.sqrt(length.min(axis=0))
-    still = (np.abs(weight[1] - weight[0]) <= rounding) & (np.abs(weight[2] - weight[0]) > TESTS.moved_far)
+    free = np.minimum(weight[0], 1 - weight[0]) > TESTS.free  # one that is next to 0 or 1 stands still whatever the keys do
+    still = (np.abs(weight[1] - weight[0]) <= rounding) & (np.abs(weight[2] - weight[0]) > TESTS.moved_far) & free
     count = int(still.sum())
     words = (
         f"Keys stand still: in {count} of {len(still)} pairs a small move of the earlier token leaves its weight as it is, to the "

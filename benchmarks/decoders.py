@@ -69,7 +69,7 @@ def tried(
     table = target.unembedding - target.unembedding.mean(axis=0) if target.log else target.unembedding
     off = float(np.abs(found.unembedding - table).max())
     asked = meter.spent - meter.phases["check"].queries
-    each = asked / target.sizes(None)["parameters"]
+    each = asked / target.sizes(None).parameters
     good = right and values <= bars[0] and scores <= bars[1] and off <= 1e-14 and each <= bars[2]
     print(
         f"{name} seed {seed}: V {values:.0e} scores {scores:.0e} U {off:.0e} layers {'right' if right else 'WRONG'} "

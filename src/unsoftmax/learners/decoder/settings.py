@@ -108,6 +108,11 @@ class Settings:
     weak: float = 0.03  # what zero tokens change in answers, beside what they would without scores, below which scores are weak
     weak_tokens: int = 2  # last tokens that show weak heads; each shows keys and outputs but for a few
     weak_gap: float = 30.0  # by which less is left with the right number of heads than with one less
+    weak_drop: float = 0.25  # of the singular value before: below that, a mixture of heads is one of them
+    # random mixtures tried for each head (a right rank shows in most of the first few), and rounds of each
+    weak_starts: int = 25
+    weak_first: int = 6
+    weak_rounds: int = 150
 
     # world
     several: tuple[int, ...] = (1, 4, 16, 64)  # zero tokens in front of the pairs, in turn

@@ -11,6 +11,7 @@ from unsoftmax.learners.decoder.answers import collected
 from unsoftmax.learners.decoder.limit import Limit
 from unsoftmax.learners.decoder.order import Heads
 from unsoftmax.learners.decoder.polish import polished
+from unsoftmax.learners.decoder.settings import LOGITS
 from unsoftmax.learners.decoder.start import on_sphere
 from unsoftmax.models import Floats
 
@@ -120,13 +121,13 @@ def _of_low_rank(mixtures: Floats, rng: np.random.Generator) -> Floats:
         return np.asarray(basis)
     for rank in range(2, (b + 1) // 2 + 1, 2):
         found: list[Floats] = []
-        for tried in range(25 * heads):
+        for tried in range(LOGITS.weak_starts * heads):
             c, sizes = _lowered(basis, rank, rng)
-            if sizes[rank] < 0.25 * sizes[rank - 1] and all(abs(c @ other) < 0.9 for other in found):
+            if sizes[rank] < LOGITS.weak_drop * sizes[rank - 1] and all(abs(c @ other) < 0.9 for other in found):
                 found.append(c)
             if len(found) == heads:
                 return np.asarray(np.einsum("gh,hab->gab", np.array(found), basis))
-            if tried == 5 and not found:  # a right rank is found from most starts
+            if tried + 1 == LOGITS.weak_first and not found:
                 break
     raise NotInFamilyError(
         "Scores are weak, and values of single heads, which have a low rank, are not found among their mixtures."
@@ -136,7 +137,7 @@ def _of_low_rank(mixtures: Floats, rng: np.random.Generator) -> Floats:
 def _lowered(basis: Floats, rank: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """A mixture that is nearly of this rank, from a random one: cut off, projected back, and so on. With its singular values."""
     c, sizes = rng.normal(size=len(basis)), np.zeros(0)
-    for _ in range(150):
+    for _ in range(LOGITS.weak_rounds):
         c /= np.linalg.norm(c)
         left, sizes, right = np.linalg.svd(np.tensordot(c, basis, axes=1), full_matrices=False)
         cut = (left[:, :rank] * sizes[:rank]) @ right[:rank]

@@ -1,9 +1,9 @@
 """No more neurons than the answers need.
 
-Two neurons in the place of one give a fit more ways to go. One of them may have helped it out of a place where it was stuck, and be
-left over with nothing to add: its output weight is rounding, or the two are one once more. A network with one neuron less, whose
-misfit per answer left over is no larger, explains as much by fewer numbers: it is the one that is meant. Where two neurons are there,
-and answers tell, one in their place leaves many times as much.
+Two neurons in the place of one give a fit more ways to go. One of them may have helped it out of a place where it was stuck, and
+be left over with nothing to add: its output weight is rounding, or the two are one once more. A network with one neuron less, whose
+misfit per answer left over is no larger, explains as much by fewer numbers: it is the one that is meant. Where there are two, and
+answers tell, one in their place leaves many times as much.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.linalg import qr, solve_triangular
 
 from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.curves import Curves
-from unsoftmax.learners.smooth.pairs import Pair, Paired, fitted_pairs, merged
+from unsoftmax.learners.smooth.pairs import Pair, fitted_pairs, merged
 from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
 
@@ -51,7 +51,7 @@ def missed_without(curves: Curves, answers: Answers) -> Floats:
         # the block of the inverse that is its own says how little the other parameters leave of a step
         basis = np.linalg.svd(inverse[columns], full_matrices=False)
         left[j] = np.linalg.norm((basis[0].T @ (step * scales[columns])) / basis[1])
-    return left / np.sqrt(len(matrix))
+    return np.asarray(left / np.sqrt(len(matrix)))
 
 
 def _columns(curves: Curves, j: int) -> list[int]:

@@ -49,10 +49,7 @@ def test_shaken_scores_move_answers_as_foretold():
     layer, seen = compared(rng, 1)
     foretold = first_order(seen, layer, None, Variances.of_scores(layer.on_device(np.empty(0)), SIZE))[0]
     moved = [(predicted_as(seen, layer.shaken(SIZE, rng)) - predicted_as(seen, layer))[:, 0] ** 2 for _ in range(300)]
-    alone = seen.lengths == 1
-    assert np.all(foretold[alone] < 1e-28)  # one token has all the weight, whatever its score
-    ratios = foretold[~alone] / np.mean(moved, axis=0)[~alone]
-    assert np.all((ratios > 0.5) & (ratios < 2.0))
+    np.testing.assert_allclose(foretold, np.mean(moved, axis=0), rtol=0.5, atol=1e-20)
 
 
 def test_a_device_says_the_same():

@@ -38,6 +38,7 @@ from unsoftmax.recognition.decide import by_tests
 from unsoftmax.recognition.diagnosis import Diagnosis
 from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
 from unsoftmax.recognition.quick_relu import quick_look
+from unsoftmax.recognition.reach import cut
 from unsoftmax.recognition.walk import Walk, of_desk
 from unsoftmax.results import Fact, Outcome
 from unsoftmax.wishes import Wishes
@@ -194,6 +195,8 @@ class Decision:
             if Sign.NO_MEAN not in one.signs and not (long and now.precision.exact) and (yield from of_desk(standing.coarser)):
                 return Step.STOP, (yield from self._heads(look))
             step = after_closer(one, self.wishes)
+        if step is not Step.STOP and now.precision.exact and now.max_norm is None and (yield from of_desk(cut)):
+            return Step.STOP, (yield from self._heads(look))
         if step is Step.DIAGNOSE:
             told = yield from self._tests(look, not_one=Sign.ONE_HEAD in one.signs)
             if stranger(told) and Sign.SATURATED in one.signs:  # several heads with biases do that too

@@ -307,7 +307,7 @@ def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool | None]
     case.record("power", power, 6.0, power >= 6, "The effect of the weights against what is known of them.")
     if power < 6:
         return Outcome(None, "too little power", plane), True if plain > 1 else None
-    return Outcome(True, "one head", plane), plain > 1
+    return Outcome(True, "one head", plane, blur=most / power), plain > 1
 
 
 def _stand_in(height: float) -> float | None:

@@ -36,7 +36,7 @@ from unsoftmax.precision.law import Floor
 from unsoftmax.recognition import standing
 from unsoftmax.recognition.decide import by_tests
 from unsoftmax.recognition.diagnosis import Diagnosis
-from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
+from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.quick_relu import quick_look
 from unsoftmax.recognition.reach import cut
 from unsoftmax.recognition.walk import Walk, of_desk
@@ -174,8 +174,11 @@ class Decision:
         order = yield from self._fact(blind_to_order)
         if order.passed is False:
             last = Outcome(refusal=NotInFamilyError(order.sentence, evidence={"order_deviation": order.number}))
-        else:
-            last = yield from self._try(SEVERAL_HEADS)
+            return (yield from self._after_several(last, look, several))
+        choice = yield from self._fact(chooses)
+        if choice.passed is False and wishes.auto and stranger(told := (yield from self._told(look))):
+            return (yield from self._as_told(told, NotInFamilyError(choice.sentence)))
+        last = yield from self._try(SEVERAL_HEADS)
         return (yield from self._after_several(last, look, several))
 
     def _fact(self, test: Callable[[Desk], Fact]) -> Walk[Fact]:
@@ -211,7 +214,8 @@ class Decision:
             told = yield from self._told(look)
             if family_told(told) is not ONE_HEAD and Sign.ALMOST_ALIKE not in told.signs:
                 return (yield from self._as_told(told, last.refusal))
-        untried = several and self.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)
+        misfit = last.learned is None and isinstance(last.refusal, NotInFamilyError)
+        untried = several and self.wishes.heads is None and misfit
         if untried and (yield from of_desk(standing.coarser)):
             return (yield from self._heads(look))
         merged = isinstance(last.refusal, NotIdentifiableError) and not SETTLED & set(last.signs)

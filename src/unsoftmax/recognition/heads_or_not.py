@@ -92,8 +92,8 @@ def chooses(desk: Desk) -> Fact:
     copies = (min(TESTS.long_sequence, desk.longest) - len(few) - 1) // len(inner)
     if not desk.precision.exact or desk.max_norm is not None or copies < 2:
         return Fact(CHOICE, 0.0, 1.0, None, "Whether heads choose among long tokens was not asked.")
+    key, last = (token / np.linalg.norm(token) for token in desk.first_look().pair)
     phase(desk, "long tokens")
-    key, last = (token / np.linalg.norm(token) for token in desk.rng.normal(size=(2, desk.width)))
 
     def change(end: float) -> tuple[Floats, float]:
         keys = [np.outer((*few, *(inner * count)), key) for count in (1, copies)]

@@ -155,9 +155,10 @@ class Decision:
         if wishes.tolerance is not None:
             yield from of_desk(standing.known, Floor(kind="noisy", relative=0.0, absolute=wishes.tolerance, given=True))
         now = yield from of_desk(standing.standing)
+        vouched = None
         if wishes.tolerance is not None and wishes.grid is None:
             vouched = yield from self._try(VOUCHED_HEAD)
-            if now.max_norm is not None:
+            if now.max_norm is not None or Sign.QUERY_BIAS in vouched.signs:
                 return vouched.refusal
         if wishes.grid is not None:
             return (yield from self._try(GRID_HEAD)).refusal
@@ -165,7 +166,7 @@ class Decision:
             return (yield from self._try(NOISY_HEAD)).refusal
         several = look.cancelled or (yield from self._fact(plainly_several)).passed is False
         if wishes.heads == 1 or (wishes.heads is None and not several):
-            one = yield from self._try(ONE_HEAD)
+            one = vouched or (yield from self._try(ONE_HEAD))  # within a tolerance one head is certified, or is none
             step, ending = yield from self._after_one_head(one, look)
             if step is Step.STOP:
                 return ending

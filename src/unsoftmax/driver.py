@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from unsoftmax.accounts import Account, Phase, Queries
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
@@ -189,7 +191,7 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     """
     left, look, batch = desk.left(), desk.look, Sign.LAST_BITS in refusal.signs
     heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) or (isinstance(refusal, DriftingError) and batch)
-    heads = heads and look is not None and look.floor.exact
+    heads = heads and look is not None and look.floor.exact and (look.cancelled or bool(np.ptp(look.pair_answers, axis=0).any()))
     named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs
     # what float32 inside explains has no other name, whichever test met it
     named_so = named_so and not any(Sign.LAST_BITS in outcome.signs for outcome in desk.outcomes)

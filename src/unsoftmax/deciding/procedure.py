@@ -202,7 +202,7 @@ class Decision:
             return Step.STOP, (yield from self._heads(look))
         if step is Step.DIAGNOSE:
             told = yield from self._tests(look, not_one=Sign.ONE_HEAD in one.signs)
-            if stranger(told) and Sign.SATURATED in one.signs:  # several heads with biases do that too
+            if stranger(told) and not told.inside and Sign.SATURATED in one.signs:  # several heads with biases do that too
                 told = yield from self._tests(look)
             if stranger(told):
                 return Step.STOP, (yield from self._as_told(told, one.refusal))
@@ -214,8 +214,7 @@ class Decision:
             told = yield from self._told(look)
             if family_told(told) is not ONE_HEAD and Sign.ALMOST_ALIKE not in told.signs:
                 return (yield from self._as_told(told, last.refusal))
-        misfit = last.learned is None and isinstance(last.refusal, NotInFamilyError)
-        untried = several and self.wishes.heads is None and misfit
+        untried = several and self.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)
         if untried and (yield from of_desk(standing.coarser)):
             return (yield from self._heads(look))
         merged = isinstance(last.refusal, NotIdentifiableError) and not SETTLED & set(last.signs)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, RefusalError, tried
-from unsoftmax.models import Attention, Floats
+from unsoftmax.models import Floats
 from unsoftmax.oracles.drift import post_mortem
 from unsoftmax.precision.law import Floor
 from unsoftmax.precision.settings import READING
@@ -213,18 +213,19 @@ class _Proof:
         """The same of several heads, compared with more fresh sequences where parameters are many; zeros where that is dear."""
         model, fresh = self.learned.model, self.desk.fresh
         nothing = seen, np.zeros(len(seen.answers))
-        if not isinstance(model, Attention) or model.V is None or model.sizes(None).parameters > PROOF.largest_jacobian:
+        (layer,) = model.attentions
+        if layer.V is None or model.sizes(None).parameters > PROOF.largest_jacobian:
             return nothing
         rounding = LIMITS.foreign * by_rounding(seen, self.learned, self.floor, fresh)
         if (seen.deviations <= rounding).all():
             return nothing
-        wanted, left = sequences_for(seen, model), self.desk.left()
+        wanted, left = sequences_for(seen, layer), self.desk.left()
         if wanted > seen.sequences:
             if left is not None and left < wanted:
                 return nothing
             seen = self.family.compare(self.desk, self.learned, self._fresh(wanted))
             rounding = LIMITS.foreign * by_rounding(seen, self.learned, self.floor, fresh)
-        return seen, unexplained(seen, model, rounding, fresh)
+        return seen, unexplained(seen, layer, rounding, fresh)
 
     def _heads(self) -> int:
         """How many heads were learned; 0 where these are not the whole model."""

@@ -196,7 +196,8 @@ class _Proof:
 
     def _strangeness(self, seen: Compared) -> Floats:
         """How far each row misses what rounding and error bars explain, of what is let pass."""
-        return strangeness(seen, self.learned, self.floor, self.desk.fresh, allowed=LIMITS.foreign)
+        like = self.family.like(self.desk)
+        return strangeness(seen, self.learned, self.floor, self.desk.fresh, allowed=LIMITS.foreign, like=like)
 
     def _heads(self) -> int:
         """How many heads were learned; 0 where these are not the whole model."""

@@ -25,7 +25,7 @@ from unsoftmax.recognition.diagnosis import Diagnosis, diagnosis_of
 from unsoftmax.recognition.extras import Extras, extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import Heads, several_heads
-from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
+from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine
@@ -236,7 +236,7 @@ def answers_of(data, look, learned):
             return QuickLook((fact(data.draw(st.booleans())),), 1e-16, Floor(), data.draw(st.booleans()))
         if test is standing.sharpened:
             return look
-        if test in (plainly_several, blind_to_order, clipped):
+        if test in (plainly_several, blind_to_order, chooses, clipped):
             return fact(data.draw(told))
         if test in (standing.known, standing.noted, standing.recorded, standing.bounded, standing.kept, standing.opened):
             return None
@@ -311,7 +311,7 @@ def scripted(wish, outcomes, *, bend=0.0, told=None, max_norm=None):
             diagnosis_of: told,
             standing.coarser: False,
         }
-        return fixed.get(step.test, fact(True) if step.test in (plainly_several, blind_to_order, clipped) else None)
+        return fixed.get(step.test, fact(True) if step.test in (plainly_several, blind_to_order, chooses, clipped) else None)
 
     steps, end = walked(Decision(wish, 4).whole(), answer)
     return [step.family for step in steps if isinstance(step, Try)], end

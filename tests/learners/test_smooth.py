@@ -17,11 +17,9 @@ from unsoftmax.learners.smooth.paths import place_of, quality
 from unsoftmax.learners.smooth.places import clear_place
 from unsoftmax.learners.smooth.recognition import bends_smoothly, hears_earlier_tokens, straight_from_afar
 from unsoftmax.models import FFN, Attention, Transformer
-from unsoftmax.models.activations import BOUNDED, NAMES, activation_named
+from unsoftmax.models.activations import BOUNDED, SMOOTH, activation_named
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.symmetry import distance
-
-SMOOTH = NAMES[1:]
 
 
 def gaussian(d, m, p, kind, seed, skip=False):

@@ -36,7 +36,7 @@ from unsoftmax.precision.law import Floor
 from unsoftmax.recognition import standing
 from unsoftmax.recognition.decide import by_tests
 from unsoftmax.recognition.diagnosis import Diagnosis
-from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
+from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.quick_relu import quick_look
 from unsoftmax.recognition.walk import Walk, of_desk
 from unsoftmax.results import Fact, Outcome
@@ -155,9 +155,10 @@ class Decision:
         if wishes.tolerance is not None:
             yield from of_desk(standing.known, Floor(kind="noisy", relative=0.0, absolute=wishes.tolerance, given=True))
         now = yield from of_desk(standing.standing)
+        vouched = None
         if wishes.tolerance is not None and wishes.grid is None:
             vouched = yield from self._try(VOUCHED_HEAD)
-            if now.max_norm is not None:
+            if now.max_norm is not None or Sign.QUERY_BIAS in vouched.signs:
                 return vouched.refusal
         if wishes.grid is not None:
             return (yield from self._try(GRID_HEAD)).refusal
@@ -165,15 +166,18 @@ class Decision:
             return (yield from self._try(NOISY_HEAD)).refusal
         several = look.cancelled or (yield from self._fact(plainly_several)).passed is False
         if wishes.heads == 1 or (wishes.heads is None and not several):
-            one = yield from self._try(ONE_HEAD)
+            one = vouched or (yield from self._try(ONE_HEAD))  # within a tolerance one head is certified, or is none
             step, ending = yield from self._after_one_head(one, look)
             if step is Step.STOP:
                 return ending
         order = yield from self._fact(blind_to_order)
         if order.passed is False:
             last = Outcome(refusal=NotInFamilyError(order.sentence, evidence={"order_deviation": order.number}))
-        else:
-            last = yield from self._try(SEVERAL_HEADS)
+            return (yield from self._after_several(last, look, several))
+        choice = yield from self._fact(chooses)
+        if choice.passed is False and wishes.auto and stranger(told := (yield from self._told(look))):
+            return (yield from self._as_told(told, NotInFamilyError(choice.sentence)))
+        last = yield from self._try(SEVERAL_HEADS)
         return (yield from self._after_several(last, look, several))
 
     def _fact(self, test: Callable[[Desk], Fact]) -> Walk[Fact]:
@@ -207,7 +211,8 @@ class Decision:
             told = yield from self._told(look)
             if family_told(told) is not ONE_HEAD and Sign.ALMOST_ALIKE not in told.signs:
                 return (yield from self._as_told(told, last.refusal))
-        untried = several and self.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)
+        misfit = last.learned is None and isinstance(last.refusal, NotInFamilyError)
+        untried = several and self.wishes.heads is None and misfit
         if untried and (yield from of_desk(standing.coarser)):
             return (yield from self._heads(look))
         merged = isinstance(last.refusal, NotIdentifiableError) and not SETTLED & set(last.signs)

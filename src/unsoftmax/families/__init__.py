@@ -88,9 +88,21 @@ def family_of(model: Model) -> str:
 
 
 def by_law(wished: str, width: int) -> tuple[Family, ...]:
-    """Families beyond the classical ones, as far as they are wished for: the one whose first tests are cheapest first."""
+    """Families beyond the classical ones, as far as they are wished for: the one whose first tests are cheapest first.
+
+    One whose law is another's and more is a special case of it, and stands before it.
+    """
     families = [family for family in (*FURTHER, *third_parties()) if wished in ("auto", family.name, family.kin)]
-    return tuple(sorted(families, key=lambda family: [test.price(width) for test in family.law]))
+
+    def prices(family: Family) -> list[int]:
+        return [test.price(width) for test in family.law]
+
+    def place(family: Family) -> tuple[list[int], int]:
+        laws = {test.name for test in family.law}
+        general = [prices(other) for other in families if other.law and {test.name for test in other.law} < laws]
+        return min([*general, prices(family)]), -len(family.law)
+
+    return tuple(sorted(families, key=place))
 
 
 def fact_of(desk: Desk, test: Test) -> Fact:

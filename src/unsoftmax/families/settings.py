@@ -36,7 +36,9 @@ class Settings:
     rehearsed: int = (
         2**21
     )  # numbers in all questions of a run that is rehearsed: beyond, bars follow from the answers' precision alone
-    four: int = 4  # tokens of the two sequences that tell one head from several that pass for one
+    # tokens of the sequences that tell one head from several that pass for one; the longer one shows a window, too
+    lengths: tuple[int, int] = (64, 4)
+    other_lengths: float = 1e-3  # of an answer's size: heads that miss a long sequence by more are others there
 
     # stack and decoder
     narrowest: int = 6  # width of the narrowest stack that is tried

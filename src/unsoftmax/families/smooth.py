@@ -9,7 +9,6 @@ from unsoftmax.desk import Desk
 from unsoftmax.errors import NotInFamilyError, RefusalError
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.smooth_laws import (
-    ONE_TOKEN,
     BendsSmoothly,
     Copies,
     Deaf,
@@ -22,8 +21,10 @@ from unsoftmax.families.smooth_laws import (
     OnlyNear,
     QuadraticFromAfar,
     StraightFromAfar,
+    alone,
 )
 from unsoftmax.models import Model
+from unsoftmax.models.activations import BOUNDED, SMOOTH
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Fact
 
@@ -43,8 +44,9 @@ class SmoothTransformer(Family):
     gates: ClassVar[bool] = False
 
     def made(self, model: Model) -> bool:
-        """Of neurons that are not ReLU, gated or not."""
-        return super().made(model) and "activation" in model.settings and ("gated.gate" in model.blocks) == self.gates
+        """Of smooth neurons, gated or not."""
+        smooth = model.settings.get("activation") in (*SMOOTH, *BOUNDED)
+        return super().made(model) and smooth and ("gated.gate" in model.blocks) == self.gates
 
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""
@@ -85,7 +87,7 @@ class SmoothNetwork(SmoothTransformer):
 
     def longest(self, desk: Desk) -> int:
         """One token where that family was wished for: nothing is said about longer sequences then."""
-        return 1 if desk.wishes.family in ONE_TOKEN else desk.longest
+        return 1 if alone(desk.wishes.family) else desk.longest
 
     def learner(self, desk: Desk) -> Learner:
         """Corners from afar, bends from near by, one fit."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.desk import Desk
+from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 from unsoftmax.precision.settings import READING
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact
 
 SEVERAL, ORDER, LENGTH = "one head's line", "order of earlier tokens", "answers to a long token"
+CHOICE = "each head chooses among long tokens"
 
 
 def plainly_several(desk: Desk) -> Fact:
@@ -77,6 +79,34 @@ def blind_to_order(desk: Desk) -> Fact:
     if change > allowed:
         words += ": the target sees positions, which no attention layer of this family does"
     return Fact(ORDER, change / max(allowed, 1e-300), 1.0, change <= allowed, f"{words}.")
+
+
+def chooses(desk: Desk) -> Fact:
+    """Whether each head looks at one of several long tokens on a line, the outermost, so that copies of the others change nothing.
+
+    Scores that grow with their tokens do that; where they are capped, or tokens brought to one length, tokens of one side tie, and
+    copies count; they also drive the first tokens out of a window. Heads whose scores are zero everywhere weigh all alike, and show
+    by a change in proportion to the last token, as the others add up to nothing. 2 queries, 4 where something changes.
+    """
+    few, inner = (3.0, -3.0), (0.5, 1.0, -0.5, -1.0)
+    copies = (min(TESTS.long_sequence, desk.longest) - len(few) - 1) // len(inner)
+    if not desk.precision.exact or desk.max_norm is not None or copies < 2:
+        return Fact(CHOICE, 0.0, 1.0, None, "Whether heads choose among long tokens was not asked.")
+    phase(desk, "long tokens")
+    key, last = (token / np.linalg.norm(token) for token in desk.rng.normal(size=(2, desk.width)))
+
+    def change(end: float) -> tuple[Floats, float]:
+        keys = [np.outer((*few, *(inner * count)), key) for count in (1, copies)]
+        once, again = (desk.last(TESTS.far * np.vstack([each, end * last])[None]).reshape(-1) for each in keys)
+        return again - once, TESTS.clip * max(float(np.abs(once).max()), float(np.abs(again).max()), 1e-300)
+
+    moved, allowed = change(1.0)
+    worst = float(np.abs(moved).max()) / allowed
+    if worst > 1.0:
+        further, most = change(2.0)
+        worst = float(np.abs(further - 2 * moved).max()) / (2 * allowed + most)
+    words = "Each head looks at one of several long tokens." if worst <= 1 else "Among long tokens, copies of the inner ones count."
+    return Fact(CHOICE, worst, 1.0, worst <= 1, words)
 
 
 def clipped(desk: Desk) -> Fact:

@@ -72,6 +72,8 @@ class Settings:
     # factor of a long token, and how far its answer may miss that of the short one, of its size
     long: float = 2.0**12
     clip: float = 1e-6
+    far: float = 2.0**20  # length of tokens whose scores saturate unless something bounds them
+    long_sequence: int = 64  # tokens of a sequence that few windows hold
 
     # invariances
     length: int = 5

@@ -18,11 +18,12 @@ from unsoftmax.learners.smooth.answers import Answers, Network
 from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, curves_of, sharpness
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.design import telling_points
+from unsoftmax.learners.smooth.fewest import fewest
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.limit import relu_limit
 from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
 from unsoftmax.learners.smooth.one_output import OneOutput, combined, widened
-from unsoftmax.learners.smooth.pairs import Pair, Paired, alike, doubled, fitted_pairs, merged, notes_on_pairs
+from unsoftmax.learners.smooth.pairs import Pair, Paired, alike, doubled, fitted_pairs, notes_on_pairs
 from unsoftmax.learners.smooth.rough import rough_curves
 from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.smooth.shared import separated, suspects, with_bends
@@ -251,7 +252,8 @@ class SmoothNetworkLearner:
                 raise Unfinished(self._refusal(fitted, misfit, None))
             for j in sorted(doubted, reverse=True):
                 curves = with_bends(curves, corners, j, separated(corners, questions, phi, j, rng))
-            fitted, misfit, pairs = self._told_apart(*self._fitted(curves, questions, far), questions, far, rng)
+            whole = fewest(*self._fitted(curves, questions, far), (), far.joined(questions, self.floor))[0]
+            fitted, misfit, pairs = self._told_apart(*self._fitted(whole, questions, far), questions, far, rng)
         found = self._checked(fitted, misfit, questions, far, rng, pairs)
         if pairs or found.misfit <= self.quiet:
             return found
@@ -302,12 +304,9 @@ class SmoothNetworkLearner:
             pairs, found, left = (*pairs, pair), trial, less
         if not pairs or left > self.quiet:
             return curves, misfit, ()
-        for pair in reversed(pairs if len(pairs) > 1 else ()):  # one of them may have stood in for another that was not found yet
-            fewer, others = merged(found, pairs, pair)
-            trial, less = fitted_pairs(answers, fewer, others, True)
-            if less <= self.quiet:
-                found, pairs = trial, others
-                break
+        found, left, pairs = fewest(found, left, pairs, answers)
+        if not pairs:
+            return *self._fitted(found, questions, far), ()
         phase(questions.oracle, "shared directions")
         count = int(np.ceil(2 * len(pairs) * (questions.width + 2) / found.out.shape[1]))
         pool = scattered(found.lengths(), BENDS.pool * count, questions.width, rng)

@@ -135,5 +135,10 @@ class Settings:
     alike: float = 0.1  # distance in row and bias, relative to them, at which two neurons are almost duplicates
     gains: float = 0.1  # share of the misfit at most that two neurons in place of one may leave
 
+    # fewest
+    # misfit per number left over, in those of a network with one neuron more, at which the smaller network explains as much: what
+    # is rounding for both changes by less, and a neuron that answers tell leaves many times as much
+    as_good: float = 2.0
+
 
 BENDS = Settings()

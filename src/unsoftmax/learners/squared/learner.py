@@ -66,7 +66,7 @@ class SquaredNetworkLearner:
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     max_neurons: int = 2048
-    attempts: int = 3
+    attempts: int = 5
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""

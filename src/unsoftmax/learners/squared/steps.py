@@ -39,14 +39,13 @@ class Cells:
     slopes: Floats
     form: Floats
 
-    def at(self, places: Floats, aside: Floats) -> Floats:
-        """Points from their coordinates."""
-        return np.asarray(self.start + places[:, None] * self.axes[0] + aside @ self.axes[1:])
+    def nearer(self, places: Floats, aside: Floats) -> Floats:
+        """By which share of the distance from a hyperplane steps ``aside (n, width - 1)`` from places on a line change it, ``(n,)``.
 
-    def crossed(self, places: Floats, aside: Floats, share: float) -> Mask:
-        """Whether steps ``aside (n, width - 1)`` from places on the line come near or across a hyperplane, ``(n,)``."""
+        Beyond 1 they may have crossed it.
+        """
         before, change = places[:, None] - self.places, aside @ self.slopes.T
-        return np.asarray((np.abs(change) > share * np.abs(before)).any(axis=1))
+        return np.asarray((np.abs(change) / np.abs(before)).max(axis=1))
 
 
 class Steps:
@@ -63,7 +62,9 @@ class Steps:
         self.ends = [*range(each, bends_on, each), bends_on]  # cells that are stepped from: so many bends lie before them
         outer = min(span, line.reach - float(np.abs(self.places).max()))
         self.first = float(self.places[0]) - outer * np.array([1.0, 0.5])
-        self.at = np.array([pieces[end].high for end in self.ends[:-1]] + [self.places[-1] + outer])
+        before, beyond = self.places[np.array(self.ends[:-1], dtype=int) - 1], self.places[self.ends[:-1]]
+        looked = np.array([pieces[end].high for end in self.ends[:-1]])
+        self.at = np.append(np.minimum(looked, before + SQUARES.latest * (beyond - before)), self.places[-1] + outer)
         after = np.append(self.places, np.inf)[self.ends]
         margins = np.minimum(self.at - self.places[np.array(self.ends) - 1], after - self.at)
         self.lengths = SQUARES.aside * margins[:, None] * np.ones(len(self.aside))
@@ -82,15 +83,17 @@ class Steps:
         steps = self._steps(np.ones(self.lengths.shape, dtype=bool), np.zeros((*self.lengths.shape, self.jumps.shape[1])))
         for _ in range(SQUARES.repairs):
             cells = self._solved(corner, on, steps)
-            if cells.crossed(*self._corner_steps(), SQUARES.clear).any():
-                self.length /= SQUARES.shorter
+            share = float(cells.nearer(*self._corner_steps()).max())
+            if share > SQUARES.clear:
+                self.length /= max(SQUARES.shorter, 2 * share / SQUARES.clear)
                 corner = self._corner()
                 continue
             at, aside = np.repeat(self.at, len(self.aside)), np.concatenate(self.lengths[:, :, None] * self.aside)
-            crossed = cells.crossed(at, aside, SQUARES.clear).reshape(self.lengths.shape)
+            shares = cells.nearer(at, aside).reshape(self.lengths.shape)
+            crossed = shares > SQUARES.clear
             if not crossed.any():
                 return cells
-            self.lengths[crossed] /= SQUARES.shorter
+            self.lengths[crossed] /= np.maximum(SQUARES.shorter, 2 * shares[crossed] / SQUARES.clear)
             steps = self._steps(crossed, steps)
         raise NotInFamilyError("Steps off a line cross hyperplanes however short they are: several nearly meet on it.")
 

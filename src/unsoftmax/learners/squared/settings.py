@@ -39,6 +39,7 @@ class Settings:
     clear: float = 0.7  # share of the distance from a hyperplane by which a step may have come nearer to it
     shorter: float = 8.0  # factor of steps that are repeated, at least: a row told by an answer across its bend is not told
     repairs: int = 8  # rounds of that
+    astray: float = 0.5  # share of all steps that seem to cross one, from which on it is the line that was misread
 
     # sides
     binary: float = 0.1  # how near to 0 or 1 the solution of a linear system must be to be read as a choice of sides

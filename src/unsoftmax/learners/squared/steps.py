@@ -40,7 +40,7 @@ class Cells:
     form: Floats
 
     def nearer(self, places: Floats, aside: Floats) -> Floats:
-        """By which share of the distance from a hyperplane steps ``aside (n, width - 1)`` from places on a line change it, ``(n,)``.
+        """By which share of the distance from a hyperplane steps ``aside (n, width - 1)`` from the line change it, ``(n,)``.
 
         Beyond 1 they may have crossed it.
         """
@@ -57,9 +57,8 @@ class Steps:
         self.places = np.array([bend[0] for bend in bends if bend is not None])
         self.jumps = np.stack([bend[1] for bend in bends if bend is not None])
         self.aside = np.eye(len(axes) - 1)
-        (bends_on, outputs), span = self.jumps.shape, float(np.ptp(self.places)) + 1.0
-        each = max(1, outputs // 2)  # bends that one answer of so many numbers tells
-        self.ends = [*range(each, bends_on, each), bends_on]  # cells that are stepped from: so many bends lie before them
+        outputs, span = self.jumps.shape[1], float(np.ptp(self.places)) + 1.0
+        self.ends = _ends(np.diff(self.places), outputs)
         outer = min(span, line.reach - float(np.abs(self.places).max()))
         self.first = float(self.places[0]) - outer * np.array([1.0, 0.5])
         before, beyond = self.places[np.array(self.ends[:-1], dtype=int) - 1], self.places[self.ends[:-1]]
@@ -93,9 +92,13 @@ class Steps:
             crossed = shares > SQUARES.clear
             if not crossed.any():
                 return cells
+            if crossed.mean() > SQUARES.astray:
+                break
             self.lengths[crossed] /= np.maximum(SQUARES.shorter, 2 * shares[crossed] / SQUARES.clear)
             steps = self._steps(crossed, steps)
-        raise NotInFamilyError("Steps off a line cross hyperplanes however short they are: several nearly meet on it.")
+        raise NotInFamilyError(
+            "Steps off a line cross hyperplanes, most of them or however short they are: several nearly meet on it."
+        )
 
     def _ask(self, places: Floats, aside: Floats) -> Floats:
         return self.questions.ask(self.line.start + places[:, None] * self.axes[0] + aside @ self.axes[1:])
@@ -152,3 +155,16 @@ class Steps:
         whole[:, 0, 1:] = whole[:, 1:, 0] = changes.T / 2
         whole[:, 1:, 1:] = form.transpose(2, 0, 1)
         return Cells(self.line.start, self.axes, self.places, self.jumps, rows, whole)
+
+
+def _ends(widths: Floats, outputs: int) -> list[int]:
+    """The cells that are stepped from, by how many bends lie before them.
+
+    An answer of several numbers tells several bends at once; of the cells up to which it may, the widest tells them best.
+    """
+    bends, ends = len(widths) + 1, [0]
+    while ends[-1] < bends:
+        offered = np.arange(ends[-1] + max(1, outputs // 2), ends[-1] + max(1, outputs - 1) + 1)
+        offered = offered[offered < bends]
+        ends.append(int(offered[np.argmax(widths[offered - 1])]) if len(offered) else bends)
+    return ends[1:]

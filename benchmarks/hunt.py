@@ -196,8 +196,8 @@ def summary(rows: list[Row]) -> None:
         print(f"{kind}: {len(mine)} runs, {len(wrong)} false, {dict(Counter(row['status'] for row in mine))}")
         successes = sum(row["status"] in ("EXACT", "WITHIN_TOLERANCE") for row in mine)
         print(
-            f"  {successes} recovered; contradictions: {recovered} recovered and called strangers, {len(against) - recovered} refused "
-            "and called inside"
+            f"  {successes} recovered; contradictions: {recovered} recovered and called strangers, "
+            f"{len(against) - recovered} refused and called inside"
         )
         for what in sorted({row["what"] for row in mine}):
             some = [row for row in mine if row["what"] == what]

@@ -41,7 +41,8 @@ class SquaredNetworkLearner:
 
     Price, with ``m`` neurons, ``d`` coordinates, ``p`` outputs and ``P = m (d + 1 + p) + p``: ``4..9 m + 48`` for the line,
     ``(d - 1) (d + 4) / 2 + 2`` for one cell whole, ``(d - 1) m`` for the rows (with ``p`` outputs ``p / 2`` to ``p - 1`` times
-    fewer) and up to as many again, ``max(8, 0.3 P / p)`` random points and 12 checks. Again for another line where one does not tell all.
+    fewer) and up to as many again, ``max(8, 0.3 P / p)`` random points and 12 checks. Again for another line where one does not
+    tell all.
 
     Assumes: answers in float64; hyperplanes of different neurons differ; with a bound on the length of tokens, all of them are
     crossed within it. A quadratic path beside the neurons is refused.

@@ -214,7 +214,7 @@ class _Proof:
         model, fresh = self.learned.model, self.desk.fresh
         nothing = seen, np.zeros(len(seen.answers))
         (layer,) = model.attentions
-        if layer.V is None or model.sizes(None).parameters > PROOF.largest_jacobian:
+        if layer.V is None or model.sizes(None).parameters > PROOF.largest_tangent:
             return nothing
         rounding = LIMITS.foreign * by_rounding(seen, self.learned, self.floor, fresh)
         if (seen.deviations <= rounding).all():

@@ -76,9 +76,9 @@ class Settings:
     long_sequence: int = 64  # tokens of a sequence that few windows hold
 
     # long tokens: times as long, in exact answers, as those of order one; learners of exact answers send such by nature
-    cut_far: float = 2.0**12
+    cut_far: float = 2.0**16
     cut_near: float = 2.0**8  # between the two a learner may or may not keep to shorter ones
-    cut_powers: tuple[int, int] = (10, 30)  # of two: within the first a target is no head, beyond the second nothing is asked
+    cut_powers: tuple[int, int] = (12, 30)  # of two: within the first a target is no head, beyond the second nothing is asked
     cut_room: int = 5  # powers of two that are kept clear of, for values along other directions may be larger
 
     # invariances

@@ -176,8 +176,13 @@ class Decision:
             last = Outcome(refusal=NotInFamilyError(order.sentence, evidence={"order_deviation": order.number}))
             return (yield from self._after_several(last, look, several))
         choice = yield from self._fact(chooses)
-        if choice.passed is False and wishes.auto and stranger(told := (yield from self._told(look))):
-            return (yield from self._as_told(told, NotInFamilyError(choice.sentence)))
+        if choice.passed is False and wishes.auto:
+            told = yield from self._told(look)
+            other = NotInFamilyError(choice.sentence)
+            if family_told(told) is not ONE_HEAD:
+                return (yield from self._as_told(told, other))
+            if any(Sign.ONE_HEAD in outcome.signs for outcome in self.tried):  # scores are as large as heads need to choose
+                return refused(told, f"One head does not explain fresh sequences. {other}", {})
         last = yield from self._try(SEVERAL_HEADS)
         return (yield from self._after_several(last, look, several))
 

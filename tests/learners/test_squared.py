@@ -7,7 +7,10 @@ import unsoftmax as us
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.families import by_law
 from unsoftmax.learners.ffn.questions import Questions
-from unsoftmax.learners.squared import Line, Piece, SquaredNetworkLearner, Squares
+from unsoftmax.learners.squared import SquaredNetworkLearner
+from unsoftmax.learners.squared.line import Line
+from unsoftmax.learners.squared.pieces import Piece
+from unsoftmax.learners.squared.squares import Squares
 from unsoftmax.models import FFN
 from unsoftmax.models.activations import activation_named
 from unsoftmax.oracles import CallableOracle, Metered
@@ -149,9 +152,8 @@ def test_in_torch_it_answers_alike():
 
 def test_a_bend_is_a_perfect_square_and_two_are_not():
     network = FFN([[[1.0], [-1.0], [1.0]], [[1.0, 2.0, -3.0]]], [[0.0, 5.0, -7.0], [0.0]], activation="relu2")
-    given = SquaredNetworkLearner()
     questions = Questions(CallableOracle(lambda X: network(X[:, 0]), width=1), floor=Floor(), max_norm=None)
-    line = Line(given, questions, np.zeros(1), np.ones(1), 64.0)
+    line = Line(questions, np.zeros(1), np.ones(1), 64.0, 3)
     first, second, third = (line.ask(np.array(places)) for places in ([-3.0, -2.0, -1.0], [1.0, 2.0, 4.0], [8.0, 9.0, 10.0]))
     place, jump, one = line.bend(first, second)
     assert one

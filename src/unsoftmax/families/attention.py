@@ -22,7 +22,9 @@ class SeveralHeads(AttentionFamily):
 
         wishes, floor = desk.wishes, desk.precision
         if desk.first_look().outputs == 1:
-            return ScalarHeadsLearner(heads=wishes.heads, max_norm=desk.max_norm, floor=floor)
+            told = [outcome.refusal.values for outcome in desk.outcomes if outcome.refusal is not None]
+            values = next((values for values in told if values is not None), None)
+            return ScalarHeadsLearner(heads=wishes.heads, max_norm=desk.max_norm, floor=floor, values=values)
         return VectorHeadsLearner(floor=floor, heads=wishes.heads, rank=wishes.rank, max_norm=desk.max_norm)
 
     def asked(self, desk: Desk) -> Oracle:

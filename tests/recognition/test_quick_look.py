@@ -126,6 +126,12 @@ def test_bounded_scores_leave_ties_among_long_tokens(name):
     assert chooses(desk_of(layer, max_norm=2.0)).passed is None
 
 
+@pytest.mark.parametrize("window", [2, 3, 5, 8, 20, 60])
+def test_a_window_hides_the_outermost_of_long_tokens(window):
+    layer = us.Attention(RNG.normal(size=(3, D, D)), RNG.normal(size=(3, D, 4)))
+    assert chooses(desk_of(lambda X: layer(X[:, -window:]))).passed is False
+
+
 def bounded(scores, heads, outputs, width=D):
     W, V = RNG.normal(size=(heads, width, width)) / np.sqrt(width), RNG.normal(size=(heads, width, outputs))
 

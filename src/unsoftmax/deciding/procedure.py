@@ -38,6 +38,7 @@ from unsoftmax.recognition.decide import by_tests
 from unsoftmax.recognition.diagnosis import Diagnosis
 from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.quick_relu import quick_look
+from unsoftmax.recognition.reach import cut
 from unsoftmax.recognition.walk import Walk, of_desk
 from unsoftmax.results import Fact, Outcome
 from unsoftmax.wishes import Wishes
@@ -197,9 +198,11 @@ class Decision:
             if Sign.NO_MEAN not in one.signs and not (long and now.precision.exact) and (yield from of_desk(standing.coarser)):
                 return Step.STOP, (yield from self._heads(look))
             step = after_closer(one, self.wishes)
+        if step is not Step.STOP and now.precision.exact and now.max_norm is None and (yield from of_desk(cut)):
+            return Step.STOP, (yield from self._heads(look))
         if step is Step.DIAGNOSE:
             told = yield from self._tests(look, not_one=Sign.ONE_HEAD in one.signs)
-            if stranger(told) and Sign.SATURATED in one.signs:  # several heads with biases do that too
+            if stranger(told) and not told.inside and Sign.SATURATED in one.signs:  # several heads with biases do that too
                 told = yield from self._tests(look)
             if stranger(told):
                 return Step.STOP, (yield from self._as_told(told, one.refusal))
@@ -211,8 +214,7 @@ class Decision:
             told = yield from self._told(look)
             if family_told(told) is not ONE_HEAD and Sign.ALMOST_ALIKE not in told.signs:
                 return (yield from self._as_told(told, last.refusal))
-        misfit = last.learned is None and isinstance(last.refusal, NotInFamilyError)
-        untried = several and self.wishes.heads is None and misfit
+        untried = several and self.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)
         if untried and (yield from of_desk(standing.coarser)):
             return (yield from self._heads(look))
         merged = isinstance(last.refusal, NotIdentifiableError) and not SETTLED & set(last.signs)

@@ -320,6 +320,7 @@ class OneHeadLearner:
                 "between tokens and answer.",
                 evidence={"copies_deviation": error},
                 signs=(Sign.OFF_COPIES,) if np.isfinite(error) else (Sign.NO_MEAN,),
+                values=(reader.values.b, reader.values.V),
             )
 
 

@@ -28,7 +28,7 @@ from unsoftmax.oracles.base import phase
 
 LONG = 2.0**80  # a long token: ordinary ones of 2**20 are below its rounding
 ORDINARY = 2.0**20  # an ordinary token: long enough that c does not matter beside W
-TOGETHER = 8  # directions that share a question
+TOGETHER = 6  # directions that share a question
 BESIDE = 192  # last tokens for each head then, at most
 ALL_BESIDE = 1536  # and for all
 ASIDE = 2.0  # length of their steps aside: shorter ones leave a head with the same direction, longer ones change sides

@@ -164,6 +164,8 @@ def _relu(found: Findings, answers: Answers, point: Pilot, shape: Shape, size: f
         kinked = yield from (of_case(kinks_if_affordable, shape, size) if residual is False else of_case(kinks, size))
     if outcome.passed and kinked:
         if (yield from of_case(hardly_bends, outcome.blur)):
+            if shape is not Shape.PIECEWISE and not residual:
+                return None
             words = "It looks like one head, but one-token answers are not quite straight, too faintly to tell a network by."
             return inconclusive("power", words)
         found.heads, found.residual = 1, residual

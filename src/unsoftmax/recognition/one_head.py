@@ -235,6 +235,8 @@ def at_other_lengths(case: Case, plane: Plane) -> bool | None:
         coordinates = TESTS.wider[number % len(TESTS.wider)] * random_coordinates(case.rng, len(plane.axes), length)
         if number % 2:
             coordinates[:-1] = coordinates[case.rng.integers(0, length // 2, size=length - 1)]
+        steep = float(np.abs((coordinates - coordinates[-1]) @ plane.slope(coordinates[-1])).max())
+        coordinates = coordinates * min(1.0, TESTS.steepest_further / max(steep, 1e-9))
         told = _against(case, plane, coordinates, base)
         if told is not None and told.share > worst:
             worst, at = told.share, length

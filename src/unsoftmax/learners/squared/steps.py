@@ -58,6 +58,8 @@ class Steps:
         self.jumps = np.stack([bend[1] for bend in bends if bend is not None])
         self.aside = np.eye(len(axes) - 1)
         outputs, span = self.jumps.shape[1], float(np.ptp(self.places)) + 1.0
+        if not (np.diff(self.places) > 0).all():
+            raise NotInFamilyError("Bends on a line are not told apart: they lie too close together.")
         self.ends = _ends(np.diff(self.places), outputs)
         outer = min(span, line.reach - float(np.abs(self.places).max()))
         self.first = float(self.places[0]) - outer * np.array([1.0, 0.5])

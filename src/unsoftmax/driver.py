@@ -34,6 +34,7 @@ from unsoftmax.precision.inside import rounds_inside, values_in_steps
 from unsoftmax.precision.settings import READING
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
+from unsoftmax.recognition.heads_or_not import CHOICE
 from unsoftmax.recognition.stepwise import PRICE, keys_stand_still, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
 from unsoftmax.watching import watchers
@@ -194,7 +195,8 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs
     # what float32 inside explains has no other name, whichever test met it
     named_so = named_so and not any(Sign.LAST_BITS in outcome.signs for outcome in desk.outcomes)
-    if not heads or named_so or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
+    bounded = any(fact.test == CHOICE and fact.passed is False for fact in desk.facts)  # which rounding does to no score
+    if not heads or named_so or bounded or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
         return refusal
     for test in (scores_in_steps, keys_stand_still):
         steps = tried(partial(test, desk, desk.rng, desk.max_norm), RefusalError)

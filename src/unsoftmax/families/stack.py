@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar, cast, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -26,7 +26,6 @@ from unsoftmax.proof.fresh import Fresh
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.results import Fact, Learned
 
-NORMS: tuple[Norm, ...] = ("layer", "rms")
 SEEN: WeakKeyDictionary[Desk, Recognised] = WeakKeyDictionary()  # what the law found out, so that no learner asks it again
 
 
@@ -215,7 +214,9 @@ class PreNormStack(Family):
         sight: Sight | None = "all" if size.everywhere else None
 
         def phases(heads: int, rank: int) -> Phases:
-            both = [StackLearner(checks=LAWS.checks).price(size.width, heads, rank, norm=norm, sight=sight) for norm in NORMS]
+            both = [
+                StackLearner(checks=LAWS.checks).price(size.width, heads, rank, norm=norm, sight=sight) for norm in get_args(Norm)
+            ]
             learning = [(one[0], (one[1] + two[1]) // 2) for one, two in zip(*both, strict=True)]
             return [*FIRST_LOOK, *((name, count, 3 * count) for name, count in learning), *SENTINELS, *CHECK]
 

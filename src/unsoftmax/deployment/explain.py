@@ -88,7 +88,8 @@ def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.ra
         words = f"about {share:.1%} of the weights set to zero, in {scope}"
         kept = where if group.layer is not None else [scope]
         return Change(kind="pruned", where=kept, layer=group.layer, size=share**0.5, words=words, others=place.others)
-    rank, part = fitted_rank(scene, names, rng) if names else (None, 0.0)
+    # a change that moves answers farther than they vary is not linear, and a fit of half a minute does not follow it
+    rank, part = fitted_rank(scene, names, rng) if names and not _overwhelming(scene) else (None, 0.0)
     if rank is not None:
         words = f"an update of rank {rank} in {group.name}"
         return Change(
@@ -111,3 +112,9 @@ def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.ra
     else:
         kind, words = "one layer changed", f"the tensors of {group.name} are off by about {place.size:.1e} of their size"
     return Change(kind=kind, where=where, layer=group.layer, size=place.size, words=words, others=place.others)
+
+
+def _overwhelming(scene: Scene) -> bool:
+    """Whether deviations are larger than the spread of answers."""
+    spread = np.mean([np.mean(np.var(part, axis=0)) for part in scene.setting.answers])
+    return bool(np.mean([np.mean(part**2) for part in scene.deviations]) > spread)

@@ -95,14 +95,14 @@ def _deviations(tell: Teller) -> Chapter:
         (tell(f"from {{/histogram/{i}/0:.3g}}"), float(count), tell(f"{{/histogram/{i}/1:,}}")) for i, (_, count) in enumerate(bins)
     ]
     beyond = sum(edge < tell.record["threshold"] for edge, _ in bins)
-    rows.insert(beyond, (tell("{/threshold:.3g}, threshold:"), 0.0, tell("from here on a single answer stands out")))
+    rows.insert(beyond, (tell("threshold {/threshold:.3g}"), 0.0, tell("–")))
     facts: list[tuple[str, Text]] = [
         ("deviation", tell("{/deviation:.2e} of the answers' spread")),
         ("rounding", tell("{/noise:.2e} of it, as twins show")),
         ("of other weights", tell("{/coherent:.2e} of it, as twins share")),
         ("against what is explained", tell("{/excess:.2g} times; more than 1 is a difference")),
     ]
-    caption = "Answers by their deviation, in units of the checkpoint's own float32 rounding"
+    caption = "Answers by their deviation, in float32 roundings of the checkpoint; beyond the threshold a single one stands out"
     return Chapter("How far answers deviate", facts, figures=[[Figure(caption, figures.bars(rows))]])
 
 
@@ -168,7 +168,10 @@ def timeline_report(record: dict[str, Any]) -> Report:
         for i, check in enumerate(record["checks"])
     ]
     last = record["checks"][-1]
-    drawn = [(check["at"], check["excess"], tell(f"{{/checks/{i}/excess:.2g}}")) for i, check in enumerate(record["checks"])]
+    drawn = [
+        (check["at"][5:16].replace("T", " "), check["excess"], tell(f"{{/checks/{i}/excess:.2g}}"))
+        for i, check in enumerate(record["checks"])
+    ]
     return Report(
         title="A watched deployment",
         subject=str(record["endpoint"]),
@@ -180,7 +183,14 @@ def timeline_report(record: dict[str, Any]) -> Report:
             Chapter(
                 "Timeline",
                 [("endpoint", record["endpoint"]), ("checkpoint", record["checkpoint"])],
-                figures=[[Figure("Strongest deviation over what rounding explains; above 1 it differs", figures.bars(drawn))]],
+                figures=[
+                    [
+                        Figure(
+                            "Strongest deviation over what rounding explains; above 1 it differs",
+                            figures.bars(drawn, logarithmic=True),
+                        )
+                    ]
+                ],
                 table=Table(["checked", "verdict", "against what is explained", "queries"], rows, words=2),
             ),
             *closing(tell),

@@ -65,7 +65,7 @@ def after_deployment(record: dict[str, Any]) -> list[str]:
     return [
         f"Compare the files behind the endpoint with the checkpoint's ({place}): their checksums, and what the server does "
         "with them on loading (quantisation, adapters, number format).",
-        f"Push the checkpoint again, then {again}.",
+        f"Push the checkpoint again; {again} then tells whether it answers as these weights do.",
     ]
 
 

@@ -14,9 +14,6 @@ from unsoftmax.deployment.scene import Part, Scene
 from unsoftmax.deployment.settings import SETTINGS
 from unsoftmax.models import Floats
 
-SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)  # of weights set to zero, between which the share is found
-DRAWS = 8  # of each rule
-
 
 def dropped_share(scene: Scene, names: Sequence[str], rng: np.random.Generator) -> float | None:
     """The share of these matrices' weights that was set to zero at random; None where something else explains the answers better.
@@ -47,16 +44,16 @@ def dropped_share(scene: Scene, names: Sequence[str], rng: np.random.Generator) 
         energies = [np.sum(part**2, axis=1, keepdims=True) / energy for part, energy in zip(zeros(share), own, strict=True)]
         return float(np.mean(np.log(np.concatenate(energies) + np.finfo(float).tiny)))
 
-    nats = np.maximum.accumulate([louder(share) for share in SHARES])
+    nats = np.maximum.accumulate([louder(share) for share in SETTINGS.shares])
     if not nats[0] < 0.0 < nats[-1]:
         return None
-    share = float(np.exp(np.interp(0.0, nats, np.log(SHARES))))
+    share = float(np.exp(np.interp(0.0, nats, np.log(SETTINGS.shares))))
     shrunk = moved({name: tensors[name] * (1.0 - share) for name in names})
 
     def along(deviations: Sequence[Floats]) -> float:
         return sum(float(np.sum(one * other / energy)) for one, other, energy in zip(deviations, shrunk, own, strict=True))
 
-    rehearsed, random = ([along(rule(share)) for _ in range(DRAWS)] for rule in (zeros, other))
+    rehearsed, random = ([along(rule(share)) for _ in range(SETTINGS.draws)] for rule in (zeros, other))
     there, elsewhere, here = float(np.mean(rehearsed)), float(np.mean(random)), along(seen)
     spread = (np.var(rehearsed, ddof=1) + np.var(random, ddof=1)) / 2
     better = ((here - elsewhere) ** 2 - (here - there) ** 2) / (2 * spread)  # nats
@@ -82,7 +79,7 @@ def related(scene: Scene, rng: np.random.Generator) -> bool:
         run = (scene.checkpoint(p.sequences, precision=scene.arithmetic, changed=changed, view=scene.view) for p in parts)
         return _common(run, seen)
 
-    others = [shuffled() for _ in range(DRAWS)]
+    others = [shuffled() for _ in range(SETTINGS.draws)]
     return bool(own > np.mean(others) + SETTINGS.unlike * np.std(others, ddof=1))
 
 
@@ -96,7 +93,7 @@ def _common(one: Any, other: Sequence[Floats]) -> float:
 def _some(scene: Scene) -> list[Part]:
     """Calls of all kinds, a few of each, without their twins; as many as a large checkpoint affords."""
     weights = sum(int(tensor.numel()) for key, tensor in scene.checkpoint.tensors.items() if "embed" not in key)
-    tokens = SETTINGS.fit_work / (2.0 * weights * (2 * DRAWS + len(SHARES)))
+    tokens = SETTINGS.fit_work / (2.0 * weights * (2 * SETTINGS.draws + len(SETTINGS.shares)))
     calls = np.random.default_rng(0).permutation(len(scene.batches))  # kinds come in turn, which steps would fall into
     size = np.cumsum([scene.batches[i].shape[0] // 2 * scene.batches[i].shape[1] for i in calls])
     kept = calls[: max(1, min(int(np.sum(size <= tokens)), SETTINGS.rehearsed))]

@@ -19,9 +19,9 @@ from unsoftmax.precision.calibration import Calibration
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition import standing
 from unsoftmax.recognition.case import Shape, Verdict, inconclusive, outside
-from unsoftmax.recognition.decide import by_tests
+from unsoftmax.recognition.decide import _by_depth, by_tests
 from unsoftmax.recognition.depth import several_layers
-from unsoftmax.recognition.diagnosis import Diagnosis, diagnosis_of
+from unsoftmax.recognition.diagnosis import Diagnosis, Findings, diagnosis_of
 from unsoftmax.recognition.extras import Extras, extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import Heads, several_heads
@@ -175,6 +175,19 @@ def test_the_law_of_one_head_is_not_asked_again_of_exact_answers_that_refuted_it
     assert end.family == "outside: other scores"
 
 
+@pytest.mark.parametrize("residual", [False, True])
+def test_kinks_that_were_seen_to_change_are_followed_again_only_behind_a_residual(residual):
+    found, steps = Findings(residual=residual, deep=True), []
+
+    def answer(step):
+        steps.append(step.test)
+        return True
+
+    _, end = walked(_by_depth(found, Answers(False, False, 1, 4), 1.0, "It is one head."), answer)
+    assert (several_layers in steps) == residual
+    assert end.family == ("outside: deep network behind a residual" if residual else BEHIND_NETWORK.name)
+
+
 def test_a_target_that_changed_is_told_to_have():
     answers = {measure_answers: Answers(False, True, 1, 4), one_token: (Shape.AFFINE, 1.0), unchanged: False}
     _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
@@ -326,8 +339,13 @@ def test_a_grid_or_a_stated_tolerance_has_its_own_learner():
     assert scripted(Wishes(grid=0.5, tolerance=1e-3), {GRID_HEAD: refused()})[0] == [GRID_HEAD]
     bounded = Wishes(tolerance=1e-3, max_norm=2.0)
     assert scripted(bounded, {VOUCHED_HEAD: refused(TooNoisyError)}, max_norm=2.0)[0] == [VOUCHED_HEAD]
-    free = {VOUCHED_HEAD: refused(), ONE_HEAD: refused(TooNoisyError)}  # without a bound, long tokens may do what bars could not
-    assert scripted(Wishes(tolerance=1e-3), free)[0] == [VOUCHED_HEAD, ONE_HEAD]
+    vouched = Wishes(tolerance=1e-3)  # one head is certified, or is none: estimated bounds would not be what was asked for
+    assert scripted(vouched, {VOUCHED_HEAD: refused(TooNoisyError)})[0] == [VOUCHED_HEAD]
+    assert scripted(vouched, {VOUCHED_HEAD: refused(NotInFamilyError, Sign.QUERY_BIAS)})[0] == [VOUCHED_HEAD]
+    several, other = diagnosis(Verdict("attention", "Heads.")), diagnosis(outside("window", "A window."))
+    outcomes = {VOUCHED_HEAD: refused(), SEVERAL_HEADS: refused(TooNoisyError)}
+    assert scripted(vouched, outcomes, told=several)[0] == [VOUCHED_HEAD, SEVERAL_HEADS]
+    assert scripted(vouched, outcomes, told=other)[0] == [VOUCHED_HEAD]
 
 
 def test_a_network_that_is_not_learned_leaves_the_head_before_it():

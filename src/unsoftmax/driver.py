@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from unsoftmax.accounts import Account, Phase, Queries
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
@@ -32,6 +34,7 @@ from unsoftmax.precision.inside import rounds_inside, values_in_steps
 from unsoftmax.precision.settings import READING
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
+from unsoftmax.recognition.one_token import ONE_TOKEN
 from unsoftmax.recognition.stepwise import PRICE, keys_stand_still, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
 from unsoftmax.watching import watchers
@@ -188,7 +191,7 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     """
     left, look, batch = desk.left(), desk.look, Sign.LAST_BITS in refusal.signs
     heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) or (isinstance(refusal, DriftingError) and batch)
-    heads = heads and look is not None and look.floor.exact
+    heads = heads and look is not None and look.floor.exact and (look.cancelled or bool(np.ptp(look.pair_answers, axis=0).any()))
     named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs
     # what float32 inside explains has no other name, whichever test met it
     named_so = named_so and not any(Sign.LAST_BITS in outcome.signs for outcome in desk.outcomes)
@@ -212,7 +215,8 @@ def _rounded_inside(desk: Desk, refusal: RefusalError) -> RefusalError:
     left, look = desk.left(), desk.look
     if not isinstance(refusal, NotInFamilyError) or look is None or desk.embeddings is not None or Sign.ROUNDS in refusal.signs:
         return refusal
-    little = look.steady and look.grid.exact and READING.steady < look.bend <= LAWS.rounded_bend
+    others = any(fact.test == ONE_TOKEN and fact.passed is False for fact in desk.facts)  # tokens of the first look have few bits
+    little = look.steady and look.grid.exact and look.bend <= LAWS.rounded_bend and (look.bend > READING.steady or others)
     smooth = any(fact.test == BendsSmoothly.name and fact.passed for fact in desk.facts)
     if not little or smooth or (left is not None and left <= 4 * READING.moved):
         return refusal

@@ -70,6 +70,7 @@ class RefusalError(UnsoftmaxError):
         signs: what it tells whoever chooses what to try next.
         model: what was found so far, if anything.
         within: relative error to which that model is known.
+        values: constant and slopes of one-token answers, where those were read and are right whatever the target is.
         billed: sequences of the failed call that were sent; None where all of them were.
         check: what held-out examples said, where that is why.
         recovery: filled in by the driver: the partial ``Recovery``.
@@ -85,6 +86,7 @@ class RefusalError(UnsoftmaxError):
         model: Any = None,
         signs: tuple[Sign, ...] = (),
         within: float = float("inf"),
+        values: Any = None,
         billed: int | None = None,
         check: Any = None,
     ) -> None:
@@ -93,6 +95,7 @@ class RefusalError(UnsoftmaxError):
         self.signs = signs
         self.model = model
         self.within = within
+        self.values = values
         self.billed = billed
         self.check = check
         self.recovery: Any = None

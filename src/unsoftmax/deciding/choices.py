@@ -53,7 +53,7 @@ def after_closer(one: Outcome, wishes: Wishes) -> Step:
 def after_several(last: Outcome, wishes: Wishes) -> Step:
     """What the failure of several heads says before anything else is asked: the refusal stands, or another look is worth it."""
     plain = isinstance(last.refusal, NotInFamilyError | NotIdentifiableError)
-    if plain and last.learned is None and not SETTLED & set(last.signs) and wishes.auto:
+    if plain and not SETTLED & set(last.signs) and wishes.auto:
         return Step.DIAGNOSE
     return Step.STOP
 

@@ -14,6 +14,7 @@ from unsoftmax.families.gated import GATED_NETWORK, GATED_TRANSFORMER
 from unsoftmax.families.labels import LABELS
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.families.smooth import NEAR_NETWORK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER
+from unsoftmax.families.squared import SQUARED_NETWORK
 from unsoftmax.families.stack import PRE_NORM_STACK
 from unsoftmax.models import Model
 from unsoftmax.results import Fact
@@ -43,6 +44,7 @@ FURTHER: tuple[Family, ...] = (
     SMOOTH_TRANSFORMER,
     GATED_NETWORK,
     GATED_TRANSFORMER,
+    SQUARED_NETWORK,
     NEAR_NETWORK,
 )
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import cast
-
 from unsoftmax.desk import Desk
 from unsoftmax.families.base import Learner
 from unsoftmax.families.coarse_heads import NoisyHead, VouchedHead
-from unsoftmax.families.layer_of_heads import AttentionFamily, Scalar, other_lengths
+from unsoftmax.families.layer_of_heads import AttentionFamily, Scalar
 from unsoftmax.families.one_head import OneHead
-from unsoftmax.families.settings import LAWS
-from unsoftmax.models import Attention
-from unsoftmax.oracles.base import Oracle, phase
-from unsoftmax.proof.compare import predictor
-from unsoftmax.results import Outcome
+from unsoftmax.oracles.base import Oracle
 
 # learners other than the one for one head are imported where they are needed: a run pays for the one that it uses
 
@@ -29,20 +22,10 @@ class SeveralHeads(AttentionFamily):
 
         wishes, floor = desk.wishes, desk.precision
         if desk.first_look().outputs == 1:
-            return ScalarHeadsLearner(heads=wishes.heads, max_norm=desk.max_norm, floor=floor)
+            told = [outcome.refusal.values for outcome in desk.outcomes if outcome.refusal is not None]
+            values = next((values for values in told if values is not None), None)
+            return ScalarHeadsLearner(heads=wishes.heads, max_norm=desk.max_norm, floor=floor, values=values)
         return VectorHeadsLearner(floor=floor, heads=wishes.heads, rank=wishes.rank, max_norm=desk.max_norm)
-
-    def learn(self, desk: Desk) -> Outcome:
-        """Learn from short sequences, then ask one long one."""
-        outcome = super().learn(desk)
-        if outcome.learned is None or not desk.precision.exact:
-            return outcome
-        phase(desk, "longer?")
-        off = self.missed(desk, outcome.learned, LAWS.lengths[:1], predictor(outcome.learned.model, desk.like))
-        if off <= LAWS.other_lengths:
-            return outcome  # what is smaller is left to the held-out check
-        count = cast(Attention, outcome.learned.model).heads
-        return replace(outcome, refusal=other_lengths(f"{count} heads explain", desk, outcome.learned, off))
 
     def asked(self, desk: Desk) -> Oracle:
         """Plain numbers where answers are single ones."""

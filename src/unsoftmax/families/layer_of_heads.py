@@ -10,14 +10,13 @@ import numpy as np
 
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
+from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.families.base import Family, Size
 from unsoftmax.families.settings import LAWS
-from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.proof.compare import Compared, Predict, compared, predictor
-from unsoftmax.proof.fresh import Fresh, sized
+from unsoftmax.proof.fresh import Fresh
 from unsoftmax.results import Learned
 
 
@@ -77,17 +76,6 @@ class AttentionFamily(Family):
             raise NotIdentifiableError(" ".join(found.reasons), model=model, evidence={"condition": found.condition})
         return found.reasons
 
-    def missed(self, desk: Desk, learned: Learned, lengths: tuple[int, ...], predict: Predict) -> float:
-        """By how much a model misses a fresh sequence of each of these lengths, of its size; one query each, 0 if by rounding."""
-        counts = [(min(length, desk.longest), 1) for length in lengths]
-        batches = sized(learned.model.token_sizes, counts, desk.width, desk.rng, desk.max_norm)
-        told = np.concatenate([desk.last(batch).reshape(1, -1) for batch in batches])
-        off = np.abs(on_host(predict(batches)).reshape(told.shape) - told).max()
-        # without the constant, which every model gets right
-        size = np.abs(told - desk.first_look().zero_answer.reshape(-1)).max()
-        rounding = LAWS.rounded * desk.precision.relative * np.abs(told).max()
-        return 0.0 if off <= rounding else float(off / max(size, np.finfo(float).tiny))
-
 
 class Scalar(LastPosition):
     """Answers of one number as plain numbers."""
@@ -108,12 +96,3 @@ class Through:
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Mix the outputs and learn."""
         return self.mixed(self.learner, oracle, rng)
-
-
-def other_lengths(who: str, desk: Desk, learned: Learned, misfit: float) -> NotInFamilyError:
-    """Heads that explain short sequences alone: the tests of a diagnosis could tell no more."""
-    words = (
-        f"{who} sequences of a few tokens, but not one of {min(LAWS.lengths[0], desk.longest)}: attention to a window of the last "
-        "tokens, or scores that know how many there are."
-    )
-    return NotInFamilyError(words, model=learned.model, signs=(Sign.DIAGNOSED,), evidence={"misfit": misfit})

@@ -11,13 +11,14 @@ from unsoftmax.desk import Desk
 from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.families.base import Learner
 from unsoftmax.families.coarse_heads import NoisyHead
-from unsoftmax.families.layer_of_heads import AttentionFamily, other_lengths
+from unsoftmax.families.layer_of_heads import AttentionFamily
 from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.one_head import OneHeadLearner
+from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.proof.compare import Predict, predictor
-from unsoftmax.proof.fresh import COUNT
+from unsoftmax.proof.fresh import COUNT, sized
 from unsoftmax.results import Learned, Outcome
 
 
@@ -51,7 +52,14 @@ class OneHead(AttentionFamily):
             desk.predict = predict if desk.precision.exact else None
             return outcome
         if desk.precision.exact and not self._misfit(desk, outcome.learned, LAWS.lengths[1:], predict):
-            return replace(outcome, refusal=other_lengths("One head explains", desk, outcome.learned, misfit))
+            if min(misfit, self._misfit(desk, outcome.learned, LAWS.lengths[:1], predict)) <= LAWS.faintly:
+                return outcome  # a faint misfit, or one that comes and goes by chance: the held-out check tells
+            words = (
+                f"One head explains sequences of {LAWS.lengths[1]} tokens, but not one of {min(LAWS.lengths[0], desk.longest)}: "
+                "attention to a window of the last tokens, or scores that know how many there are."
+            )
+            named = NotInFamilyError(words, model=outcome.learned.model, signs=(Sign.DIAGNOSED,), evidence={"misfit": misfit})
+            return replace(outcome, refusal=named)
         words = "One head explains the questions that it was learned from, but not fresh sequences of more tokens."
         everywhere = desk.first_look().zero_answer.ndim == 3
         sign = Sign.OFF_COPIES if everywhere and not desk.precision.absolute and desk.max_norm is None else Sign.ONE_HEAD
@@ -60,17 +68,23 @@ class OneHead(AttentionFamily):
         return Outcome(learned=outcome.learned if sign is Sign.ONE_HEAD else None, refusal=refusal)
 
     def _misfit(self, desk: Desk, learned: Learned, lengths: tuple[int, ...], predict: Predict) -> float:
-        """By how much one head misses fresh sequences, as several that pass for one do; 0 if by no more than rounding.
+        """By how much one head misses a fresh sequence of each of these lengths, of its size; 0 if by no more than rounding.
 
-        Coarse answers are asked for a short one alone.
+        Several heads that pass for one miss them. Coarse answers are asked for a short one alone.
         """
-        floor = desk.precision
-        coarse = floor.fine and desk.first_look().outputs > 1  # several heads can still be read then
+        floor, look = desk.precision, desk.first_look()
+        coarse = floor.fine and look.outputs > 1  # several heads can still be read then
         if not (floor.exact or coarse) or desk.wishes.rank is not None:
             return 0.0  # left to the held-out check
         phase(desk, "one head?")
-        off = self.missed(desk, learned, lengths if floor.exact else LAWS.lengths[1:], predict)
-        return 0.0 if off <= (LAWS.coarsely * floor.relative if coarse else LAWS.fits) else off
+        counts = [(min(length, desk.longest), 1) for length in (lengths if floor.exact else LAWS.lengths[1:])]
+        batches = sized(learned.model.token_sizes, counts, desk.width, desk.rng, desk.max_norm)
+        told = np.concatenate([desk.last(batch).reshape(1, -1) for batch in batches])
+        off = float(np.abs(on_host(predict(batches)).reshape(told.shape) - told).max())
+        size = float(np.abs(told - look.zero_answer.reshape(-1)).max())  # without the constant, which every model gets right
+        rounding = LAWS.rounded * floor.relative * float(np.abs(told).max())
+        allowed = max((LAWS.coarsely * floor.relative if coarse else LAWS.fits) * size, rounding)
+        return 0.0 if off <= allowed else off / max(size, np.finfo(float).tiny)
 
     def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
         """The same with error bars from rehearsals, which ask nothing of the target; of coarse values, from some asked again."""
@@ -90,7 +104,7 @@ class OneHead(AttentionFamily):
         affords = left is None or left >= price(look.outputs) + COUNT
         if desk.precision.exact or not learned.rehearsals or learned.bounds is None or not affords:
             return learned
-        phase(desk, "values")
+        phase(desk, "error bars")
         model = cast(Attention, learned.model)
         V = values_bars(desk, model, learner.axis_length(look.zero_answer), desk.precision, desk.rng)
         return replace(learned, bounds=replace(learned.bounds, V=V), values_again=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from unsoftmax.bills import Bill, Phases, total
@@ -36,6 +37,7 @@ class SmoothTransformer(Family):
     kin: ClassVar[str] = "transformer"
     models: ClassVar[tuple[str, ...]] = ("transformer",)
     needs: ClassVar[tuple[str, ...]] = ("neurons",)
+    many_heads: ClassVar[bool] = True
     degree: ClassVar[int] = 1  # of its pieces, seen from afar
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())
@@ -72,7 +74,12 @@ class SmoothTransformer(Family):
         """For exact answers."""
         from unsoftmax.learners.smooth import SmoothTransformerLearner
 
-        return network_bill(size, SmoothTransformerLearner().price(size.width, neurons_of(size), size.outputs, size.rank))
+        learner, heads = SmoothTransformerLearner(), size.heads or 1
+        bill = network_bill(size, learner.price(size.width, neurons_of(size), size.outputs, size.rank, heads))
+        if heads == 1:
+            return bill
+        words = f"{heads} heads without residual, which are read where the network can be asked through."
+        return replace(bill, assumptions=(*bill.assumptions, words))
 
 
 class SmoothNetwork(SmoothTransformer):
@@ -81,6 +88,7 @@ class SmoothNetwork(SmoothTransformer):
     name: ClassVar[str] = "smooth-ffn"
     kin: ClassVar[str] = "ffn"
     models: ClassVar[tuple[str, ...]] = ("ffn",)
+    many_heads: ClassVar[bool] = False
     unknown: ClassVar[str] = "the order of the neurons, and which way a neuron with a linear path beside it points"
     law: ClassVar[tuple[Test, ...]] = (LooksFineAndCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
     confirmed_by: ClassVar[tuple[Test, ...]] = ()

@@ -12,7 +12,7 @@ import numpy as np
 from unsoftmax.models.base import Floats
 
 SMOOTH = ("gelu", "gelu_tanh", "silu", "softplus", "mish", "elu")  # corners from afar, and none near by
-NAMES = ("relu", *SMOOTH)
+NAMES = ("relu", *SMOOTH, "relu2")  # the last: relu(z)^2
 BOUNDED = ("tanh",)  # levels off on both sides; a sigmoid is a tanh with other weights and constants
 CUBE = 0.044715  # of the tanh form of GELU
 ROOT = np.sqrt(2 / np.pi)
@@ -105,6 +105,14 @@ def _table() -> dict[str, Activation]:
             in_torch("elu"),
             False,
             low=-1.0,
+        ),
+        Activation(
+            "relu2",
+            lambda z: np.maximum(z, 0.0) ** 2,
+            lambda z: 2 * np.maximum(z, 0.0),
+            lambda torch: lambda z: torch.relu(z) ** 2,
+            False,
+            degree=2,
         ),
         Activation("tanh", np.tanh, lambda z: 1 - np.tanh(z) ** 2, lambda torch: torch.tanh, False, low=-1.0),
     )

@@ -155,7 +155,7 @@ def _jittering(oracle: Oracle, question: Floats, answer: Floats, jitter: float, 
     shares = (again - answer) / float(np.abs(answer).max())
     off = float(np.sqrt(np.mean(shares**2) / 2))  # two answers differ by both errors
     worst = max(jitter, bend, off)
-    if worst > READING.jittery:
+    if worst > READING.jittery or bend > READING.bent_by_jitter * max(off, jitter):
         return Floor(kind="coarse", relative=worst, fresh=True)
     return Floor(kind="jittering", relative=max(READING.deviations * off, worst), fresh=True, batch=True)
 

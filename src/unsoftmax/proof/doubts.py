@@ -34,6 +34,20 @@ def doubts(seen: Compared, learned: Learned, rng: np.random.Generator) -> Floats
     return np.sqrt(doubt(learned.model, learned.bounds, rng, lambda other: predicted_as(seen, other)))
 
 
+def by_rounding(seen: Compared, learned: Learned, floor: Floor, rng: np.random.Generator) -> Floats:
+    """All that rounding of answers and of scores explains of each deviation ``(rows, outputs)``."""
+    inside = moved(seen, learned.model, learned.model.shaken(LIMITS.shake * floor.relative, rng))
+    explained: Floats = np.maximum(_of_answers(seen, floor) + LIMITS.shaken * inside, np.finfo(float).tiny)
+    return explained
+
+
+def _of_answers(seen: Compared, floor: Floor) -> Floats:
+    """What rounding of the largest answers of each kind explains of an answer."""
+    sizes = np.abs(seen.answers)
+    largest = np.where(seen.natural[:, None], *(sizes[rows].max(axis=0, initial=0.0) for rows in (seen.natural, ~seen.natural)))
+    return np.asarray(PROOF.unremarkable * floor.relative * largest)
+
+
 def strangeness(
     seen: Compared, learned: Learned, floor: Floor, rng: np.random.Generator, *, allowed: float, like: Floats | None = None
 ) -> Floats:
@@ -52,9 +66,7 @@ def strangeness(
         if drawn is None:
             return np.zeros(len(seen.answers))
         inside, bars = moved(seen, learned.model, learned.model.shaken(LIMITS.shake * floor.relative, rng)), drawn
-    sizes = np.abs(seen.answers)
-    largest = np.where(seen.natural[:, None], *(sizes[rows].max(axis=0, initial=0.0) for rows in (seen.natural, ~seen.natural)))
-    explained = PROOF.unremarkable * floor.relative * largest + LIMITS.shaken * inside + LIMITS.doubts * bars
+    explained = _of_answers(seen, floor) + LIMITS.shaken * inside + LIMITS.doubts * bars
     times: Floats = (seen.deviations / (allowed * np.maximum(explained, np.finfo(float).tiny))).max(axis=1)
     return times
 

@@ -74,6 +74,14 @@ class Settings:
     clip: float = 1e-6
     far: float = 2.0**20  # length of tokens whose scores saturate unless something bounds them
     long_sequence: int = 64  # tokens of a sequence that few windows hold
+    further_end: float = 1.3  # length of another last token: no ratio of those on the line
+    chosen: float = 1e-11  # change of an answer, of its size, that is rounding where weights are zero and one
+
+    # long tokens: times as long, in exact answers, as those of order one; learners of exact answers send such by nature
+    cut_far: float = 2.0**16
+    cut_near: float = 2.0**8  # between the two a learner may or may not keep to shorter ones
+    cut_powers: tuple[int, int] = (12, 30)  # of two: within the first a target is no head, beyond the second nothing is asked
+    cut_room: int = 5  # powers of two that are kept clear of, for values along other directions may be larger
 
     # invariances
     length: int = 5
@@ -93,6 +101,9 @@ class Settings:
     confirm: int = 45  # questions for a second line
 
     # one head
+    # floors of a test, as many as the fresh answers of a recovery let pass: what misses by less than these may be one head all the
+    # same, as far as `recover` tells
+    faint: float = 340.0
     one_head_lengths: tuple[int, ...] = (2, 2, 3, 3, 4, 6, 12, 40)
     # longer sequences, of lengths that are drawn, and tokens of the shortest
     further: int = 6

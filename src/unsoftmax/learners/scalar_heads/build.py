@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,14 @@ from unsoftmax.learners.scalar_heads.measure import Background, Heads, Readings,
 from unsoftmax.learners.scalar_heads.pairs import Pairs, run_together
 from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.learners.scalar_heads.sketch import Cluster, Sketch, first_station, read_normal
-from unsoftmax.learners.scalar_heads.walk import Crossing, Line, Scales
+from unsoftmax.learners.scalar_heads.walk import Crossing, Levels, Line, Scales
 from unsoftmax.models import Floats
 
 
 def sketch_heads(
-    pairs: Pairs, line: Line, crossings: list[Crossing], height: float, size: float, scales: Scales, *, merge: bool = False
+    pairs: Pairs, line: Line, crossings: list[Crossing], levels: Levels, scales: Scales, *, merge: bool = False
 ) -> Sketch:
-    """Hyperplanes of all heads; ``height`` is the level far to the left, ``size`` that of the largest.
+    """Hyperplanes of all heads.
 
     With ``merge`` jumps that are not one head's are read as if they were, and hyperplanes almost alike become one.
     """
@@ -30,7 +30,7 @@ def sketch_heads(
     singles = [crossing for crossing in crossings if crossing.single or merge]
     shared = [crossing for crossing in crossings if not (crossing.single or merge)]
     tasks = [read_normal(line, crossing, biased=scales.biased) for crossing in singles]
-    tasks += [open_cluster(line, crossing, size, biased=scales.biased) for crossing in shared]
+    tasks += [open_cluster(line, crossing, levels.size, biased=scales.biased) for crossing in shared]
     results = run_together(tasks, pairs.respond_to)
     normals, offsets = [r[0] for r in results[: len(singles)]], [r[1] for r in results[: len(singles)]]
     clusters = [Cluster([i], single=True) for i in range(len(singles))]
@@ -52,8 +52,8 @@ def sketch_heads(
             left += jumps[-1] if rate[lead] < 0.0 else 0.0
         clusters.append(Cluster(units, single=False))
     step = line.step * line.direction
-    rest, rest_left = float(pairs.total @ step) - sum(jumps), height - left
-    extra = _unswitched(pairs, line, rest, rest_left, size, biased=scales.biased)
+    rest, rest_left = float(pairs.total @ step) - sum(jumps), levels.height - left
+    extra = _unswitched(rest, rest_left, levels, biased=scales.biased)
     rows, shifts = np.array(normals).reshape(-1, len(step)), np.array(offsets)
     if not len(rows) or not np.isfinite(rows).all() or not np.linalg.norm(rows, axis=1).all():
         raise NotIdentifiableError("Answers depend on the tokens, but no jump was found that one head explains.")
@@ -76,11 +76,9 @@ def _merged(normals: Floats, offsets: Floats) -> tuple[Floats, Floats]:
     return means[:, :-1], means[:, -1]
 
 
-def _unswitched(pairs: Pairs, line: Line, rest: float, rest_left: float, size: float, *, biased: bool) -> Floats:
+def _unswitched(rest: float, rest_left: float, levels: Levels, *, biased: bool) -> Floats:
     """Activation of the one head with W = 0, if what the others leave over behaves like one; no head if nothing is left over."""
-    double, plain = pairs.respond_to([line.probe(SCALAR.build_far, SCALAR.zoom, (2, 1)), line.probe(SCALAR.build_far, SCALAR.zoom)])
-    lift = (double - plain) / SCALAR.zoom
-    close = SCALAR.levels * size
+    lift, close = levels.lift, SCALAR.levels * levels.size
     if max(abs(rest), abs(rest_left), abs(lift)) <= close:
         return np.zeros(0)
     for on, raised in ((0.5, 2.0 / 3.0), (1.0, 1.0), (0.0, 0.0)):
@@ -88,7 +86,7 @@ def _unswitched(pairs: Pairs, line: Line, rest: float, rest_left: float, size: f
             return np.array([on])
     raise NotIdentifiableError(
         "The jumps found do not add up to the sum of all V: two heads may jump at the same place in opposite directions.",
-        evidence={"left_over": rest / size},
+        evidence={"left_over": rest / levels.size},
     )
 
 
@@ -99,9 +97,12 @@ class Measured:
     heads: Heads
     readings: dict[int, Readings]
     samples: list[tuple[list[int], Sample]]
+    off: Floats  # a draw of the error of V
 
 
-def measure_heads(pairs: Pairs, sketch: Sketch, values: Floats, bias: Floats | None, *, rng: np.random.Generator) -> Measured:
+def measure_heads(
+    pairs: Pairs, sketch: Sketch, values: Floats, off: Floats, bias: Floats | None, *, rng: np.random.Generator
+) -> Measured:
     """Measure every cluster at its own station: single heads row by row, others by a joint fit; a head without W comes last.
 
     Beside a head much stronger than they are, nothing short silences faint heads: they are measured first, and subtracted. Heads
@@ -113,8 +114,8 @@ def measure_heads(pairs: Pairs, sketch: Sketch, values: Floats, bias: Floats | N
     faint = [[j for j, other in enumerate(strengths) if other < SCALAR.faint * own] for own in strengths]
     turn = np.zeros(len(faint), dtype=int)
     if not any(faint):
-        alone = [first_station(sketch, cluster, [], [], rng=rng)[0] for cluster in sketch.clusters]
-        turn = np.argsort(np.argsort([place.noise(values) for place in alone])) * SCALAR.stages // len(alone)
+        alone = [first_station(sketch, values, cluster, [], [], rng=rng)[0] for cluster in sketch.clusters]
+        turn = np.argsort(np.argsort([place.noise for place in alone])) * SCALAR.stages // len(alone)
     results: dict[int, Any] = {}
     found: dict[int, Heads] = {}
     while len(found) < len(sketch.clusters):
@@ -125,7 +126,7 @@ def measure_heads(pairs: Pairs, sketch: Sketch, values: Floats, bias: Floats | N
             cluster = sketch.clusters[i]
             known = faint[i] if any(faint) else list(found)
             units = [unit for j in known for unit in sketch.clusters[j].units]
-            place, on = first_station(sketch, cluster, *((units, []) if any(faint) else ([], units)), rng=rng)
+            place, on = first_station(sketch, values, cluster, *((units, []) if any(faint) else ([], units)), rng=rng)
             place.background = _levels(on @ values[: len(on)], lone.sum(axis=0), bias, [found[j] for j in known])
             if cluster.single:
                 tasks.append(measure(place, values[cluster.units[0]], biased=sketch.biased))
@@ -136,6 +137,7 @@ def measure_heads(pairs: Pairs, sketch: Sketch, values: Floats, bias: Floats | N
             found[i] = Heads(result[0][None], values[sketch.clusters[i].units]) if single else Heads(*result[:2])
     readings: dict[int, Readings] = {}
     samples: list[tuple[list[int], Sample]] = []
+    shares: list[Floats] = []
     count = 0
     for i, cluster in enumerate(sketch.clusters):
         if cluster.single:
@@ -143,11 +145,19 @@ def measure_heads(pairs: Pairs, sketch: Sketch, values: Floats, bias: Floats | N
         else:
             samples.append((list(range(count, count + len(found[i].values))), results[i][2]))
         count += len(found[i].values)
+        shares.append(
+            off[cluster.units] if cluster.single else np.zeros_like(found[i].values)
+        )  # values of several come from their fit
     last = np.zeros((len(lone), len(sketch.step), len(sketch.step) + 1))
     last[:, :, -1] = 0.0 if bias is None else bias
     blocks = [found[i] for i in range(len(found))]
     scores = np.concatenate([*(heads.scores for heads in blocks), last])
-    return Measured(Heads(scores, np.concatenate([*(heads.values for heads in blocks), lone])), readings, samples)
+    return Measured(
+        Heads(scores, np.concatenate([*(heads.values for heads in blocks), lone])),
+        readings,
+        samples,
+        np.concatenate([*shares, off[len(sketch.normals) :]]),
+    )
 
 
 def _levels(level: Floats, lone: Floats, bias: Floats | None, known: list[Heads]) -> Background:
@@ -172,7 +182,7 @@ def refine(measured: Measured, *, biased: bool) -> Measured:
             heads = Heads(scores, values)
     for members, sample in measured.samples:
         check_members(heads.scores[members], heads.values[members], sample, _all_but(heads, members), biased=biased)
-    return Measured(heads, measured.readings, measured.samples)
+    return replace(measured, heads=heads)
 
 
 def _all_but(heads: Heads, members: list[int]) -> Background:

@@ -8,48 +8,31 @@ from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.models import Floats
 
 
-def standpoint(
-    normals: Floats, offsets: Floats, head: int | None, *, rng: np.random.Generator, reach: float
-) -> tuple[Floats, float]:
-    """A token where the scores ``normals @ x + offsets`` of all heads but ``head`` are large and that of ``head`` is zero.
+def standpoints(normals: Floats, offsets: Floats, head: int, *, rng: np.random.Generator, reach: float) -> Floats:
+    """Tokens ``(n, width)`` at which the score ``normals @ x + offsets`` of ``head`` is zero and those of all others are large.
 
-    Returns the token and the smallest score among the others. With ``head=None`` all scores are to be large. Among random tokens on
-    the head's hyperplane, and tokens that give all others equal scores with the best signs seen, the one with the
-    largest smallest score for its length wins. Moves around the token change a score in proportion to its terms: heads stronger
-    than ``head`` count as if they were as strong.
+    Random tokens on the head's hyperplane, and tokens that give all others equal scores: with the best signs seen, and all off.
     """
-    count, width = normals.shape
-    others = [j for j in range(count) if j != head]
-    if head is not None:
-        sizes = reach * np.linalg.norm(normals, axis=1) + np.abs(offsets)
-        weight = np.minimum(1.0, sizes[head] / np.maximum(sizes, 1e-300))
-        normals, offsets = normals * weight[:, None], offsets * weight
+    width = normals.shape[1]
+    others = [j for j in range(len(normals)) if j != head]
+    normal, sizes = normals[head], np.linalg.norm(normals, axis=1)
     x = (
         reach
         * rng.normal(size=(SCALAR.candidates, width))
         / np.sqrt(width)
         * 2.0 ** rng.integers(-1, 3, size=(SCALAR.candidates, 1))
     )
-    if head is not None:
-        normal = normals[head]
-        x = x - np.outer((x @ normal + offsets[head]) / (normal @ normal), normal)
+    x = x - np.outer((x @ normal + offsets[head]) / (normal @ normal), normal)
     if not others:
-        return x[0], np.inf
-    pools = [x]
-    best = x[np.argsort(-_worth(x, normals[others], offsets[others], reach))[:8]]
-    for token in best:  # equal scores by least norm, as far as the equations allow
-        signs = np.sign(normals[others] @ token + offsets[others])
-        for size in np.abs(normals[others] @ token + offsets[others]).mean() * np.array([0.5, 1.0, 2.0]):
-            rows = normals[others] if head is None else np.concatenate([normals[others], normals[head][None]])
-            wanted = signs * size - offsets[others]
-            wanted = wanted if head is None else np.append(wanted, -offsets[head])
-            pools.append(np.linalg.lstsq(rows, wanted, rcond=None)[0][None])
-    x = np.concatenate(pools)
-    if head is not None:
-        x = x - np.outer((x @ normal + offsets[head]) / (normal @ normal), normal)
-    worth = _worth(x, normals[others], offsets[others], reach)
-    chosen = x[int(np.argmax(worth))]
-    return chosen, float(np.abs(normals[others] @ chosen + offsets[others]).min())
+        return np.asarray(x[:1])
+    rows = np.concatenate([normals[others], normal[None]])
+    best = x[np.argsort(-_worth(x, normals[others], offsets[others], reach))[:32]]
+    signs = np.concatenate([np.sign(best @ normals[others].T + offsets[others]), -np.ones((1, len(others)))])
+    equal = reach / np.sqrt(width) * np.array([0.5, 1.0, 2.0])[:, None, None] * signs * sizes[others]
+    wanted = np.concatenate([equal - offsets[others], np.full((*equal.shape[:2], 1), -offsets[head])], axis=2)
+    designed = wanted.reshape(-1, len(rows)) @ np.linalg.pinv(rows).T  # as far as the equations allow
+    designed -= np.outer((designed @ normal + offsets[head]) / (normal @ normal), normal)
+    return np.concatenate([x, designed])
 
 
 def _worth(x: Floats, normals: Floats, offsets: Floats, reach: float) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -85,6 +85,7 @@ class ScalarHeadsLearner:
         accuracy: heads whose expected relative error is larger are measured again from a better place.
         max_norm: no longer token is sent; the method needs long tokens and refuses where they are forbidden.
         floor: how coarse the answers are.
+        values: the constant and the sum of all V, ``(1,)`` and ``(width, 1)``, where one-token answers have told them already.
         attempts: lines tried before giving up.
     """
 
@@ -92,6 +93,7 @@ class ScalarHeadsLearner:
     accuracy: float = 6e-13
     max_norm: float | None = None
     floor: Floor = field(default_factory=Floor)
+    values: tuple[Floats, Floats] | None = None
     attempts: int = 3
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
@@ -100,7 +102,7 @@ class ScalarHeadsLearner:
             raise TooNoisyError(
                 f"Answers are {self.floor.kind}; several heads behind scalar answers are told apart only by exact float64 answers."
             )
-        pairs, shape = _one_token(oracle, self.max_norm, rng)
+        pairs, shape = _one_token(oracle, self.max_norm, self.values, rng)
         together = Together(oracle, self.max_norm)
         refusals: list[RefusalError] = []
         for attempt in range(self.attempts):
@@ -157,19 +159,19 @@ class ScalarHeadsLearner:
         phase(oracle, "walk")
         for _ in range(1 if merge else SCALAR.lines):  # two heads may jump at one place by chance; on another line they do not
             line = Line(direction, start, along, scales.step, scales.reach)
-            crossings, height, size = walk(pairs, line, points, limit)
+            crossings, levels = walk(pairs, line, points, limit)
             if all(crossing.single for crossing in crossings):
                 break
             along = rng.normal(size=width)
             along /= np.linalg.norm(along)
         phase(oracle, "hyperplanes")
-        sketch = sketch_heads(pairs, line, crossings, height, size, scales, merge=merge)
+        sketch = sketch_heads(pairs, line, crossings, levels, scales, merge=merge)
         phase(oracle, "values")
-        values = read_values(pairs, sketch, rng=rng)
+        values, off = read_values(pairs, sketch, rng=rng)
         lone = len(sketch.extra) and sketch.extra[0] != 0.5
         bias = lone_bias(pairs, sketch, values, rng=rng) if lone else None
         phase(oracle, "scores")
-        measured = refine(measure_heads(pairs, sketch, values, bias, rng=rng), biased=sketch.biased)
+        measured = refine(measure_heads(pairs, sketch, values, off, bias, rng=rng), biased=sketch.biased)
         if merge:
             return Walked(measured.heads, np.inf, len(crossings), scales.biased)
         phase(oracle, "again")
@@ -178,25 +180,28 @@ class ScalarHeadsLearner:
         return Walked(heads, error, len(crossings), scales.biased)
 
     def _again(self, pairs: Pairs, measured: Measured, sketch: Sketch, rng: np.random.Generator) -> tuple[Measured, float]:
-        """Measure heads again, from a better place, whose readings are too coarse; keep the better readings."""
-        if not measured.samples and len(measured.heads.values) > 1:
-            heads = read_values_again(pairs, measured.heads, rng=rng, reach=sketch.reach, biased=sketch.biased)
-            measured = refine(Measured(heads, measured.readings, []), biased=sketch.biased)
-        heads = measured.heads
-        errors = {h: _expected_apart(heads, h, taken, sketch.biased) for h, taken in measured.readings.items()}
+        """Measure again what is known too coarsely: values without small differences, heads from a better place."""
+        heads, biased = measured.heads, sketch.biased
+        errors = _errors(measured, biased)
+        if not measured.samples and len(heads.values) > 1 and max(errors.values()) > self.accuracy:
+            values = read_values_again(pairs, heads, rng=rng, reach=sketch.reach, biased=biased)
+            if values is not heads:
+                renewed = replace(measured, heads=values, off=np.zeros_like(heads.values))
+                measured = _steadier(measured, renewed, errors, biased)
+                errors = _errors(measured, biased)
         weak = [h for h, error in errors.items() if error > self.accuracy]
-        for h, taken in _read_again(pairs, heads, weak, rng, reach=sketch.reach, biased=sketch.biased).items():
-            error = _expected_apart(heads, h, taken, sketch.biased)
-            if error < errors[h]:
-                measured.readings[h], errors[h] = taken, error
-        measured = refine(measured, biased=sketch.biased) if weak else measured
+        readings = dict(measured.readings)
+        for h, taken in _read_again(pairs, measured.heads, weak, rng, reach=sketch.reach, biased=biased).items():
+            if _expected_apart(measured.heads, h, taken, measured.off, biased) < errors[h]:
+                readings[h] = taken
+        if weak:
+            measured = _steadier(measured, replace(measured, readings=readings), errors, biased)
         found = measured.heads
         together = [
-            members_error(found.scores[m], found.values[m], sample, SCALAR.rounding, biased=sketch.biased)
+            members_error(found.scores[m], found.values[m], sample, SCALAR.rounding, biased=biased)
             for m, sample in measured.samples
         ]
-        apart = [_expected_apart(found, h, taken, sketch.biased) for h, taken in measured.readings.items()]
-        return measured, max([*apart, *together], default=0.0)
+        return measured, max([*_errors(measured, biased).values(), *together], default=0.0)
 
     def _learned(self, fit: Fit, attempts: int) -> Learned:
         form = canonical(fit.model)
@@ -246,34 +251,39 @@ def price(width: int, heads: int, *, biased: bool = False) -> list[tuple[str, tu
     scores = heads * (width * columns + width - 1)
     rows = [
         ("one token", (width + 2, width + 2), 1),
-        ("scales", (34, 34) if biased else (12, 12), 2),
-        ("walk", (26 + 12 * heads, 27 + 40 * heads), 2),
-        ("hyperplanes", (heads * width + 1, heads * (width + 10) + 1), 2),
+        ("scales", (34, 34) if biased else (5, 6), 2),
+        ("walk", (11 + 9 * heads, 27 + 40 * heads), 2),
+        ("hyperplanes", (heads * width, heads * (width + 10)), 2),
         (
             "values",
             ((heads - 1) * (width + 1),) * 2 if heads == 1 else ((heads - 1) * (width + 1), 3 * (heads - 1) * (width + 1)),
             2,
         ),
         ("scores", (scores, int(1.15 * scores) + 8 * heads), 2),
-        ("again", ((heads - 1) * width, (heads - 1) * width + int(1.1 * heads * width * columns) + 8 * heads), 2),
+        ("again", (0, (heads - 1) * width + int(1.1 * heads * width * columns) + 8 * heads), 2),
         ("check", (SCALAR.fresh, SCALAR.fresh), 5),
     ]
     return [(name, (low, high), (low * tokens, high * tokens)) for name, (low, high), tokens in rows]
 
 
-def _one_token(oracle: Oracle, max_norm: float | None, rng: np.random.Generator) -> tuple[Pairs, tuple[int, ...]]:
-    """The constant b and the sum of all V, from ``width + 2`` one-token questions; the last one checks that they suffice."""
+def _one_token(
+    oracle: Oracle, max_norm: float | None, values: tuple[Floats, Floats] | None, rng: np.random.Generator
+) -> tuple[Pairs, tuple[int, ...]]:
+    """The constant b and the sum of all V, from ``width + 1`` one-token questions, or known; one more checks that they suffice."""
     phase(oracle, "one token")
     width = oracle.width
     length = SCALAR.long if max_norm is None else min(SCALAR.long, max_norm)
     extra = rng.normal(size=width)
     tokens = np.concatenate([np.zeros((1, width)), length * np.eye(width), (length / np.linalg.norm(extra) * extra)[None] * 0.75])
-    answers = np.asarray(oracle(tokens[:, None]))
+    fresh = tokens if values is None else tokens[-1:]
+    answers = np.asarray(oracle(fresh[:, None]))
     shape = answers.shape[1:]
-    if answers.size != len(tokens):
+    if answers.size != len(fresh):
         raise ValueError(f"Answers have shape {answers.shape}: this learner takes one number per sequence.")
     answers = answers.reshape(-1)
-    total = (answers[1:-1] - answers[0]) / length
+    if values is not None:
+        answers = np.concatenate([values[0], values[0] + length * values[1][:, 0], answers])
+    total = (answers[1:-1] - answers[0]) / length if values is None else values[1][:, 0]
     size = float(np.abs(total).max())
     off = abs(answers[-1] - answers[0] - tokens[-1] @ total)
     terms = np.abs(answers).max() + np.abs(total * tokens[-1]).sum()
@@ -321,26 +331,30 @@ def _separated(pairs: Pairs, model: Attention, rng: np.random.Generator) -> tupl
     if heads is known:
         return model, np.inf
     readings = _read_again(pairs, heads, list(range(model.heads)), rng, reach=reach, biased=biased)
-    heads = refine(Measured(heads, readings, []), biased=biased).heads
-    error = max(_expected_apart(heads, h, taken, biased) for h, taken in readings.items())
+    measured = refine(Measured(heads, readings, [], np.zeros_like(heads.values)), biased=biased)
+    heads, error = measured.heads, max(_errors(measured, biased).values())
     if any(contradiction(heads, h, taken) > SCALAR.consistent for h, taken in readings.items()):
         return model, np.inf
     return _model(heads, pairs.constant, model.b.shape), error
 
 
-def _draw(heads: Heads, head: int, taken: Readings, biased: bool) -> Floats:
-    """An error to expect of one head's ``[W | c]``; the draw is fixed, it is no part of the questions."""
-    return expected_error(heads, head, taken, SCALAR.rounding, biased=biased, rng=np.random.default_rng(0))
+def _errors(measured: Measured, biased: bool) -> dict[int, float]:
+    """Relative error to expect of each head that was measured alone."""
+    return {h: _expected_apart(measured.heads, h, taken, measured.off, biased) for h, taken in measured.readings.items()}
 
 
-def _expected(heads: Heads, head: int, taken: Readings, biased: bool) -> float:
-    """Relative error to expect of one head's scores."""
-    return float(np.linalg.norm(_draw(heads, head, taken, biased)) / np.linalg.norm(heads.scores[head]))
+def _steadier(measured: Measured, renewed: Measured, errors: dict[int, float], biased: bool) -> Measured:
+    """What was measured again, refined; the old where scores leave that by far more than its ``errors``: heads almost alike may."""
+    found, old = refine(renewed, biased=biased), measured.heads.scores
+    moved = np.linalg.norm(found.heads.scores - old, axis=(1, 2)) / np.maximum(np.linalg.norm(old, axis=(1, 2)), 1e-300)
+    return found if all(moved[h] <= SCALAR.steady * error for h, error in errors.items()) else measured
 
 
-def _expected_apart(heads: Heads, head: int, taken: Readings, biased: bool) -> float:
-    """The same, of its W or of its c, whichever is known less well; c against the largest of all heads, since one may have none."""
-    draw, width = _draw(heads, head, taken, biased), heads.values.shape[1]
+def _expected_apart(heads: Heads, head: int, taken: Readings, off: Floats, biased: bool) -> float:
+    """The error of a head's W or of its c, whichever is known less well; c against the largest of all, since one may have none."""
+    width = heads.values.shape[1]
+    fixed = np.random.default_rng(0)  # the draw is no part of the questions
+    draw = expected_error(heads, head, taken, off, SCALAR.rounding, biased=biased, rng=fixed)
     largest = float(np.linalg.norm(heads.scores[:, :, width], axis=1).max())
     of_bias = float(np.linalg.norm(draw[:, width])) / largest if largest else 0.0
     return max(float(np.linalg.norm(draw[:, :width]) / np.linalg.norm(heads.scores[head, :, :width])), of_bias)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.learners.scalar_heads.design import standpoint
+from unsoftmax.learners.scalar_heads.design import standpoints
 from unsoftmax.learners.scalar_heads.pairs import Probe, Task, log_odds
 from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.models import Floats
@@ -59,16 +59,8 @@ class Station:
     normal: Floats
     offset: float
     share: float  # size of the moves around it, relative to step and token
+    noise: float  # error of a score read here, in units of rounding, relative to the part of it that is read
     background: Background = no_others
-
-    def noise(self, values: Floats) -> float:
-        """Error of a score read here, in units of the answers' rounding: that of all values against the head's own sigmoid.
-
-        Moves around the station change the score by ``share**2`` of its terms, so that much of it is read.
-        """
-        sums = np.abs(values @ self.step)
-        terms = _terms(self.normal[None], np.array([self.offset]), self.token)[0]
-        return float(sums.sum() / max(sums[self.head], 1e-300) / (self.share**2 * terms))
 
 
 def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: float) -> Station:
@@ -76,7 +68,7 @@ def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: 
     width = heads.values.shape[1]
     own = heads.values[head] / np.linalg.norm(heads.values[head])
     biased = bool(heads.scores[:, :, width].any())
-    best: tuple[float, Station] | None = None
+    best: Station | None = None
     for weight in np.linspace(0.0, 1.0, 24):
         side = rng.normal(size=width)
         step = weight * own + (1.0 - weight) * side / np.linalg.norm(side)
@@ -87,52 +79,73 @@ def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: 
             continue
         live = np.flatnonzero(reach * sizes + np.abs(offsets) > SCALAR.faint * (reach * sizes[head] + abs(offsets[head])))
         here = int(np.flatnonzero(live == head)[0])
-        token, _ = standpoint(normals[live], offsets[live], here, rng=rng, reach=reach)
-        place = settle(head, step, token, normals[live], offsets[live], here, SCALAR.quiet, biased=biased)
-        place.background = lambda u, x, ratio: heads.others([head], u, x, ratio)
-        sums = np.abs(heads.values @ place.step)
-        # rounding of the answer against the head's own sigmoid, and of the score itself, against the part of it that is read
-        column = np.linalg.norm(heads.scores[head] @ np.append(place.token, 1.0))
-        noise = 4.0 * sums.sum() / sums[head] + column * (np.linalg.norm(place.step) + np.linalg.norm(place.token))
-        noise /= place.share**2 * _terms(place.normal[None], np.array([place.offset]), place.token)[0]
-        if best is None or noise < best[0]:
-            best = noise, place
+        tokens = standpoints(normals[live], offsets[live], here, rng=rng, reach=reach)
+        place = settle(head, step, tokens, normals[live], offsets[live], here, SCALAR.quiet, heads.values[live], biased=biased)
+        if best is None or place.noise < best.noise:
+            place.background = lambda u, x, ratio: heads.others([head], u, x, ratio)
+            best = place
     assert best is not None  # some step shows the head: its W is not zero
-    return best[1]
+    return best
 
 
 def settle(
-    head: int, step: Floats, token: Floats, normals: Floats, offsets: Floats, here: int, silence: float, *, biased: bool
+    head: int,
+    step: Floats,
+    tokens: Floats,
+    normals: Floats,
+    offsets: Floats,
+    here: int,
+    silence: float,
+    values: Floats,
+    *,
+    biased: bool,
 ) -> Station:
-    """A station at ``token``: a step that silences the others even after moves around it, and the size of those moves.
+    """The best station among ``tokens``: a step that silences the others even after moves around it, and the size of those moves.
 
     A move by ``share`` of the step and of the token changes the head's own score by about ``share**2`` times its terms, which
     should be about 1, and another head's by ``share`` times that one's terms. Without biases only the product of the
-    lengths of step and token matters; a step 16 times as long as the token keeps the answer's rounding away from the token's.
+    lengths of step and token matters; a much longer step keeps the answer's rounding away from the token's. The answer is rounded
+    as its largest part, and a head that is off has no part in it: the best token is where scores need not be large and heads of
+    large ``values`` are off.
     """
-    own = _terms(normals[here][None], offsets[here : here + 1], token)[0]
+    own = _terms(normals[here][None], offsets[here : here + 1], tokens)[:, 0]
     rows = np.delete(np.column_stack([normals, offsets]), here, axis=0)
     mine = np.append(normals[here], offsets[here])
     alike = rows - np.outer(rows @ mine / (mine @ mine), mine)
     near = np.linalg.norm(alike, axis=1) < 0.02 * np.linalg.norm(rows, axis=1)
     rows[near] = alike[near]  # a head almost like this one moves with it: while this score stays, only the difference moves
-    terms = _terms(rows[:, :-1], rows[:, -1], token)
-    scores = np.abs(rows @ np.append(token, 1.0))
-    zoom = 4.0 / own
-    for _ in range(100):
-        share = float(np.clip(np.sqrt(1.5 / (zoom * own)), 2.0**-12, 0.25))
-        if (zoom * (scores - 6.0 * share * terms) >= silence).all():
-            break
-        zoom *= 1.25
+    terms = _terms(rows[:, :-1], rows[:, -1], tokens)
+    scores = tokens @ rows[:, :-1].T + rows[:, -1]
+    aside = 3.0 * np.sqrt(1.5 / own)[:, None] * terms  # half of what a move takes from a score, at zoom 1
+    heights = np.maximum(np.abs(scores), np.finfo(float).tiny)
+    silences = silence * np.where(near, 2.0, 1.0)  # small differences of large scores: what is known of such a head errs by more
+    zooms = np.maximum((((aside + np.sqrt(aside**2 + heights * silences)) / heights) ** 2).max(axis=1, initial=0.0), 4.0 / own)
+    shares = np.clip(np.sqrt(1.5 / (zooms * own)), 2.0**-12, 0.25)
+    lengths = np.linalg.norm(tokens, axis=1)
+    stretches = np.ones(len(tokens))
     if not biased:
-        stretch = float(np.sqrt(zoom * np.linalg.norm(step) / (16.0 * np.linalg.norm(token))))
-        token, zoom = token * stretch, zoom / stretch
-    return Station(head, zoom * step, token, zoom * normals[here], zoom * float(offsets[here]), share)
+        stretches = np.sqrt(zooms * np.linalg.norm(step) / (SCALAR.longer * lengths))
+    jumps = np.abs(values @ step)
+    sums = np.linalg.norm(values, axis=1).sum() / np.sqrt(len(step)) * lengths * stretches**2 / zooms
+    sums = (sums + (scores > 0.0) @ np.delete(jumps, here) + jumps[here]) / max(jumps[here], 1e-300)
+    noises = (4.0 * sums + np.sqrt(len(step)) * zooms * own) / (shares**2 * zooms * own)
+    best = int(np.argmin(noises))
+    zoom = zooms[best] / stretches[best]
+    return Station(
+        head,
+        zoom * step,
+        tokens[best] * stretches[best],
+        zoom * normals[here],
+        zoom * float(offsets[here]),
+        float(shares[best]),
+        float(noises[best]),
+    )
 
 
-def _terms(normals: Floats, offsets: Floats, token: Floats) -> Floats:
-    """Typical size of the terms that a score is summed from."""
-    return np.asarray(np.linalg.norm(normals, axis=1) * np.linalg.norm(token) / np.sqrt(len(token)) + np.abs(offsets))
+def _terms(normals: Floats, offsets: Floats, tokens: Floats) -> Floats:
+    """Typical size ``(tokens, rows)`` of the terms that scores are summed from."""
+    lengths = np.linalg.norm(tokens, axis=1, keepdims=True)
+    return np.asarray(np.linalg.norm(normals, axis=1) * lengths / np.sqrt(tokens.shape[1]) + np.abs(offsets))
 
 
 @dataclass
@@ -237,16 +250,19 @@ def contradiction(heads: Heads, head: int, taken: Readings) -> float:
     return float(np.nan_to_num(np.abs(read - own), nan=np.inf).max())
 
 
-def expected_error(heads: Heads, head: int, taken: Readings, rounding: float, *, biased: bool, rng: np.random.Generator) -> Floats:
-    """Error of ``[W | c]`` to expect from answers with relative ``rounding``, by one simulated draw."""
+def expected_error(
+    heads: Heads, head: int, taken: Readings, off: Floats, rounding: float, *, biased: bool, rng: np.random.Generator
+) -> Floats:
+    """Error of ``[W | c]`` to expect from answers with relative ``rounding`` and V that are ``off``, by one simulated draw."""
     u, x, _ = taken.flat()
     on = heads.sigmoids(u, x)
     own = np.maximum(np.abs(u @ heads.values[head]) * (on * (1.0 - on))[:, head], 2.0**-500)  # saturated: known to no digit
-    answers = np.abs(u @ heads.values.T).sum(axis=1) + np.abs(x @ heads.values.T).sum(axis=1)
+    answers = (on * np.abs(u @ heads.values.T)).sum(axis=1) + np.abs(x @ heads.values.T).sum(axis=1)  # what is off adds nothing
     terms = (np.linalg.norm(u, axis=1) + np.linalg.norm(x, axis=1)) * np.linalg.norm(
         np.column_stack([x, np.ones(len(x))]) @ heads.scores[head].T, axis=1
     )
-    return taken.solve(rounding * (answers / own + terms) * rng.normal(size=len(u)), biased=biased)
+    blur = rounding * (answers / own + terms) * rng.normal(size=len(u)) + (on * (u @ off.T)).sum(axis=1) / own
+    return taken.solve(blur, biased=biased)
 
 
 def _token_axes(place: Station, *, biased: bool) -> Floats:

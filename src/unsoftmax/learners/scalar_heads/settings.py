@@ -45,6 +45,7 @@ class Settings:
     together_steps: int = 12
     # scores, of about 1, that readings of a head may differ by from what it says: saturated ones are off by far more
     consistent: float = 1e-3
+    steady: float = 1e2  # times its expected error that a head may move when it is measured again
     almost: float = 1e-3  # a model that misses by less is one of heads almost alike
     within: float = 1e-2  # relative error of V, shared out among heads almost alike, that measuring them apart can mend
     alike: float = 0.05  # distance between the scores of two heads, relative, below which they are almost alike
@@ -58,6 +59,7 @@ class Settings:
     legible: float = 20.0  # still larger ones tell nothing but their sign
     # heads with scores below this part of another's move too little beside it to need silencing, once they are known
     faint: float = 1e-2
+    longer: float = 32.0  # steps over tokens, without biases
     readable: float = 4.0  # larger scores are asked again nearer to zero: a sigmoid loses exp(|z|) of its precision
 
     # pairs
@@ -74,9 +76,11 @@ class Settings:
     walk_far: float = 2.0**40  # length of tokens that saturate whatever can be
     # the walk's step over the step that just saturates: transitions are narrow, yet bisected in a dozen questions
     zoom: float = 2.0**12
+    first_zoom: float = 2.0**2  # sigmoids of so short a step are wide: met in a few questions, if seldom one head alone
     zoom_limit: float = 2.0**24  # closer heads than SATURATED / ZOOM_LIMIT cannot be measured to 1e-8 afterwards
     # of the cells of a walk; more heads than that would share cells, and the next walk is twice as fine
     most_moving: float = 0.75
+    roughly: float = 1e-3  # score and slope at the place of a jump, as foretold from scores far from zero
     tries: int = 2  # at judging a jump: the first place may come from scores far from zero
     same: float = 2.0**-38  # levels closer than this, relative to the largest, are one level
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError
-from unsoftmax.learners.scalar_heads.design import patterns, standpoint
+from unsoftmax.learners.scalar_heads.design import patterns, standpoints
 from unsoftmax.learners.scalar_heads.measure import Heads, Station, orthonormal, settle
 from unsoftmax.learners.scalar_heads.pairs import Pairs, Probe, Task, log_odds
 from unsoftmax.learners.scalar_heads.settings import SCALAR
@@ -67,8 +67,11 @@ def read_normal(line: Line, crossing: Crossing, *, biased: bool) -> Task:
     return normal, -float(normal @ token) if biased else 0.0
 
 
-def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> Floats:
-    """Every unit's V ``(units, width)``, heads that nothing switches last: ``(units - 1) * (width + 1)`` questions."""
+def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Every unit's V ``(units, width)``, heads that nothing switches last, and a draw of its error.
+
+    ``(units - 1) * (width + 1)`` questions.
+    """
     width, heads = len(sketch.step), len(sketch.normals) + len(sketch.extra)
     tokens, rows = patterns(sketch.normals, sketch.offsets, sketch.extra, rng=rng, reach=sketch.reach)
     if len(rows) < heads:
@@ -77,11 +80,15 @@ def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> Fl
             "Two of them may share their scores."
         )
     if not len(tokens):
-        return pairs.total[None]
+        return pairs.total[None], np.zeros((1, width))
     zooms = 32.0 * SCALAR.saturated / np.abs(tokens @ sketch.normals.T + sketch.offsets).min(axis=1)
+    if not sketch.biased:  # only the product of the lengths of step and token matters: what tokens add to answers is rounded too
+        stretches = np.sqrt(zooms * np.linalg.norm(sketch.step) / (SCALAR.longer * np.linalg.norm(tokens, axis=1)))
+        tokens, zooms = tokens * stretches[:, None], zooms / stretches
     across = orthonormal(sketch.step)[1:]
     moves = np.linalg.norm(sketch.step) * np.concatenate([across, across.sum(axis=0, keepdims=True) / np.sqrt(width)])
-    sums = np.zeros((len(tokens), width))
+    sums, errors = np.zeros((2, len(tokens), width))
+    draws = np.random.default_rng(0).normal(size=(len(tokens), width + 1))  # fixed: no part of the questions
     todo = np.arange(len(tokens))
     for size in 2.0 ** -np.array(
         [2.0, 3.0, 4.0, 6.0, 8.0, 11.0, 15.0, 19.0, 23.0]
@@ -91,12 +98,15 @@ def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> Fl
         responses, actual = pairs.respond(u, np.repeat(tokens[todo], len(steps), axis=0))
         failed = []
         for i, a, r in zip(todo, actual.reshape(len(todo), -1, width), responses.reshape(len(todo), -1), strict=True):
-            sums[i] = np.linalg.lstsq(a, r, rcond=None)[0]
+            rounding = SCALAR.rounding * (np.abs(r).max() + np.abs(tokens[i] * pairs.total).sum()) * draws[i]
+            sums[i], errors[i] = np.linalg.lstsq(a, np.column_stack([r, rounding]), rcond=None)[0].T
             if np.abs(a @ sums[i] - r).max() > 2.0**-40 * np.abs(r).max() + 2.0**-44 * np.abs(a).max() * np.abs(pairs.total).max():
                 failed.append(i)
         todo = np.array(failed, dtype=np.intp)
         if not len(todo):
-            return np.asarray(np.linalg.solve(rows, np.concatenate([pairs.total[None], sums])))
+            blocks = np.stack([np.concatenate([pairs.total[None], sums]), np.concatenate([np.zeros((1, width)), errors])])
+            values, off = np.linalg.solve(rows, blocks)
+            return values, off
     raise NotIdentifiableError("Two heads lie so close together that no step keeps one on while the other is off.")
 
 
@@ -137,7 +147,7 @@ def read_values_again(
 
 
 def first_station(
-    sketch: Sketch, cluster: Cluster, faint: list[int], known: list[int], *, rng: np.random.Generator
+    sketch: Sketch, values: Floats, cluster: Cluster, faint: list[int], known: list[int], *, rng: np.random.Generator
 ) -> tuple[Station, Floats]:
     """The best place to measure a cluster: units of which only hyperplanes and values are known must be saturated there.
 
@@ -149,8 +159,8 @@ def first_station(
     # quiet is enough: known heads count as if their scores were larger
     louder = np.where(np.isin(rows, known), SCALAR.saturated / SCALAR.quiet, 1.0)
     normals, offsets = louder[:, None] * sketch.normals[rows], louder * sketch.offsets[rows]
-    token, _ = standpoint(normals, offsets, 0, rng=rng, reach=sketch.reach)
-    place = settle(cluster.units[0], sketch.step, token, normals, offsets, 0, SCALAR.saturated, biased=sketch.biased)
-    on = (sketch.normals @ token + sketch.offsets > 0.0).astype(np.float64)
+    tokens = standpoints(normals, offsets, 0, rng=rng, reach=sketch.reach)
+    place = settle(cluster.units[0], sketch.step, tokens, normals, offsets, 0, SCALAR.saturated, values[rows], biased=sketch.biased)
+    on = (sketch.normals @ place.token + sketch.offsets > 0.0).astype(np.float64)
     on[[*cluster.units, *faint, *known]] = 0.0
     return place, on

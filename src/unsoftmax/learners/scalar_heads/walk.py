@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads.pairs import Pairs, Probe, Task, log_odds, run_together
@@ -75,19 +77,14 @@ def telling(pairs: Pairs, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def find_scales(pairs: Pairs, direction: Floats, token: Floats) -> Scales:
-    """How long u and x must be to saturate the scores, by factors of 16: 12 questions, with a bias c 34 more."""
+    """How long u and x must be to saturate the scores, by factors of 16: 6 questions, with a bias c 34, where no W shows 12."""
     half = float(pairs.total @ direction) / 2.0
     powers = 2.0 ** np.array(EXPONENTS)
     lone = pairs.respond(SCALAR.walk_far * direction[None], np.zeros((1, len(token))))[0][0] / SCALAR.walk_far
     rounding = SCALAR.same * (np.abs(pairs.total).sum() + pairs.size + abs(lone) + abs(pairs.constant) / SCALAR.walk_far)
     if abs(lone - half) <= rounding:
-        levels = pairs.respond(powers[:, None] * direction, powers[:, None] * token)[0] / powers
-        noise = 2.0**-48 * abs(pairs.constant) / powers  # short tokens drown in a constant
-        size = max(np.abs(levels[np.abs(levels) > 2.0**10 * noise]).max(initial=0.0), pairs.size)
-        if (np.abs(levels - half) <= SCALAR.same * size * 16 + noise).all():
-            return Scales(1.0, 1.0, biased=False, flat=True)
-        settled = float(powers[_settled(levels, size, noise)])
-        return Scales(settled, settled, biased=False, flat=False)
+        settled = _settled_early(pairs, direction, token, half, powers)
+        return Scales(1.0 if settled is None else settled, 1.0 if settled is None else settled, biased=False, flat=settled is None)
     zero = np.zeros((len(powers), len(token)))
     levels = pairs.respond(powers[:, None] * direction, zero)[0] / powers
     noise = 2.0**-48 * abs(pairs.constant) / powers
@@ -103,66 +100,128 @@ def find_scales(pairs: Pairs, direction: Floats, token: Floats) -> Scales:
     return Scales(step, float(np.sqrt(powers[first] * powers[max(settled, first)])), biased=True, flat=False)
 
 
+def _settled_early(pairs: Pairs, direction: Floats, token: Floats, half: float, powers: Floats) -> float | None:
+    """The length from which the levels no longer change, by bisection: 5 questions. None where none moves any, asked of all."""
+
+    def level(i: int) -> float:
+        return float(pairs.respond(powers[i] * direction[None], powers[i] * token[None])[0][0] / powers[i])
+
+    last = level(len(powers) - 1)
+    size = max(abs(last), pairs.size)
+    noise = 2.0**-48 * abs(pairs.constant) / powers  # short tokens drown in a constant
+    if abs(last - half) <= SCALAR.same * size * 16:
+        levels = np.array([level(i) for i in range(len(powers) - 1)])
+        if (np.abs(levels - half) <= SCALAR.same * size * 16 + noise[:-1]).all():
+            return None
+    low, high = -1, len(powers) - 1  # levels at `low` still move
+    while high - low > 1:
+        middle = (low + high) // 2
+        moves = abs(level(middle) - last) > 2.0**-30 * size + noise[middle]
+        low, high = (middle, high) if moves else (low, middle)
+    return float(powers[high])
+
+
 def _settled(levels: Floats, size: float, noise: Floats | float) -> int:
     """Index from which the levels no longer change."""
     moving = np.flatnonzero(np.abs(levels - levels[-1]) > 2.0**-30 * size + noise)
     return min(len(levels) - 1, int(moving[-1]) + 1 if len(moving) else 0)
 
 
-def walk(pairs: Pairs, line: Line, points: int, limit: float = SCALAR.zoom_limit) -> tuple[list[Crossing], float, float]:
-    """All jumps along a line, the level far to its left, the size of the levels: ``points + 2`` questions and about 20 a jump."""
-    angles = (np.arange(points) + 0.5) / points * np.pi - np.pi / 2.0
-    ticks = np.concatenate([[-(2.0**20)], np.tan(angles), [2.0**20]])
-    steps = np.repeat(SCALAR.zoom * line.step * line.direction[None], len(ticks), axis=0)
-    heights = pairs.respond(steps, line.reach * (line.start + ticks[:, None] * line.along))[0] / SCALAR.zoom
-    size = float(max(np.abs(heights).max(), pairs.size * line.step))
-    cells = [((ticks[i], heights[i]), (ticks[i + 1], heights[i + 1])) for i in range(points + 1)]
-    moving = [cell for cell in cells if abs(cell[0][1] - cell[1][1]) > SCALAR.same * size]
-    if len(moving) > SCALAR.most_moving * len(cells):
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What answers along a line are held against: the level far to the left, what a second copy adds there, the largest level."""
+
+    height: float
+    lift: float
+    size: float
+
+    @property
+    def close(self) -> float:
+        """Levels closer than this are one level."""
+        return SCALAR.same * self.size
+
+
+def walk(pairs: Pairs, line: Line, points: int, limit: float = SCALAR.zoom_limit) -> tuple[list[Crossing], Levels]:
+    """All jumps along a line, and its levels: a third of ``points`` or, where most move, all, and 14 a jump."""
+    known: dict[float, float] = {}
+    for count in (points // 3, 3 * (points // 3)):  # the first places are among the second
+        angles = (np.arange(count) + 0.5) / count * np.pi - np.pi / 2.0
+        ticks = [SCALAR.build_far, *(float(t) for t in np.round(np.tan(angles), 12)), -SCALAR.build_far]
+        fresh = [t for t in ticks if t not in known]
+        answers = pairs.respond_to([line.probe(t, SCALAR.zoom) for t in fresh])
+        known.update((t, answer / SCALAR.zoom) for t, answer in zip(fresh, answers, strict=True))
+        heights = [known[t] for t in ticks]
+        size = float(max(np.abs(heights).max(), pairs.size * line.step))
+        cells = [((ticks[i], heights[i]), (ticks[i + 1], heights[i + 1])) for i in range(count + 1)]
+        moving = [cell for cell in cells if abs(cell[0][1] - cell[1][1]) > SCALAR.same * size]
+        if len(moving) <= SCALAR.most_moving * len(cells):
+            break
+    else:
         raise NotIdentifiableError(
             f"With a long step the answers move almost everywhere ({len(moving)} of {len(cells)} places), where each head jumps "
             "once: more heads than places, or no heads with bilinear scores. `unsoftmax diagnose` tells."
         )
-    tasks = [_isolate(line, left, right, size, limit) for left, right in moving]
-    found = [crossing for part in run_together(tasks, pairs.respond_to) for crossing in part]
-    return sorted(found, key=lambda crossing: crossing.t), float(heights[0]), size
+    double = pairs.respond_to([line.probe(ticks[0], SCALAR.zoom, (2, 1))])[0] / SCALAR.zoom
+    levels = Levels(heights[0], double - heights[0], size)
+    found = [
+        crossing
+        for part in run_together([_isolate(line, left, right, levels, limit) for left, right in moving], pairs.respond_to)
+        for crossing in part
+    ]
+    return sorted(found, key=lambda crossing: crossing.t), levels
 
 
 Point = tuple[float, float]
 
 
-def _isolate(line: Line, left: Point, right: Point, size: float, limit: float) -> Task:
-    """Bisect one cell until each jump in it is a single sigmoid, or as close to others as the zoom can tell."""
+class Cell(NamedTuple):
+    """Two places between which the level changes, the zoom to look with, and a jump of several heads, as seen at a lower zoom."""
+
+    low: Point
+    high: Point
+    zoom: float
+    shared: float = np.inf
+
+
+def _isolate(line: Line, left: Point, right: Point, levels: Levels, limit: float) -> Task:
+    """Bisect one cell until each jump in it is a single sigmoid, or as close to others as the zoom can tell.
+
+    The wide sigmoid of a short step is met soon, and tells the place if it is one head's; if it is not, longer steps are taken.
+    """
     found: list[Crossing] = []
-    stack = [(left, right, SCALAR.zoom, np.inf)]  # the last: a jump that several heads share, as seen at a lower zoom
+    stack = [Cell(left, right, SCALAR.first_zoom)]
     for _ in range(400):  # a cell with many jumps ends long before
         if not stack:
             break
-        low, high, zoom, shared = stack.pop()
-        if abs(low[1] - high[1]) <= SCALAR.same * size:
+        low, high, zoom, shared = cell = stack.pop()
+        if abs(low[1] - high[1]) <= levels.close:
             continue
         middle = _between(low[0], high[0])
         if not low[0] < middle < high[0]:
             continue
         level = (yield [line.probe(middle, zoom)])[0] / zoom
-        if abs(level - low[1]) <= SCALAR.same * size:
-            stack.append(((middle, level), high, zoom, shared))
-        elif abs(level - high[1]) <= SCALAR.same * size:
-            stack.append((low, (middle, level), zoom, shared))
+        if abs(level - low[1]) <= levels.close:
+            stack.append(cell._replace(low=(middle, level)))
+            continue
+        if abs(level - high[1]) <= levels.close:
+            stack.append(cell._replace(high=(middle, level)))
+            continue
+        slope = yield from _slope(line, cell, (middle, level), levels)
+        if slope is None:  # a level of its own: jumps on both sides
+            stack += [cell._replace(high=(middle, level)), cell._replace(low=(middle, level))]
+            continue
+        judged = max(zoom, SCALAR.zoom)
+        crossing = yield from _fit(line, cell, slope[0], slope[1] * judged / zoom, judged, levels)
+        if abs(abs(crossing.jump) - shared) <= 64 * levels.close:  # the same jump, of which a high zoom shows the shape less well
+            crossing = replace(crossing, single=False)
+        if not crossing.single and zoom < SCALAR.zoom:
+            stack.append(cell._replace(zoom=min(16.0 * zoom, SCALAR.zoom)))
+        elif crossing.single or zoom * 64.0 > limit:
+            found.append(crossing)
         else:
-            crossing = yield from _fit(line, low, high, (middle, level), zoom, size)
-            if crossing is None:  # a level of its own: jumps on both sides
-                stack += [(low, (middle, level), zoom, shared), ((middle, level), high, zoom, shared)]
-                continue
-            jump = abs(crossing.jump)
-            if abs(jump - shared) <= 64 * SCALAR.same * size:  # the same jump, of which a high zoom shows the shape less well
-                crossing = replace(crossing, single=False)
-            if crossing.single or zoom * 64.0 > limit:
-                found.append(crossing)
-            else:
-                zoom *= 64.0
-                ends = yield [line.probe(low[0], zoom), line.probe(high[0], zoom)]
-                stack.append(((low[0], ends[0] / zoom), (high[0], ends[1] / zoom), zoom, jump))
+            zoom *= 64.0
+            ends = yield [line.probe(low[0], zoom), line.probe(high[0], zoom)]
+            stack.append(Cell((low[0], ends[0] / zoom), (high[0], ends[1] / zoom), zoom, abs(crossing.jump)))
     return found
 
 
@@ -171,52 +230,66 @@ def _between(low: float, high: float) -> float:
     return float(np.tan((np.arctan(low) + np.arctan(high)) / 2.0))
 
 
-def _fit(line: Line, low: Point, high: Point, middle: Point, zoom: float, size: float) -> Task:
-    """Read one sigmoid through a point on its slope and check it; None if the point is on a level, not on a slope."""
-    jump = high[1] - low[1]
-    step = (high[0] - low[0]) / 64.0
+def _slope(line: Line, cell: Cell, middle: Point, levels: Levels) -> Task:
+    """Place and slope of a sigmoid through a point on its slope; None if the point is on a level, not on a slope."""
+    low, high, zoom = cell.low[1], cell.high[1], cell.zoom
+    step = (cell.high[0] - cell.low[0]) / 64.0
     for _ in range(8):
         level = (yield [line.probe(middle[0] + step, zoom)])[0] / zoom
-        if abs(level - middle[1]) <= SCALAR.same * size:
+        if abs(level - middle[1]) <= levels.close:
             return None
-        if min(abs(level - low[1]), abs(level - high[1])) > SCALAR.same * size:
+        if min(abs(level - low), abs(level - high)) > levels.close:
             break
         step /= 8.0
-    levels = np.array([middle[1], level])
-    scores = log_odds(levels - low[1], high[1] - levels)
+    seen = np.array([middle[1], level])
+    scores = log_odds(seen - low, high - seen)
     slope = float(scores[1] - scores[0]) / step
-    sign = 1.0  # log-odds towards `high` always rise with t; the head's own direction comes from the copies below
-    if not np.isfinite(slope) or slope <= 0.0:
-        return Crossing(middle[0], sign, low[1], high[1], zoom, False, jump)
-    t = middle[0] - float(scores[0]) / slope
+    if not (np.isfinite(slope) and slope > 0.0):
+        return np.nan, np.nan
+    across = -float(scores[0] + np.copysign(1.5, scores[0])) / slope  # to the other side: far enough to tell the slope well
+    level = (yield [line.probe(middle[0] + across, zoom)])[0] / zoom
+    far = float(log_odds(np.array(level - low), np.array(high - level)))
+    better = (far - float(scores[0])) / across
+    slope = better if np.isfinite(better) and better > 0.0 else slope
+    return middle[0] - float(scores[0]) / slope, slope
+
+
+def _fit(line: Line, cell: Cell, t: float, slope: float, zoom: float, levels: Levels) -> Task:
+    """Whether there is one sigmoid at ``t``, read again at its own place."""
+    low, high = cell.low[1], cell.high[1]
+    # log-odds towards `high` always rise with t; the head's own direction comes from the copies
+    crossing = Crossing(_between(cell.low[0], cell.high[0]), 1.0, low, high, zoom, False, high - low)
     for _ in range(SCALAR.tries):
-        crossing, t, slope = yield from _judged(line, low[1], high[1], t, slope, zoom, size)
-        if crossing.single or not (np.isfinite(t) and slope > 0.0):
+        if not (np.isfinite(t) and slope > 0.0):
+            break
+        crossing, t, slope = yield from _judged(line, low, high, t, slope, zoom, levels)
+        if crossing.single:
             break
     return crossing
 
 
-def _judged(line: Line, low: float, high: float, t: float, slope: float, zoom: float, size: float) -> Task:
-    """The crossing near ``t``, whether it is one head's, and place and slope as read again there; 7 questions."""
+def _judged(line: Line, low: float, high: float, t: float, slope: float, zoom: float, levels: Levels) -> Task:
+    """The crossing near ``t``, whether it is one head's, and place and slope as read again there; 6 questions."""
     jump = high - low
     width = SCALAR.saturated / slope
     places = [t, t + 1.5 / slope, t - 3.0 / slope, t - width, t + width]
-    seen = yield [*(line.probe(place, zoom) for place in places), line.probe(t, zoom, (2, 1)), line.probe(t - width, zoom, (2, 1))]
-    centre, near, far, below, above, double, double_below = (value / zoom for value in seen)
+    seen = yield [*(line.probe(place, zoom) for place in places), line.probe(t, zoom, (2, 1))]
+    centre, near, far, below, above, double = (value / zoom for value in seen)
+    # scores near zero are read much better than those the place was found from: what two of them tell, the others confirm
+    exact = log_odds(np.array([centre, near]) - low, high - np.array([centre, near]))
+    better = float(exact[1] - exact[0]) * slope / 1.5
+    if not (np.isfinite(better) and better > 0.0):
+        return Crossing(t, 1.0, low, high, zoom, False, jump), np.nan, np.nan
+    place = t - float(exact[0]) / better
     # scores are differences of numbers of size slope * t; a blur of 0.02 still tells 1/3 from 2/3 and one sigmoid from two
     blur = min(2.0**-46 * slope * (1.0 + abs(t)) + 2.0**-30, 0.02)
-    levels = low + jump / (1.0 + np.exp([0.0, -1.5, 3.0]))
-    smooth = bool((np.abs([centre, near, far] - levels) <= blur * abs(jump) + SCALAR.same * size).all())
-    smooth = smooth and abs(below - low) <= 4 * SCALAR.same * size and abs(above - high) <= 4 * SCALAR.same * size
-    share = (double - double_below) / jump  # 2/3 if the head turns on with t, 1/3 if it turns off
-    rising = abs(share - 2.0 / 3.0) < abs(share - 1.0 / 3.0)
-    single = bool(smooth and abs(share - (2.0 / 3.0 if rising else 1.0 / 3.0)) <= blur + 16 * SCALAR.same * size / abs(jump))
-    # both fully saturated, unlike the ends of the cell; scores near zero are read much better than those the place was found from
-    bottom, top = (below, above) if single else (low, high)
-    exact = log_odds(np.array([centre, near]) - bottom, top - np.array([centre, near]))
-    better = float(exact[1] - exact[0]) * slope / 1.5
-    place = t - float(exact[0]) / better if better else np.nan
-    if single and np.isfinite(place):
-        t, slope = place, better
-    jump = above - below
-    return Crossing(t, (slope if rising else -slope) / zoom, below, above, zoom, single, jump if rising else -jump), place, better
+    agreed = max(abs(float(exact[0])), abs(better / slope - 1.0)) <= 4.0 * blur + SCALAR.roughly
+    smooth = agreed and abs(far - low - jump * float(expit(better * (t - 3.0 / slope - place)))) <= blur * abs(jump) + levels.close
+    smooth = smooth and max(abs(below - low), abs(above - high)) <= 4 * levels.close
+    share = (double - below - levels.lift) / jump  # of a second copy: 2/3 if the head turns on with t, 1/3 if it turns off
+    on, off = float(expit(exact[0] + np.log(2.0))), float(expit(exact[0] - np.log(2.0)))
+    rising = abs(share - on) < abs(share - off)
+    single = bool(smooth and abs(share - (on if rising else off)) <= blur + 16 * levels.close / abs(jump))
+    if single:  # both ends are fully saturated, unlike those of the cell
+        t, slope, jump, low, high = place, better, above - below, below, above
+    return Crossing(t, (slope if rising else -slope) / zoom, low, high, zoom, single, jump if rising else -jump), place, better

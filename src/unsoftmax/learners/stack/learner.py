@@ -114,7 +114,7 @@ class StackLearner:
         if not self.floor.exact:
             chosen = in_order(heads.model, order)
             ordered = Attention(heads.model.W[chosen], heads.model.V[chosen], heads.model.c[chosen])  # type: ignore[index]  # a stack has values
-            bounds = self._bars(limit, sphere, ordered, settings, np.random.default_rng(rng.integers(2**63)))
+            bounds = self._bars(limit, sphere, ordered, heads.left, settings, np.random.default_rng(rng.integers(2**63)))
         reading = Reading()
         if self.mlps and fine is EXACT and not seen.positions:
             phase(oracle, "MLPs")
@@ -164,18 +164,21 @@ class StackLearner:
             ("MLPs", 4 if self.mlps and self.floor.exact else 0),
         ]
 
-    def _bars(self, limit: Limit, sphere: Sphere, heads: Attention, settings: Settings, rng: np.random.Generator) -> Bounds | None:
+    def _bars(
+        self, limit: Limit, sphere: Sphere, heads: Attention, left: float, settings: Settings, rng: np.random.Generator
+    ) -> Bounds | None:
         """Error bars where answers are coarse: everything once more on heads that are known."""
 
-        def learn(target: Oracle, rng: np.random.Generator) -> Attention:
+        def learn(target: Oracle, rng: np.random.Generator) -> tuple[Attention, float]:
             again = Limit.of(target, settings, False)
             found = self._draft(again, sphere, settings, rng)
             assert found is not None  # as many heads as were told apart before
-            return fitted(again, found[0], settings, rng).model
+            rehearsed = fitted(again, found[0], settings, rng)
+            return rehearsed.model, rehearsed.left
 
         told = np.stack([np.where(np.abs(answer) < STACK.very_long, answer, 0.0) for answer in limit.alone.values()])
         beside = np.sqrt(np.mean(told**2)) * np.sign(rng.normal(size=sphere.width))
-        return rehearsed_bounds(heads, sphere, beside, learn, rng)
+        return rehearsed_bounds(heads, sphere, beside, learn, left, rng)
 
     def _draft(
         self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator
@@ -211,10 +214,10 @@ def _drafted(limit: Limit, base: Base, settings: Settings, rng: np.random.Genera
 def fitted(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Generator) -> Heads:
     """Read the last scores, then fit all heads to all answers."""
     heads = finished(limit, draft, settings, rng)
-    fit = polished(limit.batches, heads.model, heads.score_ranks, heads.value_ranks, 30 * settings.floor)
+    fit = polished(limit.batches, heads.model, heads.score_ranks, heads.value_ranks, settings.settled)
     if fit is None:
         return heads
-    return replace(heads, model=fit.model, misfits={**heads.misfits, "all answers": fit.misfit})
+    return replace(heads, model=fit.model, misfits={**heads.misfits, "all answers": fit.misfit}, left=fit.misfit)
 
 
 AMBIGUITY = (

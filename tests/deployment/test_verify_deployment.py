@@ -46,6 +46,9 @@ def test_a_tensor_that_is_off_is_named_with_its_size(weights, name):
     assert result.change.size == pytest.approx(1e-3, rel=0.3)
     record = deployment_record(result, command="test")
     assert name in record["sentence"]
+    assert name in record["next"][0]  # the file to compare
+    assert sum(count for _, count in record["histogram"]) == 240
+    assert "threshold" in page(deployment_report(record))
     assert name in page(deployment_report(record))
 
 

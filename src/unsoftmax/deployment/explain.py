@@ -12,9 +12,8 @@ from unsoftmax.deployment.low_rank import fitted_rank
 from unsoftmax.deployment.rehearsals import dropped_share, related
 from unsoftmax.deployment.results import Change
 from unsoftmax.deployment.scene import Part, Scene
+from unsoftmax.deployment.settings import SETTINGS
 from unsoftmax.deployment.where import Located, located
-
-MOSTLY = 0.9  # share of the deviations that a trial must explain to be named though it does not explain all
 
 
 def explained(scene: Scene, rng: np.random.Generator) -> Change:
@@ -28,7 +27,7 @@ def explained(scene: Scene, rng: np.random.Generator) -> Change:
     trials = [*rounding_trials(checkpoint, scopes), *pruning_trials(checkpoint, scopes)]
     trials += [*head_trials(checkpoint), *layer_trials(checkpoint)]
     best = best_trial(scene, trials)
-    if best is not None and (best.exact or best.explained > MOSTLY):
+    if best is not None and (best.exact or best.explained > SETTINGS.mostly):
         return best
     if not related(scene, rng):
         words = "answers have no more in common with the checkpoint's than with those of shuffled weights: other weights altogether"
@@ -37,7 +36,7 @@ def explained(scene: Scene, rng: np.random.Generator) -> Change:
     place = located(checkpoint, scene.names, scene.batches, scene.deviations, levels, scene.view, rng)
     local = {name: [n for n in held if n in matrices] for name, held in _scopes(place, checkpoint).items()}
     near = best_trial(scene, [*rounding_trials(checkpoint, local), *pruning_trials(checkpoint, local)])
-    if near is not None and (near.exact or near.explained > MOSTLY):
+    if near is not None and (near.exact or near.explained > SETTINGS.mostly):
         return near
     return _described(scene, place, matrices, rng)
 

@@ -16,6 +16,9 @@ class Settings:
     far: float = 1000.0  # energies farther apart are of different changes: a factor of 30 in size, where directions differ
     loud: float = 100.0  # energy of deviations over rounding, beyond which our own rounding is a percent of it at most
     fit_work: float = 1e12  # multiplications that a fit of low rank may cost, roughly half a minute on one core
+    mostly: float = 0.9  # share of the deviations that a trial must explain to be named though it does not explain all
+    swaps: int = 12  # layers up to which every pair is tried for being swapped; of more, neighbours only
+    ranks: tuple[int, ...] = (1, 2, 4, 8)  # of updates that are fitted
     fits: float = 0.95  # share of held-out deviations that an update of low rank must explain
     better: float = 0.5  # of what an update of any rank leaves: where tokens span few directions, every change looks of low rank
     draws: int = 8  # rehearsals of each rule, whose spread is what a finding must exceed

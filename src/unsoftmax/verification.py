@@ -1,4 +1,4 @@
-"""``verify``: does a target run exactly these weights?"""
+"""``verify``: does a target answer as these weights do?"""
 
 from __future__ import annotations
 

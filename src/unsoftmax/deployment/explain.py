@@ -12,9 +12,8 @@ from unsoftmax.deployment.low_rank import fitted_rank
 from unsoftmax.deployment.rehearsals import dropped_share, related
 from unsoftmax.deployment.results import Change
 from unsoftmax.deployment.scene import Part, Scene
+from unsoftmax.deployment.settings import SETTINGS
 from unsoftmax.deployment.where import Located, located
-
-MOSTLY = 0.9  # share of the deviations that a trial must explain to be named though it does not explain all
 
 
 def explained(scene: Scene, rng: np.random.Generator) -> Change:
@@ -28,7 +27,7 @@ def explained(scene: Scene, rng: np.random.Generator) -> Change:
     trials = [*rounding_trials(checkpoint, scopes), *pruning_trials(checkpoint, scopes)]
     trials += [*head_trials(checkpoint), *layer_trials(checkpoint)]
     best = best_trial(scene, trials)
-    if best is not None and (best.exact or best.explained > MOSTLY):
+    if best is not None and (best.exact or best.explained > SETTINGS.mostly):
         return best
     if not related(scene, rng):
         words = "answers have no more in common with the checkpoint's than with those of shuffled weights: other weights altogether"
@@ -37,7 +36,7 @@ def explained(scene: Scene, rng: np.random.Generator) -> Change:
     place = located(checkpoint, scene.names, scene.batches, scene.deviations, levels, scene.view, rng)
     local = {name: [n for n in held if n in matrices] for name, held in _scopes(place, checkpoint).items()}
     near = best_trial(scene, [*rounding_trials(checkpoint, local), *pruning_trials(checkpoint, local)])
-    if near is not None and (near.exact or near.explained > MOSTLY):
+    if near is not None and (near.exact or near.explained > SETTINGS.mostly):
         return near
     return _described(scene, place, matrices, rng)
 
@@ -88,7 +87,8 @@ def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.ra
         words = f"about {share:.1%} of the weights set to zero, in {scope}"
         kept = where if group.layer is not None else [scope]
         return Change(kind="pruned", where=kept, layer=group.layer, size=share**0.5, words=words, others=place.others)
-    rank, part = fitted_rank(scene, names, rng) if names else (None, 0.0)
+    # a change that moves answers farther than they vary is not linear, and a fit of half a minute does not follow it
+    rank, part = fitted_rank(scene, names, rng) if names and not _overwhelming(scene) else (None, 0.0)
     if rank is not None:
         words = f"an update of rank {rank} in {group.name}"
         return Change(
@@ -111,3 +111,9 @@ def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.ra
     else:
         kind, words = "one layer changed", f"the tensors of {group.name} are off by about {place.size:.1e} of their size"
     return Change(kind=kind, where=where, layer=group.layer, size=place.size, words=words, others=place.others)
+
+
+def _overwhelming(scene: Scene) -> bool:
+    """Whether deviations are larger than the spread of answers."""
+    spread = np.mean([np.mean(np.var(part, axis=0)) for part in scene.setting.answers])
+    return bool(np.mean([np.mean(part**2) for part in scene.deviations]) > spread)

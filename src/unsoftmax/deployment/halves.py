@@ -12,8 +12,6 @@ from unsoftmax.deployment.probes import on_grid
 from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import LastPosition, Oracle
 
-STEP = 1e-5  # of a scaling of scores, as small a difference as float64 resolves well
-
 
 @dataclass(frozen=True, slots=True)
 class Halves:
@@ -30,6 +28,7 @@ class Halves:
         sure: standard errors beyond that.
         sizes: of the tokens, of which the one is taken where a change of scores moves answers most, against their own
             size: rounding is relative, and large scores select one token whatever they are.
+        small: a relative change that is small, yet well resolved by float64.
     """
 
     pairs: int = 480
@@ -40,6 +39,7 @@ class Halves:
     steps: float = 1.0
     sure: float = 5.0
     sizes: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125)
+    small: float = 1e-5
 
 
 HALVES = Halves()
@@ -66,8 +66,8 @@ def beyond_half(oracle: Oracle, model: Model, unit: float, rng: np.random.Genera
     what rounded weights do to both alike is measured on the model and allowed. A common scaling of scores is looked for by itself.
     """
     last = LastPosition(oracle)
-    scaled, rounded = _changed(model, STEP, None), [_changed(model, unit, rng) for _ in range(HALVES.draws)]
-    alone = {name: [_changed(model, STEP, rng, name) for _ in range(HALVES.draws)] for name in model.blocks}
+    scaled, rounded = _changed(model, HALVES.small, None), [_changed(model, unit, rng) for _ in range(HALVES.draws)]
+    alone = {name: [_changed(model, HALVES.small, rng, name) for _ in range(HALVES.draws)] for name in model.blocks}
     deviations, levels, slopes, moved = [], [], [], np.zeros(HALVES.draws)
     single = dict.fromkeys(alone, np.zeros(HALVES.draws))
     for length in HALVES.lengths:
@@ -76,7 +76,7 @@ def beyond_half(oracle: Oracle, model: Model, unit: float, rng: np.random.Genera
         size = float(np.std(predicted)) or 1.0
         deviations.append(_rows(last(both)) - predicted)
         levels.append(np.full(len(both), size))
-        slopes.append((_rows(scaled.answer(both)) - predicted) / STEP)
+        slopes.append((_rows(scaled.answer(both)) - predicted) / HALVES.small)
 
         def energies(others: list[Model], both: Floats = both, predicted: Floats = predicted, size: float = size) -> Floats:
             return np.asarray([np.mean((_rows(other.answer(both)) - predicted) ** 2) / size**2 for other in others])
@@ -89,7 +89,7 @@ def beyond_half(oracle: Oracle, model: Model, unit: float, rng: np.random.Genera
     found = coherence(pairs, np.ones((1, len(pairs.product))), HALVES.factors * float(moved.max()) / count / rough)
     needed = float(found.allowed[0] + SURE * found.error[0]) * rough * count
     # a block of few numbers may be off in a direction that shows little: the least of the draws
-    shown = {name: STEP * float(np.sqrt(needed / energy.min())) for name, energy in single.items() if energy.min() > 0.0}
+    shown = {name: HALVES.small * float(np.sqrt(needed / energy.min())) for name, energy in single.items() if energy.min() > 0.0}
     whole, scaling = _scaled(np.concatenate(deviations), np.concatenate(slopes), unit)
     shown |= {"scores": scaling} if scaling is not None else {}
     return Beyond(max(float(found.excess.max()), whole), {name: size if size < 1.0 else None for name, size in shown.items()})

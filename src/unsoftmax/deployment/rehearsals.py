@@ -14,9 +14,6 @@ from unsoftmax.deployment.scene import Part, Scene
 from unsoftmax.deployment.settings import SETTINGS
 from unsoftmax.models import Floats
 
-SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)  # of weights set to zero, between which the share is found
-DRAWS = 8  # of each rule
-
 
 def dropped_share(scene: Scene, names: Sequence[str], rng: np.random.Generator) -> float | None:
     """The share of these matrices' weights that was set to zero at random; None where something else explains the answers better.
@@ -29,31 +26,39 @@ def dropped_share(scene: Scene, names: Sequence[str], rng: np.random.Generator) 
         return None
     parts = _some(scene)
     tensors = scene.checkpoint.tensors
-    seen = _apart([part.answers for part in parts], parts)
-    own = np.mean(seen**2, axis=1, keepdims=True) + np.finfo(float).tiny
+    seen = [part.answers - part.expected for part in parts]
+    own = [np.sum(part**2, axis=1, keepdims=True) + np.finfo(float).tiny for part in seen]  # each sequence counts alike
 
-    def moved(changed: Mapping[str, Any]) -> Floats:
+    def moved(changed: Mapping[str, Any]) -> list[Floats]:
         run = (scene.checkpoint(part.sequences, precision=scene.arithmetic, changed=changed, view=scene.view) for part in parts)
-        return _apart(run, parts)
+        return [answers - part.expected for answers, part in zip(run, parts, strict=True)]
 
-    def zeros(share: float) -> Floats:
+    def zeros(share: float) -> list[Floats]:
         return moved({name: tensors[name] * _torch(rng.random(tuple(tensors[name].shape)) >= share) for name in names})
 
-    def other(share: float) -> Floats:
+    def other(share: float) -> list[Floats]:
         size = {name: share**0.5 * scene.checkpoint.size_of(name) for name in names}
         return moved({name: tensors[name] + size[name] * _torch(rng.normal(size=tuple(tensors[name].shape))) for name in names})
 
-    louder = np.asarray([float(np.mean(np.log(np.mean(zeros(share) ** 2, axis=1) / own[:, 0]))) for share in SHARES])
-    if not louder[0] < 0.0 < louder[-1]:
+    def louder(share: float) -> float:
+        energies = [np.sum(part**2, axis=1, keepdims=True) / energy for part, energy in zip(zeros(share), own, strict=True)]
+        return float(np.mean(np.log(np.concatenate(energies) + np.finfo(float).tiny)))
+
+    nats = np.maximum.accumulate([louder(share) for share in SETTINGS.shares])
+    if not nats[0] < 0.0 < nats[-1]:
         return None
-    share = float(np.exp(np.interp(0.0, np.maximum.accumulate(louder), np.log(SHARES))))
-    shrunk = moved({name: tensors[name] * (1.0 - share) for name in names}) / own
-    rehearsed, random = ([float(np.sum(shrunk * rule(share))) for _ in range(DRAWS)] for rule in (zeros, other))
-    there, elsewhere, here = float(np.mean(rehearsed)), float(np.mean(random)), float(np.sum(shrunk * seen))
+    share = float(np.exp(np.interp(0.0, nats, np.log(SETTINGS.shares))))
+    shrunk = moved({name: tensors[name] * (1.0 - share) for name in names})
+
+    def along(deviations: Sequence[Floats]) -> float:
+        return sum(float(np.sum(one * other / energy)) for one, other, energy in zip(deviations, shrunk, own, strict=True))
+
+    rehearsed, random = ([along(rule(share)) for _ in range(SETTINGS.draws)] for rule in (zeros, other))
+    there, elsewhere, here = float(np.mean(rehearsed)), float(np.mean(random)), along(seen)
     spread = (np.var(rehearsed, ddof=1) + np.var(random, ddof=1)) / 2
-    nats = ((here - elsewhere) ** 2 - (here - there) ** 2) / (2 * spread)
+    better = ((here - elsewhere) ** 2 - (here - there) ** 2) / (2 * spread)  # nats
     too_far = 2 * there - elsewhere  # as far beyond zeros as zeros are beyond random changes: weights that shrank, say
-    return share if nats > SETTINGS.odds and here < too_far else None
+    return share if better > SETTINGS.odds and here < too_far else None
 
 
 def related(scene: Scene, rng: np.random.Generator) -> bool:
@@ -74,7 +79,7 @@ def related(scene: Scene, rng: np.random.Generator) -> bool:
         run = (scene.checkpoint(p.sequences, precision=scene.arithmetic, changed=changed, view=scene.view) for p in parts)
         return _common(run, seen)
 
-    others = [shuffled() for _ in range(DRAWS)]
+    others = [shuffled() for _ in range(SETTINGS.draws)]
     return bool(own > np.mean(others) + SETTINGS.unlike * np.std(others, ddof=1))
 
 
@@ -88,16 +93,11 @@ def _common(one: Any, other: Sequence[Floats]) -> float:
 def _some(scene: Scene) -> list[Part]:
     """Calls of all kinds, a few of each, without their twins; as many as a large checkpoint affords."""
     weights = sum(int(tensor.numel()) for key, tensor in scene.checkpoint.tensors.items() if "embed" not in key)
-    tokens = SETTINGS.fit_work / (2.0 * weights * (2 * DRAWS + len(SHARES)))
+    tokens = SETTINGS.fit_work / (2.0 * weights * (2 * SETTINGS.draws + len(SETTINGS.shares)))
     calls = np.random.default_rng(0).permutation(len(scene.batches))  # kinds come in turn, which steps would fall into
     size = np.cumsum([scene.batches[i].shape[0] // 2 * scene.batches[i].shape[1] for i in calls])
     kept = calls[: max(1, min(int(np.sum(size <= tokens)), SETTINGS.rehearsed))]
     return [Part(part.sequences[0::2], part.answers[0::2], part.expected[0::2], part.noise[0::2]) for part in scene.joined(kept)]
-
-
-def _apart(answers: Any, parts: Sequence[Part]) -> Floats:
-    """Deviations ``(sequences, outputs)`` from what the checkpoint answers."""
-    return np.concatenate([found - part.expected for found, part in zip(answers, parts, strict=True)])
 
 
 def _torch(values: Any) -> Any:

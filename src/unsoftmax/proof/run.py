@@ -58,6 +58,7 @@ class _Proof:
         self.stated: float | None = None
         self.bounds: Bounds | None = None
         self.open = 0.0  # deviation that error bars explain, though it is too large to promise anything
+        self._noise_share = 0.0  # what noise and rounding may add, of the spread of the answers of each kind
         self._relative = np.inf  # error that the verdict rests on, what is explained otherwise taken off
 
     @property
@@ -67,7 +68,7 @@ class _Proof:
             return self.stated
         if self.check is None or not self.check.relative_error:
             return self.tolerance
-        return self.tolerance + self.noise * self.check.relative_error / self.check.max_abs_error
+        return self.tolerance + self._noise_share
 
     def run(self) -> Proof:
         """Ask and judge."""
@@ -84,11 +85,9 @@ class _Proof:
         """Compare answer by answer."""
         desk, learned, floor = self.desk, self.learned, self.floor
         seen = self.family.compare(desk, learned, batches)
-        check = self._said(seen)
-        self.noise = floor.largest
         own = floor.off(seen.answers)
-        if own.any():  # each answer is off by up to this share of itself; what is beyond counts
-            self.noise = float(own.max())
+        self.noise = float(own.max()) if own.any() else floor.largest  # each may be off by a share of itself; what is beyond counts
+        check = self._said(seen)
         spread = seen.spreads()[:, None]
         if not varies(seen, floor.relative):
             return refusals.hardly_varies(seen, learned)
@@ -121,6 +120,10 @@ class _Proof:
         if seen.lengths.max() < 64 or self.desk.longest < 256:
             words += f" Longer sequences than {int(seen.lengths.max())} tokens were not asked."
         self.check = checked(seen, words)
+        spread = seen.spreads()
+        own = self.floor.off(seen.answers).max(axis=1)
+        off = own if own.any() else np.full(len(own), self.noise)
+        self._noise_share = float((off[spread > 0] / spread[spread > 0]).max(initial=0.0))
         return self.check
 
     def _in_short_numbers(self, seen: Compared, allowed: Floats) -> RefusalError | None:
@@ -214,7 +217,7 @@ class _Proof:
         model, fresh = self.learned.model, self.desk.fresh
         nothing = seen, np.zeros(len(seen.answers))
         (layer,) = model.attentions
-        if layer.V is None or model.sizes(None).parameters > PROOF.largest_jacobian:
+        if layer.V is None or model.sizes(None).parameters > PROOF.largest_tangent:
             return nothing
         rounding = LIMITS.foreign * by_rounding(seen, self.learned, self.floor, fresh)
         if (seen.deviations <= rounding).all():

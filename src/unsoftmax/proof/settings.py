@@ -51,7 +51,8 @@ class Settings:
 
     # tangent
     beside: float = 1.5  # answers for each parameter, at least: a fit of fewer leaves too little of what it does not explain
-    plenty: float = 3.0  # and at most
+    plenty: float = 2.5  # and at most
+    largest_tangent: int = 2400  # parameters; their equations take two seconds there, and only where a misfit asks for them
     worst_rows: float = 0.75  # rows that miss by more than so many others are looked at before these
     null: float = 1e-13  # of the largest singular value: smaller ones are rounding
     second_order: float = 8.0

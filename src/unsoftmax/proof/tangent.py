@@ -7,6 +7,7 @@ amplified them: values that nearly depend on each other, weak heads. What lies o
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import lstsq
 
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
@@ -43,7 +44,7 @@ def unexplained(seen: Compared, model: Attention, rounding: Floats, rng: np.rand
     off, allowed = (seen.answers - seen.predicted)[row].ravel(), rounding[row].ravel()
     weighed = jacobian / allowed[:, None]
     size = np.maximum(np.linalg.norm(weighed, axis=0), np.finfo(float).tiny)
-    step = np.linalg.lstsq(weighed / size, off / allowed, rcond=PROOF.null)[0] / size
+    step = lstsq(weighed / size, off / allowed, cond=PROOF.null, lapack_driver="gelsy", check_finite=False)[0] / size
     by_step = jacobian @ step
     share = _largest_share(model, step)  # of themselves that the parameters change by: the second order is about so much of it
     left = np.abs(off - by_step) / (allowed + PROOF.second_order * share * np.abs(by_step))

@@ -19,9 +19,9 @@ from unsoftmax.precision.calibration import Calibration
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition import standing
 from unsoftmax.recognition.case import Shape, Verdict, inconclusive, outside
-from unsoftmax.recognition.decide import by_tests
+from unsoftmax.recognition.decide import _by_depth, by_tests
 from unsoftmax.recognition.depth import several_layers
-from unsoftmax.recognition.diagnosis import Diagnosis, diagnosis_of
+from unsoftmax.recognition.diagnosis import Diagnosis, Findings, diagnosis_of
 from unsoftmax.recognition.extras import Extras, extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import Heads, several_heads
@@ -173,6 +173,19 @@ def test_the_law_of_one_head_is_not_asked_again_of_exact_answers_that_refuted_it
     steps, end = walked(by_tests(not_one=True), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
     assert (one_head in [step.test for step in steps]) == (coarse or flat)
     assert end.family == "outside: other scores"
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_kinks_that_were_seen_to_change_are_followed_again_only_behind_a_residual(residual):
+    found, steps = Findings(residual=residual, deep=True), []
+
+    def answer(step):
+        steps.append(step.test)
+        return True
+
+    _, end = walked(_by_depth(found, Answers(False, False, 1, 4), 1.0, "It is one head."), answer)
+    assert (several_layers in steps) == residual
+    assert end.family == ("outside: deep network behind a residual" if residual else BEHIND_NETWORK.name)
 
 
 def test_a_target_that_changed_is_told_to_have():

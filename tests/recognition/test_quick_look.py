@@ -106,11 +106,12 @@ def test_heads_of_the_family_choose_among_long_tokens(kind, outputs):
     for seed in range(5):
         desk = desk_of(layer, seed)
         assert chooses(desk).passed
-        assert desk.meter.phases["long tokens"].queries == (4 if "flat" in kind else 2)
+        assert desk.meter.phases["choice"].queries == (4 if "flat" in kind else 2)
 
 
 BOUNDED = {
     "soft-cap": lambda X, W: 30 * np.tanh(np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T) / 30),
+    "distance": lambda X, W: -0.5 * ((X - (X[:, -1] @ W.T)[:, None]) ** 2).sum(axis=2),
     "QK-norm": lambda X, W: 8 * np.einsum("bnd,bd->bn", unit(X), unit(X[:, -1] @ W.T)),
 }
 
@@ -120,7 +121,7 @@ def unit(x):
 
 
 @pytest.mark.parametrize("name", BOUNDED)
-def test_bounded_scores_leave_ties_among_long_tokens(name):
+def test_other_scores_do_not_choose_the_outermost_of_long_tokens(name):
     layer = bounded(BOUNDED[name], 3, 4)
     assert all(chooses(desk_of(layer, seed)).passed is False for seed in range(5))
     assert chooses(desk_of(layer, max_norm=2.0)).passed is None
@@ -157,7 +158,8 @@ STRANGERS = {
     "QK-norm": BOUNDED["QK-norm"],
     "rotary": lambda X, W: np.einsum("bnd,bd->bn", turned(X), turned(X)[:, -1] @ W.T),
     "window": lambda X, W: np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T) + np.where(np.arange(X.shape[1])[::-1] < 12, 0.0, -np.inf),
-    "distance": lambda X, W: np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T) - 0.1 * np.arange(X.shape[1])[::-1],
+    "kernel": BOUNDED["distance"],
+    "slope": lambda X, W: np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T) - 0.1 * np.arange(X.shape[1])[::-1],
 }
 
 

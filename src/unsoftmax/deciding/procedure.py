@@ -116,10 +116,10 @@ class Decision:
                 return fact
         return None
 
-    def _tests(self, look: FirstLook | None, *, not_one: bool = False) -> Walk[Diagnosis]:
-        """What the family tests tell; ``not_one``: one head was learned and does not explain fresh answers."""
+    def _tests(self, look: FirstLook | None, *, not_one: bool = False, deep: bool = False) -> Walk[Diagnosis]:
+        """What the family tests tell, with what is known already, see ``by_tests``."""
         yield from of_desk(standing.opened, alone=not self.learners)
-        self.told = told = yield from by_tests(look, not_one=not_one)
+        self.told = told = yield from by_tests(look, not_one=not_one, deep=deep)
         yield from of_desk(standing.kept, told)
         return told
 
@@ -176,8 +176,13 @@ class Decision:
             last = Outcome(refusal=NotInFamilyError(order.sentence, evidence={"order_deviation": order.number}))
             return (yield from self._after_several(last, look, several))
         choice = yield from self._fact(chooses)
-        if choice.passed is False and wishes.auto and stranger(told := (yield from self._told(look))):
-            return (yield from self._as_told(told, NotInFamilyError(choice.sentence)))
+        if choice.passed is False and wishes.auto:
+            told = yield from self._told(look)
+            other = NotInFamilyError(choice.sentence)
+            if family_told(told) is not ONE_HEAD:
+                return (yield from self._as_told(told, other))
+            if any(Sign.ONE_HEAD in outcome.signs for outcome in self.tried):  # scores are as large as heads need to choose
+                return refused(told, f"One head does not explain fresh sequences. {other}", {})
         last = yield from self._try(SEVERAL_HEADS)
         return (yield from self._after_several(last, look, several))
 
@@ -248,7 +253,7 @@ class Decision:
         if quick.holds and quick.precision is not None:
             yield from of_desk(standing.known, quick.precision)
             yield from self._try(RELU_TRANSFORMER if quick.listens else RELU_NETWORK)
-        told = yield from self._tests(look)
+        told = yield from self._tests(look, deep=quick.deep)
         yield from of_desk(standing.noted, told.reason)
         yield from of_desk(standing.known, told.floor)
         if Sign.UNDECIDED in told.signs and told.floor.single:  # the learner knows the network before it judges the head

@@ -32,7 +32,7 @@ OTHER_LENGTHS = outside(
 )
 
 
-def by_tests(look: FirstLook | None = None, *, not_one: bool = False) -> Walk[Diagnosis]:
+def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool = False) -> Walk[Diagnosis]:
     """What a target is, by tests from cheap to dear up to the first that decides.
 
     Shape and precision of the answers, the scale of the scores, one-token answers, invariances (order, repeats, doubled tokens),
@@ -42,8 +42,9 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False) -> Walk[Di
     Args:
         look: the first answers, where they were asked already; exact ones need no further questions about their precision.
         not_one: one head of affine scores was learned and does not explain fresh answers, so that its law is not asked again.
+        deep: a kink of one-token answers was seen to end or change on its way.
     """
-    found = Findings(not_one=not_one)
+    found = Findings(not_one=not_one, deep=deep)
     verdict = yield from until(_verdict(found, look), Verdict)
     same = yield from of_case(unchanged)
     if not same and Sign.RANDOM not in verdict.signs:
@@ -200,7 +201,8 @@ def _planes(answers: Answers, point: Pilot) -> Walk[tuple[Outcome, bool | None, 
 
 def _by_depth(found: Findings, answers: Answers, size: float, reason: str) -> Walk[Verdict]:
     """A head before a network with ReLU: learned whole if that has one hidden layer, else the head alone, if nothing is added."""
-    deep = yield from of_case(several_layers, size, kinks=2 if found.residual else 1)  # only behind a residual all hangs on it
+    # only behind a residual all hangs on it, so that another kink is followed then
+    deep = (found.deep and not found.residual) or (yield from of_case(several_layers, size, kinks=2 if found.residual else 1))
     if not deep:
         open_end = (
             "" if deep is False else " Whether the network has one hidden layer was not told; of more, only the head is learned."

@@ -74,6 +74,8 @@ class Settings:
     clip: float = 1e-6
     far: float = 2.0**20  # length of tokens whose scores saturate unless something bounds them
     long_sequence: int = 64  # tokens of a sequence that few windows hold
+    further_end: float = 1.3  # length of another last token: no ratio of those on the line
+    chosen: float = 1e-11  # change of an answer, of its size, that is rounding where weights are zero and one
 
     # long tokens: times as long, in exact answers, as those of order one; learners of exact answers send such by nature
     cut_far: float = 2.0**16

@@ -424,7 +424,7 @@ def _mismatch(fit: Fit) -> RefusalError:
             within=expected,
         )
     if misfit < SCALAR.almost:
-        return _too_close(fit, misfit if misfit > SCALAR.closest else max(misfit, expected))
+        return _too_close(fit, max(misfit, expected))
     return NotInFamilyError(
         f"{model.heads} heads explain the questions asked, but fresh sequences differ by {misfit:.1g} of their spread. "
         "The target is no sum of softmax heads. `unsoftmax diagnose` tells what it may be.",

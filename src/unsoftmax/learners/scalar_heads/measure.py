@@ -118,7 +118,8 @@ def settle(
     scores = tokens @ rows[:, :-1].T + rows[:, -1]
     aside = 3.0 * np.sqrt(1.5 / own)[:, None] * terms  # half of what a move takes from a score, at zoom 1
     heights = np.maximum(np.abs(scores), np.finfo(float).tiny)
-    zooms = np.maximum((((aside + np.sqrt(aside**2 + heights * silence)) / heights) ** 2).max(axis=1, initial=0.0), 4.0 / own)
+    silences = silence * np.where(near, 2.0, 1.0)  # small differences of large scores: what is known of such a head errs by more
+    zooms = np.maximum((((aside + np.sqrt(aside**2 + heights * silences)) / heights) ** 2).max(axis=1, initial=0.0), 4.0 / own)
     shares = np.clip(np.sqrt(1.5 / (zooms * own)), 2.0**-12, 0.25)
     lengths = np.linalg.norm(tokens, axis=1)
     stretches = np.ones(len(tokens))

@@ -249,8 +249,9 @@ def _slope(line: Line, cell: Cell, middle: Point, levels: Levels) -> Task:
     across = -float(scores[0] + np.copysign(1.5, scores[0])) / slope  # to the other side: far enough to tell the slope well
     level = (yield [line.probe(middle[0] + across, zoom)])[0] / zoom
     far = float(log_odds(np.array(level - low), np.array(high - level)))
-    slope = (far - float(scores[0])) / across
-    return middle[0] - float(scores[0]) / slope if slope else np.nan, slope
+    better = (far - float(scores[0])) / across
+    slope = better if np.isfinite(better) and better > 0.0 else slope
+    return middle[0] - float(scores[0]) / slope, slope
 
 
 def _fit(line: Line, cell: Cell, t: float, slope: float, zoom: float, levels: Levels) -> Task:

@@ -34,16 +34,15 @@ from unsoftmax.models import FFN
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
-AMBIGUITY = "equal up to the order and the scale of the neurons"
-
 
 @dataclass(frozen=True, slots=True)
 class SquaredNetworkLearner:
     """Recover ``A relu(B x + b)^2 + c`` (+ a linear skip), all of it unknown.
 
-    Price, with ``m`` neurons, ``d`` coordinates, ``p`` outputs and ``g = max(1, p // 2)``: ``4..9 m + 16`` for the line,
-    ``(d - 1) (d + 4) / 2 + 2`` for one cell whole, ``(d - 1) ceil(m / g)`` for the rows and a few repeated, ``max(8, 0.3 P / p)``
-    random points with ``P = m (d + 1 + p) + p``, and 12 checks. Another line where the first one does not tell all.
+    Price, with ``m`` neurons, ``d`` coordinates, ``p`` outputs and ``P = m (d + 1 + p) + p``: ``4..9 m + 48`` for the line,
+    ``(d - 1) (d + 4) / 2 + 2`` for one cell whole, ``(d - 1) m`` for the rows (with ``p`` outputs ``p / 2`` to ``p - 1`` times
+    fewer) and up to as many again, ``max(8, 0.3 P / p)`` random points and 12 checks. Again for another line where one does not
+    tell all.
 
     Assumes: answers in float64; hyperplanes of different neurons differ; with a bound on the length of tokens, all of them are
     crossed within it. A quadratic path beside the neurons is refused.
@@ -66,7 +65,7 @@ class SquaredNetworkLearner:
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     max_neurons: int = 2048
-    attempts: int = 3
+    attempts: int = 5
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
@@ -82,12 +81,13 @@ class SquaredNetworkLearner:
     def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers and one line."""
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
-        cell, rows = (width - 1) * (width + 4) // 2 + 2, (width - 1) * -(-neurons // max(1, outputs // 2))
+        cell = (width - 1) * (width + 4) // 2 + 2
+        fewest, most = ((width - 1) * -(-neurons // max(1, each)) for each in (outputs - 1, outputs // 2))
         random = max(BENDS.least, int(SQUARES.extra * parameters))
         ranges = {
             "line": (4 * neurons, 9 * neurons + 48),
             "one cell": (cell, 3 * cell),
-            "rows": (rows, 2 * rows + 2 * width),
+            "rows": (fewest, 2 * most + 2 * width),
             "random points": (random, random),
             "check": (BENDS.checks, BENDS.checks),
         }
@@ -162,4 +162,4 @@ class SquaredNetworkLearner:
             "check_error": error,
             "misfit": misfit,
         }
-        return Learned(model=network, ambiguity=AMBIGUITY, evidence=evidence)
+        return Learned(model=network, ambiguity="equal up to the order and the scale of the neurons", evidence=evidence)

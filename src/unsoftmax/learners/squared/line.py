@@ -110,14 +110,17 @@ class Line:
             if one:
                 goal = left.high + SQUARES.end * (place - left.high)
             else:
-                gone = [k for k in (i, i + 1) if 0 < k < len(pieces) - 1 and astride(pieces[k], place)]
-                if gone:
-                    before, after = pieces[gone[0] - 1], pieces[gone[0] + 1]
-                    goal = between(before, after)
-                    fresh = self.begun(goal, min(goal - before.high, after.low - goal, 1 + abs(goal)))
-                    return [*pieces[: gone[0]], fresh, *pieces[gone[0] + 1 :]], max(0, gone[0] - 1)
-                if left.high < place < right.low and abs(share(left, right, place) - 0.5) < 0.4:
-                    goal = place
+                for k in (i, i + 1):
+                    if 0 < k < len(pieces) - 1 and astride(pieces[k], place):
+                        before, after, piece = pieces[k - 1], pieces[k + 1], pieces[k]
+                        goal = between(before, after)
+                        if piece.low < goal < piece.high:  # it would be begun in the same place
+                            goal = between(before, after, 0.5 + SQUARES.beside)
+                        fresh = self.begun(goal, min(goal - before.high, after.low - goal, 1 + abs(goal)))
+                        return [*pieces[:k], fresh, *pieces[k + 1 :]], max(0, k - 1)
+                here = share(left, right, place)
+                if abs(here - 0.5) < SQUARES.inside:  # near the strongest bend, on the side where more room is left for others
+                    goal = between(left, right, here + (SQUARES.beside if here < 0.5 else -SQUARES.beside))
         stretch = min(goal - left.high, right.low - goal)
         if stretch <= SQUARES.closest * (1 + abs(goal)):
             raise NotInFamilyError(
@@ -149,7 +152,8 @@ class Line:
             return None
         square, slope = (first + last) / 2 - centre, (last - first) / 2
         top = -float(square @ slope) / max(2 * float(square @ square), 1e-300)
-        if abs(top) >= 1:
+        # an answer this near to a faint bend may have been taken for one of the piece on its other side
+        if abs(top) >= 1 + np.sqrt((doubt[0] + doubt[2]) / max(float(np.linalg.norm(square)), 1e-300)):
             return middle + half * top, square / half**2, False
         gap, allowed = differ(np.array([top]))
         slanted = float(np.linalg.norm(slope + 2 * top * square))  # a slope across the jump, where answers are vectors

@@ -53,14 +53,15 @@ class Piece:
 
 
 def share(left: Piece, right: Piece, place: float) -> float:
-    """Where a place lies between two pieces, 0 to 1, in a measure that is fine near the start and coarse far out."""
+    """Where a place lies between two pieces, 0 to 1 inside, in a measure that is fine near the start and coarse far out."""
     low, high, here = np.arcsinh([left.high, right.low, place])
     return float((here - low) / (high - low))
 
 
-def between(left: Piece, right: Piece) -> float:
-    """Half way from one piece to the next, in that measure."""
-    return float(np.sinh(np.arcsinh([left.high, right.low]).mean()))
+def between(left: Piece, right: Piece, part: float = 0.5) -> float:
+    """A place between two pieces, so far on the way, in that measure."""
+    low, high = np.arcsinh([left.high, right.low])
+    return float(np.sinh(low + part * (high - low)))
 
 
 def astride(piece: Piece, place: float) -> bool:

@@ -39,14 +39,13 @@ class Cells:
     slopes: Floats
     form: Floats
 
-    def at(self, places: Floats, aside: Floats) -> Floats:
-        """Points from their coordinates."""
-        return np.asarray(self.start + places[:, None] * self.axes[0] + aside @ self.axes[1:])
+    def nearer(self, places: Floats, aside: Floats) -> Floats:
+        """By which share of the distance from a hyperplane steps ``aside (n, width - 1)`` from the line change it, ``(n,)``.
 
-    def crossed(self, places: Floats, aside: Floats, share: float) -> Mask:
-        """Whether steps ``aside (n, width - 1)`` from places on the line come near or across a hyperplane, ``(n,)``."""
+        Beyond 1 they may have crossed it.
+        """
         before, change = places[:, None] - self.places, aside @ self.slopes.T
-        return np.asarray((np.abs(change) > share * np.abs(before)).any(axis=1))
+        return np.asarray((np.abs(change) / np.abs(before)).max(axis=1))
 
 
 class Steps:
@@ -58,12 +57,15 @@ class Steps:
         self.places = np.array([bend[0] for bend in bends if bend is not None])
         self.jumps = np.stack([bend[1] for bend in bends if bend is not None])
         self.aside = np.eye(len(axes) - 1)
-        (bends_on, outputs), span = self.jumps.shape, float(np.ptp(self.places)) + 1.0
-        each = max(1, outputs // 2)  # bends that one answer of so many numbers tells
-        self.ends = [*range(each, bends_on, each), bends_on]  # cells that are stepped from: so many bends lie before them
+        outputs, span = self.jumps.shape[1], float(np.ptp(self.places)) + 1.0
+        if not (np.diff(self.places) > 0).all():
+            raise NotInFamilyError("Bends on a line are not told apart: they lie too close together.")
+        self.ends = _ends(np.diff(self.places), outputs)
         outer = min(span, line.reach - float(np.abs(self.places).max()))
         self.first = float(self.places[0]) - outer * np.array([1.0, 0.5])
-        self.at = np.array([pieces[end].high for end in self.ends[:-1]] + [self.places[-1] + outer])
+        before, beyond = self.places[np.array(self.ends[:-1], dtype=int) - 1], self.places[self.ends[:-1]]
+        looked = np.array([pieces[end].high for end in self.ends[:-1]])
+        self.at = np.append(np.minimum(looked, before + SQUARES.latest * (beyond - before)), self.places[-1] + outer)
         after = np.append(self.places, np.inf)[self.ends]
         margins = np.minimum(self.at - self.places[np.array(self.ends) - 1], after - self.at)
         self.lengths = SQUARES.aside * margins[:, None] * np.ones(len(self.aside))
@@ -82,17 +84,23 @@ class Steps:
         steps = self._steps(np.ones(self.lengths.shape, dtype=bool), np.zeros((*self.lengths.shape, self.jumps.shape[1])))
         for _ in range(SQUARES.repairs):
             cells = self._solved(corner, on, steps)
-            if cells.crossed(*self._corner_steps(), SQUARES.clear).any():
-                self.length /= SQUARES.shorter
+            share = float(cells.nearer(*self._corner_steps()).max())
+            if share > SQUARES.clear:
+                self.length /= max(SQUARES.shorter, 2 * share / SQUARES.clear)
                 corner = self._corner()
                 continue
             at, aside = np.repeat(self.at, len(self.aside)), np.concatenate(self.lengths[:, :, None] * self.aside)
-            crossed = cells.crossed(at, aside, SQUARES.clear).reshape(self.lengths.shape)
+            shares = cells.nearer(at, aside).reshape(self.lengths.shape)
+            crossed = shares > SQUARES.clear
             if not crossed.any():
                 return cells
-            self.lengths[crossed] /= SQUARES.shorter
+            if crossed.mean() > SQUARES.astray:
+                break
+            self.lengths[crossed] /= np.maximum(SQUARES.shorter, 2 * shares[crossed] / SQUARES.clear)
             steps = self._steps(crossed, steps)
-        raise NotInFamilyError("Steps off a line cross hyperplanes however short they are: several nearly meet on it.")
+        raise NotInFamilyError(
+            "Steps off a line cross hyperplanes, most of them or however short they are: several nearly meet on it."
+        )
 
     def _ask(self, places: Floats, aside: Floats) -> Floats:
         return self.questions.ask(self.line.start + places[:, None] * self.axes[0] + aside @ self.axes[1:])
@@ -149,3 +157,16 @@ class Steps:
         whole[:, 0, 1:] = whole[:, 1:, 0] = changes.T / 2
         whole[:, 1:, 1:] = form.transpose(2, 0, 1)
         return Cells(self.line.start, self.axes, self.places, self.jumps, rows, whole)
+
+
+def _ends(widths: Floats, outputs: int) -> list[int]:
+    """The cells that are stepped from, by how many bends lie before them.
+
+    An answer of several numbers tells several bends at once; of the cells up to which it may, the widest tells them best.
+    """
+    bends, ends = len(widths) + 1, [0]
+    while ends[-1] < bends:
+        offered = np.arange(ends[-1] + max(1, outputs // 2), ends[-1] + max(1, outputs - 1) + 1)
+        offered = offered[offered < bends]
+        ends.append(int(offered[np.argmax(widths[offered - 1])]) if len(offered) else bends)
+    return ends[1:]

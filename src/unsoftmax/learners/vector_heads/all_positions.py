@@ -28,8 +28,9 @@ from unsoftmax.oracles.base import phase
 
 LONG = 2.0**80  # a long token: ordinary ones of 2**20 are below its rounding
 ORDINARY = 2.0**20  # an ordinary token: long enough that c does not matter beside W
-TOGETHER = 8  # directions that share a question
-BESIDE = 1536  # last tokens of all heads then, 128 for each at most
+TOGETHER = 6  # directions that share a question
+BESIDE = 192  # last tokens for each head then, at most
+ALL_BESIDE = 1536  # and for all
 ASIDE = 2.0  # length of their steps aside: shorter ones leave a head with the same direction, longer ones change sides
 TAG = 2.0**-16  # a token's factor names it: 1 + TAG * (number + 1)
 
@@ -151,21 +152,20 @@ class SideBySide:
 
     def _together(self, directions: Floats, group: NDArray[np.intp], values: Floats, missing: NDArray[np.bool_]) -> None:
         """Fill in values of a group of directions that some position looked at. Two queries."""
-        xp, count, heads = array_namespace(directions), len(group), len(self.x) - 1
-        steps = unit(self.rng, min(128, BESIDE // heads), len(self.blind)) @ self.blind * (ASIDE * ORDINARY)
-        behind = (self.x[:-1, None] + self.answers.there(steps)[None]).reshape(-1, self.x.shape[1])
+        xp, count = array_namespace(directions), len(group)
+        heads = np.flatnonzero(missing[group].any(axis=0))
+        steps = unit(self.rng, min(BESIDE, ALL_BESIDE // len(heads)), len(self.blind)) @ self.blind * (ASIDE * ORDINARY)
+        behind = (self.x[heads][:, None] + self.answers.there(steps)[None]).reshape(-1, self.x.shape[1])
         factors = self.answers.there(LONG * np.stack([np.ones(count), tags(count)]))
         sequences = xp.stack([xp.concat([directions[group] * factor[:, None], behind]) for factor in factors])
-        told = self.answers.everywhere(sequences)[:, count:] / LONG
-        told = told.reshape(2, heads, -1, told.shape[2])
+        told = self.answers.everywhere(sequences)[:, count:].reshape(2, len(heads), len(steps), -1) / LONG
         marks = on_host(told[0] @ self.answers.there(unit(self.rng, 1, self.outputs)[0]))
-        for head, local in enumerate(told.swapaxes(0, 1)):
+        for head, mark, local in zip(heads, marks, told.swapaxes(0, 1), strict=True):
             number, valid = chosen(on_host(local), count, 256 * self.answers.floor.relative)
             for place, direction in enumerate(group):
                 met = np.flatnonzero(valid & (number == place)) if missing[direction, head] else number[:0]
                 if len(met) > 1:  # beside a head that was switched on by chance no two positions agree
-                    apart = np.abs(marks[head, met][:, None] - marks[head, met])
-                    agree = (apart <= 2.0**-40 * np.abs(marks[head]).max()).sum(axis=1)
+                    agree = (np.abs(mark[met][:, None] - mark[met]) <= 2.0**-40 * np.abs(mark).max()).sum(axis=1)
                     if agree.max() > 1:
                         values[direction, head] = local[0, int(met[agree.argmax()])]
                         missing[direction, head] = False

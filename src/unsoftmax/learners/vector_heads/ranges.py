@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from unsoftmax.learners.vector_heads.answers import Answers
-from unsoftmax.linalg import on_host, spectrum
+from unsoftmax.linalg import alike, on_host, spectrum
 from unsoftmax.models import Floats
 
 
@@ -49,6 +49,16 @@ class Split:
                 pieces.append(xp.zeros((len(self.dual), rank - size), dtype=self.dual.dtype, device=device(self.dual)))
         whole: Floats = xp.concat(pieces, axis=1)
         return whole
+
+    def loose(self, bases: Sequence[Floats], least: float) -> Floats:
+        """Combinations ``(n, heads, outputs)`` of the ranges' rows that are shorter than ``least`` times the longest."""
+        xp = array_namespace(bases[0])
+        left, sizes, _ = np.linalg.svd(on_host(xp.concat(list(bases))), full_matrices=False)
+        weights = left.T[sizes < least * sizes[0]]
+        ends = np.cumsum(self.sizes)
+        parts = [alike(weights[:, end - len(b) : end], b) @ b for end, b in zip(ends, bases, strict=True)]
+        combined: Floats = xp.stack(parts, axis=1)
+        return combined
 
     @property
     def most_dependent(self) -> int:

@@ -63,7 +63,6 @@ def test_several_heads_with_a_foreign_body_of_a_billionth_are_refused(outputs, s
 
     found = us.recover(target, width=5, seed=seed, on_failure="return")
     assert found.status is us.Status.NOT_IN_FAMILY
-    assert "something else takes part" in found.message
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -67,7 +67,7 @@ TREES = {path: ast.parse(path.read_text()) for path in FILES}
 # where the outside world is met: foreign exceptions become ours there, and connections are tried again
 EDGES = {"oracles", "cli", "serving", "deployment", "audits", "report", "models", "probes", "opening", "memory", "safe_files"}
 DECIDING = 7  # handlers that make a choice of an exception of ours, or of arithmetic
-CONSTANTS = 366  # names in capitals at the top of modules
+CONSTANTS = 374  # names in capitals at the top of modules
 UNREASONED = 0.35  # share of the fields of a room's settings that may go without a comment of their own
 
 

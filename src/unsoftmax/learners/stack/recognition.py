@@ -152,9 +152,11 @@ def clipped_at(oracle: Oracle, *, rng: np.random.Generator) -> float | None:
 def acts_by_direction(oracle: Oracle, reach: float, *, rng: np.random.Generator) -> bool:
     """Whether tokens ``reach`` times as long as normalised ones pass through, and keys act by their direction; three questions.
 
-    Norms leave errors of a few parts in ``reach``. Where those are not small nothing can be told.
+    Norms leave errors of a few parts in ``reach``. Where those are not small nothing can be told, and nothing is asked.
     """
     sphere, near = Sphere(oracle.width, "layer"), STACK.apart_by / reach
+    if near >= 0.5:
+        return False
     token = sphere.sparse(rng.choice(oracle.width, size=support(oracle.width), replace=False), rng)
     key, other = sphere.dense(2, rng)
     answers = _last(oracle, reach * np.array([[key, token], [key / 2, token], [other, token]]))
@@ -162,7 +164,7 @@ def acts_by_direction(oracle: Oracle, reach: float, *, rng: np.random.Generator)
     here = token != 0
     grown = float(np.abs(answers[:, here] / (reach * token[here]) - 1).max())
     shortened, changed = (float(np.abs(answers[i] - answers[0])[~here].max()) for i in (1, 2))
-    return near < 0.5 and grown < near * float(np.abs(1 / token[here]).max() + 1) and shortened < near * changed
+    return grown < near * float(np.abs(1 / token[here]).max() + 1) and shortened < near * changed
 
 
 def _last(oracle: Oracle, sequences: Floats) -> Floats | None:

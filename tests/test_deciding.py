@@ -305,7 +305,7 @@ def test_special_access_has_one_learner(table, adaptive, family):
     assert (steps, end) == ([Try(family)], refusal)
 
 
-def scripted(wish, outcomes, *, bend=0.0, told=None, max_norm=None):
+def scripted(wish, outcomes, *, bend=0.0, told=None, max_norm=None, choice=True, order=True):
     """Families tried and the end of the procedure where no law holds: each family comes back with what ``outcomes`` says of it."""
     look = replace(LOOK, bend=bend, floor=Floor(kind="coarse", relative=0.1) if bend else Floor())
 
@@ -324,7 +324,8 @@ def scripted(wish, outcomes, *, bend=0.0, told=None, max_norm=None):
             diagnosis_of: told,
             standing.coarser: False,
         }
-        return fixed.get(step.test, fact(True) if step.test in (plainly_several, blind_to_order, chooses, clipped) else None)
+        looks = {plainly_several: True, blind_to_order: order, chooses: choice, clipped: True}
+        return fixed.get(step.test, fact(looks[step.test]) if step.test in looks else None)
 
     steps, end = walked(Decision(wish, 4).whole(), answer)
     return [step.family for step in steps if isinstance(step, Try)], end
@@ -372,6 +373,22 @@ def test_heads_that_one_head_nearly_explains_and_several_merge_are_no_layer():
     assert tried == [ONE_HEAD, SEVERAL_HEADS]
     assert isinstance(end, NotInFamilyError)
     assert "several could not be told apart" in str(end)
+
+
+@pytest.mark.parametrize(("sign", "tried"), [(Sign.OFF_COPIES, [ONE_HEAD, SEVERAL_HEADS]), (Sign.ONE_HEAD, [ONE_HEAD])])
+def test_long_tokens_that_tie_refute_heads_whose_scores_were_learned(sign, tried):
+    outcomes = {ONE_HEAD: refused(NotInFamilyError, sign), SEVERAL_HEADS: refused(TooNoisyError)}
+    assert scripted(Wishes(), outcomes, told=ATTENTION, choice=False)[0] == tried  # scores that were not may be too small to choose
+
+
+def test_strangers_among_several_heads_are_told_before_these_are_learned():
+    stranger = diagnosis(outside("soft-cap", "Scores bend."))
+    outcomes = {ONE_HEAD: refused(NotInFamilyError, Sign.OFF_COPIES), SEVERAL_HEADS: refused(TooNoisyError)}
+    for looks in ({"choice": False}, {"order": False}):
+        tried, end = scripted(Wishes(), outcomes, told=stranger, **looks)
+        assert tried == [ONE_HEAD]
+        assert str(end).startswith("Scores bend.")
+    assert scripted(Wishes(family="attention"), outcomes, choice=False)[0] == [ONE_HEAD, SEVERAL_HEADS]  # as asked for
 
 
 def test_what_the_tests_tell_to_be_a_network_is_learned_as_one_after_heads_failed():

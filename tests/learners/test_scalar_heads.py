@@ -119,7 +119,7 @@ def test_jumps_of_single_heads_need_no_magnifying(heads):
         model = layer(rng, heads, 8)
         line = Line(direction, start, along, step=2.0**8, reach=1.0)
         pairs = Pairs(CallableOracle(model), 0.0, model.V.sum(axis=0), float(np.abs(model.V).max()))
-        assert [(crossing.single, crossing.zoom) for crossing in walk(pairs, line, 48)[0]] == [(True, SCALAR.zoom)] * heads
+        assert [crossing.single and crossing.zoom <= SCALAR.zoom for crossing in walk(pairs, line, 48)[0]] == [True] * heads
 
 
 @pytest.mark.parametrize("c", [False, True])

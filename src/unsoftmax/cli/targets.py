@@ -185,7 +185,7 @@ def model_of(text: str, width: int | None = None) -> Model | None:
         if family in DEFAULTS:
             return demo_model(family, **settings)
         target = getattr(demo_oracle(family, **settings), "target", None)
-        holder = getattr(target, "__self__", target)  # a network is asked through its method for sequences
+        holder = getattr(target, "__self__", getattr(target, "func", target))  # a method for sequences, or with settings
         return holder if is_model(holder) else None
     whole, _, part = text.partition("#")
     return model_in(whole, part) if Path(whole).suffix == ".safetensors" else None

@@ -79,9 +79,9 @@ class BendsSmoothly:
         return 3 * BENDS.places + 2
 
     def examine(self, desk: Desk) -> Fact:
-        """Ask tokens of unit variance."""
+        """Ask tokens of unit variance, or as long as is allowed."""
         phase(desk, "smooth?")
-        return bends_smoothly(desk, rng=desk.rng, relative=desk.first_look().grid.relative)
+        return bends_smoothly(desk, rng=desk.rng, relative=desk.first_look().grid.relative, max_norm=desk.max_norm)
 
 
 class StraightFromAfar:

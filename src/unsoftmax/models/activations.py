@@ -14,8 +14,6 @@ from unsoftmax.models.base import Floats
 SMOOTH = ("gelu", "gelu_tanh", "silu", "softplus", "mish", "elu")  # corners from afar, and none near by
 NAMES = ("relu", *SMOOTH, "relu2")  # the last: relu(z)^2
 BOUNDED = ("tanh",)  # levels off on both sides; a sigmoid is a tanh with other weights and constants
-CUBE = 0.044715  # of the tanh form of GELU
-ROOT = np.sqrt(2 / np.pi)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,15 +64,17 @@ RELU = Activation(
 def _table() -> dict[str, Activation]:
     from scipy.special import expit, ndtr  # here: a command that only prints its help should not load SciPy
 
+    cube, root = 0.044715, np.sqrt(2 / np.pi)  # of the tanh form of GELU
+
     def density(z: Floats) -> Floats:
         return np.asarray(np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi))
 
     def inner(z: Floats) -> Floats:
-        return np.asarray(2 * ROOT * z * (1 + CUBE * z * z))
+        return np.asarray(2 * root * z * (1 + cube * z * z))
 
     def gelu_tanh_slope(z: Floats) -> Floats:
         gate = expit(inner(z))
-        return np.asarray(gate + z * gate * expit(-inner(z)) * 2 * ROOT * (1 + 3 * CUBE * z * z))
+        return np.asarray(gate + z * gate * expit(-inner(z)) * 2 * root * (1 + 3 * cube * z * z))
 
     def silu_slope(z: Floats) -> Floats:
         gate = expit(z)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from unsoftmax.errors import Sign
 from unsoftmax.families.attention import ONE_HEAD
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
@@ -17,7 +15,7 @@ from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
-from unsoftmax.recognition.one_head import FAINT, Outcome, at_other_lengths, one_head
+from unsoftmax.recognition.one_head import Outcome, at_other_lengths, faintly, one_head
 from unsoftmax.recognition.one_token import Pilot, grows, hardly_bends, ignores_length, kinks, kinks_if_affordable, one_token, pilot
 from unsoftmax.recognition.piecewise import another_plane, chord_law, transformer
 from unsoftmax.recognition.reach import long_tokens
@@ -115,8 +113,8 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
         longer = True if one.plane is None else (yield from of_case(at_other_lengths, one.plane))
         if longer is False:
             return OTHER_LENGTHS
-        if longer is None:
-            one = replace(one, passed=None, why=FAINT)
+        if longer is None and one.plane is not None:
+            one = faintly(one.plane)
     if one.passed:
         found.heads = 1
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
@@ -165,6 +163,8 @@ def _relu(found: Findings, answers: Answers, point: Pilot, shape: Shape, size: f
         kinked = yield from (of_case(kinks_if_affordable, shape, size) if residual is False else of_case(kinks, size))
     if outcome.passed and kinked:
         if (yield from of_case(hardly_bends, outcome.blur)):
+            if shape is not Shape.PIECEWISE and not residual:
+                return None
             words = "It looks like one head, but one-token answers are not quite straight, too faintly to tell a network by."
             return inconclusive("power", words)
         found.heads, found.residual = 1, residual

@@ -13,8 +13,6 @@ from unsoftmax.recognition.case import Case, DecidedError, Verdict
 from unsoftmax.recognition.plane import Plane, random_coordinates
 from unsoftmax.recognition.settings import TESTS
 
-FAINT = "some sequences miss by more than rounding what it foretells"
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -22,7 +20,7 @@ class Outcome:
 
     ``behind``: the answer at the mean of the tokens was told from the mean of their answers, so that a network stands behind.
     ``broken``: a law of one head was seen broken, though perhaps by a kink alone.
-    ``blur``: share of the weights' effect by which sequences may have missed the law unseen.
+    ``blur``: share of the weights' effect by which sequences may have missed the law unseen. ``faint``: they missed it by little.
     """
 
     passed: bool | None
@@ -31,6 +29,12 @@ class Outcome:
     behind: bool = False
     broken: bool = False
     blur: float = 0.0
+    faint: bool = False
+
+
+def faintly(plane: Plane) -> Outcome:
+    """The law was missed by more than rounding, and by too little to exclude a head."""
+    return Outcome(None, "some sequences miss by more than rounding what it foretells", plane, faint=True)
 
 
 def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
@@ -57,7 +61,7 @@ def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
         outcome = _foretell(case, plane)
         if outcome.passed:
             return _steep(case, outcome)
-        if outcome.passed is False or outcome.why == FAINT:
+        if outcome.passed is False or outcome.faint:
             return outcome
         larger *= 2.0  # the law holds, but scores were too small to tell it from others
     return outcome
@@ -149,7 +153,7 @@ def _foretell(case: Case, plane: Plane, flat: bool = False) -> Outcome:
     if worst > TESTS.faint:
         return Outcome(False, "answers differ from what one head foretells", plane)
     if not passed:
-        return Outcome(None, FAINT, plane)
+        return faintly(plane)
     if power < 20 or (size < needed and not flat):
         return Outcome(None, "too little power", plane)
     return Outcome(True, "one head", plane)
@@ -235,6 +239,8 @@ def at_other_lengths(case: Case, plane: Plane) -> bool | None:
         coordinates = TESTS.wider[number % len(TESTS.wider)] * random_coordinates(case.rng, len(plane.axes), length)
         if number % 2:
             coordinates[:-1] = coordinates[case.rng.integers(0, length // 2, size=length - 1)]
+        steep = float(np.abs((coordinates - coordinates[-1]) @ plane.slope(coordinates[-1])).max())
+        coordinates = coordinates * min(1.0, TESTS.steepest_further / max(steep, 1e-9))
         told = _against(case, plane, coordinates, base)
         if told is not None and told.share > worst:
             worst, at = told.share, length

@@ -79,8 +79,8 @@ class Settings:
 
     # long tokens: times as long, in exact answers, as those of order one; learners of exact answers send such by nature
     cut_far: float = 2.0**16
-    cut_near: float = 2.0**8  # between the two a learner may or may not keep to shorter ones
     cut_powers: tuple[int, int] = (12, 30)  # of two: within the first a target is no head, beyond the second nothing is asked
+    cut_ways: int = 3  # further directions that long tokens are sent along, where those of the first look are cut
     cut_room: int = 5  # powers of two that are kept clear of, for values along other directions may be larger
 
     # invariances
@@ -107,6 +107,7 @@ class Settings:
     one_head_lengths: tuple[int, ...] = (2, 2, 3, 3, 4, 6, 12, 40)
     # longer sequences, of lengths that are drawn, and tokens of the shortest
     further: int = 6
+    steepest_further: float = 25.0  # score differences in them: what bends larger ones does not show in natural sequences
     least_further: int = 5
     wider: tuple[float, ...] = (1.0, 2.0, 4.0)  # how far apart their tokens lie, in turn
     fewer_lengths: tuple[int, ...] = (2, 3, 4, 6, 12, 40)  # where each costs three questions

@@ -29,6 +29,11 @@ def no_others(u: Floats, x: Floats, ratio: Floats | float) -> Floats:
     return np.zeros(len(u))
 
 
+def sizes_of(values: Floats, u: Floats) -> Floats:
+    """What products ``u @ values.T`` are rounded as: they are sums of terms, which may cancel."""
+    return np.asarray(np.abs(u @ values.T) + np.sqrt(u**2 @ (values**2).T))
+
+
 @dataclass
 class Heads:
     """Heads as far as measured: ``scores (heads, width, width + 1)`` holds ``[W | c]``, ``values (heads, width)`` holds V."""
@@ -257,10 +262,9 @@ def expected_error(
     u, x, _ = taken.flat()
     on = heads.sigmoids(u, x)
     own = np.maximum(np.abs(u @ heads.values[head]) * (on * (1.0 - on))[:, head], 2.0**-500)  # saturated: known to no digit
-    answers = (on * np.abs(u @ heads.values.T)).sum(axis=1) + np.abs(x @ heads.values.T).sum(axis=1)  # what is off adds nothing
-    terms = (np.linalg.norm(u, axis=1) + np.linalg.norm(x, axis=1)) * np.linalg.norm(
-        np.column_stack([x, np.ones(len(x))]) @ heads.scores[head].T, axis=1
-    )
+    answers = (on * sizes_of(heads.values, u)).sum(axis=1) + sizes_of(heads.values, x).sum(axis=1)  # what is off adds nothing
+    columns = np.column_stack([x, np.ones(len(x))]) @ heads.scores[head].T
+    terms = 2.0 * np.sqrt(((u**2 + x**2) * columns**2).sum(axis=1))  # of a score, as those of an answer
     blur = rounding * (answers / own + terms) * rng.normal(size=len(u)) + (on * (u @ off.T)).sum(axis=1) / own
     return taken.solve(blur, biased=biased)
 

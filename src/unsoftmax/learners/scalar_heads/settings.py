@@ -80,6 +80,8 @@ class Settings:
     zoom_limit: float = 2.0**24  # closer heads than SATURATED / ZOOM_LIMIT cannot be measured to 1e-8 afterwards
     # of the cells of a walk; more heads than that would share cells, and the next walk is twice as fine
     most_moving: float = 0.75
+    # times rounding that readings of one pattern may contradict each other by: a sigmoid that is not quite 0 or 1 shows
+    settled: float = 64.0
     roughly: float = 1e-3  # score and slope at the place of a jump, as foretold from scores far from zero
     tries: int = 2  # at judging a jump: the first place may come from scores far from zero
     same: float = 2.0**-38  # levels closer than this, relative to the largest, are one level

@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.scalar_heads.design import patterns, standpoints
-from unsoftmax.learners.scalar_heads.measure import Heads, Station, orthonormal, settle
+from unsoftmax.learners.scalar_heads.measure import Heads, Station, orthonormal, settle, sizes_of
 from unsoftmax.learners.scalar_heads.pairs import Pairs, Probe, Task, log_odds
 from unsoftmax.learners.scalar_heads.settings import SCALAR
 from unsoftmax.learners.scalar_heads.walk import Crossing, Line
@@ -87,8 +87,8 @@ def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> tu
         tokens, zooms = tokens * stretches[:, None], zooms / stretches
     across = orthonormal(sketch.step)[1:]
     moves = np.linalg.norm(sketch.step) * np.concatenate([across, across.sum(axis=0, keepdims=True) / np.sqrt(width)])
-    sums, errors = np.zeros((2, len(tokens), width))
-    draws = np.random.default_rng(0).normal(size=(len(tokens), width + 1))  # fixed: no part of the questions
+    sums, draws = np.zeros((2, len(tokens), width))
+    drawn = np.random.default_rng(0).normal(size=(len(tokens), width + 1))  # fixed: no part of the questions
     todo = np.arange(len(tokens))
     for size in 2.0 ** -np.array(
         [2.0, 3.0, 4.0, 6.0, 8.0, 11.0, 15.0, 19.0, 23.0]
@@ -98,15 +98,16 @@ def read_values(pairs: Pairs, sketch: Sketch, *, rng: np.random.Generator) -> tu
         responses, actual = pairs.respond(u, np.repeat(tokens[todo], len(steps), axis=0))
         failed = []
         for i, a, r in zip(todo, actual.reshape(len(todo), -1, width), responses.reshape(len(todo), -1), strict=True):
-            rounding = SCALAR.rounding * (np.abs(r).max() + np.abs(tokens[i] * pairs.total).sum()) * draws[i]
-            sums[i], errors[i] = np.linalg.lstsq(a, np.column_stack([r, rounding]), rcond=None)[0].T
-            if np.abs(a @ sums[i] - r).max() > 2.0**-40 * np.abs(r).max() + 2.0**-44 * np.abs(a).max() * np.abs(pairs.total).max():
+            sums[i], draws[i] = np.linalg.lstsq(a, np.column_stack([r, drawn[i]]), rcond=None)[0].T
+            terms = np.abs(r).max() + np.abs(a).max() * pairs.size + np.abs(tokens[i] * pairs.total).sum() + abs(pairs.constant)
+            if np.abs(a @ sums[i] - r).max() > SCALAR.settled * SCALAR.rounding * terms:
                 failed.append(i)
         todo = np.array(failed, dtype=np.intp)
         if not len(todo):
-            blocks = np.stack([np.concatenate([pairs.total[None], sums]), np.concatenate([np.zeros((1, width)), errors])])
-            values, off = np.linalg.solve(rows, blocks)
-            return values, off
+            values = np.linalg.solve(rows, np.concatenate([pairs.total[None], sums]))
+            parts = zooms * (rows[1:] @ sizes_of(values, sketch.step[None])[0]) + sizes_of(values, tokens).sum(axis=1)
+            off = (SCALAR.rounding * parts + SCALAR.rounding * abs(pairs.constant))[:, None] * draws
+            return values, np.linalg.solve(rows, np.concatenate([np.zeros((1, width)), off]))
     raise NotIdentifiableError("Two heads lie so close together that no step keeps one on while the other is off.")
 
 

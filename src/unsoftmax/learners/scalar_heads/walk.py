@@ -210,7 +210,7 @@ def _isolate(line: Line, left: Point, right: Point, levels: Levels, limit: float
         if slope is None:  # a level of its own: jumps on both sides
             stack += [cell._replace(high=(middle, level)), cell._replace(low=(middle, level))]
             continue
-        judged = max(zoom, SCALAR.zoom)
+        judged = max(zoom, SCALAR.zoom / (1.0 + abs(middle)))  # scores are as large there, and as blurred, as near the start
         crossing = yield from _fit(line, cell, slope[0], slope[1] * judged / zoom, judged, levels)
         if abs(abs(crossing.jump) - shared) <= 64 * levels.close:  # the same jump, of which a high zoom shows the shape less well
             crossing = replace(crossing, single=False)

@@ -255,9 +255,11 @@ class SmoothNetworkLearner:
             whole = fewest(*self._fitted(curves, questions, far), (), far.joined(questions, self.floor))[0]
             fitted, misfit, pairs = self._told_apart(*self._fitted(whole, questions, far), questions, far, rng)
         found = self._checked(fitted, misfit, questions, far, rng, pairs)
-        if pairs or found.misfit <= self.quiet:
+        if pairs or found.misfit <= max(BENDS.calm, BENDS.as_good * misfit):
             return found
-        fitted, misfit, pairs = self._told_apart(found.network, found.misfit, questions, far, rng)
+        # fresh answers are missed by more than those before: something is there that few of them tell
+        self._more(questions, far, found.network, rng)
+        fitted, misfit, pairs = self._told_apart(*self._fitted(found.network, questions, far), questions, far, rng)
         return self._checked(fitted, misfit, questions, far, rng, pairs) if pairs else found
 
     def _bent_roughly(self, offered: list[Curves], questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
@@ -287,6 +289,13 @@ class SmoothNetworkLearner:
         spent = len(far.points) + len(questions.points) + BENDS.checks
         room = int(self.room * parameters) + 6 * neurons - spent if outputs == 1 else np.inf
         count = int(max(BENDS.least, min(self.extra * parameters, max(room, self.fewest * parameters))))
+        pool = scattered(curves.lengths(), BENDS.pool * count, questions.width, rng)
+        questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
+
+    def _more(self, questions: Questions, far: Far, curves: Curves, rng: np.random.Generator) -> None:
+        """Ask further random points that tell most about the network."""
+        phase(questions.oracle, "shared directions")
+        count = int(np.ceil(BENDS.more * (questions.width + 2) / curves.out.shape[1]))
         pool = scattered(curves.lengths(), BENDS.pool * count, questions.width, rng)
         questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
 

@@ -242,6 +242,8 @@ class Fixed:
     # recognition
     price: int = 12  # questions of the recognition
     spare: int = 8  # answers beyond what an ellipsoid has unknowns
+    plainly: float = 32.0  # times what blocks add, above which an entry that comes out is one that was clipped
+    apart_by: float = 32.0  # what blocks add may be over what shows of it at other outputs, and layers over one
     long: float = 2.0**10  # at which epsilon does not show
     grown: float = 1e-3  # relative difference from the scale that outputs at nonzero coordinates of the last token may have
 
@@ -359,7 +361,8 @@ def settings_for(floor: Floor, reach: float | None = None) -> Settings:
         least = found.nearest if floor.exact else 4 * found.scale
         raise TooNoisyError(
             f"Tokens may be {reach:.2g} times as long as normalised ones (`max_norm`); a stack is read from tokens at least "
-            f"{least:.2g} times as long, at which its norms see little but directions. Raise `max_norm`, or leave it out.",
+            f"{least:.2g} times as long, at which its norms see little but directions. Raise `max_norm` to {least:.2g} times the "
+            "square root of the width, or leave it out.",
         )
     nodes = 2 if reach >= found.nearest**2 else 3
     finite = min(EXACT.finite, float(np.sqrt(reach)))

@@ -20,6 +20,7 @@ from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, binary_patterns, sums_rank, too_many
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
 from unsoftmax.learners.vector_heads.ranges import Split, ill, range_of, stacked
+from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import Slices
 from unsoftmax.learners.vector_heads.values import Values
 from unsoftmax.linalg import on_host, orthonormal
@@ -28,10 +29,6 @@ from unsoftmax.oracles.base import phase
 
 LONG = 2.0**80  # a long token: ordinary ones of 2**20 are below its rounding
 ORDINARY = 2.0**20  # an ordinary token: long enough that c does not matter beside W
-TOGETHER = 6  # directions that share a question
-BESIDE = 192  # last tokens for each head then, at most
-ALL_BESIDE = 1536  # and for all
-ASIDE = 2.0  # length of their steps aside: shorter ones leave a head with the same direction, longer ones change sides
 TAG = 2.0**-16  # a token's factor names it: 1 + TAG * (number + 1)
 
 
@@ -128,7 +125,7 @@ class SideBySide:
 
     def ask(self, directions: Floats, *, whole: bool) -> tuple[Floats, Floats]:
         """Values of all heads, and how far they are from the sum of all; zero where several directions shared a question."""
-        if whole or len(self.blind) < TOGETHER:
+        if whole or len(self.blind) < SEVERAL.together:
             return self._alone(directions)
         xp, shape = array_namespace(directions), (len(directions), len(self.x) - 1, self.outputs)
         values, defects = xp.zeros(shape, dtype=directions.dtype, device=device(directions)), np.zeros(len(directions))
@@ -137,7 +134,7 @@ class SideBySide:
             open_ = np.flatnonzero(missing.any(axis=1))
             if len(open_) < 3:  # as dear as one by one
                 break
-            for group in np.array_split(open_, -(-len(open_) // TOGETHER)):
+            for group in np.array_split(open_, -(-len(open_) // SEVERAL.together)):
                 self._together(directions, group, values, missing)
         open_ = np.flatnonzero(missing.any(axis=1))
         if len(open_):
@@ -154,7 +151,11 @@ class SideBySide:
         """Fill in values of a group of directions that some position looked at. Two queries."""
         xp, count = array_namespace(directions), len(group)
         heads = np.flatnonzero(missing[group].any(axis=0))
-        steps = unit(self.rng, min(BESIDE, ALL_BESIDE // len(heads)), len(self.blind)) @ self.blind * (ASIDE * ORDINARY)
+        steps = (
+            unit(self.rng, min(SEVERAL.beside, SEVERAL.all_beside // len(heads)), len(self.blind))
+            @ self.blind
+            * (SEVERAL.aside * ORDINARY)
+        )
         behind = (self.x[heads][:, None] + self.answers.there(steps)[None]).reshape(-1, self.x.shape[1])
         factors = self.answers.there(LONG * np.stack([np.ones(count), tags(count)]))
         sequences = xp.stack([xp.concat([directions[group] * factor[:, None], behind]) for factor in factors])

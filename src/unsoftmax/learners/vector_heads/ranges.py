@@ -21,6 +21,7 @@ class Split:
     """
 
     sizes: tuple[int, ...]
+    rows: Floats
     dual: Floats
     conditioning: float
     weakest: Floats
@@ -29,14 +30,16 @@ class Split:
     def of(cls, bases: Sequence[Floats]) -> Split:
         """Of rows ``(rank, outputs)`` of each head; they must not outnumber the outputs."""
         xp = array_namespace(bases[0])
-        orthonormal, triangle = xp.linalg.qr(xp.concat(list(bases)).T)
+        rows = xp.concat(list(bases))
+        orthonormal, triangle = xp.linalg.qr(rows.T)
         inverse = xp.linalg.inv(triangle)
         (largest, _), (smallest, weakest) = (_largest(matrix) for matrix in (triangle.T, inverse))
-        return cls(tuple(map(len, bases)), orthonormal @ inverse.T, largest * smallest, weakest)
+        return cls(tuple(map(len, bases)), rows, orthonormal @ inverse.T, largest * smallest, weakest)
 
     def parts(self, rows: Floats) -> list[Floats]:
         """Coordinates ``(n, rank)`` of each head, of rows ``(n, outputs)``."""
         apart, ends = rows @ self.dual, np.cumsum(self.sizes)
+        apart = apart + (rows - apart @ self.rows) @ self.dual  # the rounding of a large dual, which nothing else would show
         return [apart[:, end - size : end] for size, end in zip(self.sizes, ends, strict=True)]
 
     def padded(self, rank: int) -> Floats:

@@ -13,8 +13,9 @@ from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.keys import Keys, copies_for, grouped, spread_keys
 from unsoftmax.learners.vector_heads.loose import tightened
 from unsoftmax.learners.vector_heads.ranges import ill
+from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import slices_for
-from unsoftmax.learners.vector_heads.values import FEWER, Values, group_size
+from unsoftmax.learners.vector_heads.values import Values, group_size
 from unsoftmax.learners.vector_heads.weighted import Sheet, weighted_columns
 from unsoftmax.linalg import left_inverse, on_host, spectrum
 from unsoftmax.models import Floats
@@ -174,7 +175,7 @@ def keys_for(answers: Answers, values: Values, U: Floats, across: Floats | None 
     Fewer where ranges nearly depend on each other or a head is faint, so that its weights would be lost, a third where
     answers are coarse.
     """
-    exact = (FEWER, 0.75, 0.5) if values.loose is not None else (1.0, FEWER, 0.75, 0.5)
+    exact = (SEVERAL.fewer, 0.75, 0.5) if values.loose is not None else (1.0, SEVERAL.fewer, 0.75, 0.5)
     for part in (0.3,) if answers.coarse else exact:
         size = group_size(values.outputs, values.heads, min(values.ranks), part)
         keys = spread_keys(values, grouped(U, size), across=across)

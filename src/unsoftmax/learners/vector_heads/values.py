@@ -9,12 +9,11 @@ from array_api_compat import array_namespace, device
 
 from unsoftmax.learners.vector_heads.answers import Answers
 from unsoftmax.learners.vector_heads.ranges import Split, ill, range_of, stacked
+from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import Slices, Switches, slices_for
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 
-FEWER = 0.94  # of the keys that outputs can tell apart: then weights do not take up all that answers tell
-MOST_LOOSE = 2  # combinations of values that may all but cancel, or the most dependent head is asked for in all directions
 WITHIN = 64.0  # units of the expected error by which a switched answer may be off; a switch that fails is off by a value
 
 
@@ -134,9 +133,9 @@ def split_values(switches: Switches, slices: Slices, reach: float) -> Values:
         return Values(left, right, split.padded(right.shape[1]), ranks, split.conditioning)
     xp, left_over = array_namespace(total), list(range(len(bases)))
     loose = split.loose(bases, answers.floor.relative / ill(answers))
-    size = group_size(bases[0].shape[1], len(bases), min(ranks), FEWER)
+    size = group_size(bases[0].shape[1], len(bases), min(ranks), SEVERAL.fewer)
     unseen = bases[0].shape[1] - len(bases) * size
-    if 0 < len(loose) <= MOST_LOOSE and unseen * slices_for(min(ranks)) >= 4 * size * len(loose):
+    if 0 < len(loose) <= SEVERAL.loose and unseen * slices_for(min(ranks)) >= 4 * size * len(loose):
         V = xp.stack([part @ basis for part, basis in zip(split.parts(total), bases, strict=True)])
         return Values(V, None, None, ranks, split.conditioning, loose=loose)
     V = [total] * len(bases)

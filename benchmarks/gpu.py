@@ -206,6 +206,8 @@ def main():
     name = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor()
     print(f"{name}, torch {torch.__version__}, NumPy {np.__version__}, unsoftmax {us.__version__}\n")
     rows = []
+    if not options.cold:  # what a process pays once
+        measure_layer((256, 4, 32), 0, options) if options.layers else measure(options.widths[0], 0, options.device, False)
     profile = cProfile.Profile()
     if options.profile:
         profile.enable()
@@ -216,7 +218,8 @@ def main():
         print("| " + " | ".join(_cell(value) for value in row.values()) + " |", flush=True)
     if options.profile:
         profile.disable()
-        pstats.Stats(profile).sort_stats("cumulative").print_stats("unsoftmax|torch", options.profile)
+        for order in ("cumulative", "tottime"):
+            pstats.Stats(profile).sort_stats(order).print_stats(options.profile)
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"device": name, "torch": torch.__version__, "numpy": np.__version__, "rows": rows}, file, indent=1)
@@ -224,16 +227,12 @@ def main():
 
 def heads(options):
     for width in options.widths:
-        if not options.cold:
-            measure(width, 0, options.device, False)
         for writes in options.writes:
             for seed in range(1, options.repeat + 1):
                 yield measure(width, seed, options.device, writes == "every")
 
 
 def layers(options):
-    if not options.cold:
-        measure_layer((256, 4, 32), 0, options)
     for shape in options.layers:
         for seed in range(1, options.repeat + 1):
             yield measure_layer(tuple(map(int, shape.split(","))), seed, options)

@@ -194,17 +194,21 @@ def summary(rows: list[Row]) -> None:
         against = [row for row in mine if row.get("contradicts")]
         recovered = sum(row["status"] in ("EXACT", "WITHIN_TOLERANCE") for row in against)
         print(f"{kind}: {len(mine)} runs, {len(wrong)} false, {dict(Counter(row['status'] for row in mine))}")
-        print(f"  contradictions: {recovered} recovered and called strangers, {len(against) - recovered} refused and called inside")
+        successes = sum(row["status"] in ("EXACT", "WITHIN_TOLERANCE") for row in mine)
+        print(
+            f"  {successes} recovered; contradictions: {recovered} recovered and called strangers, "
+            f"{len(against) - recovered} refused and called inside"
+        )
         for what in sorted({row["what"] for row in mine}):
             some = [row for row in mine if row["what"] == what]
             shares = {block: [row[block] for row in some if block in row] for block in "WVcb"}
             bars = ", ".join(f"{block} {np.mean(s):.3f}" for block, s in shares.items() if s)
             print(f"  {what:32s} {dict(Counter(row['status'] for row in some))} {bars}")
-        for row in wrong[:20]:
-            print("  FALSE", {key: value for key, value in row.items() if key != "message"})
-        for row in against[:20]:
-            print("  CONTRADICTS", {key: value for key, value in row.items() if key != "message"})
-        for row in [row for row in mine if row["status"] == "CRASH"][:3]:
+        for row in wrong:
+            print("  FALSE", row)
+        for row in against:
+            print("  CONTRADICTS", row)
+        for row in [row for row in mine if row["status"] == "CRASH"]:
             print("  CRASH", row["seed"], row["message"])
 
 
@@ -230,3 +234,5 @@ if __name__ == "__main__":
         with open(options.out, "w") as file:
             json.dump(rows, file)
     summary(rows)
+    seconds = sum(row["seconds"] for row in rows)
+    print(f"{len(rows)} runs, {sum(bool(row.get('false')) for row in rows)} false; {seconds:.0f} core seconds, {options.jobs} jobs")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 import numpy as np
 
@@ -113,6 +114,29 @@ def cases(quick):
     return found
 
 
+def everywhere(seeds, quick):
+    """Heads that answer every position with as many numbers as the width; queries with everything before the check in them."""
+    print("\n| every position: width, query bias, causal | EXACT | distance | queries (median, most) |\n|---|---|---|---|")
+    missed = 0
+    for width in (20,) if quick else (8, 20, 32, 64):
+        for bias, causal in ((0.0, False), (0.3, False), (0.3, True)):
+            asked, apart, exact = [], [], 0
+            for seed in seeds:
+                rng = np.random.default_rng(seed)
+                optional = {"c": bias * rng.normal(size=(1, width)), "b": rng.normal(size=width)} if bias else {}
+                W = rng.normal(size=(1, width, width)) / np.sqrt(width)
+                head = us.Attention(W, rng.normal(size=(1, width, width)), **optional)
+                target = partial(head, positions="all", causal=causal)
+                recovery = us.recover(target, width=width, seed=seed + 1, on_failure="return")
+                exact += recovery.status is us.Status.EXACT
+                asked.append(recovery.queries)
+                apart.append(us.distance(recovery.model, head))
+            missed += exact < len(asked) or np.median(asked) > 12
+            row = f"{exact}/{len(asked)} | {max(apart):.1e} | {np.median(asked):.0f}, {max(asked)} |"
+            print(f"| {width}, {bias or 'none'}, {'yes' if causal else 'no'} | {row}", flush=True)
+    return missed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
@@ -141,6 +165,7 @@ def main():
             f"| {(time.process_time() - started) / seeds:.2f} |" + ("" if good else " **missed** |"),
             flush=True,
         )
+    missed += everywhere(range(options.first, options.first + seeds), options.quick)
     print(f"\n{missed} bars missed.")
 
 

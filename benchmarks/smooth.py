@@ -1,8 +1,8 @@
-"""How well networks with smooth activations, gated ones and Transformers that end in them are recovered.
+"""How well networks with smooth activations, gated ones, squared ReLU and Transformers that end in them are recovered.
 
-    python benchmarks/smooth.py [--part networks|large|transformers|heads|gated|gated-transformers|hard|alike|refused] [--seeds N]
-        [--first-seed N] [--jobs N]
+    python benchmarks/smooth.py [--part NAME] [--seeds N] [--first-seed N] [--jobs N]
 
+with parts networks, large, transformers, heads, gated, gated-transformers, hard, alike, refused, squared and squared-hard.
 Targets are random (B/sqrt d, b, A/sqrt m, W/sqrt d and V/sqrt d Gaussian). P counts parameters: m(d+1+p)+p for the network, d^2 for
 W, d for the query bias, d^2 for a residual; m(2d-1+p)+p for a gated network and 2m more for its biases (which a gated Transformer
 with a query bias has). The error is the largest
@@ -27,12 +27,14 @@ import numpy as np  # noqa: E402 - after the threads are set
 from unsoftmax.errors import RefusalError  # noqa: E402
 from unsoftmax.learners.gated import GatedNetworkLearner, GatedTransformerLearner  # noqa: E402
 from unsoftmax.learners.smooth import SmoothNetworkLearner, SmoothTransformerLearner  # noqa: E402
+from unsoftmax.learners.squared import SquaredNetworkLearner  # noqa: E402
 from unsoftmax.models import FFN, Attention, GatedFFN, Transformer  # noqa: E402
 from unsoftmax.models.activations import activation_named  # noqa: E402
 from unsoftmax.oracles import CallableOracle, Metered  # noqa: E402
 from unsoftmax.symmetry import distance  # noqa: E402
 
 FIRST_SEED = 71_000
+LEARNERS = {"relu2": SquaredNetworkLearner}  # of activations that are not smooth
 SIZES = [(4, 8, 1), (8, 16, 1), (8, 32, 1), (16, 32, 1), (8, 16, 4), (16, 32, 4)]
 KINDS = ["gelu", "gelu_tanh", "silu", "softplus"]
 HARD = [
@@ -125,7 +127,7 @@ def attempt(learner, target, answer, seed):
 def run_network(case, seed):
     d, m, p, kind = case
     target = network(d, m, p, kind, np.random.default_rng(seed))
-    found, queries, seconds, refusal = attempt(SmoothNetworkLearner(), target, lambda X: target(X[:, 0]), seed)
+    found, queries, seconds, refusal = attempt(LEARNERS.get(kind, SmoothNetworkLearner)(), target, lambda X: target(X[:, 0]), seed)
     result = {"queries": queries / (m * (d + 1 + p) + p), "seconds": seconds, "refusal": refusal}
     if found is not None:
         told = found.evidence["activation"] == kind and found.evidence["neurons"] == m
@@ -169,7 +171,7 @@ def run_gated(case, seed):
 def run_hard(case, seed):
     name, kind = case
     target, neurons = hard(name, kind, np.random.default_rng(seed))
-    found, queries, seconds, refusal = attempt(SmoothNetworkLearner(), target, lambda X: target(X[:, 0]), seed)
+    found, queries, seconds, refusal = attempt(LEARNERS.get(kind, SmoothNetworkLearner)(), target, lambda X: target(X[:, 0]), seed)
     result = {"queries": queries / 161, "seconds": seconds, "refusal": refusal}
     if found is not None:
         told = found.evidence["activation"] == kind and found.evidence["neurons"] == neurons
@@ -275,6 +277,8 @@ RUNS = {
     "alike": run_alike,
     "heads": run_heads,
     "gated": run_gated,
+    "squared": run_network,
+    "squared-hard": run_hard,
 }
 
 
@@ -283,6 +287,10 @@ def cases(part):
     if part == "networks":
         most = {(8, 16, 1): 2.2, (16, 32, 1): 1.9, (8, 16, 4): 1.2}
         return [((*size, kind), 10, 1e-11, most.get(size, np.inf)) for size in SIZES for kind in KINDS]
+    if part == "squared":
+        return [((*size, "relu2"), 10, 1e-9, np.inf) for size in SIZES]
+    if part == "squared-hard":
+        return [((name, "relu2"), 10, 1e-9, np.inf) for name in HARD]
     if part == "large":
         return [((32, 64, p, "gelu"), 10, 1e-9, np.inf) for p in (1, 8)]
     if part == "transformers":

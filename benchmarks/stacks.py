@@ -12,7 +12,8 @@
                                                   rapidocr-onnxruntime 1.3.24, PP-OCRv6_rec_small.onnx of rapidocr 3.10.0, or
                                                   lore_process.onnx of lineless_table_rec 0.0.9
 
-Each part takes ``--seeds FIRST LAST``. Nothing is downloaded.
+Each part takes ``--seeds FIRST LAST`` and ``--jobs N`` (set OMP_NUM_THREADS=1 with several). Seconds are those of the processor.
+Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,12 @@ from unsoftmax.results import Bounds
 SHAPES = ((1, 4, 32, 8), (2, 4, 32, 8), (2, 8, 64, 8), (4, 2, 64, 32), (6, 2, 64, 32))
 PARTS = ["random", "strong", "everywhere", "strangers", "single", "torch", "device", "trained", "whole"]
 NORMS: tuple[Norm, ...] = ("layer", "rms")
+Shape = tuple[int, int, int, int]  # layers, heads of each, width, rank
+
+
+def ranks_of(shape: Shape) -> tuple[int, ...]:
+    """Of all heads."""
+    return (shape[3],) * (shape[0] * shape[1])
 
 
 def bound(width: int, norm: Norm, ranks: tuple[int, ...]) -> float:
@@ -69,13 +79,13 @@ def share_covered(found: Attention, truth: Attention, bounds: Bounds) -> float:
 def tried(name: str, target: Stack, ranks: tuple[int, ...], seed: int, learner: StackLearner, oracle: object = None) -> None:
     """One run, one line."""
     meter = Metered(CallableOracle(target if oracle is None else oracle, width=target.width))  # type: ignore[arg-type]
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         learned = learner.run(meter, rng=np.random.default_rng([seed, 1]))
     except RefusalError as refusal:
         print(f"{name} seed {seed}: REFUSED after {meter.spent}: {refusal}", flush=True)
         return
-    took = time.perf_counter() - start
+    took = time.process_time() - start
     stack = learned.model
     assert isinstance(stack, Stack)
     W, c, V = errors(stack.limit(), target.limit())
@@ -98,25 +108,16 @@ def tried(name: str, target: Stack, ranks: tuple[int, ...], seed: int, learner: 
     )
 
 
-def random_part(seeds: range, strengths: tuple[float, ...], shapes: tuple[tuple[int, int, int, int], ...]) -> None:
-    for shape in shapes:
-        for norm in NORMS:
-            for strength in strengths:
-                for seed in seeds:
-                    target = random_stack(*shape, np.random.default_rng(seed), norm=norm, strength=strength)
-                    ranks = (shape[3],) * (shape[0] * shape[1])
-                    tried(f"{shape} {norm} scores x {strength:g}", target, ranks, seed, StackLearner())
+def random_run(shape: Shape, norm: Norm, strength: float, seed: int) -> None:
+    target = random_stack(*shape, np.random.default_rng(seed), norm=norm, strength=strength)
+    tried(f"{shape} {norm} scores x {strength:g}", target, ranks_of(shape), seed, StackLearner())
 
 
-def everywhere_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...]) -> None:
-    for shape in shapes:
-        for norm in NORMS:
-            for causal in (False, True):
-                for seed in seeds:
-                    target = random_stack(*shape, np.random.default_rng(seed), norm=norm)
-                    ranks = (shape[3],) * (shape[0] * shape[1])
-                    oracle = partial(target, positions="all", causal=causal)
-                    tried(f"every position {shape} {norm}{' causal' * causal}", target, ranks, seed, StackLearner(mlps=0), oracle)
+def everywhere_run(shape: Shape, norm: Norm, causal: bool, strength: float, seed: int) -> None:
+    target = random_stack(*shape, np.random.default_rng(seed), norm=norm, strength=strength)
+    oracle = partial(target, positions="all", causal=causal)
+    name = f"every position {shape} {norm}{' causal' * causal} scores x {strength:g}"
+    tried(name, target, ranks_of(shape), seed, StackLearner(mlps=0), oracle)
 
 
 def in_single(stack: Stack) -> object:
@@ -182,14 +183,10 @@ def in_torch(stack: Stack) -> object:
     return answer
 
 
-def single_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...], make: object) -> None:
+def single_run(shape: Shape, norm: Norm, seed: int, make: Callable[[Stack], object]) -> None:
     learner = StackLearner(floor=Floor(kind="float32", relative=2.0**-21))
-    for shape in shapes:
-        for norm in NORMS:
-            for seed in seeds:
-                target = random_stack(*shape, np.random.default_rng(seed), norm=norm)
-                ranks = (shape[3],) * (shape[0] * shape[1])
-                tried(f"float32 {shape} {norm}", target, ranks, seed, learner, make(target))  # type: ignore[operator]
+    target = random_stack(*shape, np.random.default_rng(seed), norm=norm)
+    tried(f"float32 {shape} {norm}", target, ranks_of(shape), seed, learner, make(target))
 
 
 class Decoder:
@@ -258,44 +255,42 @@ class Decoder:
         return Attention(P @ (w["gain"][:, None] * W * w["gain"]) @ P, P @ (w["gain"][:, None] * V), (w["gain"] * c) @ P)
 
 
-def device_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...], device: str, strength: float) -> None:
+def device_run(shape: Shape, seed: int, device: str, strength: float) -> None:
     from unsoftmax.oracles import TorchOracle
 
-    for shape in shapes:
-        for seed in seeds:
-            target = Decoder(shape, seed, device, strength)
-            meter = Metered(TorchOracle(target, width=shape[2], device=device, build_there=True))
-            start, marks = time.perf_counter(), [("", time.perf_counter())]
-            begin = meter.begin_phase
+    target = Decoder(shape, seed, device, strength)
+    meter = Metered(TorchOracle(target, width=shape[2], device=device, build_there=True))
+    start, marks = time.perf_counter(), [("", time.perf_counter())]
+    begin = meter.begin_phase
 
-            def marked(name: str, begin: Any = begin, marks: Any = marks) -> None:
-                marks.append((name, time.perf_counter()))
-                print(f"  {marks[-1][1] - marks[0][1]:.0f} s: {name}", flush=True)
-                begin(name)
+    def marked(name: str, begin: Any = begin, marks: Any = marks) -> None:
+        marks.append((name, time.perf_counter()))
+        print(f"  {marks[-1][1] - marks[0][1]:.0f} s: {name}", flush=True)
+        begin(name)
 
-            meter.begin_phase = marked  # type: ignore[method-assign]
-            try:
-                learned = StackLearner(mlps=0).run(meter, rng=np.random.default_rng([seed, 1]))
-            except RefusalError as refusal:
-                print(f"device {shape} seed {seed}: REFUSED after {meter.spent}: {refusal}", flush=True)
-                continue
-            finally:
-                marks.append(("end", time.perf_counter()))
-                steps = {a[0]: round(b[1] - a[1], 1) for a, b in itertools.pairwise(marks[1:])}
-                print(f"  seconds by phase {steps}", flush=True)
-            took, stack = time.perf_counter() - start, learned.model
-            assert isinstance(stack, Stack)
-            off = [errors(found, target.truth(i)) for i, found in enumerate(stack.layers)] if len(stack.layers) == shape[0] else []
-            right = [layer.heads for layer in stack.layers] == [shape[1]] * shape[0] and max(one[0] for one in off) < 0.1
-            W, c, V = np.max(off, axis=0) if off else (np.nan,) * 3
-            asked, least = meter.spent - meter.phases["check"].queries, bound(shape[2], "layer", (shape[3],) * shape[0] * shape[1])
-            print(
-                f"device {device} {shape} scores x {strength:g} seed {seed}: W {W:.0e} c {c:.0e} V {V:.0e} layers "
-                f"{'right' if right else 'WRONG'} queries {asked} ({asked / least:.2f} x bound) {took:.0f} s, check "
-                f"{learned.evidence['check_error']:.0e}, order off {learned.evidence['order_off']:.0e}; "
-                + ", ".join(f"{phase} {count.queries}" for phase, count in meter.phases.items()),
-                flush=True,
-            )
+    meter.begin_phase = marked  # type: ignore[method-assign]
+    try:
+        learned = StackLearner(mlps=0).run(meter, rng=np.random.default_rng([seed, 1]))
+    except RefusalError as refusal:
+        print(f"device {shape} seed {seed}: REFUSED after {meter.spent}: {refusal}", flush=True)
+        return
+    finally:
+        marks.append(("end", time.perf_counter()))
+        steps = {a[0]: round(b[1] - a[1], 1) for a, b in itertools.pairwise(marks[1:])}
+        print(f"  seconds by phase {steps}", flush=True)
+    took, stack = time.perf_counter() - start, learned.model
+    assert isinstance(stack, Stack)
+    off = [errors(found, target.truth(i)) for i, found in enumerate(stack.layers)] if len(stack.layers) == shape[0] else []
+    right = [layer.heads for layer in stack.layers] == [shape[1]] * shape[0] and max(one[0] for one in off) < 0.1
+    W, c, V = np.max(off, axis=0) if off else (np.nan,) * 3
+    asked, least = meter.spent - meter.phases["check"].queries, bound(shape[2], "layer", ranks_of(shape))
+    print(
+        f"device {device} {shape} scores x {strength:g} seed {seed}: W {W:.0e} c {c:.0e} V {V:.0e} layers "
+        f"{'right' if right else 'WRONG'} queries {asked} ({asked / least:.2f} x bound) {took:.0f} s, check "
+        f"{learned.evidence['check_error']:.0e}, order off {learned.evidence['order_off']:.0e}; "
+        + ", ".join(f"{phase} {count.queries}" for phase, count in meter.phases.items()),
+        flush=True,
+    )
 
 
 def trained_stack(path: Path) -> Stack:
@@ -365,49 +360,47 @@ def _folded(gain: Floats, shift: Floats, joint: Floats, bias: Floats, end: Float
     return Attention(P @ (gain[:, None] * W * gain) @ P, P @ (gain[:, None] * V), (gain * c) @ P, b)
 
 
-def whole_part(seeds: range, shapes: tuple[tuple[int, int, int, int], ...], hidden: int) -> None:
-    """Stacks with ReLU MLPs, and the largest error of the whole function on fresh sequences of natural size."""
-    for shape in shapes:
-        for norm in NORMS:
-            for seed in seeds:
-                target = random_stack(*shape, np.random.default_rng(seed), norm=norm, hidden=hidden, activation="relu")
-                meter, start = Metered(CallableOracle(target)), time.perf_counter()
-                try:
-                    learned = StackLearner().run(meter, rng=np.random.default_rng([seed, 1]))
-                except RefusalError as refusal:
-                    print(f"{shape} hidden {hidden} {norm} seed {seed}: REFUSED after {meter.spent}: {refusal}", flush=True)
-                    continue
-                took, stack = time.perf_counter() - start, learned.model
-                assert isinstance(stack, Stack)
-                tokens = np.random.default_rng([seed, 2]).normal(size=(500, 6, target.width))
-                off = f"{np.abs(stack(tokens) - target(tokens)).max():.0e}" if stack.complete else learned.notes[-1]
-                W, c, V = errors(stack.limit(), target.limit())
-                print(
-                    f"{shape} hidden {hidden} {norm} seed {seed}: function {off} W {W:.0e} c {c:.0e} V {V:.0e} "
-                    f"queries {meter.spent}, MLPs {meter.phases['MLPs'].queries}, {took:.1f} s",
-                    flush=True,
-                )
+def whole_run(shape: Shape, norm: Norm, seed: int, hidden: int) -> None:
+    """A stack with ReLU MLPs, and the largest error of the whole function on fresh sequences of natural size."""
+    target = random_stack(*shape, np.random.default_rng(seed), norm=norm, hidden=hidden, activation="relu")
+    meter, start = Metered(CallableOracle(target)), time.process_time()
+    try:
+        learned = StackLearner().run(meter, rng=np.random.default_rng([seed, 1]))
+    except RefusalError as refusal:
+        print(f"{shape} hidden {hidden} {norm} seed {seed}: REFUSED after {meter.spent}: {refusal}", flush=True)
+        return
+    took, stack = time.process_time() - start, learned.model
+    assert isinstance(stack, Stack)
+    tokens = np.random.default_rng([seed, 2]).normal(size=(500, 6, target.width))
+    off = f"{np.abs(stack(tokens) - target(tokens)).max():.0e}" if stack.complete else learned.notes[-1]
+    W, c, V = errors(stack.limit(), target.limit())
+    print(
+        f"{shape} hidden {hidden} {norm} seed {seed}: function {off} W {W:.0e} c {c:.0e} V {V:.0e} "
+        f"queries {meter.spent}, MLPs {meter.phases['MLPs'].queries}, {took:.1f} s",
+        flush=True,
+    )
 
 
-def trained_part(path: Path, seeds: range) -> None:
+def trained_run(path: Path, blocks: int | None, seed: int) -> None:
     target = trained_stack(path)
-    for seed in seeds:
-        tried(path.stem, target, (target.width // 8,) * target.heads, seed, StackLearner(mlps=0))
+    if blocks:
+        assert target.mlps is not None
+        target = Stack(target.layers[:blocks], target.norm, target.epsilon, target.mlps[:blocks])
+    tried(path.stem, target, (target.width // 8,) * target.heads, seed, StackLearner(mlps=0))
 
 
-def strangers_part(seeds: range) -> None:
+def strangers_run(seed: int) -> None:
     """What is no stack of pre-norm attention blocks, or not one that can be told: d = 32, two layers of four heads."""
-    for seed in seeds:
-        stack = random_stack(2, 4, 32, 8, np.random.default_rng(seed))
-        for name, target in strangers(stack, seed).items():
-            meter = Metered(CallableOracle(target, width=32))  # type: ignore[arg-type]
-            try:
-                learned = StackLearner().run(meter, rng=np.random.default_rng(seed))
-                assert isinstance(learned.model, Stack)
-                verdict = f"RECOVERED, layers of {[layer.heads for layer in learned.model.layers]} heads"
-            except RefusalError as refusal:
-                verdict = f"{type(refusal).__name__}: {str(refusal)[:110]}"
-            print(f"{name} seed {seed}: {meter.spent} queries, {verdict}", flush=True)
+    stack = random_stack(2, 4, 32, 8, np.random.default_rng(seed))
+    for name, target in strangers(stack, seed).items():
+        meter = Metered(CallableOracle(target, width=32))  # type: ignore[arg-type]
+        try:
+            learned = StackLearner().run(meter, rng=np.random.default_rng(seed))
+            assert isinstance(learned.model, Stack)
+            verdict = f"RECOVERED, layers of {[layer.heads for layer in learned.model.layers]} heads"
+        except RefusalError as refusal:
+            verdict = f"{type(refusal).__name__}: {str(refusal)[:110]}"
+        print(f"{name} seed {seed}: {meter.spent} queries, {verdict}", flush=True)
 
 
 def strangers(stack: Stack, seed: int) -> dict[str, object]:
@@ -492,38 +485,60 @@ def strangers(stack: Stack, seed: int) -> dict[str, object]:
     }
 
 
+def cells(given: argparse.Namespace) -> list[Callable[[], None]]:
+    """The runs of a part, each by itself."""
+    seeds, part = range(*given.seeds), given.part
+    shapes = {"single": SHAPES[:2], "torch": SHAPES[:2], "device": ((12, 12, 768, 64),), "whole": ((1, 1, 8, 8),)}.get(part, SHAPES)
+    shapes = tuple(map(tuple, given.shape)) if given.shape else shapes
+    strengths = given.strength or ([3.0, 5.0] if part == "strong" else [1.0])
+    if part == "strangers":
+        return [partial(strangers_run, seed) for seed in seeds]
+    if part == "trained":
+        return [partial(trained_run, given.file, given.blocks, seed) for seed in seeds]
+    if part == "device":
+        return [partial(device_run, shape, seed, given.device, strengths[0]) for shape in shapes for seed in seeds]
+    found: list[Callable[[], None]] = []
+    for shape, norm, seed in itertools.product(shapes, NORMS, seeds):
+        if part in ("random", "strong"):
+            found += [partial(random_run, shape, norm, strength, seed) for strength in strengths]
+        elif part == "everywhere":
+            found += [
+                partial(everywhere_run, shape, norm, causal, strength, seed)
+                for causal, strength in itertools.product((False, True), strengths)
+            ]
+        elif part == "whole":
+            found.append(partial(whole_run, shape, norm, seed, given.hidden))
+        else:
+            found.append(partial(single_run, shape, norm, seed, in_single if part == "single" else in_torch))
+    return found
+
+
+def carried_out(runs: list[Callable[[], None]], jobs: int) -> None:
+    """One after the other, or so many at once in processes of their own, the last shapes first: they take longest."""
+    if jobs == 1:
+        for run in runs:
+            run()
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for done in [pool.submit(run) for run in reversed(runs)]:
+            done.result()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 10))
     parser.add_argument("--hidden", type=int, default=16)
+    parser.add_argument("--blocks", type=int, help="of a trained model, the first ones alone")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--strength", type=float, default=1.0)
+    parser.add_argument("--strength", type=float, nargs="+")
     parser.add_argument("--shape", nargs=4, type=int, action="append")
+    parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
-    seeds = range(*given.seeds)
-    shapes = tuple(map(tuple, given.shape)) if given.shape else SHAPES
-    if given.part == "random":
-        random_part(seeds, (1.0,), shapes)
-    elif given.part == "strong":
-        random_part(seeds, (3.0, 5.0), shapes)
-    elif given.part == "everywhere":
-        everywhere_part(seeds, shapes)
-    elif given.part == "strangers":
-        strangers_part(seeds)
-    elif given.part == "single":
-        single_part(seeds, shapes if given.shape else SHAPES[:2], in_single)
-    elif given.part == "torch":
-        single_part(seeds, shapes if given.shape else SHAPES[:2], in_torch)
-    elif given.part == "device":
-        device_part(seeds, shapes if given.shape else ((12, 12, 768, 64),), given.device, given.strength)
-    elif given.part == "whole":
-        whole_part(seeds, shapes if given.shape else ((1, 1, 8, 8),), given.hidden)
-    elif given.file is None:
+    if given.part == "trained" and given.file is None:
         parser.error("give the path of the ONNX file")
-    else:
-        trained_part(given.file, seeds)
+    carried_out(cells(given), given.jobs)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ SECTIONS = {  # a page that is not there is left out, and one that is not named 
         "measurements/trained-layer.md",
         "measurements/networks.md",
         "measurements/new-families.md",
+        "measurements/decoders.md",
         "measurements/behind-any-network.md",
         "measurements/noise.md",
         "measurements/from-examples.md",

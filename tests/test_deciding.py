@@ -19,13 +19,13 @@ from unsoftmax.precision.calibration import Calibration
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition import standing
 from unsoftmax.recognition.case import Shape, Verdict, inconclusive, outside
-from unsoftmax.recognition.decide import by_tests
+from unsoftmax.recognition.decide import _by_depth, by_tests
 from unsoftmax.recognition.depth import several_layers
-from unsoftmax.recognition.diagnosis import Diagnosis, diagnosis_of
+from unsoftmax.recognition.diagnosis import Diagnosis, Findings, diagnosis_of
 from unsoftmax.recognition.extras import Extras, extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import Heads, several_heads
-from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
+from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine
@@ -175,6 +175,19 @@ def test_the_law_of_one_head_is_not_asked_again_of_exact_answers_that_refuted_it
     assert end.family == "outside: other scores"
 
 
+@pytest.mark.parametrize("residual", [False, True])
+def test_kinks_that_were_seen_to_change_are_followed_again_only_behind_a_residual(residual):
+    found, steps = Findings(residual=residual, deep=True), []
+
+    def answer(step):
+        steps.append(step.test)
+        return True
+
+    _, end = walked(_by_depth(found, Answers(False, False, 1, 4), 1.0, "It is one head."), answer)
+    assert (several_layers in steps) == residual
+    assert end.family == ("outside: deep network behind a residual" if residual else BEHIND_NETWORK.name)
+
+
 def test_a_target_that_changed_is_told_to_have():
     answers = {measure_answers: Answers(False, True, 1, 4), one_token: (Shape.AFFINE, 1.0), unchanged: False}
     _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
@@ -236,7 +249,7 @@ def answers_of(data, look, learned):
             return QuickLook((fact(data.draw(st.booleans())),), 1e-16, Floor(), data.draw(st.booleans()))
         if test is standing.sharpened:
             return look
-        if test in (plainly_several, blind_to_order, clipped):
+        if test in (plainly_several, blind_to_order, chooses, clipped):
             return fact(data.draw(told))
         if test in (standing.known, standing.noted, standing.recorded, standing.bounded, standing.kept, standing.opened):
             return None
@@ -292,7 +305,7 @@ def test_special_access_has_one_learner(table, adaptive, family):
     assert (steps, end) == ([Try(family)], refusal)
 
 
-def scripted(wish, outcomes, *, bend=0.0, told=None, max_norm=None):
+def scripted(wish, outcomes, *, bend=0.0, told=None, max_norm=None, choice=True, order=True):
     """Families tried and the end of the procedure where no law holds: each family comes back with what ``outcomes`` says of it."""
     look = replace(LOOK, bend=bend, floor=Floor(kind="coarse", relative=0.1) if bend else Floor())
 
@@ -311,7 +324,8 @@ def scripted(wish, outcomes, *, bend=0.0, told=None, max_norm=None):
             diagnosis_of: told,
             standing.coarser: False,
         }
-        return fixed.get(step.test, fact(True) if step.test in (plainly_several, blind_to_order, clipped) else None)
+        looks = {plainly_several: True, blind_to_order: order, chooses: choice, clipped: True}
+        return fixed.get(step.test, fact(looks[step.test]) if step.test in looks else None)
 
     steps, end = walked(Decision(wish, 4).whole(), answer)
     return [step.family for step in steps if isinstance(step, Try)], end
@@ -326,8 +340,13 @@ def test_a_grid_or_a_stated_tolerance_has_its_own_learner():
     assert scripted(Wishes(grid=0.5, tolerance=1e-3), {GRID_HEAD: refused()})[0] == [GRID_HEAD]
     bounded = Wishes(tolerance=1e-3, max_norm=2.0)
     assert scripted(bounded, {VOUCHED_HEAD: refused(TooNoisyError)}, max_norm=2.0)[0] == [VOUCHED_HEAD]
-    free = {VOUCHED_HEAD: refused(), ONE_HEAD: refused(TooNoisyError)}  # without a bound, long tokens may do what bars could not
-    assert scripted(Wishes(tolerance=1e-3), free)[0] == [VOUCHED_HEAD, ONE_HEAD]
+    vouched = Wishes(tolerance=1e-3)  # one head is certified, or is none: estimated bounds would not be what was asked for
+    assert scripted(vouched, {VOUCHED_HEAD: refused(TooNoisyError)})[0] == [VOUCHED_HEAD]
+    assert scripted(vouched, {VOUCHED_HEAD: refused(NotInFamilyError, Sign.QUERY_BIAS)})[0] == [VOUCHED_HEAD]
+    several, other = diagnosis(Verdict("attention", "Heads.")), diagnosis(outside("window", "A window."))
+    outcomes = {VOUCHED_HEAD: refused(), SEVERAL_HEADS: refused(TooNoisyError)}
+    assert scripted(vouched, outcomes, told=several)[0] == [VOUCHED_HEAD, SEVERAL_HEADS]
+    assert scripted(vouched, outcomes, told=other)[0] == [VOUCHED_HEAD]
 
 
 def test_a_network_that_is_not_learned_leaves_the_head_before_it():
@@ -354,6 +373,22 @@ def test_heads_that_one_head_nearly_explains_and_several_merge_are_no_layer():
     assert tried == [ONE_HEAD, SEVERAL_HEADS]
     assert isinstance(end, NotInFamilyError)
     assert "several could not be told apart" in str(end)
+
+
+@pytest.mark.parametrize(("sign", "tried"), [(Sign.OFF_COPIES, [ONE_HEAD, SEVERAL_HEADS]), (Sign.ONE_HEAD, [ONE_HEAD])])
+def test_long_tokens_that_tie_refute_heads_whose_scores_were_learned(sign, tried):
+    outcomes = {ONE_HEAD: refused(NotInFamilyError, sign), SEVERAL_HEADS: refused(TooNoisyError)}
+    assert scripted(Wishes(), outcomes, told=ATTENTION, choice=False)[0] == tried  # scores that were not may be too small to choose
+
+
+def test_strangers_among_several_heads_are_told_before_these_are_learned():
+    stranger = diagnosis(outside("soft-cap", "Scores bend."))
+    outcomes = {ONE_HEAD: refused(NotInFamilyError, Sign.OFF_COPIES), SEVERAL_HEADS: refused(TooNoisyError)}
+    for looks in ({"choice": False}, {"order": False}):
+        tried, end = scripted(Wishes(), outcomes, told=stranger, **looks)
+        assert tried == [ONE_HEAD]
+        assert str(end).startswith("Scores bend.")
+    assert scripted(Wishes(family="attention"), outcomes, choice=False)[0] == [ONE_HEAD, SEVERAL_HEADS]  # as asked for
 
 
 def test_what_the_tests_tell_to_be_a_network_is_learned_as_one_after_heads_failed():

@@ -19,6 +19,7 @@ from unsoftmax.learners.non_adaptive import NonAdaptiveLearner
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner
 from unsoftmax.learners.smooth import SmoothNetworkLearner, SmoothTransformerLearner
+from unsoftmax.learners.squared import SquaredNetworkLearner
 from unsoftmax.learners.stack import StackLearner
 from unsoftmax.learners.tokens import TokensLearner
 from unsoftmax.learners.transformer import TransformerLearner
@@ -37,6 +38,7 @@ RELU = demo_model("transformer", width=6, hidden=8)
 CURVES = us.FFN(RELU.ffn.weights, RELU.ffn.biases, activation="gelu")
 STACK = random_stack(2, 1, 16, 3, np.random.default_rng(1), hidden=12)
 DECODER = random_decoder(1, 2, 12, 4, np.random.default_rng(1))
+SQUARES = us.FFN(RELU.ffn.weights, RELU.ffn.biases, activation="relu2")
 CURVED = us.Transformer(RELU.attention, CURVES, residual=RELU.residual)
 
 
@@ -83,6 +85,7 @@ ROWS = {
         300,
     ),
     "smooth network": Row(SmoothNetworkLearner(), lambda: CallableOracle(lambda X: CURVES(X[:, 0]), width=6), CURVES, 1e-9, 200),
+    "squared ReLU": Row(SquaredNetworkLearner(), lambda: CallableOracle(lambda X: SQUARES(X[:, 0]), width=6), SQUARES, 1e-9, 200),
     "smooth transformer": Row(SmoothTransformerLearner(), lambda: CallableOracle(CURVED), CURVED, 1e-9, 320),
     "stack": Row(StackLearner(), lambda: CallableOracle(STACK), STACK, 1e-8, 360),
     "decoder": Row(DecoderLearner(), lambda: CallableOracle(everywhere, width=12), DECODER, 1e-9, 1894),

@@ -90,3 +90,25 @@ def test_the_bill_for_noisy_answers_grows_as_statistics_demands():
 def test_fixed_probes_cost_less_when_the_rank_is_told():
     assert plan_fixed(32, rank=2).queries < plan_fixed(32).queries
     assert "rank is unknown" in plan_fixed(32).assumptions[-1]
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "width", "rank", "rms"), [(2, 2, 24, 4, 0), (1, 3, 32, 6, 1), (2, 4, 32, 8, 0), (1, 4, 32, 8, 1)]
+)
+def test_the_run_of_a_stack_keeps_to_the_plan(layers, heads, width, rank, rms):
+    spec = f"demo:stack,layers={layers},heads={heads},width={width},rank={rank},rms={rms},seed=7"
+    told = us.plan(spec, heads=layers * heads, rank=rank)
+    total = us.recover(us.open(spec), seed=0).facts["queries"]["total"]
+    assert told.queries == told.queries_max == sum(queries for _, queries, _ in told.phases)
+    assert abs(total - told.queries) <= 0.02 * told.queries + 16
+    unknown = us.plan(us.open(spec), family="stack")
+    assert unknown.queries < total < unknown.queries_max
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_a_stack_answered_everywhere_costs_less_and_keeps_to_the_range(causal):
+    spec = f"demo:stack,layers=2,heads=2,width=28,rank=6,positions=1,causal={causal}"
+    told = us.plan(spec, heads=4, rank=6, everywhere=True)
+    total = us.recover(us.open(spec), seed=0).facts["queries"]["total"]
+    assert told.queries - 16 <= total <= told.queries_max
+    assert told.queries_max < us.plan(spec, heads=4, rank=6).queries

@@ -4,6 +4,7 @@ from hypothesis import given
 
 import unsoftmax as us
 from tests.strategies import one_head, transformer
+from unsoftmax.report.verification import sentence, verification_record
 
 RNG = np.random.default_rng(3)
 HEAD = us.Attention.single(RNG.normal(size=(6, 6)) / 2, RNG.normal(size=6))
@@ -107,6 +108,29 @@ def test_one_percent_is_noticed_behind_bfloat16(seed):
     moved = us.Attention(model.W + 0.01 * model.W.std() * rng.normal(size=model.W.shape), model.V, model.c, model.b)
     assert not us.verify(target, scaled, width=16).matches
     assert not us.verify(target, moved, width=16).matches
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_scaled_by_one_percent_are_noticed_behind_bfloat16_and_a_match_says_what_it_cannot_see(seed):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(seed)
+    model = us.Attention.single(rng.normal(size=(16, 16)) / 4, rng.normal(size=16) / 4)  # large scores select one token
+    W, v = (torch.tensor(block[0]).to(torch.bfloat16) for block in (model.W, model.V))
+
+    def target(X):
+        tokens = torch.tensor(X).to(torch.bfloat16)
+        scores = (tokens @ (tokens[:, -1] @ W.T)[:, :, None])[..., 0]
+        return (scores.softmax(-1) * (tokens @ v)).sum(-1).double().numpy()
+
+    result = us.verify(target, model, width=16)
+    assert result.matches
+    assert set(result.would_show) == {"attention.W", "attention.V", "scores"}
+    assert 0.003 < result.would_show["scores"] < 0.01
+    assert not us.verify(target, us.Attention(model.W * 1.01, model.V), width=16).matches
+    larger = model.V * (1.0 + 1.5 * result.would_show["attention.V"] * rng.normal(size=model.V.shape))
+    assert not us.verify(target, us.Attention(model.W, larger), width=16).matches
+    record = verification_record(result, model, target="t", weights="w", command="c")
+    assert "scores by 0.00" in sentence(record)
 
 
 def test_what_cannot_be_compared_is_refused():

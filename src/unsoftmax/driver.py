@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from unsoftmax.accounts import Account, Phase, Queries
 from unsoftmax.candidates import candidates, refusal_of
 from unsoftmax.desk import Desk, Progress
@@ -32,6 +34,7 @@ from unsoftmax.precision.inside import rounds_inside, values_in_steps
 from unsoftmax.precision.settings import READING
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
+from unsoftmax.recognition.heads_or_not import CHOICE
 from unsoftmax.recognition.stepwise import PRICE, keys_stand_still, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
 from unsoftmax.watching import watchers
@@ -188,11 +191,12 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     """
     left, look, batch = desk.left(), desk.look, Sign.LAST_BITS in refusal.signs
     heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) or (isinstance(refusal, DriftingError) and batch)
-    heads = heads and look is not None and look.floor.exact
+    heads = heads and look is not None and look.floor.exact and (look.cancelled or bool(np.ptp(look.pair_answers, axis=0).any()))
     named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs
     # what float32 inside explains has no other name, whichever test met it
     named_so = named_so and not any(Sign.LAST_BITS in outcome.signs for outcome in desk.outcomes)
-    if not heads or named_so or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
+    bounded = any(fact.test == CHOICE and fact.passed is False for fact in desk.facts)  # which rounding does to no score
+    if not heads or named_so or bounded or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
         return refusal
     for test in (scores_in_steps, keys_stand_still):
         steps = tried(partial(test, desk, desk.rng, desk.max_norm), RefusalError)
@@ -212,7 +216,10 @@ def _rounded_inside(desk: Desk, refusal: RefusalError) -> RefusalError:
     left, look = desk.left(), desk.look
     if not isinstance(refusal, NotInFamilyError) or look is None or desk.embeddings is not None or Sign.ROUNDS in refusal.signs:
         return refusal
-    little = look.steady and look.grid.exact and READING.steady < look.bend <= LAWS.rounded_bend
+    others = any(
+        fact.test == "one token affine" and fact.passed is False for fact in desk.facts
+    )  # tokens of the first look have few bits
+    little = look.steady and look.grid.exact and look.bend <= LAWS.rounded_bend and (look.bend > READING.steady or others)
     smooth = any(fact.test == BendsSmoothly.name and fact.passed for fact in desk.facts)
     if not little or smooth or (left is not None and left <= 4 * READING.moved):
         return refusal

@@ -28,6 +28,7 @@ def plan(
     accuracy: float | None = None,
     noise: float | None = None,
     check: int | None = None,
+    everywhere: bool = False,
 ) -> Bill:
     """What recovering a target will cost, by phase, in queries and tokens; it is asked nothing but its metadata.
 
@@ -44,6 +45,7 @@ def plan(
         accuracy: wanted rms error of W; with ``noise`` and ``max_norm`` tells the queries that takes.
         noise: standard deviation of an answer's error.
         check: fresh sequences of the held-out check, as for ``recover``.
+        everywhere: every position is answered, as far as that makes a difference to the family.
 
     >>> import unsoftmax as us
     >>> us.plan("demo:attention,width=16", rank=16, heads=1).queries < 16 * 16 + 16 + 400
@@ -68,7 +70,9 @@ def plan(
                 heads, rank = heads or sizes.heads, rank or sizes.rank
         if neurons is None and "neurons" in named(family).needs:
             raise ValueError("The bill of a network grows with its hidden units: say how many to count for (`neurons`, --neurons).")
-        made = named(family).bill(Size(width=oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads, neurons=neurons))
+        made = named(family).bill(
+            Size(width=oracle.width, outputs=outputs or told or 1, rank=rank, heads=heads, neurons=neurons, everywhere=everywhere)
+        )
     made = made if check is None else made.with_check(check)
     return replace(made, assumptions=(*made.assumptions, GUESSED)) if guessed else made
 

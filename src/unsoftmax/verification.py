@@ -1,4 +1,4 @@
-"""``verify``: does a target run exactly these weights?"""
+"""``verify``: does a target answer as these weights do?"""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ class Verification(Brief):
         floor: precision of the answers.
         by_length: largest relative deviation by length of the sequences.
         covers: in words, what was compared.
+        would_show: behind float16 or bfloat16 answers, the smallest relative change that would have shown: by block, where every
+            weight of it is off by an amount of its own, and of all scores as a whole (``"scores"``); None: none below 1.
     """
 
     matches: bool
@@ -55,6 +57,7 @@ class Verification(Brief):
     floor: Floor
     by_length: dict[int, float] = field(default_factory=dict)
     covers: str = ""
+    would_show: dict[str, float | None] = field(default_factory=dict)
 
 
 def verify(
@@ -118,8 +121,11 @@ def verify(
     ratios = [_excess(floor, answers, deviations, size, slack) for floor in floors]
     best = next((i for i, ratio in enumerate(ratios) if ratio <= 1.0), int(np.argmin(ratios)))
     floor, excess = floors[best], ratios[best]
+    would_show: dict[str, float | None] = {}
     if floor.half and part is None:
-        excess = max(excess, beyond_half(oracle, model, floor.unit, rng, max_norm))
+        beyond = beyond_half(oracle, model, floor.unit, rng, max_norm)
+        excess = max(excess, beyond.excess)
+        would_show = beyond.shown
     elif excess > 1.0 and part is None:
         noise = _noise(oracle, model, seen, batches)
         if noise > LIMITS.double * float(size.max()) and replicas(LastPosition(oracle), batches[0].sequences[0])[0] == 1:
@@ -137,6 +143,7 @@ def verify(
         floor=floor,
         by_length=found.by_length,
         covers=found.covers,
+        would_show=would_show,
     )
 
 

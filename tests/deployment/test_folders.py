@@ -70,7 +70,7 @@ def held_against(folder):
     recorded = Recorded()
     checkpoint = folder_checkpoint(str(folder))
     exam = exam_on(checkpoint, recorded.view, recorded.batches, seed=1)
-    return judged(Desk(recorded, "vLLM 0.32.0", recorded.view), exam)
+    return judged(Desk(recorded, "vLLM 0.32.0", recorded.view, outputs=recorded.answers[0].shape[1]), exam)
 
 
 def test_a_real_vllm_matches_its_folder(folder):

@@ -5,9 +5,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from small_transformer import WIDTH, Endpoint, checkpoint, off  # noqa: E402 - needs torch
+from small_transformer import HEADS, WIDTH, Endpoint, checkpoint, off  # noqa: E402 - needs torch
 from unsoftmax.deployment import Verdict, verify_deployment  # noqa: E402
 from unsoftmax.deployment.kinds import grid, pruned, shifted_grid  # noqa: E402
+from unsoftmax.deployment.modules import checkpoint_of  # noqa: E402
 from unsoftmax.report.deployment import deployment_record, deployment_report  # noqa: E402
 from unsoftmax.report.page import page  # noqa: E402
 
@@ -45,6 +46,9 @@ def test_a_tensor_that_is_off_is_named_with_its_size(weights, name):
     assert result.change.size == pytest.approx(1e-3, rel=0.3)
     record = deployment_record(result, command="test")
     assert name in record["sentence"]
+    assert name in record["next"][0]  # the file to compare
+    assert sum(count for _, count in record["histogram"]) == 240
+    assert "threshold" in page(deployment_report(record))
     assert name in page(deployment_report(record))
 
 
@@ -90,6 +94,52 @@ def test_an_adapter_of_low_rank_is_told_with_its_rank(weights):
 def test_other_weights_are_told_apart(weights):
     result = verify_deployment(Endpoint(seed=1), weights, queries=160, seed=7)
     assert (result.verdict, result.change.kind) == (Verdict.DIFFERS, "other weights")
+
+
+class Encoder:
+    """A torch encoder that answers every position, whose rows are longer for longer sequences; perhaps changed."""
+
+    width = 32
+
+    def __init__(self, change=None):
+        torch.manual_seed(0)
+        layer = torch.nn.TransformerEncoderLayer(self.width, HEADS, 64, dropout=0.0, batch_first=True)
+        self.module = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+        with torch.no_grad():
+            for parameter in self.module.parameters():
+                if parameter.ndim == 2:
+                    torch.nn.init.normal_(parameter, std=0.2)
+                    if change is not None:
+                        change(parameter)
+
+    @torch.no_grad()
+    def __call__(self, sequences):
+        return self.module(torch.as_tensor(sequences).float()).double().numpy()
+
+
+def held_against_encoder(change):
+    weights = checkpoint_of(Encoder().module, width=Encoder.width, heads=HEADS)
+    return verify_deployment(Encoder(change), weights, queries=240, seed=9)
+
+
+def test_weights_set_to_zero_at_random_are_told_with_their_share():
+    share = 0.2  # of matrices as small as these, fewer zeros look like any other change
+    rng = torch.Generator().manual_seed(1)
+    result = held_against_encoder(lambda tensor: tensor.mul_(torch.rand(tensor.shape, generator=rng) >= share))
+    assert (result.verdict, result.change.kind, result.change.layer) == (Verdict.DIFFERS, "pruned", None)
+    assert result.change.size**2 == pytest.approx(share, rel=0.5)
+    assert result.outputs == Encoder.width
+
+
+def test_other_changes_of_that_size_are_not_told_as_weights_set_to_zero():
+    rng = torch.Generator().manual_seed(2)
+    for change in (
+        lambda tensor: tensor.add_(0.3 * tensor.std() * torch.randn(tensor.shape, generator=rng)),
+        lambda tensor: tensor.mul_(0.9),
+    ):
+        result = held_against_encoder(change)
+        assert result.verdict is Verdict.DIFFERS
+        assert result.change.kind != "pruned"
 
 
 def test_half_precision_matches_and_says_what_it_hides(weights):

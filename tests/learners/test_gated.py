@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -7,14 +8,17 @@ import unsoftmax as us
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.gated import GatedNetworkLearner, GatedTransformerLearner
 from unsoftmax.learners.gated.arcs import Arc, ArcSearch, crossings
+from unsoftmax.learners.gated.forms import without_trifles
 from unsoftmax.learners.gated.gates import Gates
 from unsoftmax.learners.gated.plane import circle, read_plane
 from unsoftmax.learners.gated.settings import GATES
+from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.naming import named_activation
 from unsoftmax.learners.smooth.recognition import quadratic_from_afar, straight_from_afar
 from unsoftmax.models import FFN, Attention, GatedFFN, Transformer
 from unsoftmax.models.activations import activation_named
 from unsoftmax.oracles import CallableOracle, Metered
+from unsoftmax.results import Floor
 from unsoftmax.symmetry import canonical, distance, identifiability, witness
 
 
@@ -282,3 +286,19 @@ def test_bends_that_lie_close_together_are_not_taken_for_one():
 
     search = ArcSearch(ask, 1e-15)
     assert len(search.run(search.begun([0.0, 1.0, 2.0, np.pi - 2 * GATES.step]))) == 10
+
+
+def test_biases_of_a_faint_gate_are_told_by_what_they_add():
+    """Errors of theirs that no answer shows are no biases; what answers do show stays."""
+    rng = np.random.default_rng(8)
+    normal, up = rng.normal(size=(2, 5, 4))
+    out = np.array([[1.0], [1.0], [1.0], [1.0], [1e-6]])
+    zero = np.zeros(5)
+    plain = Gates(activation_named("silu"), normal, zero, up, zero, out, np.zeros((1, 4)), np.zeros(1))
+    points = 2 * rng.normal(size=(150, 4))
+    answers = Answers(points, plain(points), Floor())
+    strayed = replace(plain, shift=np.array([0, 0, 0, 0, 1e-7]))
+    assert not without_trifles(strayed, 0.05, answers).shift.any()
+    biased = replace(plain, shift=np.array([0, 0, 0, 0, 1e-3]))
+    kept = without_trifles(biased, 0.05, Answers(points, biased(points), Floor()))
+    assert kept.shift[4] == 1e-3

@@ -318,3 +318,21 @@ def test_bars_of_coarse_values_cover_answers_that_are_cast_and_answers_that_are_
         assert oracle.spent == 12 + price_again(12)
         covered.append(np.mean(np.abs(read - V) <= bars[0]))
     assert 0.9 < np.mean(covered) < 0.995
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", [1e-3, 0.3, 3.0])
+def test_a_query_bias_is_read_together_with_the_scores_at_every_position(causal, bias):
+    rng = np.random.default_rng(3)
+    width = 12
+    head = Attention(
+        rng.normal(size=(1, width, width)) / np.sqrt(width),
+        rng.normal(size=(1, width, width)),
+        c=bias * rng.normal(size=(1, width)),
+        b=rng.normal(size=width),
+    )
+    oracle = Metered(CallableOracle(lambda X: head(X, positions="all", causal=causal), width=width))
+    found = OneHeadLearner().run(oracle, rng=rng)
+    assert distance(found.model, head) < 1e-10
+    # zero, two of loud tokens, the size of the bias, the scores; W outshines a bias of 1e-3, which takes shorter tokens
+    assert oracle.spent <= 5 + (5 if bias < 0.1 else 1)

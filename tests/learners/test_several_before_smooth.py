@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import unsoftmax as us
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.smooth import SmoothTransformerLearner
 from unsoftmax.learners.smooth.curves import Curves
@@ -36,6 +37,17 @@ def test_two_heads_are_read_through_the_network():
     assert oracle.spent < 400
     X = np.random.default_rng(1).normal(size=(50, 7, 4))
     assert np.abs(learned.model(X) - hidden(X)).max() < 1e-9
+
+
+@pytest.mark.parametrize(("d", "m", "p", "heads"), [(4, 16, 8, 2), (6, 24, 12, 3)])
+def test_the_run_of_several_heads_keeps_to_the_plan(d, m, p, heads):
+    hidden = target(d, m, p, heads, 0)
+    bill = us.plan(hidden, family="smooth-transformer", neurons=m, heads=heads)
+    found = us.recover(hidden, seed=0)
+    assert found.status.success
+    assert bill.queries <= found.facts["queries"]["total"] <= bill.queries_max
+    assert f"{heads} heads" in " ".join(bill.assumptions)
+    assert us.plan(hidden, family="smooth-transformer", neurons=m, heads=1).queries_max < bill.queries_max
 
 
 def test_a_network_that_folds_points_together_is_refused():

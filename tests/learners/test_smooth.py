@@ -17,11 +17,9 @@ from unsoftmax.learners.smooth.paths import place_of, quality
 from unsoftmax.learners.smooth.places import clear_place
 from unsoftmax.learners.smooth.recognition import bends_smoothly, hears_earlier_tokens, straight_from_afar
 from unsoftmax.models import FFN, Attention, Transformer
-from unsoftmax.models.activations import BOUNDED, NAMES, activation_named
+from unsoftmax.models.activations import BOUNDED, SMOOTH, activation_named
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.symmetry import distance
-
-SMOOTH = NAMES[1:]
 
 
 def gaussian(d, m, p, kind, seed, skip=False):
@@ -399,3 +397,16 @@ def test_corners_in_float32_do_not_bend_smoothly():
     assert sum(told) <= 1
     smooth = CallableOracle(in_single(gaussian(5, 40, 1, "gelu", 5)), width=5)
     assert all(bends_smoothly(smooth, rng=np.random.default_rng(seed), relative=2.0**-22).passed for seed in range(10))
+
+
+@pytest.mark.parametrize("relative", [2.0**-50, 2.0**-22])
+def test_the_first_questions_about_bends_keep_to_a_bound(relative):
+    class Bounded:
+        width = 5
+
+        def __call__(self, X):
+            assert np.linalg.norm(X, axis=-1).max() <= 0.7
+            return np.tanh(X.sum(axis=(1, 2)))
+
+    fact = bends_smoothly(Bounded(), rng=np.random.default_rng(0), relative=relative, max_norm=0.7)
+    assert fact.passed or relative > 2.0**-50

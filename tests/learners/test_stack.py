@@ -511,3 +511,41 @@ def test_fits_are_done_where_the_target_lives() -> None:
     there = us.oracles.TorchOracle(lambda X: torch.as_tensor(target(X.numpy())), width=20, build_there=True)
     learned = StackLearner(checks=8, mlps=0).run(Metered(there), rng=np.random.default_rng(0))
     assert us.distance(learned.model, target) < 1e-8
+
+
+@pytest.mark.parametrize("max_norm", [1e3, 1e6])
+def test_tokens_too_short_for_a_stack_are_refused_before_much_is_asked(max_norm: float) -> None:
+    oracle = Metered(CallableOracle(small(3)))
+    with pytest.raises(TooNoisyError, match=r"as in a pre-norm stack.*Raise `max_norm`"):
+        us.recover(oracle, max_norm=max_norm, seed=0)
+    assert oracle.spent < 60
+
+
+def test_a_target_that_clips_says_at_which_norm_to_stay() -> None:
+    target = small(3)
+    oracle = Metered(CallableOracle(lambda X: target(np.clip(X, -1e4, 1e4)), width=20))
+    with pytest.raises(NotInFamilyError, match=r"clips its inputs.*max_norm=1e\+04"):
+        us.recover(oracle, seed=0)
+    assert oracle.spent < 80
+
+
+def saturated(rng: np.random.Generator) -> tuple[Told, list[Floats], Floats]:
+    """Answers along twenty directions, where one weight is nearly one and hardly tells its score; and the true values."""
+    heads, readers, width, rank, step = 6, 8, 16, 3, 1.5
+    ranges = [np.linalg.qr(rng.normal(size=(width, rank)))[0] for _ in range(heads)]
+    z, start = rng.normal(size=(readers, heads)), rng.normal(size=(readers, heads, width))
+    z[0, 0] = 12.0
+    values = np.stack([rng.normal(size=(20, rank)) @ block.T for block in ranges], axis=1)
+    shift = 0.5 * rng.normal(size=(20, readers, heads))
+    weights = 1 / (1 + np.exp(-(z + step * shift)))
+    moved = np.einsum("mnh,mnho->mno", weights, start + step * values[:, None])
+    return Told(moved, start, z, step), ranges, values
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_weight_of_nearly_one_does_not_stop_a_fit(seed: int) -> None:
+    told, ranges, values = saturated(np.random.default_rng(seed))
+    found, _, left = fit_steps(told, np.ones(told.moved.shape[1:], dtype=bool), ranges, EXACT)
+    arrived = left < 1e-10
+    assert arrived.sum() >= 18  # undamped, some 10 of 20; those that are left are asked again
+    assert np.abs(found - values)[arrived].max() < 1e-8

@@ -81,3 +81,10 @@ def test_short_keys_and_caches_are_named(cast, whole):
     found = us.recover(answer, width=6, seed=0, on_failure="return", budget=20_000)
     assert not found.status.success
     assert any(word in found.message for word in ("fp8", "int8"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tokens_of_few_bits_may_be_answered_straight_though_others_are_not(seed):
+    found = us.recover(head(seed, tokens=fp8), width=6, seed=17 + seed, on_failure="return")
+    assert found.status is us.Status.NOT_IN_FAMILY
+    assert "rounds inside" in found.message or "rounds its tokens" in found.message

@@ -1,5 +1,7 @@
 """A foreign body that natural answers hardly show is refused, and `diagnose` says the same; heads that are heads are not."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -43,9 +45,26 @@ def test_the_way_out_that_a_refusal_names_leads_out():
     target = head_with("window", 3)
     refused = us.recover(target, width=5, seed=0, on_failure="return")
     assert refused.model is not None
-    assert "tolerance=" in refused.message
-    near = us.recover(target, width=5, tolerance=float(refused.message.split("tolerance=")[1].split("`")[0]), seed=0)
+    way = re.search(r"`tolerance=(\S+), max_norm=(\S+)`", refused.message)
+    near = us.recover(target, width=5, tolerance=float(way[1]), max_norm=float(way[2]), seed=0)
     assert near.status is us.Status.WITHIN_TOLERANCE
+    assert near.bounds.kind == "certified"
+
+
+def test_a_tolerance_that_is_not_true_is_refused_and_gives_no_estimated_bounds():
+    refused = us.recover(head_with("window", 3), width=5, tolerance=1e-10, seed=0, on_failure="return")
+    assert not refused.status.success
+    assert refused.bounds is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_query_bias_within_a_tolerance_is_certified(seed):
+    rng = np.random.default_rng(seed)
+    layer, tau = us.Attention.single(rng.normal(size=(4, 4)) / 2, rng.normal(size=4), c=20 * rng.normal(size=4)), 1e-7
+    found = us.recover(lambda X: layer(X) + rng.uniform(-tau, tau, size=len(X)), width=4, tolerance=tau, seed=seed)
+    assert found.bounds.kind == "certified"
+    for block in "WVc":
+        assert (np.abs(getattr(found.model, block) - getattr(layer, block)) <= getattr(found.bounds, block)).all()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -114,3 +114,17 @@ def test_where_noise_is_the_reason_it_is_named_with_the_budget_that_would_do():
     found = us.recover(noisy(30.0)[1], width=8, seed=0, budget=144, max_norm=4.0, on_failure="return")
     assert found.status is us.Status.TOO_NOISY
     assert found.facts["evidence"]["queries"] > 10_000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_faint_bend_is_no_jitter_though_batches_sum_in_another_order(seed):
+    rng = np.random.default_rng(seed)
+    layer = us.Attention(rng.normal(size=(2, 6, 6)) / 2, rng.normal(size=(2, 6, 3)))
+
+    def target(X):
+        answers = layer(X) * (1 + 2.0**-52 * (len(X) == 1))
+        return answers + 1e-10 * np.tanh(answers)
+
+    found = us.recover(target, width=6, seed=seed, on_failure="return")
+    assert found.status is us.Status.NOT_IN_FAMILY
+    assert found.account.floor.exact

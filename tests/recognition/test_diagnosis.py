@@ -18,7 +18,7 @@ from unsoftmax.families import Size, named
 from unsoftmax.learners.behind_network.learner import price
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered, Wrapper
-from unsoftmax.recognition.piecewise import _law
+from unsoftmax.recognition.cells import cell_law
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Floor
 
@@ -287,10 +287,10 @@ def test_a_score_is_not_read_across_a_kink_that_the_law_cannot_see(score, kink, 
     case = SimpleNamespace(noise=lambda answers: 4e-15 * float(np.abs(answers).max()), floor=Floor(), coarse=False)
     weights = np.array([many / (many + few * np.exp(-score)) for many, few in TESTS.copies])
     straight = np.concatenate([[0.0], weights])[:, None]
-    read, _, good, _, _ = _law(case, straight, np.ones(1))
+    read, _, good, _, _ = cell_law(case, straight, np.ones(1))
     assert not good[0] or abs(read[0] - score) < 1e-5
     assert good[0] or abs(score) > 4
-    read, _, good, _, _ = _law(case, straight + bend * np.maximum(straight - kink, 0.0), np.ones(1))
+    read, _, good, _, _ = cell_law(case, straight + bend * np.maximum(straight - kink, 0.0), np.ones(1))
     assert not good[0] or abs(read[0] - score) < 1e-4
 
 

@@ -7,17 +7,9 @@ from hypothesis import strategies as st
 from tests.recognition.targets import D, case_of, head, heads, passed, scores_of, weighted
 from tests.strategies import seeds
 
-from unsoftmax.recognition.heads import (
-    Design,
-    _amplification,
-    _counts,
-    _design,
-    _distinct,
-    _full_jacobian,
-    _peaks,
-    _residual,
-    several_heads,
-)
+from unsoftmax.recognition.heads import _amplification, _counts, _design, _full_jacobian, several_heads
+from unsoftmax.recognition.heads_design import Design, peaks
+from unsoftmax.recognition.heads_fit import _distinct, _residual
 
 
 def drawn(seed, count):
@@ -81,9 +73,9 @@ def test_errors_of_answers_in_the_fit_grow_by_what_is_said(seed):
 
 
 @given(seed=seeds)
-def test_peaks_come_highest_first_and_are_peaks(seed):
+def test_peaks_come_highest_first_and_arepeaks(seed):
     values = np.random.default_rng(seed).normal(size=(9, 7))
-    spots = _peaks(values)
+    spots = peaks(values)
     heights = [values[a, b] for a, b in spots]
     assert heights == sorted(heights, reverse=True)
     assert heights[0] == values.max()

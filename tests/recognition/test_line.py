@@ -8,7 +8,8 @@ from tests.recognition.targets import D, case_of, head, heads, scores_of, tanh_n
 from tests.strategies import seeds
 
 from unsoftmax.recognition.case import Shape
-from unsoftmax.recognition.line import Curve, _curve, _even, _missed, behind_network
+from unsoftmax.recognition.curve import Curve, _even, curve_along
+from unsoftmax.recognition.line import _missed, behind_network
 from unsoftmax.recognition.one_token import pilot
 from unsoftmax.results import Floor
 
@@ -60,7 +61,7 @@ def test_the_curve_of_a_network_is_read_to_its_answers(seed):
     network, rng = tanh_network(seed=seed % 97), np.random.default_rng(seed)
     case = case_of(lambda X: network(X[:, -1]))
     origin, axis = rng.normal(size=D), 0.1 * rng.normal(size=D)
-    line = _curve(case, origin, axis)
+    line = curve_along(case, origin, axis)
     if line is None:  # flat or uneven there
         return
     t = rng.uniform(-1, 1, size=7)

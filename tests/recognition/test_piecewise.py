@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from tests.recognition.targets import D, case_of, head, heads, relu_network, scores_of, through, weighted
 from tests.strategies import seeds
 
+from unsoftmax.recognition.cells import affine_fit, cell_law, copies_of, excess_of
 from unsoftmax.recognition.one_token import pilot
-from unsoftmax.recognition.piecewise import _affine, _copies, _excess, _law, _stand_in, chord_law, transformer
+from unsoftmax.recognition.piecewise import _stand_in, chord_law, transformer
 from unsoftmax.recognition.settings import TESTS
 
 
@@ -18,7 +19,7 @@ def test_a_score_is_read_from_copies_in_a_linear_cell(score, seed, outputs):
     rise, base = rng.normal(size=outputs) + 2.0, rng.normal(size=outputs)
     weights = np.array([many / (many + few * np.exp(-score)) for many, few in TESTS.copies])
     answers = base + np.vstack([np.zeros(outputs), weights[:, None] * rise])
-    z, errors, good, heard, whole = _law(case_of(head()), answers, np.ones(1))
+    z, errors, good, heard, whole = cell_law(case_of(head()), answers, np.ones(1))
     assert good[0]
     assert heard[0]
     assert abs(z[0] - score) < 1e-7
@@ -32,16 +33,16 @@ def test_two_heads_do_not_follow_the_law_of_one(score, other, share):
         return
     weights = [np.array([many / (many + few * np.exp(-z)) for many, few in TESTS.copies]) for z in (score, other)]
     answers = np.concatenate([[0.0], share * weights[0] + (1 - share) * weights[1]])[:, None]
-    assert not _law(case_of(head()), answers, np.ones(1))[2][0]
+    assert not cell_law(case_of(head()), answers, np.ones(1))[2][0]
 
 
 def test_silence_is_heard_as_such():
-    assert not _law(case_of(head()), np.ones((4, 1)), np.ones(1))[3][0]
+    assert not cell_law(case_of(head()), np.ones((4, 1)), np.ones(1))[3][0]
 
 
 def test_copies_are_of_the_step_first_and_of_the_place_last():
     x, u = np.zeros(D), np.ones(D)
-    for sequence, (many, few) in zip(_copies(x, u), TESTS.copies, strict=True):
+    for sequence, (many, few) in zip(copies_of(x, u), TESTS.copies, strict=True):
         assert len(sequence) == many + few
         np.testing.assert_array_equal(sequence[0], u)
         np.testing.assert_array_equal(sequence[-1], x)
@@ -53,11 +54,11 @@ def test_affine_scores_are_fitted_and_bent_ones_are_seen(seed, places):
     bases, kept = rng.uniform(-1, 1, size=(places, 2)), np.ones(places, dtype=bool)
     truth, errors = rng.normal(size=3), np.full(places, 1e-6)
     z = truth[0] + bases @ truth[1:]
-    solution, doubt, off = _affine(bases, z, errors, kept)
+    solution, doubt, off = affine_fit(bases, z, errors, kept)
     np.testing.assert_allclose(solution, truth, atol=1e-3)
     assert off < 1
     assert (doubt > 0).all()
-    bent = _affine(bases, z + 0.3 * (bases**2).sum(axis=1) * np.arange(places), errors, kept)[2]
+    bent = affine_fit(bases, z + 0.3 * (bases**2).sum(axis=1) * np.arange(places), errors, kept)[2]
     assert places <= 3 or bent > 1
 
 
@@ -66,9 +67,9 @@ def test_scatter_below_the_floor_narrows_the_errors_and_never_widens_them(seed, 
     rng = np.random.default_rng(seed)
     bases, errors = rng.uniform(-1, 1, size=(9, 2)), np.full((2, 9), 1e-6)
     z = np.ones((2, 9)) + factor * 1e-6 * rng.normal(size=(2, 9))
-    excess = _excess(bases, z, errors, np.ones((2, 9), dtype=bool))
+    excess = excess_of(bases, z, errors, np.ones((2, 9), dtype=bool))
     assert 0.05 <= excess <= 1.0
-    assert _excess(bases, z, errors, np.repeat(np.arange(9)[None] < 3, 2, axis=0)) == 1.0  # nothing to spare
+    assert excess_of(bases, z, errors, np.repeat(np.arange(9)[None] < 3, 2, axis=0)) == 1.0  # nothing to spare
 
 
 @given(height=st.floats(-4.0, 4.0))

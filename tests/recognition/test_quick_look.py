@@ -7,7 +7,7 @@ import unsoftmax as us
 from unsoftmax.demo import demo_oracle
 from unsoftmax.desk import Desk
 from unsoftmax.oracles import CallableOracle, Rounded
-from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
+from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.quick_relu import ALIKE, KINKS, quick_look
 from unsoftmax.wishes import Wishes
 
@@ -95,27 +95,90 @@ def test_clipped_tokens_show_at_once():
     assert clipped(desk_of(clipping)).passed is False
 
 
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [
-        ("soft-cap", lambda s, X: 20 * np.tanh(s / 20)),
-        ("sink", None),
-        ("positions", None),
-    ],
-)
-def test_strangers_that_look_like_one_head_are_refused_within_300_questions(name, target):
-    W, v = RNG.normal(size=(8, 8)) / np.sqrt(8), RNG.normal(size=8)
-    table = RNG.normal(size=(600, 8))
+@pytest.mark.parametrize("outputs", [1, 4])
+@pytest.mark.parametrize("kind", ["plain", "bias", "flat beside others", "flat", "low rank", "tiny"])
+def test_heads_of_the_family_choose_among_long_tokens(kind, outputs):
+    W, c = RNG.normal(size=(3, D, D)), RNG.normal(size=(3, D)) if kind == "bias" else None
+    W[: {"flat": 3, "flat beside others": 1}.get(kind, 0)] = 0.0
+    if kind == "low rank":
+        W = RNG.normal(size=(3, D, 1)) @ RNG.normal(size=(3, 1, D))
+    layer = us.Attention(W * (1e-6 if kind == "tiny" else 1.0), RNG.normal(size=(3, D, outputs)), c)
+    for seed in range(5):
+        desk = desk_of(layer, seed)
+        assert chooses(desk).passed
+        assert desk.meter.phases["choice"].queries == (4 if "flat" in kind else 2)
+
+
+BOUNDED = {
+    "soft-cap": lambda X, W: 30 * np.tanh(np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T) / 30),
+    "distance": lambda X, W: -0.5 * ((X - (X[:, -1] @ W.T)[:, None]) ** 2).sum(axis=2),
+    "QK-norm": lambda X, W: 8 * np.einsum("bnd,bd->bn", unit(X), unit(X[:, -1] @ W.T)),
+}
+
+
+def unit(x):
+    return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-9)
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_other_scores_do_not_choose_the_outermost_of_long_tokens(name):
+    layer = bounded(BOUNDED[name], 3, 4)
+    assert all(chooses(desk_of(layer, seed)).passed is False for seed in range(5))
+    assert chooses(desk_of(layer, max_norm=2.0)).passed is None
+
+
+@pytest.mark.parametrize("window", [2, 3, 5, 8, 20, 60])
+def test_a_window_hides_the_outermost_of_long_tokens(window):
+    layer = us.Attention(RNG.normal(size=(3, D, D)), RNG.normal(size=(3, D, 4)))
+    assert chooses(desk_of(lambda X: layer(X[:, -window:]))).passed is False
+
+
+def bounded(scores, heads, outputs, width=D):
+    W, V = RNG.normal(size=(heads, width, width)) / np.sqrt(width), RNG.normal(size=(heads, width, outputs))
 
     def answer(X):
-        if name == "positions":
-            X = X + table[: X.shape[1]]
-        if name == "sink":
-            X = np.concatenate([np.zeros_like(X[:, :1]), X], axis=1)
-        scores = np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T)
-        scores = scores if target is None else target(scores, X)
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.einsum("bn,bnd->bd", weights / weights.sum(axis=1, keepdims=True), X) @ v
+        raised = [np.exp(s - s.max(axis=1, keepdims=True)) for s in (scores(X, each) for each in W)]
+        return sum(np.einsum("bn,bnd->bd", r / r.sum(axis=1, keepdims=True), X) @ v for r, v in zip(raised, V, strict=True))
+
+    return answer
+
+
+TABLE = np.random.default_rng(12).normal(size=(600, 8))
+
+
+def turned(X):
+    """Rotary positions: pairs of entries turn with the place of their token."""
+    angle = np.arange(X.shape[1])[:, None] / 10.0 ** np.arange(4)
+    even, odd = X[..., ::2], X[..., 1::2]
+    return np.concatenate([even * np.cos(angle) - odd * np.sin(angle), even * np.sin(angle) + odd * np.cos(angle)], axis=-1)
+
+
+STRANGERS = {
+    "soft-cap": BOUNDED["soft-cap"],
+    "QK-norm": BOUNDED["QK-norm"],
+    "rotary": lambda X, W: np.einsum("bnd,bd->bn", turned(X), turned(X)[:, -1] @ W.T),
+    "window": lambda X, W: np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T) + np.where(np.arange(X.shape[1])[::-1] < 12, 0.0, -np.inf),
+    "kernel": BOUNDED["distance"],
+    "slope": lambda X, W: np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T) - 0.1 * np.arange(X.shape[1])[::-1],
+}
+
+
+@pytest.mark.parametrize("outputs", [1, 8])
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("name", STRANGERS)
+def test_strangers_of_any_number_of_heads_are_refused_within_300_questions(name, heads, outputs):
+    found = us.recover(bounded(STRANGERS[name], heads, outputs, width=8), width=8, seed=5, on_failure="return")
+    assert found.status is us.Status.NOT_IN_FAMILY
+    assert found.queries + (found.check.sequences if found.check else 0) <= 300
+
+
+@pytest.mark.parametrize("name", ["sink", "positions"])
+def test_tokens_that_nobody_sent_are_seen_within_300_questions(name):
+    W, v = RNG.normal(size=(8, 8)) / np.sqrt(8), RNG.normal(size=8)
+    head = us.Attention.single(W, v)
+
+    def answer(X):
+        return head(X + TABLE[: X.shape[1]] if name == "positions" else np.concatenate([np.zeros_like(X[:, :1]), X], axis=1))
 
     for seed in range(2):
         found = us.recover(answer, width=8, seed=seed, on_failure="return")

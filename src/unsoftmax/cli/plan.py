@@ -29,6 +29,7 @@ from unsoftmax.cli.wording import say
 @click.option(
     "--outputs", type=click.IntRange(min=1), help="Numbers in an answer, where the target does not tell it; 1 by default."
 )
+@click.option("--every-position", is_flag=True, help="The target answers at every position: stacks and decoders cost less.")
 @click.option("--non-adaptive", is_flag=True, help="All probes drawn before the first answer.")
 @click.option(
     "--export", type=click.Path(dir_okay=False, path_type=Path), help="With --non-adaptive: write the probes to this npz file."
@@ -50,6 +51,7 @@ def plan(
     rank: int | None,
     heads: int | None,
     outputs: int | None,
+    every_position: bool,
     non_adaptive: bool,
     export: Path | None,
     max_norm: float | None,
@@ -82,6 +84,7 @@ def plan(
                 accuracy=accuracy,
                 noise=noise,
                 check=check,
+                everywhere=every_position,
             )
         except ValueError as error:
             raise click.UsageError(str(error)) from error

@@ -178,17 +178,17 @@ def _table(path: Path) -> Any:
     return tables[0]
 
 
-def model_of(text: str, width: int | None = None, heads: int | None = None) -> Model | None:
+def model_of(text: str, width: int | None = None) -> Model | None:
     """The model itself where a demo or a file of weights is named; None for targets that show nothing but answers."""
     if text == "demo" or text.startswith("demo:"):
         family, settings = _demo_settings(text, width)
         if family in DEFAULTS:
             return demo_model(family, **settings)
         target = getattr(demo_oracle(family, **settings), "target", None)
-        holder = getattr(target, "__self__", target)  # a network is asked through its method for sequences
+        holder = getattr(target, "__self__", getattr(target, "func", target))  # a method for sequences, or with settings
         return holder if is_model(holder) else None
     whole, _, part = text.partition("#")
-    return model_in(whole, part, heads) if Path(whole).suffix == ".safetensors" else None
+    return model_in(whole, part) if Path(whole).suffix == ".safetensors" else None
 
 
 def _demo(text: str, width: int | None) -> Oracle:

@@ -203,3 +203,7 @@ def tell(record: dict[str, Any]) -> None:
     if record["unseen"]:
         say(f"Not seen: {', '.join(record['unseen'][:6])}.")
     say(f"{record['verdict'].replace('_', ' ')}: {record['sentence']}", indent=0)
+    if record["change"] is not None and record["change"]["others"]:
+        say(f"Nearly as likely: {', '.join(record['change']['others'][:4])}.")
+    if not record["matches"]:
+        say(f"Next: {record['next'][0].replace('`', '')}")

@@ -36,8 +36,9 @@ from unsoftmax.precision.law import Floor
 from unsoftmax.recognition import standing
 from unsoftmax.recognition.decide import by_tests
 from unsoftmax.recognition.diagnosis import Diagnosis
-from unsoftmax.recognition.heads_or_not import blind_to_order, clipped, plainly_several
+from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.quick_relu import quick_look
+from unsoftmax.recognition.reach import cut
 from unsoftmax.recognition.walk import Walk, of_desk
 from unsoftmax.results import Fact, Outcome
 from unsoftmax.wishes import Wishes
@@ -115,10 +116,10 @@ class Decision:
                 return fact
         return None
 
-    def _tests(self, look: FirstLook | None, *, not_one: bool = False) -> Walk[Diagnosis]:
-        """What the family tests tell; ``not_one``: one head was learned and does not explain fresh answers."""
+    def _tests(self, look: FirstLook | None, *, not_one: bool = False, deep: bool = False) -> Walk[Diagnosis]:
+        """What the family tests tell, with what is known already, see ``by_tests``."""
         yield from of_desk(standing.opened, alone=not self.learners)
-        self.told = told = yield from by_tests(look, not_one=not_one)
+        self.told = told = yield from by_tests(look, not_one=not_one, deep=deep)
         yield from of_desk(standing.kept, told)
         return told
 
@@ -155,9 +156,10 @@ class Decision:
         if wishes.tolerance is not None:
             yield from of_desk(standing.known, Floor(kind="noisy", relative=0.0, absolute=wishes.tolerance, given=True))
         now = yield from of_desk(standing.standing)
+        vouched = None
         if wishes.tolerance is not None and wishes.grid is None:
             vouched = yield from self._try(VOUCHED_HEAD)
-            if now.max_norm is not None:
+            if now.max_norm is not None or Sign.QUERY_BIAS in vouched.signs:
                 return vouched.refusal
         if wishes.grid is not None:
             return (yield from self._try(GRID_HEAD)).refusal
@@ -165,15 +167,23 @@ class Decision:
             return (yield from self._try(NOISY_HEAD)).refusal
         several = look.cancelled or (yield from self._fact(plainly_several)).passed is False
         if wishes.heads == 1 or (wishes.heads is None and not several):
-            one = yield from self._try(ONE_HEAD)
+            one = vouched or (yield from self._try(ONE_HEAD))  # within a tolerance one head is certified, or is none
             step, ending = yield from self._after_one_head(one, look)
             if step is Step.STOP:
                 return ending
         order = yield from self._fact(blind_to_order)
         if order.passed is False:
             last = Outcome(refusal=NotInFamilyError(order.sentence, evidence={"order_deviation": order.number}))
-        else:
-            last = yield from self._try(SEVERAL_HEADS)
+            return (yield from self._after_several(last, look, several))
+        choice = yield from self._fact(chooses)
+        if choice.passed is False and wishes.auto:
+            told = yield from self._told(look)
+            other = NotInFamilyError(choice.sentence)
+            if family_told(told) is not ONE_HEAD:
+                return (yield from self._as_told(told, other))
+            if any(Sign.ONE_HEAD in outcome.signs for outcome in self.tried):  # scores are as large as heads need to choose
+                return refused(told, f"One head does not explain fresh sequences. {other}", {})
+        last = yield from self._try(SEVERAL_HEADS)
         return (yield from self._after_several(last, look, several))
 
     def _fact(self, test: Callable[[Desk], Fact]) -> Walk[Fact]:
@@ -193,9 +203,11 @@ class Decision:
             if Sign.NO_MEAN not in one.signs and not (long and now.precision.exact) and (yield from of_desk(standing.coarser)):
                 return Step.STOP, (yield from self._heads(look))
             step = after_closer(one, self.wishes)
+        if step is not Step.STOP and now.precision.exact and now.max_norm is None and (yield from of_desk(cut)):
+            return Step.STOP, (yield from self._heads(look))
         if step is Step.DIAGNOSE:
             told = yield from self._tests(look, not_one=Sign.ONE_HEAD in one.signs)
-            if stranger(told) and Sign.SATURATED in one.signs:  # several heads with biases do that too
+            if stranger(told) and not told.inside and Sign.SATURATED in one.signs:  # several heads with biases do that too
                 told = yield from self._tests(look)
             if stranger(told):
                 return Step.STOP, (yield from self._as_told(told, one.refusal))
@@ -241,7 +253,7 @@ class Decision:
         if quick.holds and quick.precision is not None:
             yield from of_desk(standing.known, quick.precision)
             yield from self._try(RELU_TRANSFORMER if quick.listens else RELU_NETWORK)
-        told = yield from self._tests(look)
+        told = yield from self._tests(look, deep=quick.deep)
         yield from of_desk(standing.noted, told.reason)
         yield from of_desk(standing.known, told.floor)
         if Sign.UNDECIDED in told.signs and told.floor.single:  # the learner knows the network before it judges the head

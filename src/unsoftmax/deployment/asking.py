@@ -15,11 +15,12 @@ from unsoftmax.oracles.base import Oracle
 
 @dataclass(slots=True)
 class Desk:
-    """An endpoint with what it lets see of the answers."""
+    """An endpoint with what it lets see of the answers, and how many numbers one has (at each position, where all are answered)."""
 
     oracle: Oracle
     name: str
     view: View | None
+    outputs: int
     queries: int = 0
     calls: int = 0
 
@@ -59,7 +60,7 @@ def opened(endpoint: Any, checkpoint: Checkpoint) -> Desk:
             f"checkpoint {checkpoint.name} with {tuple(expected)[-1]}. Choose the part that is served (./folder#part), or the "
             "architecture with the right head in config.json."
         )
-    return Desk(oracle, name, view, queries=1, calls=1)
+    return Desk(oracle, name, view, outputs=told[-1], queries=1, calls=1)
 
 
 def last_position(answers: Any) -> Any:

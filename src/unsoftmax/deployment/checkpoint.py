@@ -16,7 +16,6 @@ from unsoftmax.oracles.text import plain
 if TYPE_CHECKING:
     import torch
 
-PRECISIONS = ("float64", "float32", "float16", "bfloat16")
 LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?|block|encoder|decoder|transformer)\.(\d+)\.")
 CHUNK = 2**22  # numbers of a batch of tokens that are run at once; bounds the memory of activations
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from unsoftmax.deployment.checkpoint import Checkpoint
-from unsoftmax.deployment.kinds import SHARES, Trial, head_trials, layer_trials, pruning_trials, rounding_trials
+from unsoftmax.deployment.kinds import Trial, head_trials, layer_trials, pruning_trials, rounding_trials
 from unsoftmax.deployment.low_rank import fitted_rank
+from unsoftmax.deployment.rehearsals import dropped_share, related
 from unsoftmax.deployment.results import Change
 from unsoftmax.deployment.scene import Part, Scene
+from unsoftmax.deployment.settings import SETTINGS
 from unsoftmax.deployment.where import Located, located
-
-MOSTLY = 0.9  # share of the deviations that a trial must explain to be named though it does not explain all
-PRUNED = 2.0  # factor within which the size of a change and its share along the weights agree for weights set to zero
 
 
 def explained(scene: Scene, rng: np.random.Generator) -> Change:
@@ -28,13 +27,16 @@ def explained(scene: Scene, rng: np.random.Generator) -> Change:
     trials = [*rounding_trials(checkpoint, scopes), *pruning_trials(checkpoint, scopes)]
     trials += [*head_trials(checkpoint), *layer_trials(checkpoint)]
     best = best_trial(scene, trials)
-    if best is not None and (best.exact or best.explained > MOSTLY):
+    if best is not None and (best.exact or best.explained > SETTINGS.mostly):
         return best
+    if not related(scene, rng):
+        words = "answers have no more in common with the checkpoint's than with those of shuffled weights: other weights altogether"
+        return Change(kind="other weights", where=["every layer"], words=words)
     levels = [scene.level * part for part in scene.noise]
     place = located(checkpoint, scene.names, scene.batches, scene.deviations, levels, scene.view, rng)
     local = {name: [n for n in held if n in matrices] for name, held in _scopes(place, checkpoint).items()}
     near = best_trial(scene, [*rounding_trials(checkpoint, local), *pruning_trials(checkpoint, local)])
-    if near is not None and (near.exact or near.explained > MOSTLY):
+    if near is not None and (near.exact or near.explained > SETTINGS.mostly):
         return near
     return _described(scene, place, matrices, rng)
 
@@ -74,22 +76,19 @@ def _scopes(place: Located, checkpoint: Checkpoint) -> dict[str, Sequence[str]]:
 
 
 def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.random.Generator) -> Change:
-    """A change that no trial reproduces: its rank, its size, and where it is."""
+    """A change that no trial reproduces: weights set to zero at random, an update of low rank, or its size and where it is."""
     group = place.group
     where = list(group.tensors) if len(group.tensors) <= 4 else [group.name]
-    spread = float(np.sqrt(np.mean([np.mean(np.var(y, axis=0)) for y in scene.setting.answers]))) or 1.0
-    typical = float(np.sqrt(np.mean([np.mean(d**2) for d in scene.deviations])))
-    share = _along(scene, [name for name in group.tensors if name in matrices])
-    if (
-        typical > spread
-    ):  # the mean of its answers says more about them than the checkpoint does; independent ones differ by 2 ** 0.5
-        words = "answers have little in common with the checkpoint's: other weights altogether"
-        return Change(kind="other weights", where=["every layer"], words=words)
-    if SHARES[0] <= share <= SHARES[-1] and place.size**2 / PRUNED < share < place.size**2 * PRUNED:
-        words = f"about {share:.0%} of the weights set to zero, in {group.name}"
-        return Change(kind="pruned", where=where, layer=group.layer, size=place.size, words=words, others=place.others)
     names = [name for name in group.tensors if name in matrices]
-    rank, part = fitted_rank(scene, names, rng) if names else (None, 0.0)
+    inner = [name for name in matrices if scene.checkpoint.layer_of(name).startswith("layer ")]
+    share = dropped_share(scene, names if group.layer is not None else inner, rng)
+    if share is not None:
+        scope = group.name if group.layer is not None else "every layer"
+        words = f"about {share:.1%} of the weights set to zero, in {scope}"
+        kept = where if group.layer is not None else [scope]
+        return Change(kind="pruned", where=kept, layer=group.layer, size=share**0.5, words=words, others=place.others)
+    # a change that moves answers farther than they vary is not linear, and a fit of half a minute does not follow it
+    rank, part = fitted_rank(scene, names, rng) if names and not _overwhelming(scene) else (None, 0.0)
     if rank is not None:
         words = f"an update of rank {rank} in {group.name}"
         return Change(
@@ -114,15 +113,7 @@ def _described(scene: Scene, place: Located, matrices: Sequence[str], rng: np.ra
     return Change(kind=kind, where=where, layer=group.layer, size=place.size, words=words, others=place.others)
 
 
-def _along(scene: Scene, names: Sequence[str]) -> float:
-    """How much of each weight is missing, by the deviations' share along a common shrinking of these tensors."""
-    step = 0.02
-    shrunk = {name: scene.checkpoint.tensors[name] * (1 - step) for name in names}
-    if not shrunk:
-        return 0.0
-    along = total = 0.0
-    for part in scene.whole[::2]:
-        moved = (scene.checkpoint(part.sequences, changed=shrunk, view=scene.view) - part.expected) / step / part.noise
-        along += float(np.sum(moved * (part.answers - part.expected) / part.noise))
-        total += float(np.sum(moved**2))
-    return along / total if total else 0.0
+def _overwhelming(scene: Scene) -> bool:
+    """Whether deviations are larger than the spread of answers."""
+    spread = np.mean([np.mean(np.var(part, axis=0)) for part in scene.setting.answers])
+    return bool(np.mean([np.mean(part**2) for part in scene.deviations]) > spread)

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from unsoftmax.deployment.checkpoint import Checkpoint
+from unsoftmax.deployment.settings import SETTINGS
 
 OUTPUTS = ("o_proj.weight", "attention.output.dense.weight", "attn.c_proj.weight", "out_proj.weight")  # behind the heads
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)  # of weights that pruning takes
-SWAPS = 12  # layers up to which every pair is tried; of more, neighbours only
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def layer_trials(checkpoint: Checkpoint) -> Iterator[Trial]:
     layers = [(name, held) for name, held in checkpoint.layers().items() if name.startswith("layer ")]
     for i, (one, held) in enumerate(layers):
         for j, (other, kept) in enumerate(layers):
-            if i == j or len(held) != len(kept) or (len(layers) > SWAPS and abs(i - j) > 1):
+            if i == j or len(held) != len(kept) or (len(layers) > SETTINGS.swaps and abs(i - j) > 1):
                 continue
             here, there = ([checkpoint.tensors[name] for name in names] for names in (held, kept))
             if any(a.shape != b.shape for a, b in zip(here, there, strict=True)):

@@ -16,13 +16,11 @@ from unsoftmax.models import Floats
 if TYPE_CHECKING:
     import torch
 
-RANKS = (1, 2, 4, 8)
-
 
 def fitted_rank(scene: Scene, names: Sequence[str], rng: np.random.Generator) -> tuple[int | None, float]:
     """The lowest rank whose update of these matrices explains held-out answers, and the share explained; None if none does."""
     room = max(min(scene.checkpoint.tensors[name].shape) for name in names) // 4  # low means far below the matrix's own
-    ranks = [rank for rank in RANKS if rank <= room]
+    ranks = [rank for rank in SETTINGS.ranks if rank <= room]
     if not ranks:
         return None, 0.0
     best = _share(scene, names, ranks[-1], rng)

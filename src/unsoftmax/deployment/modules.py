@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from unsoftmax.deployment.checkpoint import Checkpoint
-from unsoftmax.models import Floats
 
 
 def module_checkpoint(text: str) -> Checkpoint:
@@ -23,9 +22,7 @@ def module_checkpoint(text: str) -> Checkpoint:
     return checkpoint_of(inner.module, name=text, width=inner.width)
 
 
-def checkpoint_of(
-    module: Any, *, name: str = "module", width: int | None = None, heads: int | None = None, vocabulary: Floats | None = None
-) -> Checkpoint:
+def checkpoint_of(module: Any, *, name: str = "module", width: int | None = None, heads: int | None = None) -> Checkpoint:
     """A torch module as a checkpoint, asked in the way that ``TorchOracle`` asks it."""
     from unsoftmax.oracles.torch_module import TorchOracle, way_to_call
 
@@ -34,4 +31,4 @@ def checkpoint_of(
     def call(asked: Any, tokens: Any) -> Any:
         return way_to_call(asked)(tokens)
 
-    return Checkpoint(module, name=name, width=oracle.width, call=call, heads=heads, vocabulary=vocabulary)
+    return Checkpoint(module, name=name, width=oracle.width, call=call, heads=heads)

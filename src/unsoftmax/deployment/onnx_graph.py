@@ -17,7 +17,7 @@ from unsoftmax.oracles.onnx_part import cut_out
 Op = Callable[..., Any]
 
 
-def onnx_checkpoint(text: str, *, width: int | None = None) -> Checkpoint:
+def onnx_checkpoint(text: str) -> Checkpoint:
     """``FILE.onnx`` or a part of it, ``FILE.onnx#FROM..TO``, as a checkpoint.
 
     Raises:
@@ -27,7 +27,7 @@ def onnx_checkpoint(text: str, *, width: int | None = None) -> Checkpoint:
 
     whole, _, part = text.partition("#")
     path = cut_out(whole, part) if part else whole
-    plan = OnnxOracle(path, width=width).plan
+    plan = OnnxOracle(path).plan
     graph = onnx.load(str(path)).graph
     module = OnnxGraph(graph, plan.input, plan.output or graph.output[0].name, text)
 

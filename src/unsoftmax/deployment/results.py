@@ -72,11 +72,11 @@ class Deployment:
         unseen: tensors that have no influence on the answers, so that nothing is said about them.
         change: what is different, where it differs.
         versions: the versions found, where replicas differ.
-        histogram: deviations of single answers relative to their own rounding: edges of bins (powers of two) and counts.
-        threshold: where the histogram would have to lie for every single answer to be explained.
+        histogram: deviations of single answers in units of float32 rounding: lower edges of bins, and counts.
+        threshold: where in the histogram a single answer begins to stand out from rounding.
         checkpoint, endpoint: their names.
         width: token length.
-        outputs: numbers in an answer.
+        outputs: numbers in an answer, at each position where all are answered.
         seed: of the questions.
         notes: what else to say.
     """

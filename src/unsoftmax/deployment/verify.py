@@ -104,7 +104,7 @@ def judged(desk: Desk, exam: Exam, *, precision: str | None = None, explain: boo
         checkpoint=checkpoint.name,
         endpoint=desk.name,
         width=checkpoint.width,
-        outputs=int(answers[0].shape[1]),
+        outputs=desk.outputs,
         seed=exam.seed,
         notes=setting.notes,
     )
@@ -130,7 +130,11 @@ def _rms(parts: list[Floats]) -> float:
     return float(np.sqrt(sum(float(np.sum(part**2)) for part in parts) / sum(part.size for part in parts)))
 
 
-def _histogram(pairs: Pairs) -> list[tuple[float, int]]:
-    """Counts of single answers by their deviation in units of float32 rounding, in bins of powers of two."""
-    sizes = np.floor(np.log2(np.maximum(np.sqrt(pairs.energy), 2.0**-10))).astype(int)
-    return [(float(2.0**power), int(np.sum(sizes == power))) for power in range(int(sizes.min()), int(sizes.max()) + 1)]
+def _histogram(pairs: Pairs, most: int = 20) -> list[tuple[float, int]]:
+    """Counts of single answers by their deviation in float32 roundings: bins of half powers of two, or wider ones."""
+    sizes = np.log2(np.maximum(np.sqrt(pairs.energy), 2.0**-10))
+    width = 0.5
+    while np.ptp(np.floor(sizes / width)) >= most:
+        width *= 2
+    bins = np.floor(sizes / width).astype(int)
+    return [(float(2.0 ** (width * place)), int(np.sum(bins == place))) for place in range(int(bins.min()), int(bins.max()) + 1)]

@@ -14,6 +14,7 @@ from unsoftmax.families.gated import GATED_NETWORK, GATED_TRANSFORMER
 from unsoftmax.families.labels import LABELS
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.families.smooth import NEAR_NETWORK, SMOOTH_NETWORK, SMOOTH_TRANSFORMER
+from unsoftmax.families.squared import SQUARED_NETWORK
 from unsoftmax.families.stack import PRE_NORM_STACK
 from unsoftmax.models import Model
 from unsoftmax.results import Fact
@@ -43,6 +44,7 @@ FURTHER: tuple[Family, ...] = (
     SMOOTH_TRANSFORMER,
     GATED_NETWORK,
     GATED_TRANSFORMER,
+    SQUARED_NETWORK,
     NEAR_NETWORK,
 )
 
@@ -88,9 +90,21 @@ def family_of(model: Model) -> str:
 
 
 def by_law(wished: str, width: int) -> tuple[Family, ...]:
-    """Families beyond the classical ones, as far as they are wished for: the one whose first tests are cheapest first."""
+    """Families beyond the classical ones, as far as they are wished for: the one whose first tests are cheapest first.
+
+    One whose law is another's and more is a special case of it, and stands before it.
+    """
     families = [family for family in (*FURTHER, *third_parties()) if wished in ("auto", family.name, family.kin)]
-    return tuple(sorted(families, key=lambda family: [test.price(width) for test in family.law]))
+
+    def prices(family: Family) -> list[int]:
+        return [test.price(width) for test in family.law]
+
+    def place(family: Family) -> tuple[list[int], int]:
+        laws = {test.name for test in family.law}
+        general = [prices(other) for other in families if other.law and {test.name for test in other.law} < laws]
+        return min([*general, prices(family)]), -len(family.law)
+
+    return tuple(sorted(families, key=place))
 
 
 def fact_of(desk: Desk, test: Test) -> Fact:

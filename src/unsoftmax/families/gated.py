@@ -50,6 +50,7 @@ class GatedNetwork(SmoothNetwork):
 class GatedTransformer(SmoothTransformer):
     """One softmax head, with or without residual, then one hidden layer of gates (SwiGLU, GeGLU)."""
 
+    many_heads: ClassVar[bool] = False
     name: ClassVar[str] = "gated-transformer"
     degree: ClassVar[int] = 2
     gates: ClassVar[bool] = True

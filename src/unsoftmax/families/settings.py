@@ -33,10 +33,12 @@ class Settings:
     rounded: float = 64.0  # units of the floor, of answers themselves, that no model explains
     coarsely: float = 2.0**11  # misfit of one right head on a few float32 answers, in units of the floor
     fits: float = 1e-10  # the same for exact answers, of their size
+    faintly: float = 1e-6  # where it misses by less, rounding of faint outputs, chance, or a tolerance that suits is looked for
     rehearsed: int = (
         2**21
     )  # numbers in all questions of a run that is rehearsed: beyond, bars follow from the answers' precision alone
-    four: int = 4  # tokens of the two sequences that tell one head from several that pass for one
+    # tokens of the sequences that tell one head from several that pass for one; the longer one shows a window, too
+    lengths: tuple[int, int] = (64, 4)
 
     # stack and decoder
     narrowest: int = 6  # width of the narrowest stack that is tried

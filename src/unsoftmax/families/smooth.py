@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from unsoftmax.bills import Bill, Phases, total
@@ -9,7 +10,6 @@ from unsoftmax.desk import Desk
 from unsoftmax.errors import NotInFamilyError, RefusalError
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.smooth_laws import (
-    ONE_TOKEN,
     BendsSmoothly,
     Copies,
     Deaf,
@@ -22,8 +22,10 @@ from unsoftmax.families.smooth_laws import (
     OnlyNear,
     QuadraticFromAfar,
     StraightFromAfar,
+    alone,
 )
 from unsoftmax.models import Model
+from unsoftmax.models.activations import BOUNDED, SMOOTH
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.results import Fact
 
@@ -35,6 +37,7 @@ class SmoothTransformer(Family):
     kin: ClassVar[str] = "transformer"
     models: ClassVar[tuple[str, ...]] = ("transformer",)
     needs: ClassVar[tuple[str, ...]] = ("neurons",)
+    many_heads: ClassVar[bool] = True
     degree: ClassVar[int] = 1  # of its pieces, seen from afar
     unknown: ClassVar[str] = "the order of the neurons; without residual, the values apart from the network"
     law: ClassVar[tuple[Test, ...]] = (LooksCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Hears())
@@ -43,8 +46,9 @@ class SmoothTransformer(Family):
     gates: ClassVar[bool] = False
 
     def made(self, model: Model) -> bool:
-        """Of neurons that are not ReLU, gated or not."""
-        return super().made(model) and "activation" in model.settings and ("gated.gate" in model.blocks) == self.gates
+        """Of smooth neurons, gated or not."""
+        smooth = model.settings.get("activation") in (*SMOOTH, *BOUNDED)
+        return super().made(model) and smooth and ("gated.gate" in model.blocks) == self.gates
 
     def asked(self, desk: Desk) -> Oracle:
         """The last position alone."""
@@ -70,7 +74,12 @@ class SmoothTransformer(Family):
         """For exact answers."""
         from unsoftmax.learners.smooth import SmoothTransformerLearner
 
-        return network_bill(size, SmoothTransformerLearner().price(size.width, neurons_of(size), size.outputs, size.rank))
+        learner, heads = SmoothTransformerLearner(), size.heads or 1
+        bill = network_bill(size, learner.price(size.width, neurons_of(size), size.outputs, size.rank, heads))
+        if heads == 1:
+            return bill
+        words = f"{heads} heads without residual, which are read where the network can be asked through."
+        return replace(bill, assumptions=(*bill.assumptions, words))
 
 
 class SmoothNetwork(SmoothTransformer):
@@ -79,13 +88,14 @@ class SmoothNetwork(SmoothTransformer):
     name: ClassVar[str] = "smooth-ffn"
     kin: ClassVar[str] = "ffn"
     models: ClassVar[tuple[str, ...]] = ("ffn",)
+    many_heads: ClassVar[bool] = False
     unknown: ClassVar[str] = "the order of the neurons, and which way a neuron with a linear path beside it points"
     law: ClassVar[tuple[Test, ...]] = (LooksFineAndCurved(), BendsSmoothly(), StraightFromAfar(), Copies(), Deaf())
     confirmed_by: ClassVar[tuple[Test, ...]] = ()
 
     def longest(self, desk: Desk) -> int:
         """One token where that family was wished for: nothing is said about longer sequences then."""
-        return 1 if desk.wishes.family in ONE_TOKEN else desk.longest
+        return 1 if alone(desk.wishes.family) else desk.longest
 
     def learner(self, desk: Desk) -> Learner:
         """Corners from afar, bends from near by, one fit."""

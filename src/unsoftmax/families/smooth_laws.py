@@ -12,12 +12,10 @@ from unsoftmax.oracles.base import phase
 from unsoftmax.recognition.smooth_head import NAME, one_head_before
 from unsoftmax.results import Fact
 
-ONE_TOKEN = (
-    "ffn",
-    "smooth-ffn",
-    "gated-ffn",
-    "near-ffn",
-)  # names of ``family=`` under which nothing is said about longer sequences
+
+def alone(wished: str) -> bool:
+    """Whether a network alone was wished for, by one of their families' names: nothing is said about longer sequences then."""
+    return wished.endswith("ffn")
 
 
 class LooksCurved:
@@ -67,7 +65,7 @@ class OnlyNear:
         """Without a bound on tokens, only where such a network was wished for: it takes many questions."""
         look = desk.first_look()
         short = desk.max_norm is not None and desk.max_norm < BENDS.nearest * BENDS.room * desk.width**0.5
-        passed = look.bend > LAWS.curved and look.steady and look.grid.exact and (short or desk.wishes.family in ONE_TOKEN)
+        passed = look.bend > LAWS.curved and look.steady and look.grid.exact and (short or alone(desk.wishes.family))
         return Fact(self.name, look.bend, LAWS.curved, passed, "A curved target, of which only what is near may be asked.")
 
 
@@ -81,9 +79,9 @@ class BendsSmoothly:
         return 3 * BENDS.places + 2
 
     def examine(self, desk: Desk) -> Fact:
-        """Ask tokens of unit variance."""
+        """Ask tokens of unit variance, or as long as is allowed."""
         phase(desk, "smooth?")
-        return bends_smoothly(desk, rng=desk.rng, relative=desk.first_look().grid.relative)
+        return bends_smoothly(desk, rng=desk.rng, relative=desk.first_look().grid.relative, max_norm=desk.max_norm)
 
 
 class StraightFromAfar:
@@ -160,7 +158,7 @@ class Deaf:
 
     def examine(self, desk: Desk) -> Fact:
         """Nothing is asked where one-token answers alone were wished for."""
-        if desk.wishes.family in ONE_TOKEN:
+        if alone(desk.wishes.family):
             return Fact(self.name, 0.0, 0.0, True, "Only sequences of one token were wished for.")
         known = [fact for fact in desk.facts if fact.test == Hears().name]
         heard = known[0] if known else Hears().examine(desk)
@@ -181,7 +179,7 @@ class Copies:
     def examine(self, desk: Desk) -> Fact:
         """Nothing is asked where one-token answers alone were wished for, or are all that the target takes."""
         look = desk.first_look()
-        if desk.wishes.family in ONE_TOKEN or desk.longest < LAWS.copies:
+        if alone(desk.wishes.family) or desk.longest < LAWS.copies:
             return Fact(self.name, 0.0, LAWS.alike, True, "Only sequences of one token are asked.")
         phase(desk, "smooth?")
         told = desk.last(np.repeat(look.pair[:1], LAWS.copies, axis=0)[None])[0].reshape(-1)

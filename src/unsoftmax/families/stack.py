@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, cast
+from functools import partial
+from typing import ClassVar, cast, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from unsoftmax.bills import Bill, total
+from unsoftmax.bills import Bill, Phases, total
 from unsoftmax.desk import Desk
 from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, TargetError, TooNoisyError, tried
 from unsoftmax.families.base import Family, Learner, Size, Test
 from unsoftmax.families.settings import LAWS
-from unsoftmax.learners.stack.recognition import Recognised, behind_a_norm, recognised
-from unsoftmax.learners.stack.settings import EXACT, SINGLE, STACK, Settings, settings_for
+from unsoftmax.learners.stack.recognition import Recognised, acts_by_direction, behind_a_norm, clipped_at, recognised
+from unsoftmax.learners.stack.settings import EXACT, SINGLE, STACK, Settings, Sight, settings_for
 from unsoftmax.models import Model, Stack
-from unsoftmax.models.stack import Activation
+from unsoftmax.models.stack import Activation, Norm
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.precision.law import Floor
@@ -141,10 +142,22 @@ class PreNormStack(Family):
                 f"{seen.words} Such a stack cannot be read; switch dropout off (`eval()`), or average the target's answers.",
                 evidence={"repeated": seen.number},
             )
+        short = _too_short(desk)
+        if short is not None:
+            return short
         passed_on = next((fact for fact in desk.facts if fact.test == PassedOn.name), None)
         if passed_on is None or passed_on.passed or not passed_on.number < LAWS.bounded:
             return None
         phase(desk, "recognition")
+        level = None if desk.max_norm is not None else clipped_at(desk.last, rng=desk.rng)
+        if level is not None:
+            return NotInFamilyError(
+                f"The target clips its inputs: entries of very long tokens come out as {level:.3g}. Give `max_norm={level:.3g}`; "
+                "to read a pre-norm stack that has to be at least "
+                f"{EXACT.nearest * np.sqrt(desk.width):.2g}.",
+                evidence={"clipped": level},
+                signs=(Sign.DIAGNOSED,),
+            )
         off = behind_a_norm(desk.last, rng=desk.rng)
         words = "Answers to long tokens lie on an ellipsoid with axes along the outputs: a norm stands behind the last block."
         if desk.record(Fact("a norm comes last", off, LAWS.ellipsoid, off <= LAWS.ellipsoid, words)) is not True:
@@ -181,7 +194,7 @@ class PreNormStack(Family):
         if not settings["positions"] and not settings["causal"]:
             return CallableOracle(stack)
         where, causal = "all" if settings["positions"] else "last", bool(settings["causal"])
-        return CallableOracle(lambda sequences: stack(sequences, where, causal=causal), width=stack.width)  # type: ignore[arg-type]
+        return CallableOracle(partial(stack, positions=where, causal=causal), width=stack.width)  # type: ignore[arg-type]
 
     def learner(self, desk: Desk) -> Learner:
         """Limit answers of very long tokens."""
@@ -195,15 +208,33 @@ class PreNormStack(Family):
         from unsoftmax.learners.stack import StackLearner
         from unsoftmax.planning import CHECK, FIRST_LOOK, SENTINELS
 
-        formula = "3 to 4.5 times heads * (2 r (2 d - r) + r) / d for heads of rank r in all layers together"
-        if size.heads is None or size.rank is None:
-            return Bill(None, None, formula, assumptions=("Give heads (of all layers together) and rank for a number.",))
-        learning = [
-            (name, count, 3 * count) for name, count in StackLearner(checks=LAWS.checks).price(size.width, size.heads, size.rank)
-        ]
-        phases = [*FIRST_LOOK, *learning, *SENTINELS, *CHECK]
-        words = ("MLPs are learned only where they are small, and that is not counted here.",)
-        return Bill(total(phases), total(phases) + total(learning) // 5, formula, tuple(phases), words)
+        formula = (
+            "3 to 4 times heads * (2 r (2 d - r) + r) / d for heads of rank r in all layers; every position answered: half of it"
+        )
+        sight: Sight | None = "all" if size.everywhere else None
+
+        def phases(heads: int, rank: int) -> Phases:
+            both = [
+                StackLearner(checks=LAWS.checks).price(size.width, heads, rank, norm=norm, sight=sight) for norm in get_args(Norm)
+            ]
+            learning = [(one[0], (one[1] + two[1]) // 2) for one, two in zip(*both, strict=True)]
+            return [*FIRST_LOOK, *((name, count, 3 * count) for name, count in learning), *SENTINELS, *CHECK]
+
+        words: tuple[str, ...] = (
+            "The mean of a LayerNorm's and an RMSNorm's; a step that has to be asked again costs up to a fifth more.",
+            "MLPs are learned only where they are small, and that is not counted here.",
+        )
+        if size.heads is not None and size.rank is not None:
+            found = phases(size.heads, size.rank)
+            learning = total(found) - total([*FIRST_LOOK, *SENTINELS, *CHECK])
+            more = learning // 2 if size.everywhere else 0  # tokens that hardly see others are read alone
+            return Bill(total(found), total(found) + more, formula, tuple(found), words)
+        most = phases(size.heads or max(1, size.width // 2 - 5), size.rank or size.width)
+        words = (
+            *words,
+            "The least is for one head of rank 1, the most for half as many heads as a token has numbers, of full rank.",
+        )
+        return Bill(total(phases(size.heads or 1, size.rank or 1)), total(most), formula, tuple(most), words)
 
     def precision(self, desk: Desk, learned: Learned) -> Floor:
         """Heads whose values or scores are weak are known less well than answers are; the learner's own check tells how well."""
@@ -225,6 +256,25 @@ class PreNormStack(Family):
     def compare_part(self, oracle: Oracle, model: Model, batches: list[Fresh], law: Floor, rng: np.random.Generator) -> Compared:
         """Heads without MLPs: what keys change in the answers of very long tokens; two queries each."""
         return _compared_limit(oracle, model, batches, SINGLE if law.single else EXACT, rng, positions=True)
+
+
+def _too_short(desk: Desk) -> RefusalError | None:
+    """What to say where tokens of the longest length allowed act as in a stack, but are too short to read one."""
+    look, law = desk.first_look(), law_of(desk)
+    fits = look.outputs == desk.width >= LAWS.narrowest and (law.exact or law.single)
+    if desk.max_norm is None or not fits or settings_of(desk) is not None:
+        return None
+    reach = float(desk.max_norm / np.sqrt(desk.width))
+    phase(desk, "recognition")
+    if tried(lambda: acts_by_direction(desk.last, 0.9 * reach, rng=desk.rng), TargetError) is not True:
+        return None
+    reason = tried(lambda: settings_for(law, reach), TooNoisyError)
+    assert isinstance(reason, RefusalError)
+    return TooNoisyError(
+        f"Long tokens pass through the target and act by their direction, as in a pre-norm stack. {reason}",
+        evidence={"reach": reach},
+        signs=(Sign.DIAGNOSED,),
+    )
 
 
 def _compared_limit(

@@ -24,7 +24,7 @@ class FFN:
         weights: matrices ``(out, in)`` as in ``torch.nn.Linear``, first layer first.
         biases: vectors ``(out,)``, one per layer.
         skip: matrix ``(outputs, width)`` added as ``skip @ x``.
-        activation: "relu", "gelu" (with the error function), "gelu_tanh", "silu", "softplus", "mish", "elu" or "tanh".
+        activation: one of ``unsoftmax.models.activations.NAMES``, such as "gelu" (with the error function), or "tanh".
 
     >>> FFN([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.5]])([[-3.0], [2.0]])
     array([3.5, 2.5])

@@ -14,7 +14,6 @@ from unsoftmax.models.attention import Attention
 from unsoftmax.models.base import Floats
 from unsoftmax.models.torch_layouts import LAYOUTS, MARKS, attention_from_torch
 
-OURS = ("attention.", "ffn.")
 HALF = {"BF16", "F8_E4M3", "F8_E5M2"}  # dtypes that NumPy has no name for
 
 

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from unsoftmax.models.activations import activation_named
 from unsoftmax.models.attention import Attention
 from unsoftmax.models.base import Floats
 from unsoftmax.models.gated import OPTIONAL, GatedFFN
 from unsoftmax.models.network import FFN, Transformer
-
-BENDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "relu": torch.relu,
-    "gelu": torch.nn.functional.gelu,
-    "tanh": torch.tanh,
-    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
-    "silu": torch.nn.functional.silu,
-    "softplus": partial(torch.nn.functional.softplus, threshold=64.0),  # beyond 20, the default, it would answer in few digits
-    "mish": torch.nn.functional.mish,
-    "elu": torch.nn.functional.elu,
-}
 
 
 class TorchAttention(torch.nn.Module):
@@ -91,9 +79,9 @@ class TorchFFN(torch.nn.Module):
     def forward(self, points: Any) -> Any:
         """Map ``(…, width)`` to ``(…, outputs)``; of sequences the last token, where positions is "last"."""
         given = points[:, -1] if points.ndim == 3 and self.positions == "last" else points
-        hidden = given
+        hidden, bend = given, activation_named(self.activation).torch(torch)
         for i, layer in enumerate(self.layers):
-            hidden = layer(BENDS[self.activation](hidden) if i else hidden)
+            hidden = layer(bend(hidden) if i else hidden)
         return hidden if self.skip is None else hidden + given @ self.skip.T
 
 
@@ -117,7 +105,7 @@ class TorchGatedFFN(torch.nn.Module):
     def forward(self, points: Any) -> Any:
         """Map ``(…, width)`` to ``(…, outputs)``."""
         linear: Any = torch.nn.functional.linear
-        gates = BENDS[self.activation](linear(points, self.gate, self.gate_bias))
+        gates = activation_named(self.activation).torch(torch)(linear(points, self.gate, self.gate_bias))
         answers = linear(gates * linear(points, self.up, self.up_bias), self.down, self.down_bias)
         return answers if self.skip is None else answers + points @ self.skip.T
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import TargetError
+from unsoftmax.errors import DriftingError, TargetError
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -155,7 +155,15 @@ def _jittering(oracle: Oracle, question: Floats, answer: Floats, jitter: float, 
     shares = (again - answer) / float(np.abs(answer).max())
     off = float(np.sqrt(np.mean(shares**2) / 2))  # two answers differ by both errors
     worst = max(jitter, bend, off)
-    if worst > READING.jittery:
+    versions = len(np.unique(again, axis=0))
+    if 1 < versions <= READING.versions and np.ptp(again, axis=0).max() > READING.steady * float(np.abs(answer).max()):
+        raise DriftingError(
+            f"One question, asked {len(again)} times, got {versions} fixed answers in turn: so many versions of the model answer. "
+            "Pin one version of it and start again.",
+            evidence={"replicas": versions, "asked_again": len(again)},
+        )
+    of_batch = versions == 1 and jitter > READING.of_batch
+    if worst > READING.jittery or of_batch or bend > READING.bent_by_jitter * max(off, jitter):
         return Floor(kind="coarse", relative=worst, fresh=True)
     return Floor(kind="jittering", relative=max(READING.deviations * off, worst), fresh=True, batch=True)
 

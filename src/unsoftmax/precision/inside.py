@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from unsoftmax.linalg import INSIDE
@@ -10,7 +12,7 @@ from unsoftmax.oracles.base import Oracle
 from unsoftmax.precision.settings import READING
 
 
-def rounds_inside(oracle: Oracle, token: Floats) -> str:
+def rounds_inside(oracle: Callable[[Floats], Floats], token: Floats) -> str:
     """What is rounded inside, where small moves of some entries of a token change the answer and tiny ones leave every bit of it.
 
     The largest entry stays: steps may follow its size. Entries far smaller than it vanish in whole steps (int8), and not in fp8.

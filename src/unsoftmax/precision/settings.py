@@ -44,6 +44,9 @@ class Settings:
     bent: float = 2.0**-6  # and no line at all,
     # repetitions that differ by less than this are float64 in another order of summation, or of another replica
     jittery: float = 2.0**-30
+    versions: int = 4  # different answers, at most, to so many repetitions that are those of a few models
+    of_batch: float = 2.0**-40  # what the order of summation in another batch does not explain
+    bent_by_jitter: float = 32.0  # of such differences: a bend of four answers that is larger has another cause
     repeats: int = 8  # further repetitions that tell by how much
     deviations: float = 4.0  # of them that an answer may be off
     far: float = 16.0  # times as long are the single tokens that wake sleeping neurons

@@ -189,23 +189,19 @@ def predictor(model: Model, like: Floats | None = None, *, off: float = 0.0, rng
     if like is None or there is None:
         return lambda batches: np.concatenate([model.answer(on_host(batch)) for batch in batches])
 
-    def predict(batches: list[Floats]) -> Floats:
-        concat = array_namespace(like).concat
-        groups = [
-            [i for i, batch in enumerate(batches) if (batch.shape[1] > PROOF.moderate) == long] for long in (False, True)
-        ]  # padded to the longest, so long ones apart
-        parts: list[Floats] = [like] * len(batches)
-        for group in filter(None, groups):
-            sequences, absent = _padded([batches[i] for i in group], like)
-            answers = there(sequences, absent)
-            at = 0
-            for i in group:
-                parts[i] = answers[at : at + len(batches[i])]
-                at += len(batches[i])
-        joined: Floats = concat(parts)
-        return joined
+    return lambda batches: array_namespace(like).concat(padded(batches, like, there))
 
-    return predict
+
+def padded(batches: list[Floats], like: Floats, forward: Callable[[Floats, NDArray[np.bool_]], Floats]) -> list[Floats]:
+    """What a forward pass on the device of ``like`` gives for each batch, all in one go but for the long ones."""
+    groups = [[i for i, batch in enumerate(batches) if (batch.shape[1] > PROOF.moderate) == long] for long in (False, True)]
+    parts: list[Floats] = [like] * len(batches)
+    for group in filter(None, groups):  # padded to the longest, so long ones apart
+        told = forward(*_padded([batches[i] for i in group], like))
+        at = 0
+        for i in group:
+            parts[i] = told[at : (at := at + len(batches[i]))]
+    return parts
 
 
 def _padded(batches: list[Floats], like: Floats) -> tuple[Floats, NDArray[np.bool_]]:

@@ -11,6 +11,7 @@ from unsoftmax.linalg import normal, on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
+from unsoftmax.proof.first_order import Variances, first_order
 from unsoftmax.proof.fresh import Fresh, ordinary
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.proof.noisy import doubt
@@ -33,19 +34,39 @@ def doubts(seen: Compared, learned: Learned, rng: np.random.Generator) -> Floats
     return np.sqrt(doubt(learned.model, learned.bounds, rng, lambda other: predicted_as(seen, other)))
 
 
-def strangeness(seen: Compared, learned: Learned, floor: Floor, rng: np.random.Generator, *, allowed: float) -> Floats:
+def by_rounding(seen: Compared, learned: Learned, floor: Floor, rng: np.random.Generator) -> Floats:
+    """All that rounding of answers and of scores explains of each deviation ``(rows, outputs)``."""
+    inside = moved(seen, learned.model, learned.model.shaken(LIMITS.shake * floor.relative, rng))
+    explained: Floats = np.maximum(_of_answers(seen, floor) + LIMITS.shaken * inside, np.finfo(float).tiny)
+    return explained
+
+
+def _of_answers(seen: Compared, floor: Floor) -> Floats:
+    """What rounding of the largest answers of each kind explains of an answer."""
+    sizes = np.abs(seen.answers)
+    largest = np.where(seen.natural[:, None], *(sizes[rows].max(axis=0, initial=0.0) for rows in (seen.natural, ~seen.natural)))
+    return np.asarray(PROOF.unremarkable * floor.relative * largest)
+
+
+def strangeness(
+    seen: Compared, learned: Learned, floor: Floor, rng: np.random.Generator, *, allowed: float, like: Floats | None = None
+) -> Floats:
     """Each row's deviation, of ``allowed`` times all that rounding of answers and scores and the error bars explain.
 
     What they do not explain no model of the family does, and nothing bounds it on other sequences, however faint it is here.
-    Zeros where there are no bars.
+    Zeros where there are no bars. With ``like`` scalar answers are looked at on its device.
     """
-    bars = doubts(seen, learned, rng)
-    if bars is None:
-        return np.zeros(len(seen.answers))
-    sizes = np.abs(seen.answers)
-    largest = np.where(seen.natural[:, None], *(sizes[rows].max(axis=0, initial=0.0) for rows in (seen.natural, ~seen.natural)))
-    inside = moved(seen, learned.model, learned.model.shaken(LIMITS.shake * floor.relative, rng))
-    explained = PROOF.unremarkable * floor.relative * largest + LIMITS.shaken * inside + LIMITS.doubts * bars
+    bounds, (layer, *_) = learned.bounds, learned.model.attentions
+    scalar = seen.causal is None and layer.V is not None and layer.V.ndim == 2
+    if bounds is not None and bounds.W is not None and not learned.known_to and scalar:
+        of_scores = Variances.of_scores(layer.on_device(np.empty(0) if like is None else like), LIMITS.shake * floor.relative)
+        inside, bars = np.sqrt(first_order(seen, layer, like, of_scores, Variances.within(bounds, like)))[:, :, None]
+    else:
+        drawn = doubts(seen, learned, rng)
+        if drawn is None:
+            return np.zeros(len(seen.answers))
+        inside, bars = moved(seen, learned.model, learned.model.shaken(LIMITS.shake * floor.relative, rng)), drawn
+    explained = _of_answers(seen, floor) + LIMITS.shaken * inside + LIMITS.doubts * bars
     times: Floats = (seen.deviations / (allowed * np.maximum(explained, np.finfo(float).tiny))).max(axis=1)
     return times
 

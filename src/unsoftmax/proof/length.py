@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import TargetError, tried
+from unsoftmax.linalg import normal, on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, is_local, phase
 from unsoftmax.proof.settings import PROOF
@@ -17,9 +18,9 @@ def longest_taken(
 
     A server that fails may be out of order: its failure ends the run here, where little was paid, and says what to try.
     """
-    tokens = PROOF.short * rng.normal(size=(1, PROOF.longest, oracle.width))
+    tokens = PROOF.short * normal((1, PROOF.longest, oracle.width), rng, getattr(oracle, "like", None))
     if max_norm is not None:
-        tokens *= min(1.0, 0.5 * max_norm / float(np.linalg.norm(tokens, axis=-1).max()))
+        tokens = tokens * min(1.0, 0.5 * max_norm / float(np.linalg.norm(on_host(tokens), axis=-1).max()))
     if vocabulary is not None:
         tokens = vocabulary[rng.integers(0, len(vocabulary), size=(1, PROOF.longest))]
     phase(oracle, "longest sequence")

@@ -69,7 +69,8 @@ def noisy_held_out(
     signal = seen.predicted - seen.predicted.mean(axis=0)
     weight = float(np.sum(signal**2 / variance))
     standardised = left / np.sqrt(variance)
-    excess = float(np.mean(standardised**2)) / float(fdtri(left.size, freedom, 1 - PROOF.false_alarm))
+    kinds = [standardised[rows] for rows in (seen.natural, ~seen.natural) if rows.any()]  # neither may hide the other's
+    excess = max(float(np.mean(kind**2) / fdtri(kind.size, freedom, 1 - PROOF.false_alarm)) for kind in kinds)
     outlier = float(np.abs(standardised).max()) / (PROOF.single_outlier * (1 + 3 / np.sqrt(freedom)))
     if weight == 0.0:
         return NoisyCheck(seen, max(excess, outlier), 0.0, np.inf)

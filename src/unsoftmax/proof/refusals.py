@@ -147,12 +147,14 @@ def mismatch(
 def something_else(seen: Compared, check: Check, learned: Learned, strange: Floats, *, heads: int) -> RefusalError:
     """A misfit within the tolerance that nothing of the family explains: rows that are ``strange`` beyond 1 show it."""
     lengths = seen.lengths[strange > 1]
+    norms = [np.linalg.norm(on_host(batch.sequences), axis=-1).max() for batch in seen.batches if batch.natural]
+    reach = f", max_norm={max(norms):.2g}" * bool(norms)
     where = "" if lengths.min() <= 2 else f" It shows in sequences of {lengths.min()} to {lengths.max()} tokens."
     return NotInFamilyError(
         f"{heads} head{'s' * (heads != 1)} explain{'s' * (heads == 1)} fresh sequences to {check.relative_error:.1g} of their "
         "spread, but rounding and the error bars would explain them far better: something else takes part, which is faint here "
         f"and may be large elsewhere.{where} `unsoftmax diagnose` tells what it may be. Where the model is near enough, say how "
-        f"near answers are to it: `tolerance={2 * check.max_abs_error:.0e}`.",
+        f"near answers are to it, and for which tokens: `tolerance={2 * check.max_abs_error:.0e}{reach}`.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "strangeness": float(strange.max()), "by_length": check.by_length},
     )

@@ -14,12 +14,22 @@ from unsoftmax.precision.settings import READING
 from unsoftmax.proof import refusals
 from unsoftmax.proof.bars import fitting_bars
 from unsoftmax.proof.compare import Compared, computed_in
-from unsoftmax.proof.doubts import beside_ties, doubts, faintest_output, in_short_numbers, moved, scores_in_doubt, strangeness
+from unsoftmax.proof.doubts import (
+    beside_ties,
+    by_rounding,
+    doubts,
+    faintest_output,
+    in_short_numbers,
+    moved,
+    scores_in_doubt,
+    strangeness,
+)
 from unsoftmax.proof.fresh import COUNT, Fresh, afforded, fresh_batches
 from unsoftmax.proof.judge import carries_noise, checked, covered, relative_errors, tolerance_of, varies
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.proof.noisy import loud_batches, noisy_held_out
 from unsoftmax.proof.settings import PROOF
+from unsoftmax.proof.tangent import sequences_for, unexplained
 from unsoftmax.results import Bounds, Check, Learned, Proof, Status
 
 if TYPE_CHECKING:
@@ -48,6 +58,7 @@ class _Proof:
         self.stated: float | None = None
         self.bounds: Bounds | None = None
         self.open = 0.0  # deviation that error bars explain, though it is too large to promise anything
+        self._noise_share = 0.0  # what noise and rounding may add, of the spread of the answers of each kind
         self._relative = np.inf  # error that the verdict rests on, what is explained otherwise taken off
 
     @property
@@ -57,7 +68,7 @@ class _Proof:
             return self.stated
         if self.check is None or not self.check.relative_error:
             return self.tolerance
-        return self.tolerance + self.noise * self.check.relative_error / self.check.max_abs_error
+        return self.tolerance + self._noise_share
 
     def run(self) -> Proof:
         """Ask and judge."""
@@ -74,11 +85,9 @@ class _Proof:
         """Compare answer by answer."""
         desk, learned, floor = self.desk, self.learned, self.floor
         seen = self.family.compare(desk, learned, batches)
-        check = self._said(seen)
-        self.noise = floor.largest
         own = floor.off(seen.answers)
-        if own.any():  # each answer is off by up to this share of itself; what is beyond counts
-            self.noise = float(own.max())
+        self.noise = float(own.max()) if own.any() else floor.largest  # each may be off by a share of itself; what is beyond counts
+        check = self._said(seen)
         spread = seen.spreads()[:, None]
         if not varies(seen, floor.relative):
             return refusals.hardly_varies(seen, learned)
@@ -111,6 +120,10 @@ class _Proof:
         if seen.lengths.max() < 64 or self.desk.longest < 256:
             words += f" Longer sequences than {int(seen.lengths.max())} tokens were not asked."
         self.check = checked(seen, words)
+        spread = seen.spreads()
+        own = self.floor.off(seen.answers).max(axis=1)
+        off = own if own.any() else np.full(len(own), self.noise)
+        self._noise_share = float((off[spread > 0] / spread[spread > 0]).max(initial=0.0))
         return self.check
 
     def _in_short_numbers(self, seen: Compared, allowed: Floats) -> RefusalError | None:
@@ -185,18 +198,37 @@ class _Proof:
     def _foreign(self, seen: Compared, check: Check) -> RefusalError | None:
         """A misfit within the tolerance, and yet far beyond what anything of the family explains: something else takes part.
 
-        Of one head alone: the bars of several do not say how far their values may be off, and right ones were refused.
+        The errors of several heads have no bars: what no change of their parameters explains is foreign.
         """
-        if not self.floor.exact or not self.family.made_of_heads or not self.family.compares_answers or self._heads() != 1:
+        if not self.floor.exact or not self.family.made_of_heads or not self.family.compares_answers:
             return None
-        strange = self._strangeness(seen)
+        seen, strange = (seen, self._strangeness(seen)) if self._heads() == 1 else self._beside_tangent(seen)
         if not (strange > 1).any():
             return None
         return self._answered_otherwise(seen) or refusals.something_else(seen, check, self.learned, strange, heads=self._heads())
 
     def _strangeness(self, seen: Compared) -> Floats:
         """How far each row misses what rounding and error bars explain, of what is let pass."""
-        return strangeness(seen, self.learned, self.floor, self.desk.fresh, allowed=LIMITS.foreign)
+        like = self.family.like(self.desk)
+        return strangeness(seen, self.learned, self.floor, self.desk.fresh, allowed=LIMITS.foreign, like=like)
+
+    def _beside_tangent(self, seen: Compared) -> tuple[Compared, Floats]:
+        """The same of several heads, compared with more fresh sequences where parameters are many; zeros where that is dear."""
+        model, fresh = self.learned.model, self.desk.fresh
+        nothing = seen, np.zeros(len(seen.answers))
+        (layer,) = model.attentions
+        if layer.V is None or model.sizes(None).parameters > PROOF.largest_tangent:
+            return nothing
+        rounding = LIMITS.foreign * by_rounding(seen, self.learned, self.floor, fresh)
+        if (seen.deviations <= rounding).all():
+            return nothing
+        wanted, left = sequences_for(seen, layer), self.desk.left()
+        if wanted > seen.sequences:
+            if left is not None and left < wanted:
+                return nothing
+            seen = self.family.compare(self.desk, self.learned, self._fresh(wanted))
+            rounding = LIMITS.foreign * by_rounding(seen, self.learned, self.floor, fresh)
+        return seen, unexplained(seen, layer, rounding, fresh)
 
     def _heads(self) -> int:
         """How many heads were learned; 0 where these are not the whole model."""
@@ -278,10 +310,11 @@ class _Proof:
         self.desk.notes.extend(sentences)
         return None
 
-    def _fresh(self) -> list[Fresh]:
-        """Fresh sequences, as many as the budget allows; nothing is announced unchecked."""
+    def _fresh(self, count: int | None = None) -> list[Fresh]:
+        """Fresh sequences, so many or as wished for, if the budget allows; nothing is announced unchecked."""
         desk, price = self.desk, 2 if self.family.network else 1
-        count = desk.wishes.check if desk.wishes.check is not None or price == 1 else COUNT
+        if count is None:
+            count = desk.wishes.check if desk.wishes.check is not None or price == 1 else COUNT
         batches = fresh_batches(
             self.learned.model,
             desk.fresh,

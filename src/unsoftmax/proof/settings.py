@@ -49,6 +49,14 @@ class Settings:
     short: float = 2.0**-4  # entries of the tokens: too small to overflow anything
     step: int = 4  # each further try is so many times shorter
 
+    # tangent
+    beside: float = 1.5  # answers for each parameter, at least: a fit of fewer leaves too little of what it does not explain
+    plenty: float = 2.5  # and at most
+    largest_tangent: int = 2400  # parameters; their equations take two seconds there, and only where a misfit asks for them
+    worst_rows: float = 0.75  # rows that miss by more than so many others are looked at before these
+    null: float = 1e-13  # of the largest singular value: smaller ones are rounding
+    second_order: float = 8.0
+
     # noisy
     share: float = 0.02  # of the learning queries that a check may add; never fewer than the least
     least: int = 256

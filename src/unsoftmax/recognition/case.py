@@ -95,6 +95,7 @@ class Case:
         most: no sequence of more tokens than this is sent.
         recent: the latest answers, for their size.
         unit: what answers are multiplied by, a power of two, where they are so large or small that their squares are no numbers.
+        bend: how far one-token answers miss a straight line, of their change, where they do.
         reach: largest token scale (root mean square entry) to use; shrinks when the target overflows.
     """
 
@@ -114,6 +115,7 @@ class Case:
         self.outputs: int | None = None
         self.longest = self.most = 256
         self.unit = 1.0
+        self.bend = 0.0
         self.reach = math.inf if max_norm is None else max_norm / (math.sqrt(self.width) + 3)
         self.recent: tuple[Floats, ...] = ()
         self.sentinels: list[tuple[Floats, Floats]] = []

@@ -15,10 +15,11 @@ from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
-from unsoftmax.recognition.one_head import Outcome, at_other_lengths, one_head
-from unsoftmax.recognition.one_token import Pilot, grows, ignores_length, kinks, kinks_if_affordable, one_token, pilot
+from unsoftmax.recognition.one_head import Outcome, at_other_lengths, faintly, one_head
+from unsoftmax.recognition.one_token import Pilot, grows, hardly_bends, ignores_length, kinks, kinks_if_affordable, one_token, pilot
 from unsoftmax.recognition.piecewise import another_plane, chord_law, transformer
-from unsoftmax.recognition.stepwise import steps_told
+from unsoftmax.recognition.reach import long_tokens
+from unsoftmax.recognition.stepwise import rounding_told, steps_told
 from unsoftmax.recognition.walk import Walk, of_case, until
 
 DEEP = "the answers' kinks end or change on their way: a network with several hidden layers"
@@ -31,7 +32,7 @@ OTHER_LENGTHS = outside(
 )
 
 
-def by_tests(look: FirstLook | None = None, *, not_one: bool = False) -> Walk[Diagnosis]:
+def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool = False) -> Walk[Diagnosis]:
     """What a target is, by tests from cheap to dear up to the first that decides.
 
     Shape and precision of the answers, the scale of the scores, one-token answers, invariances (order, repeats, doubled tokens),
@@ -41,8 +42,9 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False) -> Walk[Di
     Args:
         look: the first answers, where they were asked already; exact ones need no further questions about their precision.
         not_one: one head of affine scores was learned and does not explain fresh answers, so that its law is not asked again.
+        deep: a kink of one-token answers was seen to end or change on its way.
     """
-    found = Findings(not_one=not_one)
+    found = Findings(not_one=not_one, deep=deep)
     verdict = yield from until(_verdict(found, look), Verdict)
     same = yield from of_case(unchanged)
     if not same and Sign.RANDOM not in verdict.signs:
@@ -108,13 +110,17 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
     if not found.not_one or answers.coarse or point.flat:
         one = yield from of_case(one_head, point.scale, flat=point.flat)
     if one.passed:
-        found.heads = 1
-        if one.plane is not None and not (yield from of_case(at_other_lengths, one.plane)):
+        longer = True if one.plane is None else (yield from of_case(at_other_lengths, one.plane))
+        if longer is False:
             return OTHER_LENGTHS
+        if longer is None and one.plane is not None:
+            one = faintly(one.plane)
+    if one.passed:
+        found.heads = 1
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
         return (yield from _of_heads(words))
     if one.passed is None and one.plane is not None:
-        return inconclusive("power", f"It looks like one head, but {one.why}: the answers are too coarse to exclude other targets.")
+        return inconclusive("power", f"It looks like one head, but {one.why}: other targets are not excluded.")
     several = yield from of_case(several_heads, point.scale)
     if several.nearly:
         found.signs = (Sign.ALMOST_ALIKE,)
@@ -129,11 +135,14 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
 
 
 def _of_heads(words: str) -> Walk[Verdict]:
-    """Heads, unless float64 answers are computed more coarsely because scores are rounded: then no learner can read them."""
+    """Heads, unless float64 answers are computed more coarsely, as scores or tokens are rounded, or long tokens are cut."""
     steps = yield from of_case(steps_told)
     if steps is not None and not steps.passed:
         return outside("scores in steps", steps.sentence, Sign.OTHER_SCORES)
-    return Verdict(ONE_HEAD.name, words)
+    rounds = yield from of_case(rounding_told)
+    if rounds:
+        return outside("quantised evaluation", f"The target rounds inside: {rounds}.", Sign.ROUNDS)
+    return (yield from of_case(long_tokens)) or Verdict(ONE_HEAD.name, words)
 
 
 def _relu(found: Findings, answers: Answers, point: Pilot, shape: Shape, size: float) -> Walk[Verdict | None]:
@@ -153,6 +162,11 @@ def _relu(found: Findings, answers: Answers, point: Pilot, shape: Shape, size: f
     if outcome.passed and not kinked:  # with a residual a smooth network would be outside: then kinks must be seen
         kinked = yield from (of_case(kinks_if_affordable, shape, size) if residual is False else of_case(kinks, size))
     if outcome.passed and kinked:
+        if (yield from of_case(hardly_bends, outcome.blur)):
+            if shape is not Shape.PIECEWISE and not residual:
+                return None
+            words = "It looks like one head, but one-token answers are not quite straight, too faintly to tell a network by."
+            return inconclusive("power", words)
         found.heads, found.residual = 1, residual
         extra = ", the last token added," if residual else ""
         reason = f"One softmax head{extra} and then a network with ReLU: sequences with the same weighted mean are answered alike."
@@ -187,7 +201,8 @@ def _planes(answers: Answers, point: Pilot) -> Walk[tuple[Outcome, bool | None, 
 
 def _by_depth(found: Findings, answers: Answers, size: float, reason: str) -> Walk[Verdict]:
     """A head before a network with ReLU: learned whole if that has one hidden layer, else the head alone, if nothing is added."""
-    deep = yield from of_case(several_layers, size, kinks=2 if found.residual else 1)  # only behind a residual all hangs on it
+    # only behind a residual all hangs on it, so that another kink is followed then
+    deep = (found.deep and not found.residual) or (yield from of_case(several_layers, size, kinks=2 if found.residual else 1))
     if not deep:
         open_end = (
             "" if deep is False else " Whether the network has one hidden layer was not told; of more, only the head is learned."

@@ -57,10 +57,12 @@ class Diagnosis(Brief):
 class Findings:
     """What the tests told beside their verdict; None where that was not asked.
 
-    ``not_one`` was told before: one head was learned, and does not explain fresh answers.
+    Two were told before: ``not_one``, that one head was learned and does not explain fresh answers, and ``deep``, that a kink of
+    one-token answers ends or changes on its way.
     """
 
     not_one: bool = False
+    deep: bool = False
     heads: int | None = None
     extras: Extras = field(default_factory=Extras)
     residual: bool | None = None

@@ -153,13 +153,16 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
     within = float(np.ptp(first, axis=0).max())
     last_bits = 512 if np.all(answers.astype(np.float32) == answers) else 64  # of float32: cancellation inside makes more of them
     if within == 0.0 and jitter <= last_bits * 2.0**-24 * size:
+        _refuse_random(case)
         return 2 * jitter / size, 0.0  # batches differ in the last bits of float32, one batch does not
-    calm = case.ask(np.repeat(2.0**-20 * tokens, 6, axis=0)).std(axis=0, ddof=1)
+    tiny = case.ask(np.repeat(2.0**-20 * tokens, 6, axis=0))
+    calm = tiny.std(axis=0, ddof=1)
     here = case.ask(np.repeat(tokens, 5, axis=0)).std(axis=0, ddof=1)
     loud = case.ask(np.repeat(case.cap(32.0, 1.0) * tokens, 5, axis=0))
     spread = loud.std(axis=0, ddof=1)
     steady = bool(spread.max() <= 6 * max(calm.max(), 1e-300) and here.max() <= 6 * max(calm.max(), 1e-300))
-    if spread.max() <= last_bits * 2.0**-24 * float(np.abs(loud).max()) and here.max() <= last_bits * 2.0**-24 * size:
+    bits = last_bits * 2.0**-24  # and so for tokens of every size
+    if spread.max() <= bits * np.abs(loud).max() and here.max() <= bits * size and calm.max() <= bits * np.abs(tiny).max():
         return 2 * jitter / size, 0.0
     ratio = float(spread.max() / max(calm.max(), 1e-300))
     case.record(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.desk import Desk
+from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 from unsoftmax.precision.settings import READING
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact
 
 SEVERAL, ORDER, LENGTH = "one head's line", "order of earlier tokens", "answers to a long token"
+CHOICE = "each head chooses among long tokens"
 
 
 def plainly_several(desk: Desk) -> Fact:
@@ -77,6 +79,36 @@ def blind_to_order(desk: Desk) -> Fact:
     if change > allowed:
         words += ": the target sees positions, which no attention layer of this family does"
     return Fact(ORDER, change / max(allowed, 1e-300), 1.0, change <= allowed, f"{words}.")
+
+
+def chooses(desk: Desk) -> Fact:
+    """Whether each head looks at one of several long tokens on a line, the outermost, so that those within change nothing.
+
+    Scores that grow with their tokens do that; where they are capped, or tokens brought to one length, tokens of one side tie, and
+    copies count; a distance between tokens is least to those within; and a window of the last tokens holds the outermost only where
+    they come last. Heads whose scores are zero everywhere weigh all alike, and show by a change in proportion to the last token, as
+    the others add up to nothing. 2 queries, 4 where something changes.
+    """
+    outermost, within = (3.0, -3.0), ((1.0, -1.0), (0.5, -0.5))
+    copies = (min(TESTS.long_sequence, desk.longest) - 3) // 4
+    if not desk.precision.exact or desk.max_norm is not None or copies < 2:
+        return Fact(CHOICE, 0.0, 1.0, None, "Whether heads choose among long tokens was not asked.")
+    key, last = (token / np.linalg.norm(token) for token in desk.first_look().pair)
+    phase(desk, "choice")
+
+    def change(end: float) -> tuple[Floats, float]:
+        lines = outermost, (*outermost, *(within[0] * copies), *(within[1] * copies))
+        tokens = [TESTS.far * np.vstack([np.outer(line, key), end * last]) for line in lines]
+        few, many = (desk.last(each[None]).reshape(-1) for each in tokens)
+        return many - few, TESTS.chosen * max(float(np.abs(few).max()), float(np.abs(many).max()), 1e-300)
+
+    moved, allowed = change(1.0)
+    off = float(np.abs(moved).max()) / allowed
+    if off > 1.0:
+        further, most = change(TESTS.further_end)
+        off = float(np.abs(further - TESTS.further_end * moved).max()) / (TESTS.further_end * allowed + most)
+    words = "Each head looks at one of several long tokens." if off <= 1 else "Of long tokens, others than the outermost count."
+    return Fact(CHOICE, off, 1.0, off <= 1, words)
 
 
 def clipped(desk: Desk) -> Fact:

@@ -20,6 +20,7 @@ class Outcome:
 
     ``behind``: the answer at the mean of the tokens was told from the mean of their answers, so that a network stands behind.
     ``broken``: a law of one head was seen broken, though perhaps by a kink alone.
+    ``blur``: share of the weights' effect by which sequences may have missed the law unseen. ``faint``: they missed it by little.
     """
 
     passed: bool | None
@@ -27,6 +28,13 @@ class Outcome:
     plane: Plane | None = None
     behind: bool = False
     broken: bool = False
+    blur: float = 0.0
+    faint: bool = False
+
+
+def faintly(plane: Plane) -> Outcome:
+    """The law was missed by more than rounding, and by too little to exclude a head."""
+    return Outcome(None, "some sequences miss by more than rounding what it foretells", plane, faint=True)
 
 
 def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
@@ -53,7 +61,7 @@ def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
         outcome = _foretell(case, plane)
         if outcome.passed:
             return _steep(case, outcome)
-        if outcome.passed is False:
+        if outcome.passed is False or outcome.faint:
             return outcome
         larger *= 2.0  # the law holds, but scores were too small to tell it from others
     return outcome
@@ -142,8 +150,10 @@ def _foretell(case: Case, plane: Plane, flat: bool = False) -> Outcome:
         passed,
         f"{len(draws)} sequences " + ("are" if passed else "are not") + " answered as one head foretells.",
     )
-    if not passed:
+    if worst > TESTS.faint:
         return Outcome(False, "answers differ from what one head foretells", plane)
+    if not passed:
+        return faintly(plane)
     if power < 20 or (size < needed and not flat):
         return Outcome(None, "too little power", plane)
     return Outcome(True, "one head", plane)
@@ -181,7 +191,7 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
         follows = told.share <= 1
         words = f"Scores {height:g} above the last token's {'follow' if follows else 'do not follow'} the same law."
         if not case.record("steep scores", told.share, 1.0, follows, words):
-            return Outcome(False, "scores bend when they are large", plane)
+            return Outcome(False if told.share > TESTS.faint else None, "scores bend when they are large", plane)
     if seen < 2 and case.floor.relative > 2.0**-40:
         return Outcome(None, "large scores could not be tested", plane)
     return outcome
@@ -211,10 +221,11 @@ def _against(case: Case, plane: Plane, coordinates: Floats, base: Floats) -> Tol
     return Told(float(np.abs(answer[0] - foretold).max()) / tolerance, blurred)
 
 
-def at_other_lengths(case: Case, plane: Plane) -> bool:
+def at_other_lengths(case: Case, plane: Plane) -> bool | None:
     """Whether longer sequences are answered as the scores of a plane foretell, and those whose tokens repeat each other too.
 
-    Lengths are drawn, the longest among them: a target may change with the number of its tokens. 6 queries, as far as they last.
+    None where they miss that too faintly to tell. Lengths are drawn, the longest among them: a target may change with the number of
+    its tokens. 6 queries, as far as they last.
     """
     case.begin("other lengths")
     longest = min(case.longest, case.most)
@@ -228,10 +239,12 @@ def at_other_lengths(case: Case, plane: Plane) -> bool:
         coordinates = TESTS.wider[number % len(TESTS.wider)] * random_coordinates(case.rng, len(plane.axes), length)
         if number % 2:
             coordinates[:-1] = coordinates[case.rng.integers(0, length // 2, size=length - 1)]
+        steep = float(np.abs((coordinates - coordinates[-1]) @ plane.slope(coordinates[-1])).max())
+        coordinates = coordinates * min(1.0, TESTS.steepest_further / max(steep, 1e-9))
         told = _against(case, plane, coordinates, base)
         if told is not None and told.share > worst:
             worst, at = told.share, length
     words = "Longer sequences are answered as short ones foretell."
     if worst > 1:
         words = f"A sequence of {at} tokens is answered otherwise than shorter ones foretell."
-    return case.record("other lengths", worst, 1.0, worst <= 1, words)
+    return case.record("other lengths", worst, 1.0, worst <= 1, words) or (None if worst <= TESTS.faint else False)

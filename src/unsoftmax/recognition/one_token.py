@@ -45,8 +45,18 @@ def one_token(case: Case, scale: float) -> tuple[Shape, float]:
             f"One-token answers at scale {size:.2g} {'are' if passed else 'are not'} affine.",
         )
         if not passed:
+            case.bend = bend / max(float(np.ptp(answers, axis=0).max()), 1e-300)
             return _bends(case, size, bend), size
     return Shape.AFFINE, 1.0
+
+
+def hardly_bends(case: Case, blur: float) -> bool:
+    """Whether one-token answers are so nearly straight that a law which was tested to ``blur`` says nothing about their bends."""
+    clear = case.coarse or case.bend >= blur
+    words = "show in" if clear else "are too faint for"
+    return not case.record(
+        "bends against the law", case.bend, blur, clear, f"Bends of one-token answers {words} the law of a head."
+    )
 
 
 def _bends(case: Case, scale: float, bend: float, again: bool = True) -> Shape:

@@ -22,12 +22,13 @@ KINKS, ALIKE = "one hidden layer", "a weighted mean of tokens"
 
 class QuickLook(NamedTuple):
     """Facts about a target whose one-token answers bend; ``noise`` of those, where they are exact, relative to their size,
-    ``precision`` of all answers, ``listens`` to earlier tokens."""
+    ``precision`` of all answers, ``listens`` to earlier tokens, ``deep``: a kink ends or changes on its way."""
 
     facts: tuple[Fact, ...]
     noise: float | None = None
     precision: Floor | None = None
     listens: bool = False
+    deep: bool = False
 
     @property
     def holds(self) -> bool:
@@ -54,7 +55,7 @@ def quick_look(desk: Desk) -> QuickLook:
         return QuickLook((exact, Fact(KINKS, 0.0, 0.5, None, found.reason)), noise)
     kinks, mean, listens = found
     if mean is None:
-        return QuickLook((exact, kinks), noise)
+        return QuickLook((exact, kinks), noise, deep=kinks.number > kinks.threshold)
     return QuickLook((exact, kinks, mean), noise, case.floor, listens)
 
 

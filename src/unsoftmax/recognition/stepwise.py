@@ -7,6 +7,8 @@ import numpy as np
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
+from unsoftmax.precision.inside import rounds_inside
+from unsoftmax.precision.settings import READING
 from unsoftmax.recognition.case import Case
 from unsoftmax.recognition.floor import one_token_noise
 from unsoftmax.recognition.settings import TESTS
@@ -39,6 +41,14 @@ def steps_told(case: Case) -> Fact | None:
     fact = judged(case.ask(X.reshape(-1, 2, case.width)).reshape(*X.shape[:2], -1), few=1)
     case.evidence.append(fact)
     return fact
+
+
+def rounding_told(case: Case) -> str:
+    """What is rounded inside, where float64 answers to one token are coarse too; empty where nothing is, or that was not asked."""
+    if not case.finer or case.left() < 4 * READING.moved + 1 or not case.sentinels:
+        return ""
+    case.begin("steps")
+    return rounds_inside(case.ask, case.sentinels[0][0][0, 0])
 
 
 def pairs_in_steps(width: int, rng: np.random.Generator, max_norm: float | None) -> Floats:

@@ -66,7 +66,7 @@ def audit_record(
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
 
 
-def save_audit(audit: Audit, folder: str | Path, *, target: str | None = None) -> None:
+def save_audit(audit: Audit, folder: str | Path) -> None:
     """Write ``audit.json`` and ``report.html`` of an audit that was run from Python."""
     from unsoftmax.report.audit_story import audit_report
     from unsoftmax.report.files import save
@@ -76,7 +76,7 @@ def save_audit(audit: Audit, folder: str | Path, *, target: str | None = None) -
     origin = audit.origin or Origin(target="a Python callable", remote=False, currency=None, authorised_by=None)
     record = audit_record(
         audit,
-        target=target or origin.target,
+        target=origin.target,
         command="",
         remote=origin.remote,
         authorised_by=origin.authorised_by,

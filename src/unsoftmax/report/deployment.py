@@ -9,7 +9,7 @@ from unsoftmax.deployment.results import Deployment, Verdict
 from unsoftmax.report import figures
 from unsoftmax.report.chapter import Chapter, Figure, Report, Table, Text
 from unsoftmax.report.common import closing, plain, shared
-from unsoftmax.report.next_steps import after_verification
+from unsoftmax.report.next_steps import after_deployment
 from unsoftmax.report.story import subject
 from unsoftmax.report.told import Teller, step
 
@@ -27,7 +27,7 @@ def deployment_record(result: Deployment, *, command: str, authorised_by: str | 
         **shared("deployment", authorised_by=authorised_by),
         "command": command,
     }
-    record["next"] = after_verification(record)
+    record["next"] = after_deployment(record)
     return plain(record)  # type: ignore[no-any-return]  # a dict stays one
 
 
@@ -90,18 +90,19 @@ def _asked(tell: Teller) -> Chapter:
 
 
 def _deviations(tell: Teller) -> Chapter:
+    bins: list[tuple[float, int]] = tell.record["histogram"]
     rows = [
-        (tell(f"from {{/histogram/{i}/0:.3g}}"), count, tell(f"{{/histogram/{i}/1:,}}"))
-        for i, (_, count) in enumerate(tell.record["histogram"])
+        (tell(f"from {{/histogram/{i}/0:.3g}}"), float(count), tell(f"{{/histogram/{i}/1:,}}")) for i, (_, count) in enumerate(bins)
     ]
+    beyond = sum(edge < tell.record["threshold"] for edge, _ in bins)
+    rows.insert(beyond, (tell("threshold {/threshold:.3g}"), 0.0, tell("–")))
     facts: list[tuple[str, Text]] = [
         ("deviation", tell("{/deviation:.2e} of the answers' spread")),
         ("rounding", tell("{/noise:.2e} of it, as twins show")),
         ("of other weights", tell("{/coherent:.2e} of it, as twins share")),
         ("against what is explained", tell("{/excess:.2g} times; more than 1 is a difference")),
-        ("a single answer stands out", tell("from {/threshold:.3g} times float32 rounding on")),
     ]
-    caption = "Answers by their deviation, in units of the checkpoint's own float32 rounding"
+    caption = "Answers by their deviation, in float32 roundings of the checkpoint; beyond the threshold a single one stands out"
     return Chapter("How far answers deviate", facts, figures=[[Figure(caption, figures.bars(rows))]])
 
 
@@ -127,8 +128,9 @@ def _change(tell: Teller) -> list[Chapter]:
         facts.append(("rank", tell("{/change/rank}")))
     if change["explained"]:
         facts.append(("explains", tell("{/change/explained:.2%} of the deviations")))
+    words = change["words"] if "." in change["words"].split()[0] else f"{change['words'][:1].upper()}{change['words'][1:]}"
     others = [f"Nearly as likely: {', '.join(change['others'])}."] if change["others"] else []
-    return [Chapter("What changed", facts, sentences=[f"{change['words'][:1].upper()}{change['words'][1:]}.", *others])]
+    return [Chapter("What changed", facts, sentences=[f"{words}.", *others])]
 
 
 def _smallest(tell: Teller) -> Chapter:
@@ -143,6 +145,12 @@ def _smallest(tell: Teller) -> Chapter:
 
 def _unknown(tell: Teller) -> list[Text]:
     unseen = tell.record["unseen"]
+    if tell.record["change"] is not None:
+        return [
+            "What and where are the likeliest of the explanations that were tried: one change, in one place or everywhere. Several "
+            "changes at once are told as the one that explains them best; what alters answers on the way is no change of weights, "
+            "but is told as one."
+        ]
     told = (
         "A match says that the endpoint answers as these weights do, on fresh sequences that it could not foresee, for every "
         "change of at least the sizes above. Other weights with the same function would match as well. Tensors that no answer "
@@ -160,7 +168,10 @@ def timeline_report(record: dict[str, Any]) -> Report:
         for i, check in enumerate(record["checks"])
     ]
     last = record["checks"][-1]
-    drawn = [(check["at"], check["excess"], tell(f"{{/checks/{i}/excess:.2g}}")) for i, check in enumerate(record["checks"])]
+    drawn = [
+        (check["at"][5:16].replace("T", " "), check["excess"], tell(f"{{/checks/{i}/excess:.2g}}"))
+        for i, check in enumerate(record["checks"])
+    ]
     return Report(
         title="A watched deployment",
         subject=str(record["endpoint"]),
@@ -172,7 +183,14 @@ def timeline_report(record: dict[str, Any]) -> Report:
             Chapter(
                 "Timeline",
                 [("endpoint", record["endpoint"]), ("checkpoint", record["checkpoint"])],
-                figures=[[Figure("Strongest deviation over what rounding explains; above 1 it differs", figures.bars(drawn))]],
+                figures=[
+                    [
+                        Figure(
+                            "Strongest deviation over what rounding explains; above 1 it differs",
+                            figures.bars(drawn, logarithmic=True),
+                        )
+                    ]
+                ],
                 table=Table(["checked", "verdict", "against what is explained", "queries"], rows, words=2),
             ),
             *closing(tell),

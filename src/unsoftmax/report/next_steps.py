@@ -49,6 +49,26 @@ def after_verification(record: dict[str, Any]) -> list[str]:
     ]
 
 
+def after_deployment(record: dict[str, Any]) -> list[str]:
+    """Sentences with commands after a deployment was held against a checkpoint."""
+    name, weights = _named(record), shlex.quote(str(record["weights"]))
+    again = f"`unsoftmax verify {name} {weights}`"
+    if record["matches"]:
+        return [f"`unsoftmax watch {name} {weights} --every 1h` repeats this check, with fresh questions each time."]
+    if record["replicas"]:
+        return [
+            "Ask each replica by its own address, to find the one that differs; push the checkpoint to it again.",
+            f"{again} then tells whether they agree.",
+        ]
+    change = record["change"]
+    place = ", ".join(change["where"]) if change else "its weights"
+    return [
+        f"Compare the files behind the endpoint with the checkpoint's ({place}): their checksums, and what the server does "
+        "with them on loading (quantisation, adapters, number format).",
+        f"Push the checkpoint again; {again} then tells whether it answers as these weights do.",
+    ]
+
+
 def _named(record: dict[str, Any]) -> str:
     return "TARGET" if record.get("target") is None else shlex.quote(str(record["target"]))
 

@@ -38,7 +38,7 @@ def verification_record(
 def sentence(record: dict[str, Any]) -> str:
     """The verdict in words."""
     if record["matches"]:
-        return "The target answers as these weights do."
+        return "The target answers as these weights do." + seen(record["would_show"])
     # up to here other weights are called a close copy, as a recovery from float64 answers is
     if record["relative_deviation"] is not None and record["relative_deviation"] <= 1e-8:
         return (
@@ -46,6 +46,14 @@ def sentence(record: dict[str, Any]) -> str:
             f"{record['relative_deviation']:.1e} of the spread: they are a close copy, such as a recovery gives."
         )
     return "The target does not answer as these weights do."
+
+
+def seen(would_show: dict[str, float | None]) -> str:
+    """What a match behind half precision says, as a sentence of its own; nothing elsewhere."""
+    if not would_show:
+        return ""
+    sizes = [f"{name} {'by its own size' if size is None else f'by {size:.1g}'}" for name, size in would_show.items()]
+    return f" Its rounding hides smaller changes than these, relative to a block's own size: {', '.join(sizes)}."
 
 
 def verification_report(record: dict[str, Any], model: Model | None) -> Report:

@@ -179,11 +179,15 @@ def _of_neurons(network: FFN | GatedFFN) -> tuple[list[str], int]:
     """What the answers do not tell of neurons, and how many scales are among it."""
     if isinstance(network, GatedFFN):
         return list(SENTENCES), network.neurons
-    if network.activation == "relu":
-        words = "Neurons: their order, and the scale of each (a neuron times s, what it feeds divided by s), are not visible."
+    phi = activation_named(network.activation)
+    if phi.degree:
+        power = "s" if phi.degree == 1 else f"s^{phi.degree}"
+        words = (
+            f"Neurons: their order, and the scale of each (a neuron times s, what it feeds divided by {power}), are not visible."
+        )
         return [words], sum(len(layer) for layer in network.weights[:-1])
     sentences = ["Neurons: their order is not visible; the scale of each is."]
-    if len(network.weights) == 2 and activation_named(network.activation).even:
+    if len(network.weights) == 2 and phi.even:
         sentences.append("A neuron turned round differs by a linear skip only: with a skip, its side is not visible.")
     return sentences, 0
 

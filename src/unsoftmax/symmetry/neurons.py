@@ -1,4 +1,4 @@
-"""The canonical form of networks: none of their neurons idle, each once, in a fixed order; of ReLU networks, of unit length."""
+"""The canonical form of networks: none of their neurons idle, each once, in a fixed order; of unit length where that is free."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def canonical_network(network: FFN, *, tolerance: float = ROUNDING, orient: bool
 
 
 def _scale(layer: Layer) -> None:
-    """Unit incoming rows (ReLU); neurons that see nothing are constants, neurons that nothing sees are dropped."""
+    """Unit incoming rows where scale does not show; neurons that see nothing are constants, those that nothing sees are dropped."""
     length = np.linalg.norm(layer.incoming, axis=1)
     blind = length == 0.0
     layer.constant = layer.constant + layer.outgoing[:, blind] @ layer.phi.value(layer.shift[blind])
-    length = np.where(blind | (layer.phi.name != "relu"), 1.0, length)
+    length = np.where(blind | (layer.phi.degree == 0), 1.0, length)
     layer.incoming = layer.incoming / length[:, None]
     layer.shift = layer.shift / length
-    layer.outgoing = layer.outgoing * length
+    layer.outgoing = layer.outgoing * length**layer.phi.degree
     layer.keep(~blind & (layer.outgoing != 0.0).any(axis=0))
 
 

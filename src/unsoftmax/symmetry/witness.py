@@ -85,11 +85,12 @@ def _other_network(network: FFN) -> FFN | None:
     if len(network.weights) == 1:
         return None
     weights, biases = list(network.weights), list(network.biases)
-    if network.activation != "relu":
+    degree = activation_named(network.activation).degree
+    if not degree:
         return _turned_round(network)
     scale = 2.0 ** (1 + np.arange(len(weights[0])) % 3)  # powers of two: the answers stay equal to the last bit
-    weights[0], biases[0], weights[1] = weights[0] * scale[:, None], biases[0] * scale, weights[1] / scale
-    return FFN(weights, biases, network.skip)
+    weights[0], biases[0], weights[1] = weights[0] * scale[:, None], biases[0] * scale, weights[1] / scale**degree
+    return FFN(weights, biases, network.skip, network.activation)
 
 
 def _other_gates(network: GatedFFN) -> GatedFFN:

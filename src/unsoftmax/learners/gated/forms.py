@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.learners.gated.gates import Gates
 from unsoftmax.learners.gated.settings import GATES
 from unsoftmax.learners.smooth.answers import Answers
+from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import GatedFFN
 
 PARTS = ("normal", "shift", "up", "lift", "out", "linear", "constant")
@@ -18,20 +19,24 @@ AMBIGUITY = (
 )
 
 
-def without_trifles(gates: Gates, answers: Answers) -> Gates:
-    """The network without biases of gates, biases of what they let through, and linear part where those are none; fitted again."""
-    norms = np.linalg.norm(gates.up, axis=1)
-    strength = float(np.linalg.norm(gates.out, axis=1) @ norms)
+def without_trifles(gates: Gates, misfit: float, answers: Answers) -> Gates:
+    """The network without biases of gates, biases of what they let through, and linear part where those are none; fitted again.
+
+    A bias is measured by what it adds to the answers: that of a faint gate is told badly. Those that answers miss stay.
+    """
+    out = np.linalg.norm(gates.out, axis=1)
+    strengths = out * np.linalg.norm(gates.up, axis=1)
     sizes = {
-        "shift": float(np.abs(gates.shift).max()),
-        "lift": float((np.abs(gates.lift) / norms).max()),
-        "linear": float(np.linalg.norm(gates.linear)) / strength,
+        "shift": float((np.abs(gates.shift) * strengths).max() / strengths.max()),
+        "lift": float((np.abs(gates.lift) * out).max() / strengths.max()),
+        "linear": float(np.linalg.norm(gates.linear) / strengths.sum()),
     }
     trifles = [name for name, size in sizes.items() if size <= GATES.nothing]
     if not trifles:
         return gates
     plain = replace(gates, **{name: np.zeros_like(getattr(gates, name)) for name in trifles})
-    return answers.fit(plain, plain.free(*(name for name in PARTS if name not in trifles)))[0]
+    fitted, left = answers.fit(plain, plain.free(*(name for name in PARTS if name not in trifles)))
+    return fitted if left <= max(1.0, BENDS.as_good * misfit) else gates
 
 
 def to_gated(gates: Gates) -> GatedFFN:

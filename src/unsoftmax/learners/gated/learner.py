@@ -147,7 +147,7 @@ class GatedNetworkLearner:
         fitted, misfit = answers.fit(gates, everything)
         if not misfit <= BENDS.unexplained:
             raise Unfinished(_refusal(fitted, misfit, None))
-        fitted = without_trifles(fitted, answers)
+        fitted = without_trifles(fitted, misfit, answers)
         return self._checked(fitted, misfit, limit, questions, rng)
 
     def _joined(self, limit: Limit, questions: Questions) -> Answers:

@@ -167,6 +167,7 @@ class Settings:
     loose: float = 1.5  # the scores come from one mixture, so that they fit the other outputs a little less well
     # tokens against those whose scores are moderate: the intervals narrow as their inverse, few answers saturate
     longer: float = 2.0**8
+    shorter: tuple[float, ...] = (1.0, 2.0**-3, 2.0**-6)  # where a query bias saturates those
     low_precision: float = 24.0  # arithmetic of low precision errs more on many tokens than on one
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
-from unsoftmax.learners.one_head.positions import Loud, PositionReader, is_causal, loud_values, read_pairs
+from unsoftmax.learners.one_head.positions import Loud, PositionReader, biased_size, is_causal, loud_values, read_pairs
 from unsoftmax.learners.one_head.score_matrix import read_score_matrix
 from unsoftmax.learners.one_head.scores import ScoreReader, StepReader, Values, copies
 from unsoftmax.learners.one_head.settings import HEAD
@@ -63,7 +63,7 @@ class OneHeadLearner:
         if everywhere and self.max_norm is None and self.floor.exact:
             loud = loud_values(oracle, zero.reshape(-1), self.known, rng)
         values = self._values(oracle, zero, loud)
-        c, key_size = self._query_bias(last, values, loud, rng)
+        c, key_size = self._query_bias(last, values, loud, rng, in_pairs=everywhere and values.usable == d)
         free = not np.any(c) and self.max_norm is None
         told = None if loud is None else loud.causal
         causal = everywhere and (
@@ -182,10 +182,13 @@ class OneHeadLearner:
         """Largest key size: a key is up to 2 long before scaling, or 3 with vector answers and a step from a token of length 1."""
         return np.inf if self.max_norm is None else INSIDE * self.max_norm / (3.0 if values.usable == 1 else 4.0)
 
-    def _query_bias(self, oracle: Oracle, values: Values, loud: Loud | None, rng: np.random.Generator) -> tuple[Floats, float]:
+    def _query_bias(
+        self, oracle: Oracle, values: Values, loud: Loud | None, rng: np.random.Generator, *, in_pairs: bool
+    ) -> tuple[Floats, float]:
         """The bias c from keys before a zero token, and the key size to use; about ``d + 6`` queries with one.
 
-        Without a bias 1 query, or none where loud tokens have told that there is none.
+        Without a bias 1 query, or none where loud tokens have told that there is none. Where c is read together with W,
+        ``in_pairs``, only its size is asked for, along the direction that loud tokens have told: 1 query.
         """
         phase(oracle, "query bias")
         d = oracle.width
@@ -202,9 +205,12 @@ class OneHeadLearner:
                 values, size
             )
         else:
-            biased = loud.biased
+            biased = loud.against is not None
         if not biased:
             return np.zeros(d), size
+        if loud is not None and loud.against is not None and in_pairs:
+            size = biased_size(oracle, values.V, values.b, loud.against)
+            return -HEAD.biased / size * loud.against, size
         rotation, reader = orthonormal(d, rng), reader.evened(d)
         keys, pilot = reader.keys(rotation), max(2, reader.values.usable)
         for _ in range(HEAD.learner_search):

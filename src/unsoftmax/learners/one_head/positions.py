@@ -20,12 +20,13 @@ from unsoftmax.results import Floor
 class Loud:
     """What loud tokens tell: the values ``V (width, outputs)``, whether early positions see later ones, and a query bias.
 
-    Scores of zero let them cancel everywhere: then ``causal`` is None.
+    Scores of zero let them cancel everywhere: then ``causal`` is None. With a query bias ``against (width,)`` is the direction, of
+    as many orthonormal ones, that it is most against.
     """
 
     V: Floats
     causal: bool | None
-    biased: bool
+    against: Floats | None
 
 
 def loud_values(oracle: Oracle, b: Floats, known: tuple[Floats, Floats] | None, rng: np.random.Generator) -> Loud:
@@ -67,7 +68,11 @@ def loud_values(oracle: Oracle, b: Floats, known: tuple[Floats, Floats] | None, 
     V = np.asarray(rotation.T @ values)
     heard = 2.0**-40 * HEAD.loud * float(np.abs(V).max())
     early, late = (float(np.abs(answers - b).max()) > heard for answers in (first[: len(ahead)], plain))
-    return Loud(V, not early if late else None, biased=float(np.abs(first[-1] - b).max()) > heard)
+    told = first[-1] - b
+    if float(np.abs(told).max()) <= heard:
+        return Loud(V, not early if late else None, against=None)
+    looked_at = np.linalg.norm(np.vstack([values, -values]) - told / HEAD.loud, axis=1).argmin()
+    return Loud(V, not early if late else None, against=-loud[looked_at] / HEAD.loud)
 
 
 def _missed_values(
@@ -136,10 +141,32 @@ class PositionReader(ScoreReader):
         return result, ratios
 
 
+def biased_size(last: Oracle, V: Floats, b: Floats, against: Floats) -> float:
+    """Length at which the query bias gives tokens scores of about ``HEAD.biased``; 1 query.
+
+    Tokens of all lengths along the direction ``against`` which the bias is stand before a zero token: it sees the short ones, and
+    their mean length tells how short that is.
+    """
+    lengths = 2.0 ** np.arange(-HEAD.ladder, HEAD.ladder + 1.0)
+    told = last(np.vstack([lengths[:, None] * against, 0 * against])[None])[0] - b
+    value = against @ V
+    mean = float(told @ value / (value @ value))
+
+    def foretold(bias: float) -> float:
+        weights = np.exp(-bias * lengths)
+        return float(weights @ lengths / (1 + weights.sum()))
+
+    low, high = -HEAD.ladder, HEAD.ladder
+    for _ in range(HEAD.learner_search):
+        middle = (low + high) / 2
+        low, high = (middle, high) if foretold(2.0**middle) > mean else (low, middle)
+    return float(HEAD.biased / 2.0**low)
+
+
 def read_pairs(
     oracle: Oracle, values: Values, size: float, longest: float, causal: bool, floor: Floor, rng: np.random.Generator
 ) -> tuple[Floats, Floats, float]:
-    """W, c and the error of W's entries from one query ``[0 … 0, u_1 … u_d]``; two if causal, and more for each change of size.
+    """W, c and the error of W's entries from one query ``[0 … 0, u_1 … u_d]``, and more for each change of size.
 
     The tokens are ``size`` long at first, and never longer than ``longest``.
 
@@ -149,11 +176,7 @@ def read_pairs(
     d = oracle.width
     rotation = orthonormal(d, rng)
     for _ in range(HEAD.positions_search):
-        orders = (np.arange(d), np.arange(d)[::-1]) if causal else (np.arange(d),)
-        scores = [_pair_scores(oracle, values, size * rotation[order], causal) for order in orders]
-        table = scores[0]
-        if causal:  # the reversed sequence tells what the first could not see yet
-            table = np.vstack([table[:1], np.where(np.tri(d, dtype=bool), table[1:], scores[1][1:][::-1, ::-1])])
+        table = _pair_scores(oracle, values, size * rotation, causal)
         largest = float(np.abs(table).max())
         if largest <= 8.0:
             spread = float(np.sqrt(np.mean((table[1:] - table[0]) ** 2)))
@@ -173,19 +196,21 @@ def read_pairs(
 
 
 def _pair_scores(oracle: Oracle, values: Values, tokens: Floats, causal: bool) -> Floats:
-    """Scores ``(1 + d, d)`` of every token: at a zero position that sees them all (row 0), then at each token."""
+    """Scores ``(1 + d, d)`` of every token: at a zero position that sees them all (row 0), then at each token.
+
+    Where positions see earlier tokens only, all come once more in reverse: behind all of them each is asked, some seen twice.
+    """
     d = len(tokens)
     zeros = np.zeros((max(1, round(float(np.sqrt(d)))), d))
-    sequence = np.vstack([zeros, tokens, zeros[:1]])
-    answers = values.read(oracle(sequence[None])[0, len(zeros) :])
-    answers = np.vstack([answers[-1:], answers[:-1]])  # the zero at the end sees every token, causal or not
-    counts = np.log(len(zeros) + (np.arange(d + 1) == 0 if causal else 1))
-    systems = np.broadcast_to(tokens @ values.worth, (d + 1, d, d))
+    again = tokens[::-1] if causal else tokens[:0]
+    answers = values.read(oracle(np.vstack([zeros, tokens, again, zeros[:1]])[None])[0])
+    asked = answers[-1 - d : -1]
+    answers = np.vstack([answers[-1:], asked[::-1] if causal else asked])  # the zero at the end sees every token, causal or not
+    times = np.ones((1 + d, d))
     if causal:
-        weights = np.linalg.solve(systems.swapaxes(-1, -2), answers[..., None])[..., 0]
-        seen = np.vstack([np.ones((1, d), dtype=bool), np.tri(d, dtype=bool)])
-        rest = 1.0 - np.where(seen, weights, 0.0).sum(axis=1, keepdims=True)
-        with np.errstate(divide="ignore", invalid="ignore"):  # no weight on either: not a number, and tried again shorter
-            scores = np.log(np.maximum(np.where(seen, weights, 1.0), 0.0)) - np.log(np.maximum(rest, 0.0))
-        return np.asarray(np.where(seen, scores + counts[:, None], 0.0))
-    return np.asarray(log_weights(systems, np.zeros((d + 1, d)), answers) + counts)
+        times += np.vstack([times[:1], np.tri(d).T])
+    ends = np.arange(1 + d) == 0 if causal else 1  # whether the zero at the end is seen
+    systems = np.broadcast_to(tokens @ values.worth, (1 + d, d, d))
+    return np.asarray(
+        log_weights(systems, np.zeros((1 + d, d)), answers) + np.log(len(zeros) + ends).reshape(-1, 1) - np.log(times)
+    )

@@ -44,6 +44,8 @@ class Settings:
     asking: float = 2.0**20  # size of the tokens that attend to them: large, so that W x outweighs a query bias
     naming: float = 2.0**-16  # step of the factors that tell which loud token was looked at
     positions_search: int = 12  # changes of size before giving up
+    ladder: float = 60.0  # powers of two, up and down, among which the size of a query bias is looked for
+    biased: float = 1.5  # score that the bias gives a token along the most biased of as many directions: the others have less
     askers: int = 16  # asking tokens per direction: few loud directions are then missed
 
     # score matrix

@@ -14,7 +14,7 @@ from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.offsets import Corners
 from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
-from unsoftmax.models.activations import NAMES, Activation, activation_named
+from unsoftmax.models.activations import SMOOTH, Activation, activation_named
 from unsoftmax.oracles.base import phase
 
 
@@ -44,7 +44,7 @@ class Bend:
 def best_bends(along: Floats, heights: Floats) -> list[Bend]:
     """Every activation fitted to heights over one line, the best first."""
     found = []
-    for name in NAMES[1:]:
+    for name in SMOOTH:
         phi = activation_named(name)
         sides = [fitted_bend(phi, along, heights, turned) for turned in ((False,) if phi.even else (False, True))]
         found.append(min(sides, key=lambda bend: bend.misfit))
@@ -118,7 +118,7 @@ def activation_of(corners: Lines, questions: Questions, order: list[int]) -> Ben
             return best[0]
         strange.append(j)
     raise StrangeBendError(
-        f"{len(strange)} neurons bend smoothly, but as none of {', '.join(NAMES[1:])}: the nearest, {best[0].phi.name}, misses "
+        f"{len(strange)} neurons bend smoothly, but as none of {', '.join(SMOOTH)}: the nearest, {best[0].phi.name}, misses "
         f"by {best[0].misfit:.1e} of the width of the bend. Attention in front of such a network can be learned (family "
         "`attention-behind-network`).",
         evidence={"nearest": best[0].phi.name, "misfit": best[0].misfit},

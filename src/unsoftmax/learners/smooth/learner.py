@@ -18,11 +18,12 @@ from unsoftmax.learners.smooth.answers import Answers, Network
 from unsoftmax.learners.smooth.bends import StrangeBendError, activation_of, curves_of, sharpness
 from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.design import telling_points
+from unsoftmax.learners.smooth.fewest import fewest
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.limit import relu_limit
 from unsoftmax.learners.smooth.offsets import Corners, with_offsets, with_reach
 from unsoftmax.learners.smooth.one_output import OneOutput, combined, widened
-from unsoftmax.learners.smooth.pairs import Pair, Paired, alike, doubled, fitted_pairs, merged, notes_on_pairs
+from unsoftmax.learners.smooth.pairs import Pair, Paired, alike, doubled, fitted_pairs, notes_on_pairs
 from unsoftmax.learners.smooth.rough import rough_curves
 from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.smooth.shared import separated, suspects, with_bends
@@ -251,11 +252,14 @@ class SmoothNetworkLearner:
                 raise Unfinished(self._refusal(fitted, misfit, None))
             for j in sorted(doubted, reverse=True):
                 curves = with_bends(curves, corners, j, separated(corners, questions, phi, j, rng))
-            fitted, misfit, pairs = self._told_apart(*self._fitted(curves, questions, far), questions, far, rng)
+            whole = fewest(*self._fitted(curves, questions, far), (), far.joined(questions, self.floor))[0]
+            fitted, misfit, pairs = self._told_apart(*self._fitted(whole, questions, far), questions, far, rng)
         found = self._checked(fitted, misfit, questions, far, rng, pairs)
-        if pairs or found.misfit <= self.quiet:
+        if pairs or found.misfit <= max(BENDS.calm, BENDS.as_good * misfit):
             return found
-        fitted, misfit, pairs = self._told_apart(found.network, found.misfit, questions, far, rng)
+        # fresh answers are missed by more than those before: something is there that few of them tell
+        self._more(questions, far, found.network, rng)
+        fitted, misfit, pairs = self._told_apart(*self._fitted(found.network, questions, far), questions, far, rng)
         return self._checked(fitted, misfit, questions, far, rng, pairs) if pairs else found
 
     def _bent_roughly(self, offered: list[Curves], questions: Questions, far: Far, rng: np.random.Generator) -> Found[Curves]:
@@ -288,6 +292,13 @@ class SmoothNetworkLearner:
         pool = scattered(curves.lengths(), BENDS.pool * count, questions.width, rng)
         questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
 
+    def _more(self, questions: Questions, far: Far, curves: Curves, rng: np.random.Generator) -> None:
+        """Ask further random points that tell most about the network."""
+        phase(questions.oracle, "shared directions")
+        count = int(np.ceil(BENDS.more * (questions.width + 2) / curves.out.shape[1]))
+        pool = scattered(curves.lengths(), BENDS.pool * count, questions.width, rng)
+        questions.ask(telling_points(curves, far.joined(questions, self.floor), pool, count, True, rng))
+
     def _told_apart(
         self, curves: Curves, misfit: float, questions: Questions, far: Far, rng: np.random.Generator
     ) -> tuple[Curves, float, tuple[Pair, ...]]:
@@ -302,12 +313,9 @@ class SmoothNetworkLearner:
             pairs, found, left = (*pairs, pair), trial, less
         if not pairs or left > self.quiet:
             return curves, misfit, ()
-        for pair in reversed(pairs if len(pairs) > 1 else ()):  # one of them may have stood in for another that was not found yet
-            fewer, others = merged(found, pairs, pair)
-            trial, less = fitted_pairs(answers, fewer, others, True)
-            if less <= self.quiet:
-                found, pairs = trial, others
-                break
+        found, left, pairs = fewest(found, left, pairs, answers)
+        if not pairs:
+            return *self._fitted(found, questions, far), ()
         phase(questions.oracle, "shared directions")
         count = int(np.ceil(2 * len(pairs) * (questions.width + 2) / found.out.shape[1]))
         pool = scattered(found.lengths(), BENDS.pool * count, questions.width, rng)

@@ -20,7 +20,7 @@ from unsoftmax.learners.smooth.curves import Curves
 from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network, without_skip
 from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.models import Floats
-from unsoftmax.models.activations import BOUNDED, NAMES, Activation, activation_named
+from unsoftmax.models.activations import BOUNDED, SMOOTH, Activation, activation_named
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 
@@ -203,7 +203,7 @@ class Told:
 
 
 def _activations() -> list[Activation]:
-    return [activation_named(name) for name in (*NAMES[1:], *BOUNDED)]
+    return [activation_named(name) for name in (*SMOOTH, *BOUNDED)]
 
 
 def _short(points: Floats, max_norm: float | None) -> Floats:

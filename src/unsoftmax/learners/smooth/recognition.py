@@ -7,6 +7,7 @@ import numpy as np
 from unsoftmax.errors import TargetError, tried
 from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.learners.smooth.settings import BENDS
+from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.results import Fact
@@ -18,17 +19,24 @@ def second_difference(oracle: Oracle, point: Floats, step: Floats) -> tuple[floa
     return float(np.linalg.norm(left + right - 2 * middle)), float(np.linalg.norm(middle) + np.linalg.norm(right)), middle
 
 
-def bends_smoothly(oracle: Oracle, *, rng: np.random.Generator, relative: float = 2.0**-50) -> Fact:
+def _place(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> Floats:
+    """A point and a direction ``(2, width)`` of unit variance, shorter where steps of one direction would be too long."""
+    place: Floats = rng.normal(size=(2, oracle.width))
+    longest = float(np.linalg.norm(place, axis=1).sum())
+    return place if max_norm is None else place * min(1.0, INSIDE * max_norm / longest)
+
+
+def bends_smoothly(oracle: Oracle, *, rng: np.random.Generator, relative: float = 2.0**-50, max_norm: float | None = None) -> Fact:
     """Whether one-token answers bend at two places, by 8 queries; a ReLU network does at its corners alone, after 3.
 
     At twice the distance a smooth bend is four times as large; noise and corners are not. ``relative`` is the precision of the
     answers; coarse ones are looked at in another way.
     """
     if relative > RELU.rough:
-        return _bends_smoothly_roughly(oracle, rng, relative)
+        return _bends_smoothly_roughly(oracle, rng, relative, max_norm)
     number, even = np.inf, False
     for place in range(BENDS.places):
-        point, direction = rng.normal(size=(2, oracle.width))
+        point, direction = _place(oracle, rng, max_norm)
         bent, size, middle = second_difference(oracle, point, BENDS.step * direction)
         number = min(number, bent / max(size, 1e-300))
         if number <= BENDS.bent_near:
@@ -40,7 +48,7 @@ def bends_smoothly(oracle: Oracle, *, rng: np.random.Generator, relative: float 
     return _smooth(number, BENDS.bent_near, number > BENDS.bent_near and even)
 
 
-def _bends_smoothly_roughly(oracle: Oracle, rng: np.random.Generator, relative: float) -> Fact:
+def _bends_smoothly_roughly(oracle: Oracle, rng: np.random.Generator, relative: float, max_norm: float | None) -> Fact:
     """The same by coarse answers, 5 queries a place: at two of four places they must bend, and four times as much twice as far.
 
     Steps of the fourth root of the precision make bends a thousand times as large as it. That is where corners are met, too, and
@@ -48,7 +56,7 @@ def _bends_smoothly_roughly(oracle: Oracle, rng: np.random.Generator, relative: 
     """
     found: list[float] = []
     for _ in range(BENDS.rough_places):
-        point, direction = rng.normal(size=(2, oracle.width))
+        point, direction = _place(oracle, rng, max_norm)
         step = relative**0.25 * direction
         bent, size, middle = second_difference(oracle, point, step)
         if bent > 4 * relative * size and _even(oracle, point, 2 * step, middle, bent):

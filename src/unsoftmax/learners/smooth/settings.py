@@ -135,5 +135,14 @@ class Settings:
     alike: float = 0.1  # distance in row and bias, relative to them, at which two neurons are almost duplicates
     gains: float = 0.1  # share of the misfit at most that two neurons in place of one may leave
 
+    # misfit that is rounding's beyond doubt; more of it, and more than fresh answers left before, wants a further look
+    calm: float = 0.2
+    more: int = 4  # random points asked then, times width and two (one output)
+
+    # fewest
+    # misfit per number left over, in those of a network with one neuron more, at which the smaller network explains as much: what
+    # is rounding for both changes by less, and a neuron that answers tell leaves many times as much
+    as_good: float = 2.0
+
 
 BENDS = Settings()

@@ -16,9 +16,18 @@ from unsoftmax.learners.smooth.settings import BENDS
 from unsoftmax.learners.transformer.model import Sequences
 from unsoftmax.learners.transformer.shared import ask_random, token_sizes
 from unsoftmax.learners.vector_heads import VectorHeadsLearner
+from unsoftmax.learners.vector_heads.learner import price
 from unsoftmax.models import FFN, Attention, GatedFFN, Transformer
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
+
+
+def price_of_heads(width: int, heads: int, rank: int | None) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+    """Queries and tokens by phase beyond those of the network, each as (low, high): plain heads take up to twice fewer."""
+    plain = price(width, width, heads, rank)
+    ranges = [(name, (queries // 2, queries), (tokens // 2, tokens)) for name, queries, tokens in plain]
+    checks = 4 * BENDS.heads_checks
+    return [*ranges, ("check of the whole", (checks, checks), (18 * BENDS.heads_checks, 18 * BENDS.heads_checks))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +69,7 @@ class HeadsInFront(Generic[Kind]):
         plain = cast(Attention, heads.model)  # what that learner learns
         attention = Attention(plain.W, plain.V, plain.c if plain.has_c else None)
         model = Transformer(attention, self.public(found.network))
-        phase(oracle, "check")
+        phase(oracle, "check of the whole")
         sizes = token_sizes(attention.W[0], found.length)
         asked = ask_random(Sequences(oracle, floor=self.floor, max_norm=None), sizes, BENDS.heads_checks, rng, keep=False)
         error = max(float(np.linalg.norm(answers - model.answer(X), axis=1).max()) for X, answers in asked) / found.spread

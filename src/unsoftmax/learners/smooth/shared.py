@@ -63,14 +63,14 @@ def separated(corners: Corners, questions: Questions, phi: Activation, j: int, r
             break
         if count == 1:
             _refuse_mixture(phi, along, heights @ corners.jumps[j] / (corners.jumps[j] @ corners.jumps[j]))
-    if best is None or lowest > BENDS.fits:
+    strengths = np.zeros(0) if best is None else np.linalg.norm(best.jumps, axis=1)
+    if best is None or lowest > BENDS.fits or not strengths.any():
         raise NotInFamilyError(
             f"{len(along)} answers across one hyperplane are not those of up to {BENDS.most} {phi.name} bends (they miss by "
             f"{lowest:.1e} of their width): more neurons share that direction of weights, they lie too close together, or they "
             "bend otherwise.",
             evidence={"misfit": lowest},
         )
-    strengths = np.linalg.norm(best.jumps, axis=1)
     kept = np.flatnonzero(strengths > BENDS.faint * strengths.max())
     return Bends(best.jumps[kept], best.sharp[kept], best.places[kept], tuple(best.turned[k] for k in kept))
 

@@ -12,7 +12,7 @@ from unsoftmax.learners.smooth.forms import AMBIGUITY, to_network
 from unsoftmax.learners.smooth.head import Amounts, HeadInFront
 from unsoftmax.learners.smooth.learner import SmoothNetworkLearner
 from unsoftmax.learners.smooth.pairs import notes_on_pairs
-from unsoftmax.learners.smooth.several import HeadsInFront
+from unsoftmax.learners.smooth.several import HeadsInFront, price_of_heads
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.results import Floor, Learned
 
@@ -56,9 +56,10 @@ class SmoothTransformerLearner:
         return HeadsInFront(found, to_network, AMBIGUITY, self.floor, notes).run(oracle, rng=rng)
 
     def price(
-        self, width: int, neurons: int, outputs: int = 1, rank: int | None = None
+        self, width: int, neurons: int, outputs: int = 1, rank: int | None = None, heads: int = 1
     ) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
-        """Queries and tokens by phase, each as (low, high)."""
+        """Queries and tokens by phase, each as (low, high); of several heads with the questions that show that it is not one."""
         network = neurons * (width + 1 + outputs) + outputs
         phases = SmoothNetworkLearner(extra=self.extra).price(width, neurons, outputs)
-        return [*phases, *self.amounts.price(network, outputs, width, rank)]
+        phases += self.amounts.price(network, outputs, width, rank)
+        return phases if heads == 1 else [*phases, *price_of_heads(width, heads, rank)]

@@ -25,12 +25,13 @@ from unsoftmax.oracles.base import phase
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Heads:
-    """The limit layer, ranks of W and V of each head, and the largest misfit of each step."""
+    """The limit layer, ranks of W and V of each head, the largest misfit of each step, and what a fit to all answers leaves."""
 
     model: Attention
     score_ranks: tuple[int, ...]
     value_ranks: tuple[int, ...]
     misfits: dict[str, float]
+    left: float = 1.0  # of them, relative, where there was one
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -50,14 +50,15 @@ def read_inputs(
     n = len(readers)
     table = np.zeros((values.heads, len(directions), readers.shape[1]))
     along = np.zeros((n, values.heads, len(directions)))
-    todo, misfit = np.arange(len(directions)), 0.0
+    todo, usual, misfit = np.arange(len(directions)), np.zeros(0), 0.0
     for turn in STACK.input_turns:
         if limit.sight is None:
             told = _apart(limit, values, readers, columns, directions[todo], angle, turn, tangents)
         else:
             told = _together(limit, values, readers, columns, directions[todo], angle, turn, tangents, settings.crowd)
         found, shift, left = fit_steps(told, limit.clean(readers), ranges, settings, limit.like)
-        good = left <= settings.explained
+        usual = np.concatenate([usual, left[left <= settings.explained]])
+        good = left <= min(settings.explained, STACK.unlike * float(np.median(usual)) if len(usual) else 0.0)
         misfit = max(misfit, float(left[good].max(initial=0.0)))
         along[:, :, todo[good]], table[:, todo[good]] = shift[good].transpose(1, 2, 0), found[good].swapaxes(0, 1)
         todo = todo[~good]

@@ -15,16 +15,16 @@ from unsoftmax.learners.stack.certificate import misfit
 from unsoftmax.learners.stack.heads import Base, find_heads
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.mlps import Reading, read_mlps
-from unsoftmax.learners.stack.order import Order, contexts, find_order
+from unsoftmax.learners.stack.order import Order, find_order
 from unsoftmax.learners.stack.polish import polished
+from unsoftmax.learners.stack.price import Sizes, price
 from unsoftmax.learners.stack.recognition import Recognised, recognised
 from unsoftmax.learners.stack.rehearsal import rehearsed_bounds
-from unsoftmax.learners.stack.scores import group_size
-from unsoftmax.learners.stack.settings import EXACT, NODES, STACK, Settings, settings_for
-from unsoftmax.learners.stack.sphere import Sphere, support
+from unsoftmax.learners.stack.settings import EXACT, NODES, STACK, Settings, Sight, settings_for
+from unsoftmax.learners.stack.sphere import Sphere
 from unsoftmax.learners.stack.values import read_values
 from unsoftmax.models import Attention
-from unsoftmax.models.stack import Stack
+from unsoftmax.models.stack import Norm, Stack
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Bounds, Floor, Learned
 
@@ -114,7 +114,7 @@ class StackLearner:
         if not self.floor.exact:
             chosen = in_order(heads.model, order)
             ordered = Attention(heads.model.W[chosen], heads.model.V[chosen], heads.model.c[chosen])  # type: ignore[index]  # a stack has values
-            bounds = self._bars(limit, sphere, ordered, settings, np.random.default_rng(rng.integers(2**63)))
+            bounds = self._bars(limit, sphere, ordered, heads.left, settings, np.random.default_rng(rng.integers(2**63)))
         reading = Reading()
         if self.mlps and fine is EXACT and not seen.positions:
             phase(oracle, "MLPs")
@@ -131,51 +131,36 @@ class StackLearner:
             ranks=tuple(heads.score_ranks[h] for h in in_order(heads.model, order)),
         )
 
-    def price(self, width: int, heads: int, rank: int, layers: int = 1) -> list[tuple[str, int]]:
-        """Questions by phase for ``heads`` in all layers together, of rank ``rank``, where nothing has to be asked twice."""
-        settings = settings_for(self.floor)
-        inside = max(6, round(settings.inside * width))
-        inside = max(inside, heads + settings.tangents + 3)
-        n = max(settings.first, settings.readers(heads))
-        directions = min(settings.directions(rank, heads), width - inside + 1)
-        readers = directions - 1
-        early, late = (group_size(outputs - support(width), heads, settings.fill, rank) for outputs in (width - inside, width))
-        answers = settings.answers(heads * min(rank, directions), heads)
-        first = min(readers, -(-answers // -(-directions // early)))
-        columns = readers + first * -(-directions // early) + (readers - first) * -(-directions // late)
-        columns += max(0, answers - first * -(-directions // early))
-        rest = width - 1 - directions
-        per = settings.partners(heads * (rank if directions >= rank + 3 else width), width - support(width) - heads, heads)
-        inputs = rest * per + max(0, readers - per) * -(-rest // late)
-        rows = (width - readers) * (1 + -(-min(settings.rows(rank, heads), width - 2) // late))
-        count = 2 * contexts(heads, min(2 * rank, width - 2), width)
-        sides = 2 if settings.central else 1
-        times = len(settings.ratios)
-        found = (times + 1) * (n + (sides * (heads + settings.tangents) if heads > 1 else 0)) + 2 * STACK.circle
-        return [
-            ("recognition", STACK.price),
-            ("heads", found),
-            ("values", times * settings.readers(heads) * (directions - 1)),
-            ("columns", columns),
-            ("inputs", inputs),
-            ("rows", rows),
-            ("layers", count),
-            ("check", 2 * self.checks),
-            ("MLPs", 4 if self.mlps and self.floor.exact else 0),
-        ]
+    def price(
+        self, width: int, heads: int, rank: int, *, norm: Norm = "layer", sight: Sight | None = None
+    ) -> list[tuple[str, int]]:
+        """Questions by phase for ``heads`` in all layers together, of rank ``rank``, where nothing has to be asked twice.
 
-    def _bars(self, limit: Limit, sphere: Sphere, heads: Attention, settings: Settings, rng: np.random.Generator) -> Bounds | None:
+        Args:
+            width: length of a token.
+            heads: of all layers.
+            rank: of W and V of each.
+            norm: of the blocks; a LayerNorm leaves one dimension less.
+            sight: where every position is answered, what tokens see of each other: ``"causal"`` or ``"all"``.
+        """
+        found = price(Sizes(settings_for(self.floor), width, heads, rank, norm, sight))
+        return [*found, ("check", 2 * self.checks), ("MLPs", 4 if self.mlps and self.floor.exact else 0)]
+
+    def _bars(
+        self, limit: Limit, sphere: Sphere, heads: Attention, left: float, settings: Settings, rng: np.random.Generator
+    ) -> Bounds | None:
         """Error bars where answers are coarse: everything once more on heads that are known."""
 
-        def learn(target: Oracle, rng: np.random.Generator) -> Attention:
+        def learn(target: Oracle, rng: np.random.Generator) -> tuple[Attention, float]:
             again = Limit.of(target, settings, False)
             found = self._draft(again, sphere, settings, rng)
             assert found is not None  # as many heads as were told apart before
-            return fitted(again, found[0], settings, rng).model
+            rehearsed = fitted(again, found[0], settings, rng)
+            return rehearsed.model, rehearsed.left
 
         told = np.stack([np.where(np.abs(answer) < STACK.very_long, answer, 0.0) for answer in limit.alone.values()])
         beside = np.sqrt(np.mean(told**2)) * np.sign(rng.normal(size=sphere.width))
-        return rehearsed_bounds(heads, sphere, beside, learn, rng)
+        return rehearsed_bounds(heads, sphere, beside, learn, left, rng)
 
     def _draft(
         self, limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.Generator
@@ -211,10 +196,10 @@ def _drafted(limit: Limit, base: Base, settings: Settings, rng: np.random.Genera
 def fitted(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Generator) -> Heads:
     """Read the last scores, then fit all heads to all answers."""
     heads = finished(limit, draft, settings, rng)
-    fit = polished(limit.batches, heads.model, heads.score_ranks, heads.value_ranks, 30 * settings.floor)
+    fit = polished(limit.batches, heads.model, heads.score_ranks, heads.value_ranks, settings.settled)
     if fit is None:
         return heads
-    return replace(heads, model=fit.model, misfits={**heads.misfits, "all answers": fit.misfit})
+    return replace(heads, model=fit.model, misfits={**heads.misfits, "all answers": fit.misfit}, left=fit.misfit)
 
 
 AMBIGUITY = (

@@ -132,6 +132,39 @@ def behind_a_norm(oracle: Oracle, *, rng: np.random.Generator) -> float:
     return float(np.linalg.norm(design @ weights - 1) / np.sqrt(STACK.spare))
 
 
+def clipped_at(oracle: Oracle, *, rng: np.random.Generator) -> float | None:
+    """At which size the entries of a very long token come out, if the target clips them; one question.
+
+    The last token has two opposite entries. Behind a plain residual path both come out at that size, give or take as much as the
+    blocks add, which shows at the other outputs.
+    """
+    token = np.zeros(oracle.width)
+    here = rng.choice(oracle.width, size=2, replace=False)
+    token[here] = [1.0, -1.0]
+    answers = _last(oracle, EXACT.scale * np.stack([rng.normal(size=oracle.width), token])[None])
+    assert answers is not None
+    up, down = answers[0][here] * [1.0, -1.0]
+    added = float(np.abs(np.delete(answers[0], here)).max())
+    level = float(min(up, down))
+    return level - added if level > STACK.plainly * added and abs(up - down) <= STACK.apart_by * added else None
+
+
+def acts_by_direction(oracle: Oracle, reach: float, *, rng: np.random.Generator) -> bool:
+    """Whether tokens ``reach`` times as long as normalised ones pass through, and keys act by their direction; three questions.
+
+    Norms leave errors of a few parts in ``reach``. Where those are not small nothing can be told.
+    """
+    sphere, near = Sphere(oracle.width, "layer"), STACK.apart_by / reach
+    token = sphere.sparse(rng.choice(oracle.width, size=support(oracle.width), replace=False), rng)
+    key, other = sphere.dense(2, rng)
+    answers = _last(oracle, reach * np.array([[key, token], [key / 2, token], [other, token]]))
+    assert answers is not None
+    here = token != 0
+    grown = float(np.abs(answers[:, here] / (reach * token[here]) - 1).max())
+    shortened, changed = (float(np.abs(answers[i] - answers[0])[~here].max()) for i in (1, 2))
+    return near < 0.5 and grown < near * float(np.abs(1 / token[here]).max() + 1) and shortened < near * changed
+
+
 def _last(oracle: Oracle, sequences: Floats) -> Floats | None:
     answers = oracle(sequences)
     if answers.ndim == 3:

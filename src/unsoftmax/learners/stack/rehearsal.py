@@ -48,20 +48,26 @@ def rehearsed_bounds(
     heads: Attention,
     sphere: Sphere,
     beside: Floats,
-    learn: Callable[[Oracle, np.random.Generator], Attention],
+    learn: Callable[[Oracle, np.random.Generator], tuple[Attention, float]],
+    misfit: float,
     rng: np.random.Generator,
 ) -> Bounds | None:
-    """Bars for W, V and c, one width per head and block, from the errors of ``learn`` on these heads; None where it fails."""
+    """Bars for W, V and c, one width per head and block, from the errors of ``learn`` on these heads; None where it fails.
+
+    ``learn`` tells heads and what they leave of the answers. Errors grow with that, which differs from run to run with the
+    tokens drawn: those of a rehearsal count as if it had left the ``misfit`` of the run itself.
+    """
     target = Rehearsed(heads, sphere, beside)
     squares: list[list[Floats]] = []
     for _ in range(STACK.rehearsals):
-        found = tried(lambda: learn(target, rng), RefusalError)
-        if isinstance(found, RefusalError) or found.W.shape != heads.W.shape:  # refused, it tells nothing about errors
+        learned = tried(lambda: learn(target, rng), RefusalError)
+        if isinstance(learned, RefusalError) or learned[0].W.shape != heads.W.shape:  # refused, it tells nothing about errors
             continue
+        found, left = learned
         far = np.linalg.norm((found.W[:, None] - heads.W[None]).reshape(heads.heads, heads.heads, -1), axis=2)
         order = np.argsort(linear_sum_assignment(far)[1])
         blocks = ((getattr(found, name)[order] - getattr(heads, name)).reshape(heads.heads, -1) for name in ("W", "V", "c"))
-        squares.append([np.mean(block**2, axis=1) for block in blocks])
+        squares.append([np.mean((misfit / left * block) ** 2, axis=1) for block in blocks])
     if not squares:
         return None
     widths = STACK.bar * STACK.few * np.sqrt(np.mean(squares, axis=0))

@@ -34,6 +34,7 @@ class Settings:
         silent: singular values below this, relative, are rounding.
         nothing: answers below this are rounding.
         floor: relative misfit at which a fit has arrived.
+        settled: relative misfit at which a fit to all answers ends; above it, where steps stop helping.
         accept: relative misfit up to which it is one; wrong ones leave 1e-4 and more.
         explained: the same where errors of what was found before add to rounding; fits that go wrong leave some 1e-2.
         straight: how far scores may be from linear in the last token; capped or normalised ones are off by 0.01 and more.
@@ -69,6 +70,7 @@ class Settings:
     silent: float = 300 * 2.0**-52
     nothing: float = 1e-12
     floor: float = 1e-14
+    settled: float = 3e-13
     accept: float = 1e-9
     explained: float = 1e-7
     straight: float = 1e-5
@@ -177,6 +179,9 @@ class Fixed:
 
     # inputs
     input_turns: tuple[float, ...] = (0.5, -0.5, 0.17, -0.17)  # angles between a known key and the direction in question
+    unlike: float = (
+        8.0  # times the median misfit of directions, which share their errors, above which one is asked again; 2.4 is usual
+    )
     input_steps: int = 40  # of a fit of scores, at most
     halvings_of_steps: int = 6  # of one of them, to a quarter each time
     inner: float = 1e-8  # what is left of a gradient, squared, when a step is good enough
@@ -237,6 +242,8 @@ class Fixed:
     # recognition
     price: int = 12  # questions of the recognition
     spare: int = 8  # answers beyond what an ellipsoid has unknowns
+    plainly: float = 32.0  # times what blocks add, above which an entry that comes out is one that was clipped
+    apart_by: float = 32.0  # what blocks add may be over what shows of it at other outputs, and layers over one
     long: float = 2.0**10  # at which epsilon does not show
     grown: float = 1e-3  # relative difference from the scale that outputs at nonzero coordinates of the last token may have
 
@@ -298,6 +305,7 @@ SINGLE = Settings(  # answers in float32
     silent=4 * 2.0**-23,
     nothing=1e-5,
     floor=1e-7,
+    settled=1e-7,
     accept=3e-5,
     explained=3e-3,
     straight=0.1,
@@ -325,6 +333,7 @@ NODES = replace(  # limits extrapolated from three lengths of float64 tokens, go
     silent=3e-8,
     nothing=1e-7,
     floor=1e-12,
+    settled=3e-11,
     accept=1e-6,
     explained=1e-4,
     straight=1e-3,
@@ -352,7 +361,8 @@ def settings_for(floor: Floor, reach: float | None = None) -> Settings:
         least = found.nearest if floor.exact else 4 * found.scale
         raise TooNoisyError(
             f"Tokens may be {reach:.2g} times as long as normalised ones (`max_norm`); a stack is read from tokens at least "
-            f"{least:.2g} times as long, at which its norms see little but directions. Raise `max_norm`, or leave it out.",
+            f"{least:.2g} times as long, at which its norms see little but directions. Raise `max_norm` to {least:.2g} times the "
+            "square root of the width, or leave it out.",
         )
     nodes = 2 if reach >= found.nearest**2 else 3
     finite = min(EXACT.finite, float(np.sqrt(reach)))

@@ -39,7 +39,7 @@ def fit_steps(
     Returns the values ``(m, heads, width)`` that ``beta`` stands for, the shifts ``(m, n, heads)`` of the scores, and the relative
     misfits ``(m,)``. Each step is a least-squares problem solved by conjugate gradients; the normal matrix at ``beta = shift = 0``,
     which is the same for all directions and decomposed once, makes them converge in a few products. Directions where they do not,
-    because scores have moved far from there, get their own matrices.
+    because scores have moved far from there, and those whose steps lead nowhere, get their own damped matrices.
     """
     fit = _Steps.of(told, clean, ranges, like)
     xp = array_namespace(fit.answers)
@@ -52,7 +52,7 @@ def fit_steps(
         if not bool(xp.any(active)):
             break
         change, arrived = fit.solved(now, shared)
-        slow = np.flatnonzero(on_host(active & ~arrived))[: int(STACK.own // fit.unknowns**2)]
+        slow = np.flatnonzero(on_host(active & (~arrived | (stalled > 0))))[: int(STACK.own // fit.unknowns**2)]
         if len(slow):
             _improve(fit.only(slow), now.only(slow), place, change, slow)
         part = fit.part(change)
@@ -73,9 +73,12 @@ def fit_steps(
 
 
 def _improve(few: _Steps, now: _Now, place: Change, change: Change, rows: NDArray[np.int_]) -> None:
-    """Put the changes that normal matrices of their own give into ``rows`` of ``change``, where they leave less of the answers."""
+    """Put the changes that normal matrices of their own give into ``rows`` of ``change``, where they leave less of the answers.
+
+    They are damped: a weight of nearly one hardly tells its score, which would else take up the whole step.
+    """
     start, old = ((both[0][rows], both[1][rows]) for both in (place, change))
-    new, _ = few.solved(now, few.inverted(now))
+    new = few.damped(now)
     new_cost, old_cost = (few.at(_moved(start, one, few.part(one))).cost for one in (new, old))
     xp, taken = array_namespace(new_cost), (new_cost < old_cost)[:, None, None]
     for whole, first, second in zip(change, new, old, strict=True):
@@ -211,6 +214,17 @@ class _Steps:
             way, size = conditioned + (then / (size + 1e-300))[:, None] * way, then
         return self._parts(change), size <= enough
 
+    def damped(self, now: _Now) -> Change:
+        """The change of most likely size, if what is left were noise, scores moved by one and values by as much as answers do."""
+        xp, (heads, rank, width) = array_namespace(now.gap), self.ranges.shape
+        told, seen = len(self.z) * width, xp.sum(xp.reshape(self.answers**2, (len(now.cost), -1)), axis=1)
+        noise = self.step**2 * now.cost**2 / float(xp.sum(self.clean))
+        values, scores = noise * told / (width * seen + 1e-300), noise
+        ridge = xp.concat(
+            [xp.repeat(values[:, None], heads * rank, axis=1), xp.repeat(scores[:, None], self.z.shape[0] * heads, axis=1)], axis=1
+        )
+        return self._parts(_conditioned(self._flat(self.backward(now, now.gap)), self.inverted(now, ridge)))
+
     def _flat(self, change: Change) -> Floats:
         xp, m = array_namespace(change[0]), len(change[0])
         return xp.concat([xp.reshape(part, (m, -1)) for part in change], axis=1)  # type: ignore[no-any-return]
@@ -219,8 +233,8 @@ class _Steps:
         xp, m, cut = array_namespace(flat), len(flat), self.ranges.shape[0] * self.ranges.shape[1]
         return xp.reshape(flat[:, :cut], (m, *self.ranges.shape[:2])), xp.reshape(flat[:, cut:], (m, *self.z.shape))
 
-    def inverted(self, now: _Now) -> Inverse:
-        """The inverses of the normal matrices, columns scaled to length one, and their lengths."""
+    def inverted(self, now: _Now, ridge: Floats | None = None) -> Inverse:
+        """The inverses of the normal matrices, ``ridge (m, unknowns)`` added, columns scaled to length one, and their lengths."""
         xp = array_namespace(self.z)
         (n, heads), (rank, width) = self.z.shape, self.ranges.shape[1:]
         weights, values = now.weights, self.start + now.added[:, None]  # (m, n, heads), (m, n, heads, width)
@@ -241,10 +255,12 @@ class _Steps:
             here = slice(first + heads * b, first + heads * (b + 1))
             whole[:, here, here], whole[:, here, :first] = inner[:, b], cross[:, b]
             whole[:, :first, here] = xp.permute_dims(cross[:, b], (0, 2, 1))
+        one = xp.eye(self.unknowns, dtype=self.z.dtype, device=device(self.z))
+        if ridge is not None:
+            whole = whole + ridge[:, :, None] * one
         scale = xp.sqrt(xp.maximum(xp.linalg.diagonal(whole), xp.zeros_like(whole[:, 0])))
         longest = xp.max(scale, axis=1, keepdims=True)
         scale = xp.where(scale > 1e-12 * longest, scale, longest)
-        one = xp.eye(self.unknowns, dtype=self.z.dtype, device=device(self.z))
         return xp.linalg.inv(whole / scale[:, None] / scale[:, :, None] + STACK.ridge * one), scale
 
 

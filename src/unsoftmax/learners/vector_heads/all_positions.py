@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.special
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError
@@ -20,6 +20,7 @@ from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, binary_patterns, sums_rank, too_many
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
 from unsoftmax.learners.vector_heads.ranges import Split, ill, range_of, stacked
+from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import Slices
 from unsoftmax.learners.vector_heads.values import Values
 from unsoftmax.linalg import on_host, orthonormal
@@ -103,36 +104,85 @@ def separating_direction(points: Floats, signs: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SideBySide:
-    """Slices with one query per direction: its switches, and one token that turns all heads on, answer side by side.
+    """Slices from switches that answer side by side: a direction in one query, or several that are not checked in two.
 
-    ``x (heads + 1, width)`` are those tokens.
+    ``x (heads + 1, width)`` turns one head on each, and all at last. A step along the rows of ``blind (n, width)`` changes no
+    head's side, but which of several long tokens a head that is on looks at; ``rng`` draws such steps.
     """
 
     answers: Answers
     x: Floats
+    blind: Floats
+    outputs: int
+    rng: np.random.Generator
 
     @classmethod
-    def of(cls, answers: Answers, steering: Steering) -> SideBySide:
+    def of(cls, answers: Answers, steering: Steering, outputs: int, rng: np.random.Generator) -> SideBySide:
         """The switches at the length that saturates."""
-        return cls(answers, answers.there(np.concatenate([steering.switches(), steering.all_on()[None]]) * ORDINARY))
+        x = np.concatenate([steering.switches(), steering.all_on()[None]])
+        across = np.linalg.svd(steering.slopes)[2][len(steering.slopes) :]
+        return cls(answers, answers.there(x * ORDINARY), across @ steering.D, outputs, rng)
 
     def ask(self, directions: Floats, *, whole: bool) -> tuple[Floats, Floats]:
-        """Values of all heads, and how far they are from the sum of all."""
+        """Values of all heads, and how far they are from the sum of all; zero where several directions shared a question."""
+        if whole or len(self.blind) < SEVERAL.together:
+            return self._alone(directions)
+        xp, shape = array_namespace(directions), (len(directions), len(self.x) - 1, self.outputs)
+        values, defects = xp.zeros(shape, dtype=directions.dtype, device=device(directions)), np.zeros(len(directions))
+        missing = np.ones(shape[:2], dtype=bool)
+        for _ in range(3):
+            open_ = np.flatnonzero(missing.any(axis=1))
+            if len(open_) < 3:  # as dear as one by one
+                break
+            for group in np.array_split(open_, -(-len(open_) // SEVERAL.together)):
+                self._together(directions, group, values, missing)
+        open_ = np.flatnonzero(missing.any(axis=1))
+        if len(open_):
+            values[open_], defects[open_] = self._alone(directions[open_])
+        return values, defects
+
+    def _alone(self, directions: Floats) -> tuple[Floats, Floats]:
         xp = array_namespace(directions)
         behind = xp.broadcast_to(self.x[None], (len(directions), *self.x.shape))
         told = self.answers.everywhere(xp.concat([directions[:, None] * LONG, behind], axis=1))[:, 1:] / LONG
         return told[:, :-1], on_host(xp.max(xp.abs(xp.sum(told[:, :-1], axis=1) - told[:, -1]), axis=1))
 
+    def _together(self, directions: Floats, group: NDArray[np.intp], values: Floats, missing: NDArray[np.bool_]) -> None:
+        """Fill in values of a group of directions that some position looked at. Two queries."""
+        xp, count = array_namespace(directions), len(group)
+        heads = np.flatnonzero(missing[group].any(axis=0))
+        steps = (
+            unit(self.rng, min(SEVERAL.beside, SEVERAL.all_beside // len(heads)), len(self.blind))
+            @ self.blind
+            * (SEVERAL.aside * ORDINARY)
+        )
+        behind = (self.x[heads][:, None] + self.answers.there(steps)[None]).reshape(-1, self.x.shape[1])
+        factors = self.answers.there(LONG * np.stack([np.ones(count), tags(count)]))
+        sequences = xp.stack([xp.concat([directions[group] * factor[:, None], behind]) for factor in factors])
+        told = self.answers.everywhere(sequences)[:, count:].reshape(2, len(heads), len(steps), -1) / LONG
+        marks = on_host(told[0] @ self.answers.there(unit(self.rng, 1, self.outputs)[0]))
+        for head, mark, local in zip(heads, marks, told.swapaxes(0, 1), strict=True):
+            number, valid = chosen(on_host(local), count, 256 * self.answers.floor.relative)
+            for place, direction in enumerate(group):
+                met = np.flatnonzero(valid & (number == place)) if missing[direction, head] else number[:0]
+                if len(met) > 1:  # beside a head that was switched on by chance no two positions agree
+                    agree = (np.abs(mark[met][:, None] - mark[met]) <= 2.0**-40 * np.abs(mark).max()).sum(axis=1)
+                    if agree.max() > 1:
+                        values[direction, head] = local[0, int(met[agree.argmax()])]
+                        missing[direction, head] = False
+
     def confirm(self, directions: Floats, values: Floats) -> Floats:
-        """All were asked already; what a mixture finds wrong in them no sum shows."""
-        return np.full(len(directions), np.inf)
+        """By how much values are other than where each direction is asked alone, or than their sum should be."""
+        told, defect = self._alone(directions)
+        return np.maximum(defect, on_host(array_namespace(told).max(abs(told - values), axis=(1, 2))))
 
 
 def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) -> Values:
     """Values of heads with independent ranges: many long tokens at once; each position shows, for each head, the one it chose.
 
     A second query with every long token scaled by its own factor names the chosen ones. About ``2 * width / 128`` queries; tokens
-    that no position chose (heads of rank 1 choose extremes only) are asked again in groups half as large, at last one by one.
+    that no position chose (heads of rank 1 choose extremes only) are asked again, in smaller groups where most are left, at last
+    one by one.
     """
     phase(answers.oracle, "values")
     width = answers.width
@@ -143,8 +193,13 @@ def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) ->
     hits = np.zeros((len(bases), width))
     slack = 256 * answers.floor.relative * split.conditioning
     size = min(128, 3 * min(map(len, bases)))  # a head looks at extremes: more than that a low rank has not
+    before = 2 * width
     while len(missing := np.flatnonzero((hits == 0).any(axis=0))):
-        size = size if len(missing) > 4 else 1
+        if len(missing) <= 4:
+            size = 1
+        elif 2 * len(missing) > before:
+            size = max(1, size // 2)
+        before = len(missing)
         for group in np.array_split(missing, -(-len(missing) // size)):
             told = ask_spread(answers, T[group], rng)
             parts = split.parts(told.reshape(-1, told.shape[2]))
@@ -156,7 +211,6 @@ def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) ->
                     number, valid = chosen(local, len(group), slack)
                     np.add.at(sums[head], group[number[valid]], local[0, valid])
                     np.add.at(hits[head], group[number[valid]], 1)
-        size = max(1, size // 2)
     left = [T.T @ answers.there(total / count[:, None]) for total, count in zip(sums, hits, strict=True)]
     ranks = tuple(map(len, bases))
     if answers.floor.relative * split.conditioning < ill(answers):
@@ -171,7 +225,7 @@ def ask_spread(answers: Answers, directions: Floats, rng: np.random.Generator) -
 
     A single long token needs no tag: one query.
     """
-    x = answers.there(unit(rng, min(960, 16 * len(directions) + 64), answers.width) * ORDINARY)
+    x = answers.there(unit(rng, min(960, 16 * len(directions) + 256), answers.width) * ORDINARY)
     xp, count = array_namespace(x), len(directions)
     factors = np.ones((1, count)) if count == 1 else np.stack([np.ones(count), tags(count)])
     sequences = xp.stack([xp.concat([directions * answers.there(LONG * factor)[:, None], x, -x]) for factor in factors])

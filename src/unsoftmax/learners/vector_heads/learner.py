@@ -25,10 +25,10 @@ from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Totals, demix, one_token
 from unsoftmax.learners.vector_heads.keys import copies_for
 from unsoftmax.learners.vector_heads.projected import WIDEST, learn_projected
-from unsoftmax.learners.vector_heads.scores import ScoreMatrices, group_size, read_matrices
+from unsoftmax.learners.vector_heads.scores import ScoreMatrices, read_matrices
 from unsoftmax.learners.vector_heads.short_tokens import read_matrices_everywhere
 from unsoftmax.learners.vector_heads.slices import Switches, collect, slices_for
-from unsoftmax.learners.vector_heads.values import Values, direct_values, split_values
+from unsoftmax.learners.vector_heads.values import Values, direct_values, group_size, split_values
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
 from unsoftmax.models.attention import attend
@@ -134,12 +134,13 @@ class VectorHeadsLearner:
         causal = looks_back_only(answers, b, rng)
         mixture, steering = demix_everywhere(answers, rng, heads=self.heads)
         totals = Totals(b=b, total=answers.there(np.zeros((answers.width, len(b)))))
-        slices = collect(answers, totals, mixture, steering.step, SideBySide.of(answers, steering), rng, widen=True)
+        slicer = SideBySide.of(answers, steering, len(b), rng)
+        slices = collect(answers, totals, mixture, steering.step, slicer, rng, widen=True)
         values = spread_values(answers, slices, rng) if len(slices.U) < answers.width else direct_values(answers, slices)
         values = values.ordered()
         biased = has_biases(Pairs(answers, totals, mixture))
         scores = read_matrices_everywhere(answers, totals, values, rng, biased=biased, causal=causal)
-        return self._packed(answers, b, values, scores, rng)
+        return self._packed(answers, b, values, scores, rng, causal=causal)
 
     def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         mixture = demix(answers, totals, rng, heads=self.heads)
@@ -156,12 +157,21 @@ class VectorHeadsLearner:
         offset = float(np.abs(steering.offsets).max()) if steering.offsets.any() else None
         guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
         scores = read_matrices(answers, totals, values, steering.strength, offset, rng, rank=guess)
-        return self._packed(answers, totals.b, values, scores, rng)
+        return self._packed(answers, totals.b, scores.values, scores, rng)
 
-    def _packed(self, answers: Answers, b: Floats, values: Values, scores: ScoreMatrices, rng: np.random.Generator) -> Learned:
+    def _packed(
+        self,
+        answers: Answers,
+        b: Floats,
+        values: Values,
+        scores: ScoreMatrices,
+        rng: np.random.Generator,
+        *,
+        causal: bool | None = None,
+    ) -> Learned:
         """The heads, checked where they are and only then brought to the host."""
         found = Blocks(scores.W, values.V, scores.biases.c, b, None)
-        misfit = self_check(answers, found, rng)
+        misfit = self_check(answers, found, rng, causal=causal)
         model = found.model(answers, has_c=scores.c is not None)
         error = known(answers, model, np.maximum(scores.errors, SPREAD * values.errors(answers)), misfit)
         return package(model, scores.ranks, values.ranks, scores.residual, misfit, error)
@@ -251,10 +261,13 @@ def _values(model: Attention) -> Floats:
     return model.V
 
 
-def self_check(answers: Answers, found: Blocks, rng: np.random.Generator) -> float:
-    """The error on six fresh sequences with scores around 1 and around 10; refuses where it is too large."""
+def self_check(answers: Answers, found: Blocks, rng: np.random.Generator, *, causal: bool | None = None) -> float:
+    """The error on six fresh sequences with scores around 1 and around 10; refuses where it is too large.
+
+    At every position two sequences will do; ``causal`` is None where the last one is looked at.
+    """
     phase(answers.oracle, "self-check")
-    count, xp = 6, array_namespace(found.W)
+    count, xp = 6 if causal is None else 2, array_namespace(found.W)
     directions = answers.there(unit(rng, count * 5, answers.width))
     apart = directions.reshape(count, 5, -1)
     quadratic = max(float(xp.max(xp.abs(apart @ (directions @ W.T).reshape(apart.shape).swapaxes(1, 2)))) for W in found.W)
@@ -263,7 +276,10 @@ def self_check(answers: Answers, found: Blocks, rng: np.random.Generator) -> flo
     if answers.max_norm is not None:
         length = min(length, answers.max_norm / 4)
     X = apart * answers.there(length * np.where(np.arange(count) % 2, 1.0, 3.0))[:, None, None]
-    told, predicted = on_host(answers.last(X)), on_host(attend(X, found.W, found.V, found.c, found.b))
+    everywhere = causal is not None
+    asked = answers.everywhere(X) if everywhere else answers.last(X)
+    predicted = attend(X, found.W, found.V, found.c, found.b, everywhere=everywhere, causal=bool(causal))
+    told, predicted = (on_host(answer).reshape(-1, answer.shape[-1]) for answer in (asked, predicted))
     spread = np.abs(told - told.mean(axis=0)).max(axis=1)
     error = float((np.abs(told - predicted).max(axis=1) / np.maximum(spread, np.abs(told).max() * 1e-6 + 1e-300)).max())
     allowed = max(1e-8, 2.0**12 * answers.eps(float(np.abs(told).max() + 1e-300)))

@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from unsoftmax.learners.vector_heads.answers import Answers
-from unsoftmax.linalg import on_host, spectrum
+from unsoftmax.linalg import alike, on_host, spectrum
 from unsoftmax.models import Floats
 
 
@@ -21,6 +21,7 @@ class Split:
     """
 
     sizes: tuple[int, ...]
+    rows: Floats
     dual: Floats
     conditioning: float
     weakest: Floats
@@ -29,14 +30,16 @@ class Split:
     def of(cls, bases: Sequence[Floats]) -> Split:
         """Of rows ``(rank, outputs)`` of each head; they must not outnumber the outputs."""
         xp = array_namespace(bases[0])
-        orthonormal, triangle = xp.linalg.qr(xp.concat(list(bases)).T)
+        rows = xp.concat(list(bases))
+        orthonormal, triangle = xp.linalg.qr(rows.T)
         inverse = xp.linalg.inv(triangle)
         (largest, _), (smallest, weakest) = (_largest(matrix) for matrix in (triangle.T, inverse))
-        return cls(tuple(map(len, bases)), orthonormal @ inverse.T, largest * smallest, weakest)
+        return cls(tuple(map(len, bases)), rows, orthonormal @ inverse.T, largest * smallest, weakest)
 
     def parts(self, rows: Floats) -> list[Floats]:
         """Coordinates ``(n, rank)`` of each head, of rows ``(n, outputs)``."""
         apart, ends = rows @ self.dual, np.cumsum(self.sizes)
+        apart = apart + (rows - apart @ self.rows) @ self.dual  # the rounding of a large dual, which nothing else would show
         return [apart[:, end - size : end] for size, end in zip(self.sizes, ends, strict=True)]
 
     def padded(self, rank: int) -> Floats:
@@ -49,6 +52,16 @@ class Split:
                 pieces.append(xp.zeros((len(self.dual), rank - size), dtype=self.dual.dtype, device=device(self.dual)))
         whole: Floats = xp.concat(pieces, axis=1)
         return whole
+
+    def loose(self, bases: Sequence[Floats], least: float) -> Floats:
+        """Combinations ``(n, heads, outputs)`` of the ranges' rows that are shorter than ``least`` times the longest."""
+        xp = array_namespace(bases[0])
+        left, sizes, _ = np.linalg.svd(on_host(xp.concat(list(bases))), full_matrices=False)
+        weights = left.T[sizes < least * sizes[0]]
+        ends = np.cumsum(self.sizes)
+        parts = [alike(weights[:, end - len(b) : end], b) @ b for end, b in zip(ends, bases, strict=True)]
+        combined: Floats = xp.stack(parts, axis=1)
+        return combined
 
     @property
     def most_dependent(self) -> int:

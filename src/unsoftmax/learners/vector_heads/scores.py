@@ -11,9 +11,11 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.keys import Keys, copies_for, grouped, spread_keys
+from unsoftmax.learners.vector_heads.loose import tightened
 from unsoftmax.learners.vector_heads.ranges import ill
+from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import slices_for
-from unsoftmax.learners.vector_heads.values import Values
+from unsoftmax.learners.vector_heads.values import Values, group_size
 from unsoftmax.learners.vector_heads.weighted import Sheet, weighted_columns
 from unsoftmax.linalg import left_inverse, on_host, spectrum
 from unsoftmax.models import Floats
@@ -35,11 +37,33 @@ class Scores:
     residual: float
 
 
-def read_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: Floats) -> Scores | None:
-    """Scores ``u·(W_h x + c_h)`` of all key steps (``length`` times the unit steps) at all last tokens ``x (n, width)``.
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """Answers ``told (n, groups, outputs)`` per unit step, less those to the last tokens alone, and the error of an answer."""
 
-    One query per group and last token. None where a weight is not positive: the tokens are too long, or a head was missed.
-    """
+    told: Floats
+    length: float
+    magnitude: float
+
+    def scores(self, answers: Answers, keys: Keys) -> Scores | None:
+        """What they tell of all scores. None where a weight is not positive: the tokens are too long, or a head was missed."""
+        xp, (groups, size, _) = array_namespace(self.told), keys.U.shape
+        p, off = keys.weights(self.told)
+        rest = 1 - xp.sum(p, axis=2, keepdims=True)
+        if not float(xp.min(p)) > 0 or not float(xp.min(rest)) > 0:
+            return None
+        z = (xp.log(p / rest) + float(np.log(copies_for(size)))).reshape(len(p), groups * size, len(self.told))
+        error = answers.floor.of(self.magnitude) / self.length
+        return Scores(
+            z=z / self.length,
+            errors=error * score_errors(keys, p, rest) / self.length,
+            noise=typical_noise(keys, p) * error / self.length,
+            residual=off * self.length / self.magnitude,
+        )
+
+
+def ask_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: Floats) -> Asked:
+    """Ask for all key steps, ``length`` times the unit ones, at all last tokens ``x (n, width)``: one query per group and token."""
     xp = array_namespace(x)
     groups, size, _ = keys.U.shape
     copies = copies_for(size)
@@ -55,19 +79,12 @@ def read_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: 
     alone = totals.of(x)
     told = answers.stream(build, len(x) * groups, size + copies).reshape(len(x), groups, -1) - alone[:, None]
     magnitude = float(xp.max(xp.abs(told)) + xp.max(xp.abs(alone)))
-    p, off = keys.weights(told / length)
-    rest = 1 - xp.sum(p, axis=2, keepdims=True)
-    if not float(xp.min(p)) > 0 or not float(xp.min(rest)) > 0:
-        return None
-    z = (xp.log(p / rest) + float(np.log(copies))).reshape(len(p), groups * size, len(x))
-    error = answers.floor.of(magnitude) / length
-    errors = error * score_errors(keys, p, rest)
-    return Scores(
-        z=z / length,
-        errors=errors / length,
-        noise=typical_noise(keys, p) * error / length,
-        residual=off * length / magnitude,
-    )
+    return Asked(told / length, length, magnitude)
+
+
+def read_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: Floats) -> Scores | None:
+    """Scores ``u·(W_h x + c_h)`` of all key steps at all last tokens, asked and worked out; None where they cannot be."""
+    return ask_scores(answers, totals, keys, length, x).scores(answers, keys)
 
 
 def score_errors(keys: Keys, p: Floats, rest: Floats) -> Floats:
@@ -94,11 +111,26 @@ def _median(numbers: Floats) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Biases:
-    """Steps of ``length``, at which ``c·u`` is moderate, what they tell of ``c (heads, width)``, and its error, ``(heads,)``."""
+    """Steps of ``length``, at which ``c·u`` is moderate, what they tell of ``c (heads, width)``, and its error, ``(heads,)``.
+
+    ``asked`` holds the answers that told it.
+    """
 
     length: float
     c: Floats
     errors: Floats
+    asked: Asked | None = None
+
+    @classmethod
+    def of(cls, answers: Answers, keys: Keys, asked: Asked) -> Biases:
+        """From answers to all keys before a zero token."""
+        told = demand(asked.scores(answers, keys))
+        errors = on_host(array_namespace(told.errors).linalg.vector_norm(told.errors[:, :, 0], axis=1))
+        return cls(asked.length, (keys.inverse @ told.z)[:, :, 0], errors, asked)
+
+    def again(self, answers: Answers, keys: Keys) -> Biases:
+        """The same answers read once more, where there are any."""
+        return self if self.asked is None else Biases.of(answers, keys, self.asked)
 
     @classmethod
     def none(cls, answers: Answers, length: float, heads: int) -> Biases:
@@ -114,6 +146,7 @@ class ScoreMatrices:
     """
 
     W: Floats
+    values: Values
     biases: Biases
     ranks: tuple[int, ...]
     residual: float
@@ -136,18 +169,14 @@ class ScoreMatrices:
         return np.asarray(np.maximum(self.noise * self.W.shape[1] / size, on_host(self.biases.errors) / largest))
 
 
-def group_size(outputs: int, heads: int, rank: int, part: float = 1.0) -> int:
-    """Keys per question: as many as the outputs and the rank of the values tell apart, or ``part`` of that."""
-    return int(max(1, part * min(outputs / heads, rank)))
-
-
 def keys_for(answers: Answers, values: Values, U: Floats, across: Floats | None = None) -> tuple[Keys, int]:
     """Keys near the steps ``U (n, width)``, and how many a question takes at most.
 
     Fewer where ranges nearly depend on each other or a head is faint, so that its weights would be lost, a third where
     answers are coarse.
     """
-    for part in (0.3,) if answers.coarse else (1.0, 0.94, 0.75, 0.5):
+    exact = (SEVERAL.fewer, 0.75, 0.5) if values.loose is not None else (1.0, SEVERAL.fewer, 0.75, 0.5)
+    for part in (0.3,) if answers.coarse else exact:
         size = group_size(values.outputs, values.heads, min(values.ranks), part)
         keys = spread_keys(values, grouped(U, size), across=across)
         lost = answers.floor.relative * float(keys.alone.max()) * float(values.sizes.max()) / np.sqrt(answers.width)
@@ -199,7 +228,12 @@ def read_matrices(
     while columns.shape[2] < width:
         if -(-rank // size) >= len(keys.U):
             wanted = width
-        told = demand(read_scores(answers, totals, keys, length, x[columns.shape[2] : min(wanted, width)]))
+        asked = ask_scores(answers, totals, keys, length, x[columns.shape[2] : min(wanted, width)])
+        if values.loose is not None:
+            keys = tightened(keys, asked.told)
+            biases, values = biases.again(answers, keys), keys.values
+            c = biases.c
+        told = demand(asked.scores(answers, keys))
         read.append(told)
         columns = xp.concat([columns, inverse @ told.z - c[:, :, None]], axis=2)
         noise, residual = np.maximum(noise, told.noise), max(residual, told.residual)
@@ -226,7 +260,7 @@ def read_matrices(
     for head, (basis, w) in enumerate(zip(ranges, within, strict=True)):
         W[head] = basis @ (w @ turned)
     ranks = tuple(basis.shape[1] for basis in ranges)
-    return ScoreMatrices(W=W, biases=biases, ranks=ranks, residual=residual, noise=noise / x_length)
+    return ScoreMatrices(W=W, values=values, biases=biases, ranks=ranks, residual=residual, noise=noise / x_length)
 
 
 def spread_of(inverse: Floats) -> float:
@@ -316,7 +350,8 @@ def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> 
             break
         length /= 16
     for _ in range(8):
-        told = read_scores(answers, totals, keys, length, zero)
+        asked = ask_scores(answers, totals, keys, length, zero)
+        told = asked.scores(answers, keys)
         if told is None:
             length /= 4
             continue
@@ -326,8 +361,7 @@ def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> 
         else:
             factor, fine = 0.5, float(xp.max(xp.abs(told.z))) * length < MOST_BIAS
         if fine:
-            c = (keys.inverse @ told.z)[:, :, 0]
-            return Biases(length, c, on_host(xp.linalg.vector_norm(told.errors[:, :, 0], axis=1)))
+            return Biases.of(answers, keys, asked)
         length = min(length * factor, longest)
     demand(None)
     raise AssertionError

@@ -17,14 +17,13 @@ from unsoftmax.learners.vector_heads.scores import (
     ScoreMatrices,
     column_range,
     demand,
-    group_size,
     keys_for,
     longest_step,
     read_biases,
     score_errors,
     typical_noise,
 )
-from unsoftmax.learners.vector_heads.values import Values
+from unsoftmax.learners.vector_heads.values import Values, group_size
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
@@ -85,7 +84,7 @@ def read_matrices_everywhere(
     ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(W, largest, strict=True)]
     W = xp.stack([basis @ (basis.T @ block) for basis, block in zip(ranges, W, strict=True)])
     ranks = tuple(basis.shape[1] for basis in ranges)
-    return ScoreMatrices(W=W, biases=biases, ranks=ranks, residual=residual, noise=noise)
+    return ScoreMatrices(W=W, values=values, biases=biases, ranks=ranks, residual=residual, noise=noise)
 
 
 def settle(answers: Answers, layer: Layer, sheets: list[Sheet]) -> tuple[Floats, Floats, Floats, float]:

@@ -161,7 +161,7 @@ def collect(
             return found
         failed: list[tuple[int, float]] = []
         if not done and not (doubtful and new.steps):
-            count = 64 if answers.coarse else max(4, len(both.U))
+            count = 64 if answers.coarse else max(12 if widen else 4, len(both.U))
             count = min([count, len(waiting), *(goal - len(both.U) for goal in goals if goal > len(both.U))])
             steps = [waiting.pop() for _ in range(count)]
             rows = xp.take(mixture.around, xp.asarray([row for row, _ in steps], device=device(base)), axis=0)

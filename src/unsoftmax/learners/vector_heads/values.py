@@ -9,7 +9,8 @@ from array_api_compat import array_namespace, device
 
 from unsoftmax.learners.vector_heads.answers import Answers
 from unsoftmax.learners.vector_heads.ranges import Split, ill, range_of, stacked
-from unsoftmax.learners.vector_heads.slices import Slices, Switches
+from unsoftmax.learners.vector_heads.settings import SEVERAL
+from unsoftmax.learners.vector_heads.slices import Slices, Switches, slices_for
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 
@@ -28,6 +29,8 @@ class Values:
         ranks: of each head's values.
         conditioning: of the ranges, or of the directions where all were asked.
         direct: all directions were asked, of every head.
+        loose: ``(n, heads, outputs)``, combinations of the heads' values that all but cancel: how much of them each head has is
+            known worse than the rest. None where there are none.
     """
 
     left: Floats
@@ -36,6 +39,7 @@ class Values:
     ranks: tuple[int, ...]
     conditioning: float
     direct: bool = False
+    loose: Floats | None = None
 
     @property
     def V(self) -> Floats:
@@ -62,7 +66,8 @@ class Values:
         if dual is not None:
             dual = xp.take(dual.reshape(len(dual), self.heads, -1), there, axis=1).reshape(len(dual), -1)
         ranks = tuple(self.ranks[head] for head in order)
-        return replace(self, left=xp.take(self.left, there, axis=0), right=right, dual=dual, ranks=ranks)
+        loose = None if self.loose is None else xp.take(self.loose, there, axis=1)
+        return replace(self, left=xp.take(self.left, there, axis=0), right=right, dual=dual, ranks=ranks, loose=loose)
 
     def coordinates(self, told: Floats) -> Floats:
         """Answers ``(n, outputs)`` as each head's coordinates ``(heads, n, k)``, or ``(1, n, outputs)`` of all together."""
@@ -93,6 +98,11 @@ class Values:
         return on_host(array_namespace(self.left).linalg.vector_norm(self.left, axis=(1, 2)))
 
 
+def group_size(outputs: int, heads: int, rank: int, part: float = 1.0) -> int:
+    """Keys per question: as many as the outputs and the rank of the values tell apart, or ``part`` of that."""
+    return int(max(1, part * min(outputs / heads, rank)))
+
+
 def direct_values(answers: Answers, slices: Slices) -> Values:
     """Every head's values from slices that cover all directions."""
     heads, count, outputs = slices.Y.shape
@@ -111,8 +121,9 @@ def direct_values(answers: Answers, slices: Slices) -> Values:
 def split_values(switches: Switches, slices: Slices, reach: float) -> Values:
     """Every head's values: the sum of all, split by the projectors on their ranges.
 
-    Where the ranges are nearly dependent the head with the largest part in that is asked for in all directions, about ``width``
-    queries, and taken out of the sum: the ranges of the others are further apart.
+    Where the ranges are nearly dependent along one or two combinations, those are left ``loose``. Where there are more, or weights
+    take up all that an answer tells, the head with the largest part in that is asked for in all directions, some ``width`` queries,
+    and taken out of the sum: the ranges of the others are further apart.
     """
     answers, total = switches.answers, switches.totals.total
     bases = [range_of(block, answers) for block in slices.Y]
@@ -121,7 +132,13 @@ def split_values(switches: Switches, slices: Slices, reach: float) -> Values:
         left, right = (stacked(part) for part in (split.parts(total), bases))
         return Values(left, right, split.padded(right.shape[1]), ranks, split.conditioning)
     xp, left_over = array_namespace(total), list(range(len(bases)))
-    V: list[Floats] = [total] * len(bases)
+    loose = split.loose(bases, answers.floor.relative / ill(answers))
+    size = group_size(bases[0].shape[1], len(bases), min(ranks), SEVERAL.fewer)
+    unseen = bases[0].shape[1] - len(bases) * size
+    if 0 < len(loose) <= SEVERAL.loose and unseen * slices_for(min(ranks)) >= 4 * size * len(loose):
+        V = xp.stack([part @ basis for part, basis in zip(split.parts(total), bases, strict=True)])
+        return Values(V, None, None, ranks, split.conditioning, loose=loose)
+    V = [total] * len(bases)
     while True:
         for head, part in zip(left_over, split.parts(total), strict=True):
             V[head] = part @ bases[head]

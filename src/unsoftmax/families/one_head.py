@@ -1,0 +1,121 @@
+"""One softmax head from exact answers, and what tells it from several that pass for one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from unsoftmax.desk import Desk
+from unsoftmax.errors import NotInFamilyError, Sign
+from unsoftmax.families.base import Learner
+from unsoftmax.families.coarse_heads import NoisyHead
+from unsoftmax.families.layer_of_heads import AttentionFamily
+from unsoftmax.families.settings import LAWS
+from unsoftmax.learners.one_head import OneHeadLearner
+from unsoftmax.linalg import on_host
+from unsoftmax.models import Attention
+from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.proof.compare import Predict, predictor
+from unsoftmax.proof.fresh import COUNT, sized
+from unsoftmax.results import Learned, Outcome
+
+
+class OneHead(AttentionFamily):
+    """One softmax head, answered exactly or in float32; rounding and noise are drowned by long tokens."""
+
+    def learner(self, desk: Desk) -> Learner:
+        """The exact learner, with what the first look asked already."""
+        look = desk.first_look()
+        return OneHeadLearner(
+            rank=desk.wishes.rank,
+            max_norm=desk.max_norm,
+            floor=desk.precision,
+            zero_answer=look.zero_answer,
+            known=(look.pair, look.pair_answers),
+        )
+
+    def learn(self, desk: Desk) -> Outcome:
+        """Learn, then see whether one head explains more than it was learned from."""
+        state = desk.rng.bit_generator.state
+        outcome = super().learn(desk)
+        if outcome.learned is not None and desk.precision.absolute:
+            outcome = self._beyond_noise(desk, outcome.learned)
+        elif outcome.learned is not None:
+            outcome = Outcome(learned=self._with_bars(desk, outcome.learned, state))
+        if outcome.learned is None or desk.wishes.heads == 1:
+            return outcome
+        predict = predictor(outcome.learned.model, desk.like)
+        misfit = self._misfit(desk, outcome.learned, LAWS.lengths[: 2 if desk.first_look().outputs == 1 else 1], predict)
+        if not misfit:
+            desk.predict = predict if desk.precision.exact else None
+            return outcome
+        if desk.precision.exact and not self._misfit(desk, outcome.learned, LAWS.lengths[1:], predict):
+            if min(misfit, self._misfit(desk, outcome.learned, LAWS.lengths[:1], predict)) <= LAWS.faintly:
+                return outcome  # a faint misfit, or one that comes and goes by chance: the held-out check tells
+            words = (
+                f"One head explains sequences of {LAWS.lengths[1]} tokens, but not one of {min(LAWS.lengths[0], desk.longest)}: "
+                "attention to a window of the last tokens, or scores that know how many there are."
+            )
+            named = NotInFamilyError(words, model=outcome.learned.model, signs=(Sign.DIAGNOSED,), evidence={"misfit": misfit})
+            return replace(outcome, refusal=named)
+        words = "One head explains the questions that it was learned from, but not fresh sequences of more tokens."
+        everywhere = desk.first_look().zero_answer.ndim == 3
+        sign = Sign.OFF_COPIES if everywhere and not desk.precision.absolute and desk.max_norm is None else Sign.ONE_HEAD
+        signs = (sign, Sign.LAST_BITS) if misfit <= LAWS.single_misfit else (sign,)
+        refusal = NotInFamilyError(words, model=outcome.learned.model, signs=signs, evidence={"misfit": misfit})
+        return Outcome(learned=outcome.learned if sign is Sign.ONE_HEAD else None, refusal=refusal)
+
+    def _misfit(self, desk: Desk, learned: Learned, lengths: tuple[int, ...], predict: Predict) -> float:
+        """By how much one head misses a fresh sequence of each of these lengths, of its size; 0 if by no more than rounding.
+
+        Several heads that pass for one miss them. Coarse answers are asked for a short one alone.
+        """
+        floor, look = desk.precision, desk.first_look()
+        coarse = floor.fine and look.outputs > 1  # several heads can still be read then
+        if not (floor.exact or coarse) or desk.wishes.rank is not None:
+            return 0.0  # left to the held-out check
+        phase(desk, "one head?")
+        counts = [(min(length, desk.longest), 1) for length in (lengths if floor.exact else LAWS.lengths[1:])]
+        batches = sized(learned.model.token_sizes, counts, desk.width, desk.rng, desk.max_norm)
+        told = np.concatenate([desk.last(batch).reshape(1, -1) for batch in batches])
+        off = float(np.abs(on_host(predict(batches)).reshape(told.shape) - told).max())
+        size = float(np.abs(told - look.zero_answer.reshape(-1)).max())  # without the constant, which every model gets right
+        rounding = LAWS.rounded * floor.relative * float(np.abs(told).max())
+        allowed = max((LAWS.coarsely * floor.relative if coarse else LAWS.fits) * size, rounding)
+        return 0.0 if off <= allowed else off / max(size, np.finfo(float).tiny)
+
+    def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:
+        """The same with error bars from rehearsals, which ask nothing of the target; of coarse values, from some asked again."""
+        if desk.meter.spent * desk.width > LAWS.rehearsed or learned.ranks == (0,):  # what does not show has the bars that say so
+            return learned
+        from unsoftmax.learners.one_head.values_again import price, values_bars
+        from unsoftmax.learners.rehearsal import rehearsed
+
+        learner, look = cast(OneHeadLearner, self.learner(desk)), desk.first_look()
+
+        def run(oracle: Oracle, rng: np.random.Generator) -> Learned:
+            zero, known = oracle(np.zeros((1, 1, desk.width))), oracle(look.pair[:, None]).reshape(look.pair_answers.shape)
+            return replace(learner, zero_answer=zero, known=(look.pair, known)).run(oracle, rng=rng)
+
+        learned = rehearsed(learned, run, ndim=look.zero_answer.ndim, relative=desk.precision.relative, state=state)
+        left = desk.left()
+        affords = left is None or left >= price(look.outputs) + COUNT
+        if desk.precision.exact or not learned.rehearsals or learned.bounds is None or not affords:
+            return learned
+        phase(desk, "error bars")
+        model = cast(Attention, learned.model)
+        V = values_bars(desk, model, learner.axis_length(look.zero_answer), desk.precision, desk.rng)
+        return replace(learned, bounds=replace(learned.bounds, V=V), values_again=True)
+
+    def _beyond_noise(self, desk: Desk, learned: Learned) -> Outcome:
+        """One head that long tokens gave exactly in spite of noise or rounding: all but its constant, and all but a query bias."""
+        from unsoftmax.learners.noisy import with_constant
+
+        model = cast(Attention, learned.model)
+        if model.has_c:  # long tokens saturate through it
+            return NoisyHead().learn(desk)
+        if model.has_b or desk.precision.noisy:
+            learned = with_constant(desk, learned, desk.precision, desk.rng)
+        return Outcome(learned=learned)

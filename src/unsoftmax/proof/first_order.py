@@ -1,0 +1,86 @@
+"""How far scalar answers of heads may be off by small errors of the parameters: to first order, without drawing any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from unsoftmax.linalg import alike, on_host
+from unsoftmax.models import Floats
+from unsoftmax.models.attention import Attention, OnDevice, softmax
+from unsoftmax.proof.compare import Compared, padded
+from unsoftmax.results import Bounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variances:
+    """Of independent errors of W ``(heads, width, width)``, V and c ``(heads, width)`` and b; one number where all are alike."""
+
+    W: Floats | float
+    V: Floats | float = 0.0
+    c: Floats | float = 0.0
+    b: Floats | float = 0.0
+
+    @classmethod
+    def within(cls, bounds: Bounds, like: Floats | None) -> Variances:
+        """Of errors within 95% bars."""
+
+        def variance(bars: Floats | None) -> Floats | float:
+            if bars is None:
+                return 0.0
+            alone = not any(bars.strides)  # one number, seen many times
+            return float(bars.flat[0] / 2) ** 2 if alone else alike(bars / 2, like) ** 2
+
+        return cls(*(variance(bars) for bars in (bounds.W, bounds.V, bounds.c, bounds.b)))
+
+    @classmethod
+    def of_scores(cls, layer: OnDevice, relative: float) -> Variances:
+        """Of scores off by this share of themselves."""
+        return cls(W=(relative * layer.W) ** 2, c=(relative * layer.c) ** 2)
+
+
+def first_order(seen: Compared, model: Attention, like: Floats | None, *spreads: Variances) -> Floats:
+    """Variances ``(spreads, rows)`` of all that was compared at the last position; one pass, on the device of ``like``."""
+    layer = model.on_device(np.empty(0) if like is None else like)
+
+    def forward(sequences: Floats, absent: NDArray[np.bool_] | None = None) -> Floats:
+        return _variances(layer, spreads, sequences, absent)
+
+    sequences = [batch.sequences for batch in seen.batches]
+    if like is None:
+        return np.concatenate([forward(on_host(batch)) for batch in sequences]).T
+    return on_host(array_namespace(like).concat(padded(sequences, like, forward))).T
+
+
+def _variances(layer: OnDevice, spreads: tuple[Variances, ...], X: Floats, absent: NDArray[np.bool_] | None) -> Floats:
+    """``(batch, spreads)``: an error of a score moves the answer by that token's weight times its value's distance from it."""
+    assert layer.V is not None
+    xp, last = array_namespace(X), X[:, -1]
+    totals = [spread.b + 0.0 * last[:, 0] for spread in spreads]
+    for head, (W, v, c) in enumerate(zip(layer.W, layer.V, layer.c, strict=True)):
+        scores = X @ (last @ W.T + c)[:, :, None]
+        if absent is not None:
+            scores[absent.swapaxes(1, 2)] = -np.inf
+        weights = softmax(scores[:, :, 0])
+        values = X @ v
+        pulls = weights * (values - xp.sum(weights * values, axis=1, keepdims=True))
+        moved, mean = ((of[:, None] @ X)[:, 0] ** 2 for of in (pulls, weights))
+        for i, spread in enumerate(spreads):
+            by_W = _row(moved, spread.W, head, last**2) + _row(moved, spread.c, head)
+            totals[i] = totals[i] + by_W + _row(mean, spread.V, head)
+    stacked: Floats = xp.stack(totals, axis=1)
+    return stacked
+
+
+def _row(squares: Floats, variance: Floats | float, head: int, last: Floats | None = None) -> Floats:
+    """``sum_a squares_a variance_a``, or ``sum_ab squares_a variance_ab last_b``, for each row."""
+    xp = array_namespace(squares)
+    if isinstance(variance, float):
+        weights: Floats | float = variance if last is None else variance * xp.sum(last, axis=1, keepdims=True)
+    else:
+        weights = variance[head] if last is None else last @ variance[head].T
+    summed: Floats = xp.sum(squares * weights, axis=1)
+    return summed

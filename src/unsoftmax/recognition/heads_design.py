@@ -1,0 +1,42 @@
+"""Sequences along one line of last tokens, and how much of a step each head takes there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.models import Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Design:
+    """Sequences of copies of ``x + steps u``, last token ``x = x0 + t e``: steps and copies ``(rows, kinds)``, t ``(rows,)``."""
+
+    steps: Floats
+    copies: Floats
+    t: Floats
+
+    def shares(self, height: Floats, pace: Floats) -> tuple[Floats, Floats, Floats]:
+        """Mean step ``(…, rows)`` of heads whose score per step is ``height + pace t``, and its derivatives in both."""
+        q = height[..., None] + pace[..., None] * self.t
+        exponent = q[..., None] * self.steps
+        exponent -= exponent.max(axis=-1, keepdims=True)
+        weight = self.copies * np.exp(exponent)
+        weight /= weight.sum(axis=-1, keepdims=True)
+        mean = (weight * self.steps).sum(axis=-1)
+        slope = (weight * self.steps**2).sum(axis=-1) - mean**2
+        return mean, slope, slope * self.t
+
+    def rows(self, chosen: slice) -> Design:
+        """A part of the design."""
+        return Design(self.steps[chosen], self.copies[chosen], self.t[chosen])
+
+
+def peaks(values: Floats) -> Floats:
+    """Where a map is larger than at its eight neighbours, highest first."""
+    a, b = values.shape
+    padded = np.pad(values, 1, constant_values=-np.inf)
+    around = np.max([padded[1 + i : a + 1 + i, 1 + j : b + 1 + j] for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j], axis=0)
+    spots = np.argwhere(values >= around)
+    return np.asarray(spots[np.argsort(-values[spots[:, 0], spots[:, 1]], kind="stable")])

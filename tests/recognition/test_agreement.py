@@ -1,0 +1,99 @@
+"""`recover` and `diagnose` say the same of a target, however faint what is foreign in it: kinds on which they once did not."""
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+
+
+def softmax(scores):
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+class Head:
+    def __init__(self, seed, d=5):
+        self.rng = np.random.default_rng(seed)
+        self.W, self.v = self.rng.normal(size=(d, d)) / np.sqrt(d), self.rng.normal(size=d)
+
+    def weights(self, X):
+        return np.einsum("bnd,de,be->bn", X, self.W, X[:, -1])
+
+    def __call__(self, X):
+        return np.einsum("bn,bnd,d->b", softmax(self.weights(X)), X, self.v)
+
+
+def clips_values(head, effect):
+    return lambda X: np.einsum("bn,bn->b", softmax(head.weights(X)), np.clip(X @ head.v, -1 / effect, 1 / effect))
+
+
+def clips_answers(head, effect):
+    return lambda X: np.clip(head(X), -1 / effect, 1 / effect)
+
+
+def rounds_tokens(head, effect):
+    return lambda X: head(effect * np.round(X / effect))
+
+
+def rounds_by_chance(head, effect):
+    return lambda X: head(effect * np.floor(X / effect + head.rng.random(X.shape)))
+
+
+def caps_scores(head, effect):
+    def answer(X):
+        return np.einsum("bn,bnd,d->b", softmax(np.tanh(effect * head.weights(X)) / effect), X, head.v)
+
+    return answer
+
+
+def weighs_by_relu(head, effect):
+    def answer(X):
+        weights = np.maximum(head.weights(X), 0)
+        other = np.einsum("bn,bnd,d->b", weights / (weights.sum(axis=1, keepdims=True) + 1e-9), X, head.v)
+        return head(X) + effect * (other - head(X))
+
+    return answer
+
+
+KINDS = [
+    (clips_values, (1e-9, 3e-7, 1e-4, 1e-2)),
+    (clips_answers, (1e-8, 1e-5, 1e-2)),
+    (rounds_tokens, (1e-8, 1e-6, 1e-3)),
+    (rounds_by_chance, (1e-8, 1e-6)),
+    (caps_scores, (1e-8, 1.5e-7, 4e-7, 2e-6)),
+    (weighs_by_relu, (1e-8, 3e-7, 1e-4)),
+]
+
+
+@pytest.mark.parametrize(("kind", "effect"), [(kind, effect) for kind, effects in KINDS for effect in effects])
+def test_what_is_recovered_is_no_stranger_and_what_is_of_no_family_is_not_inside(kind, effect):
+    seed = int(-1000 * np.log10(effect))
+    found = us.recover(kind(Head(seed), effect), width=5, seed=seed, on_failure="return")
+    told = us.diagnose(kind(Head(seed), effect), width=5)
+    assert told.queries <= 200 + 4 * 5
+    if found.status.success:
+        assert told.inside or "inconclusive" in told.family
+    if found.status is us.Status.NOT_IN_FAMILY:
+        assert not told.inside
+
+
+@pytest.mark.parametrize("kind", [clips_values, clips_answers])
+def test_what_is_cut_far_away_is_recovered_from_shorter_tokens(kind):
+    head = Head(7)
+    found = us.recover(kind(head, 1e-5), width=5, seed=0)
+    assert found.status is us.Status.EXACT
+    assert us.distance(found.model, us.Attention.single(head.W, head.v)) < 1e-9
+    assert any("none longer than" in note for note in found.account.notes)
+    assert "none longer than" in found.check.covers
+
+
+def test_what_is_cut_nearby_is_refused():
+    found = us.recover(clips_values(Head(7), 0.05), width=5, seed=0, on_failure="return")
+    assert not found.status.success
+    assert not us.diagnose(clips_values(Head(7), 0.05), width=5).inside
+
+
+def test_tokens_rounded_inside_are_named_by_both():
+    found = us.recover(rounds_tokens(Head(3), 1e-6), width=5, seed=0, on_failure="return")
+    assert found.status is us.Status.NOT_IN_FAMILY
+    assert us.diagnose(rounds_tokens(Head(3), 1e-6), width=5).family == "outside: quantised evaluation"

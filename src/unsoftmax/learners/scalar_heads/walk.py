@@ -215,7 +215,7 @@ def _isolate(line: Line, left: Point, right: Point, levels: Levels, limit: float
         if abs(abs(crossing.jump) - shared) <= 64 * levels.close:  # the same jump, of which a high zoom shows the shape less well
             crossing = replace(crossing, single=False)
         if not crossing.single and zoom < SCALAR.zoom:
-            stack.append(cell._replace(zoom=min(16.0 * zoom, SCALAR.zoom)))
+            stack.append(cell._replace(zoom=SCALAR.zoom))
         elif crossing.single or zoom * 64.0 > limit:
             found.append(crossing)
         else:

@@ -288,6 +288,20 @@ def test_positions_and_other_layers_are_refused():
             VectorHeadsLearner().run(oracle, rng=np.random.default_rng(1))
 
 
+@pytest.mark.parametrize("max_norm", [30.0, 100.0, 1e3, 1e6])
+def test_no_token_is_longer_than_allowed_and_a_layer_is_recovered_or_refused(max_norm):
+    truth = layer(np.random.default_rng(2), 12, 12, 3)
+    longest = []
+
+    def answer(X):
+        longest.append(float(np.linalg.norm(X, axis=2).max()))
+        return truth(X)
+
+    found = us.recover(answer, width=12, max_norm=max_norm, seed=1, on_failure="return")
+    assert max(longest) <= max_norm * (1 + 1e-12)
+    assert max_norm < 1e3 or (found.status is us.Status.EXACT and distance(found.model, truth) < 1e-9)
+
+
 def test_wishes_that_do_not_fit_are_refused():
     truth = layer(np.random.default_rng(0), 6, 6, 2)
     oracle = CallableOracle(truth)

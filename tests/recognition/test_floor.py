@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.recognition.targets import D, case_of, head
 from tests.strategies import seeds
 
+import unsoftmax as us
 from unsoftmax.errors import Sign, TargetError
 from unsoftmax.recognition.case import DecidedError, Verdict
 from unsoftmax.recognition.floor import _bfloat16, _grid, line_noise, measure_floor, one_token_noise
@@ -172,3 +173,18 @@ def test_scores_rounded_inside_float64_leave_a_mark():
     assert one_token_noise(case) < 2.0**-44
     with pytest.raises(DecidedError):  # the limit holds here as everywhere
         case.ask(np.zeros((500, 1, D)))
+
+
+@pytest.mark.parametrize("apart", [1e-9, 1e-7])
+def test_two_versions_that_answer_in_turn_are_a_verdict_of_both_commands(apart):
+    head = us.Attention.single(W=np.random.default_rng(1).normal(size=(5, 5)), v=[1.0, -2.0, 0.5, 1.5, -1.0])
+    calls = iter(range(10**6))
+
+    def in_turn(X):
+        return head(X) * (1 + apart * (next(calls) % 2))
+
+    told = us.diagnose(in_turn, width=5)
+    assert not told.inside
+    assert "versions" in told.reason
+    found = us.recover(in_turn, width=5, seed=1, on_failure="return")
+    assert found.status in (us.Status.DRIFTING, us.Status.NOT_IN_FAMILY)  # by which calls fall on which version

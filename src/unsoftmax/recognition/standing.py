@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.desk import Desk
-from unsoftmax.errors import RefusalError, TargetError, tried
+from unsoftmax.errors import DriftingError, RefusalError, TargetError, tried
 from unsoftmax.precision.calibration import Calibration
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.precision.law import Floor
@@ -30,10 +30,10 @@ def standing(desk: Desk) -> Standing:
 
 
 def looked(desk: Desk, *, strict: bool) -> FirstLook | None:
-    """The first answers; None where the target fails on them and the caller is not ``strict``."""
+    """The first answers; None where the target fails on them, or contradicts itself, and the caller is not ``strict``."""
     if strict:
         return desk.first_look()
-    look = tried(desk.first_look, TargetError)
+    look = tried(desk.first_look, DriftingError, TargetError)
     return None if isinstance(look, RefusalError) else look
 
 

@@ -105,7 +105,7 @@ def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Gen
     width, length = answers.width, answers.reach
     pairs = Pairs(answers, totals, mixture)
     offsets = read_offsets(pairs)
-    usual = 2.0**10 / length  # without c any size will do
+    usual = min(2.0**10 / length, 1.0)  # without c any size will do
     if offsets.any():
         usual = min(float(2.0 ** np.floor(-np.log2(np.abs(offsets).max() * length))), usual)
     D = orthonormal(width, rng, rows=steps_for(width, mixture.heads))
@@ -113,6 +113,7 @@ def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Gen
     z = pairs.log_odds(np.full(8, usual), D[0] * sizes[:, None])
     rung = readable_rung(z)
     size = sizes[rung] * 2.0 ** np.clip(-np.round(np.log2(np.abs(z[rung] - offsets * usual * length).max() + 1e-30)), -8, 8)
+    size = min(size, length)
     for _ in range(3):
         z = pairs.log_odds(np.full(len(D), usual), D * size)
         if np.isfinite(z).all():

@@ -64,3 +64,8 @@ def test_wide_layers_are_judged_by_theory():
 def test_no_values_no_certificate():
     with pytest.raises(ValueError, match="no V"):
         certificate(Attention(np.ones((1, 2, 2)), None), held_out=0.0)
+
+
+def test_a_head_without_scores_is_far_from_every_other():
+    heads = Attention(W=np.stack([np.zeros((3, 3)), np.eye(3)]), V=np.eye(2, 3))
+    assert head_gap(heads) == 1.0

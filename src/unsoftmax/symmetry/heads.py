@@ -91,7 +91,8 @@ def head_gap(model: Attention) -> float:
     """Smallest distance between the (W, c) of two heads, relative to the larger of them."""
     W, c = model.W.reshape(model.heads, -1), model.c
     sizes = np.maximum(np.hypot(_sizes(W), _sizes(c)), np.finfo(float).tiny)
-    products = (W @ W.T + c @ c.T) / np.outer(sizes, sizes)
+    units, turns = W / sizes[:, None], c / sizes[:, None]
+    products = units @ units.T + turns @ turns.T
     gaps = []
     for i in range(model.heads):
         for j in range(i):

@@ -288,6 +288,19 @@ def test_positions_and_other_layers_are_refused():
             VectorHeadsLearner().run(oracle, rng=np.random.default_rng(1))
 
 
+@pytest.mark.parametrize("near", [1e-4, 1e-6])
+@pytest.mark.parametrize(("width", "heads", "rank", "outputs"), [(16, 4, 4, 16), (24, 3, 6, 24), (20, 2, 4, 8)])
+def test_two_heads_whose_values_span_nearly_the_same_are_told_apart(width, heads, rank, outputs, near):
+    rng = np.random.default_rng(5)
+    ranges = rng.normal(size=(heads, rank, outputs))
+    ranges[1] = ranges[0] + near * ranges[1]
+    W = rng.normal(size=(heads, width, rank)) @ rng.normal(size=(heads, rank, width)) / np.sqrt(width * rank)
+    truth = Attention(W=W, V=rng.normal(size=(heads, width, rank)) @ ranges / np.sqrt(width * rank))
+    found = us.recover(truth, seed=3)
+    assert found.status is us.Status.EXACT
+    assert distance(found.model, truth) < 1e-11
+
+
 @pytest.mark.parametrize("max_norm", [30.0, 100.0, 1e3, 1e6])
 def test_no_token_is_longer_than_allowed_and_a_layer_is_recovered_or_refused(max_norm):
     truth = layer(np.random.default_rng(2), 12, 12, 3)

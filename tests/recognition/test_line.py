@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.recognition.targets import D, case_of, head, heads, scores_of, tanh_network, through, weighted
 from tests.strategies import seeds
 
+import unsoftmax as us
 from unsoftmax.recognition.case import Shape
 from unsoftmax.recognition.curve import Curve, _even, curve_along
 from unsoftmax.recognition.line import _missed, behind_network
@@ -120,3 +121,22 @@ def test_capped_scores_behind_a_network_are_not_taken_for_plain_ones_in_float32(
     plain = [found(seed) for seed in range(4)]
     assert False not in plain
     assert True in plain
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("cap", [None, 5.0, 25.0])
+def test_coarse_answers_of_one_head_before_a_network_are_told_from_capped_scores(seed, cap):
+    rng = np.random.default_rng(seed)
+    W, B, A = rng.normal(size=(4, 4)) / 2, rng.normal(size=(8, 4)) / 2, rng.normal(size=(3, 8))
+
+    def target(X):
+        scores = np.einsum("bnd,de,be->bn", X, W, X[:, -1])
+        scores = scores if cap is None else cap * np.tanh(scores / cap)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        mixed = np.einsum("bn,bnd->bd", weights / weights.sum(axis=1, keepdims=True), X)
+        return (np.tanh(mixed @ B.T + 0.3) @ A.T).astype(np.float32).astype(np.float64)
+
+    told = us.diagnose(target, width=4, seed=seed)
+    allowed = ("outside",) if cap else ("attention-behind-network", "outside: inconclusive")  # large scores may not be reached
+    assert told.family.startswith(allowed)
+    assert told.queries <= 200 + 4 * 4

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-pytest.importorskip("torch")
+onnxruntime = pytest.importorskip("onnxruntime")
+torch = pytest.importorskip("torch")
 
 from unsoftmax.cli import run  # noqa: E402 - needs onnx
 from unsoftmax.cli.targets import open_target  # noqa: E402
 from unsoftmax.cli.verify import weights_of  # noqa: E402
+from unsoftmax.deployment.onnx_graph import OnnxGraph  # noqa: E402
 from unsoftmax.errors import FileFormatError  # noqa: E402
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -91,3 +92,58 @@ def test_operations_that_are_not_known_are_named(tmp_path):
     with pytest.raises(FileFormatError, match="HardSwish"):
         weights_of(path)
     assert weights_of(f"{path}#in..end").width == 6
+
+
+def whole(*numbers):
+    return np.array(numbers, dtype=np.int64)
+
+
+SIX = np.linspace(-1.0, 1.0, 6, dtype=np.float32)
+SQUARE = np.outer(SIX, SIX[::-1]) + np.eye(6, dtype=np.float32)
+OPERATIONS = {  # kind: constants beside the input, settings, outputs, opset
+    "Clip": ([np.float32(-0.5), np.float32(0.7)], {}, 1, 13),
+    "Clip, no upper end": ([np.float32(-0.5)], {}, 1, 13),
+    "Gemm": ([SQUARE, SIX], {"transB": 1, "alpha": 0.5, "beta": 2.0}, 1, 13),
+    "Gemm, nothing added": ([SQUARE], {}, 1, 13),
+    "LayerNormalization": ([SIX + 2, SIX], {"axis": -1, "epsilon": 1e-3}, 1, 17),
+    "LayerNormalization, no bias": ([SIX + 2], {}, 1, 17),
+    "Reshape": ([whole(0, 2, 3)], {}, 1, 13),
+    "Reshape, one open": ([whole(-1, 3)], {}, 1, 13),
+    "Slice": ([whole(1), whole(5), whole(1), whole(2)], {}, 1, 13),
+    "Slice, to the end": ([whole(-3), whole(2**62), whole(-1)], {}, 1, 13),
+    "Split": ([whole(2, 4)], {"axis": 1}, 2, 13),
+    "Split, evenly": ([], {"axis": 1, "num_outputs": 3}, 3, 18),
+    "Squeeze, nothing named": ([], {}, 1, 13),
+    "Unsqueeze": ([whole(0, 3)], {}, 1, 13),
+    "Gather": ([whole(-1, 0, 2)], {"axis": 1}, 1, 13),
+    "Gather, a table of places": ([whole(1, -2, 0, 3).reshape(2, 2)], {"axis": 1}, 1, 13),
+    "ReduceSum": ([whole(1)], {"keepdims": 0}, 1, 13),
+    "ReduceMean": ([], {"axes": [0]}, 1, 13),
+    "Softmax": ([], {"axis": 0}, 1, 13),
+    "Gelu": ([], {"approximate": "tanh"}, 1, 20),
+    "Transpose": ([], {}, 1, 13),
+    "Concat": ([np.ones((4, 2), dtype=np.float32)], {"axis": 1}, 1, 13),
+    "Expand": ([whole(3, 1, 1)], {}, 1, 13),
+    "Cast": ([], {"to": onnx.TensorProto.INT32}, 1, 13),
+    "Pow": ([np.float32(2.0)], {}, 1, 13),
+    "Reciprocal": ([], {}, 1, 13),
+}
+
+
+@pytest.mark.parametrize("case", OPERATIONS)
+def test_every_operation_is_run_as_the_runtime_runs_it(case):
+    constants, settings, outputs, opset = OPERATIONS[case]
+    names = [f"c{i}" for i in range(len(constants))]
+    made = [f"y{i}" for i in range(outputs)]
+    node = onnx.helper.make_node(case.partition(",")[0], ["x", *names], made, **settings)
+    kept = [onnx.numpy_helper.from_array(np.asarray(value), name) for value, name in zip(constants, names, strict=True)]
+    kind = onnx.TensorProto.INT32 if "to" in settings else FLOAT
+    ends = [onnx.helper.make_tensor_value_info(name, kind, None) for name in made]
+    graph = onnx.helper.make_graph([node], "one", [onnx.helper.make_tensor_value_info("x", FLOAT, [4, 6])], ends, kept)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=9)
+    x = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    truth = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    for name, expected in zip(made, truth, strict=True):
+        answer = OnnxGraph(graph, "x", name)(torch.as_tensor(x)).detach().numpy()
+        assert answer.shape == expected.shape
+        np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)

@@ -35,6 +35,7 @@ from unsoftmax.precision.settings import READING
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
 from unsoftmax.recognition.heads_or_not import CHOICE
+from unsoftmax.recognition.one_token import ONE_TOKEN
 from unsoftmax.recognition.stepwise import PRICE, keys_stand_still, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
 from unsoftmax.watching import watchers
@@ -216,9 +217,7 @@ def _rounded_inside(desk: Desk, refusal: RefusalError) -> RefusalError:
     left, look = desk.left(), desk.look
     if not isinstance(refusal, NotInFamilyError) or look is None or desk.embeddings is not None or Sign.ROUNDS in refusal.signs:
         return refusal
-    others = any(
-        fact.test == "one token affine" and fact.passed is False for fact in desk.facts
-    )  # tokens of the first look have few bits
+    others = any(fact.test == ONE_TOKEN and fact.passed is False for fact in desk.facts)  # tokens of the first look have few bits
     little = look.steady and look.grid.exact and look.bend <= LAWS.rounded_bend and (look.bend > READING.steady or others)
     smooth = any(fact.test == BendsSmoothly.name and fact.passed for fact in desk.facts)
     if not little or smooth or (left is not None and left <= 4 * READING.moved):

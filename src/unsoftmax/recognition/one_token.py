@@ -11,6 +11,7 @@ from unsoftmax.models import Floats
 from unsoftmax.recognition.case import Case, DecidedError, Shape, Verdict, asked_once, inconclusive, outside
 from unsoftmax.recognition.settings import TESTS
 
+ONE_TOKEN = "one token affine"
 JUMPS = (
     "One-token answers are constant between jumps; no network with ReLU does that, but a target that rounds its tokens (int8 "
     "activations, an fp8 cache)."
@@ -38,7 +39,7 @@ def one_token(case: Case, scale: float) -> tuple[Shape, float]:
         share = bend / case.tolerance(answers)
         passed = share <= 1
         case.record(
-            "one token affine",
+            ONE_TOKEN,
             share,
             1.0,
             passed,

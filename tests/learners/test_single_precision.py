@@ -63,17 +63,20 @@ def test_a_faint_neuron_is_seen_or_nothing_is_said():
         assert found.evidence["neurons"] == (5 if seed else 6)
 
 
-@pytest.mark.parametrize(("residual", "seed"), [(False, 0), (True, 1)])
-def test_a_float32_transformer_comes_back_with_error_bars(residual, seed):
-    rng = np.random.default_rng(seed)
-    W, target = transformer(5, 8, 3, rng, residual=residual)
-    found = TransformerLearner(floor=SINGLE).run(CallableOracle(target, width=5), rng=rng)
-    X = rng.normal(size=(256, 5, 5))
-    assert found.model.residual is residual
-    assert np.abs(found.model.answer(X) - target(X)).max() < 1e-4 * target(X).std()
-    off = np.abs(found.model.attention.W[0] - W)
-    assert off.max() < 1e-5
-    assert np.mean(off <= found.bounds.W[0]) > 0.8
+@pytest.mark.parametrize("residual", [False, True])
+def test_float32_transformers_come_back_with_error_bars(residual):
+    covered = []
+    for seed in range(6):  # the errors within one W rise and fall together, so that one W says little of its bars
+        rng = np.random.default_rng(seed)
+        W, target = transformer(5, 8, 3, rng, residual=residual)
+        found = TransformerLearner(floor=SINGLE).run(CallableOracle(target, width=5), rng=rng)
+        X = rng.normal(size=(256, 5, 5))
+        assert found.model.residual is residual
+        assert np.abs(found.model.answer(X) - target(X)).max() < 1e-4 * target(X).std()
+        off = np.abs(found.model.attention.W[0] - W)
+        assert off.max() < 1e-5
+        covered.append(np.mean(off <= found.bounds.W[0]))
+    assert np.mean(covered) > 0.82
 
 
 def test_recover_knows_bent_float32_answers():

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from array_api_compat import array_namespace, device, to_device
 from numpy.typing import NDArray
 
@@ -127,6 +128,15 @@ def left_inverse(systems: Floats) -> Floats:
     """``(…, k, n)``: the least S with ``S @ systems = 1``, of systems ``(…, n, k)`` of full rank ``k <= n``."""
     inverse: Floats = right_inverse(systems.swapaxes(-1, -2)).swapaxes(-1, -2)
     return inverse
+
+
+def singular(matrix: Floats) -> tuple[Floats, Floats, Floats]:
+    """Its thin singular value decomposition by QR steps.
+
+    Divide and conquer does not always end where singular values beyond a rank are all rounding.
+    """
+    left, values, right = scipy.linalg.svd(matrix, full_matrices=False, lapack_driver="gesvd", check_finite=False)
+    return left, values, right
 
 
 def spectrum(columns: Floats) -> tuple[NDArray[np.float64], Floats]:

@@ -21,7 +21,7 @@ OPTIONS = {
     "recover": {*ASKING, "--check", "--out", "--json", "--seed", "--budget", "--max-norm"},
     "audit": {*ASKING, "--check", "--out", "--json", "--fail-if", "--scheduler", "--rate", "--price", "--currency", "--curve"},
     "verify": {*ASKING, "--check", "--out", "--json"},
-    "watch": {*ASKING, "--check", "--out", "--json", "--every", "--times"},
+    "watch": {*ASKING, "--check", "--out", "--json", "--every", "--times", "--failures"},
     "diagnose": {*ASKING, "--out", "--json"},  # it compares no model with fresh answers, so there is nothing to check
     "learn": {*ASKING - {"--max-length"}, "--out", "--json", "--method"},  # the examples are as long as they are
     "plan": {"--max-time", "--check", "--json", "--rank", "--heads", "--non-adaptive", "--export", *FILES},

@@ -84,3 +84,38 @@ def test_a_watch_goes_on_until_the_endpoint_changes(tmp_path, capsys):
     assert run([*watched, "--times", "1"]) == 1  # the history goes on, and nothing has changed since
     assert not alarm.exists()
     assert json.loads((out / "watch.json").read_text())["count"] == 4
+
+
+FAILING = MODULES.replace(
+    "if opened > 2:  # the weights themselves are opened once, before the first check",
+    "if opened in ({fails}):\n    served.forward = None\nif False:",
+)
+
+
+def watch_with_failures(folder, fails, *options):
+    (folder / "modules.py").write_text(FAILING.replace("{fails}", fails))
+    named = [f"{folder}/modules.py:served", f"{folder}/modules.py:layer"]
+    watched = ["watch", *named, "--width", "8", "--every", "0.1s", "--queries", "64", "--out", str(folder / "watch")]
+    code = run([*watched, "--max-time", "100", *options])
+    timeline = folder / "watch" / "watch.json"
+    return code, [check["verdict"] for check in json.loads(timeline.read_text())["checks"]] if timeline.exists() else []
+
+
+def test_a_watch_outlives_an_endpoint_that_fails_once(tmp_path, capsys):
+    pytest.importorskip("torch")
+    code, verdicts = watch_with_failures(tmp_path, "2,", "--times", "3", "--on-change", str(tmp_path / "alarm.json"))
+    assert (code, verdicts) == (0, ["MATCHES", "TARGET_FAILED", "MATCHES"])
+    assert "TARGET FAILED  (" in capsys.readouterr().out
+    assert "TARGET FAILED" in (tmp_path / "watch" / "report.html").read_text()
+    assert json.loads((tmp_path / "alarm.json").read_text())["verdict"] == "MATCHES"  # it changed twice
+
+
+def test_a_watch_ends_when_the_endpoint_keeps_failing(tmp_path, capsys):
+    pytest.importorskip("torch")
+    code, verdicts = watch_with_failures(tmp_path, "2, 3", "--failures", "2")
+    assert (code, verdicts) == (3, ["MATCHES", "TARGET_FAILED", "TARGET_FAILED"])
+
+
+def test_an_endpoint_that_never_answered_ends_a_watch_at_once(tmp_path, capsys):
+    pytest.importorskip("torch")
+    assert watch_with_failures(tmp_path, "1,") == (3, [])

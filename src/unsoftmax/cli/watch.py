@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,13 @@ class Span(click.ParamType[float]):
 @click.option("--every", type=Span(), required=True, help="Time from check to check: 30s, 10m, 1h, 1d.")
 @click.option("--times", type=click.IntRange(min=1), help="End after this many checks; else with the first that does not match.")
 @click.option(
+    "--failures",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="End when the endpoint has failed in this many checks in a row.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default="watch",
@@ -64,6 +72,7 @@ def watch(
     checkpoint: str,
     every: float,
     times: int | None,
+    failures: int,
     out: Path,
     on_change: Path | None,
     width: int | None,
@@ -74,10 +83,12 @@ def watch(
     """Verify ENDPOINT against CHECKPOINT again and again, with fresh questions each time.
 
     History and report lie in --out and go on where they stopped. Ends with the exit code of the last check: at once when it does
-    not match, or after --times checks.
+    not match, or after --times checks. An endpoint that fails is tried again at the next check, if it ever answered one.
     """
-    from unsoftmax.deployment import verify_deployment
-    from unsoftmax.deployment.history import History, changed
+    from unsoftmax.deployment import Deployment, verify_deployment
+    from unsoftmax.deployment.history import History, changed, failed, failures_in_a_row
+    from unsoftmax.errors import TargetError, tried
+    from unsoftmax.oracles import Metered
     from unsoftmax.report import save
     from unsoftmax.report.common import command_line, to_json
     from unsoftmax.report.deployment import deployment_record, timeline_report
@@ -88,32 +99,49 @@ def watch(
         raise click.UsageError(f"{checkpoint} is a model of one family; watch takes a folder or a torch module (FILE.py:NAME).")
     history = History(out / "history.sqlite", endpoint, checkpoint)
     settings = {key: options[key] for key in ("precision", "max_length", "max_norm")}
+
+    def check(until: float | None) -> tuple[Deployment | TargetError, int]:
+        opened = tried(partial(endpoint_of, endpoint, width, known, options), TargetError)
+        if isinstance(opened, TargetError):
+            return opened, 0
+        meter = Metered(run.timed(opened, until))
+        queries = options["check"] or options["queries"]
+        return tried(partial(verify_deployment, meter, known, queries=queries, **settings), TargetError), meter.spent
+
     done = 0
     with run.limited() as until:
         while True:
             begun = time.monotonic()
             with stdout_kept(as_json):
-                oracle = run.timed(endpoint_of(endpoint, width, known, options), until)
-                result = verify_deployment(oracle, known, queries=options["check"] or options["queries"], **settings)
-            record = deployment_record(result, command=command_line(), authorised_by=run.authorised_by)
+                result, sent = check(until)
+            if isinstance(result, TargetError):
+                record = failed(history.checks(), result, sent)
+            else:
+                record = deployment_record(result, command=command_line(), authorised_by=run.authorised_by)
+            verdict = record["verdict"].replace("_", " ")
             if run.view is not None:
-                run.view.count(f"check {done + 1}: {record['verdict'].replace('_', ' ')}", result.queries)
+                run.view.count(f"check {done + 1}: {verdict}", record["queries"])
             history.add(record)
             checks = history.checks()
             timeline = timeline_record(checks, record)
             save(out, "watch.json", timeline, timeline_report(timeline))
             if as_json:
                 click.echo(to_json(record))
+            elif isinstance(result, TargetError):
+                click.echo(f"{checks[-1].at}  {verdict}  ({result})")
             else:
-                click.echo(f"{checks[-1].at}  {record['verdict'].replace('_', ' ')}  ({record['excess']:.2g} of what is explained)")
+                click.echo(f"{checks[-1].at}  {verdict}  ({record['excess']:.2g} of what is explained)")
             if changed(checks) and on_change is not None:
                 write_text(on_change, to_json(record) + "\n")
             done += 1
-            if done == times or (times is None and not result.matches):
+            if isinstance(result, TargetError):
+                if done == times or failures_in_a_row(checks) >= failures:
+                    raise result
+            elif done == times or (times is None and not result.matches):
                 run.export(record)
                 if not as_json:
                     tell(record)
-                run.end(record["verdict"].replace("_", " "), record["sentence"], mood="good" if result.matches else "bad", out=out)
+                run.end(verdict, record["sentence"], mood="good" if result.matches else "bad", out=out)
                 return result.verdict.code
             time.sleep(max(0.0, every - (time.monotonic() - begun)))
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from unsoftmax.errors import JournalError
+from unsoftmax.errors import JournalError, TargetError
 
 VERSION = 1
 TABLE = """CREATE TABLE IF NOT EXISTS checks (
@@ -125,3 +126,20 @@ def changed(checks: list[Check]) -> bool:
         return False
     before = checks[-2].verdict if len(checks) > 1 else "MATCHES"
     return checks[-1].verdict != before
+
+
+def failed(checks: list[Check], failure: TargetError, queries: int) -> dict[str, Any]:
+    """A check that the endpoint failed, as a record: the newest check, with this end and what was sent.
+
+    Raises:
+        TargetError: the endpoint never answered, so that its address may be wrong.
+    """
+    if all(check.verdict == failure.status_name for check in checks):
+        raise failure
+    nothing = {"matches": False, "excess": None, "deviation": None, "noise": None, "queries": queries}
+    return {**checks[-1].record, **nothing, "verdict": failure.status_name, "sentence": str(failure)}
+
+
+def failures_in_a_row(checks: list[Check]) -> int:
+    """How many checks in a row the endpoint has failed, up to the newest."""
+    return sum(1 for _ in takewhile(lambda check: check.verdict == TargetError.status_name, reversed(checks)))

@@ -163,14 +163,16 @@ def _unknown(tell: Teller) -> list[Text]:
 def timeline_report(record: dict[str, Any]) -> Report:
     """The checks of a watched deployment, one row each."""
     tell = Teller(record)
+    told = ["–" if check["excess"] is None else tell(f"{{/checks/{i}/excess:.2g}}") for i, check in enumerate(record["checks"])]
     rows: list[list[Text]] = [
-        [check["at"], check["verdict"].replace("_", " "), tell(f"{{/checks/{i}/excess:.2g}}"), tell(f"{{/checks/{i}/queries:,}}")]
-        for i, check in enumerate(record["checks"])
+        [check["at"], check["verdict"].replace("_", " "), excess, tell(f"{{/checks/{i}/queries:,}}")]
+        for i, (check, excess) in enumerate(zip(record["checks"], told, strict=True))
     ]
     last = record["checks"][-1]
     drawn = [
-        (check["at"][5:16].replace("T", " "), check["excess"], tell(f"{{/checks/{i}/excess:.2g}}"))
-        for i, check in enumerate(record["checks"])
+        (check["at"][5:16].replace("T", " "), check["excess"], excess)
+        for check, excess in zip(record["checks"], told, strict=True)
+        if check["excess"] is not None
     ]
     return Report(
         title="A watched deployment",

@@ -18,7 +18,7 @@ from unsoftmax.learners.stack.limit import Batch, Limit
 from unsoftmax.learners.stack.scores import Columns, Values, around, group_size, read_columns, tangent, weigh, weights_of
 from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
-from unsoftmax.linalg import alike, on_host
+from unsoftmax.linalg import alike, on_host, singular
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import phase
 
@@ -229,7 +229,7 @@ def _outputs(values: Values, known: Known, told: list[tuple[Batch, Floats]], lik
             factors.append(np.eye(len(block)))
             ranges.append(block.T)
             continue
-        left, spectrum, right = np.linalg.svd(block, full_matrices=False)
+        left, spectrum, right = singular(block)
         factors.append(left[:, :rank] * spectrum[:rank])
         ranges.append(right[:rank].T)
     design, moved = [], []
@@ -278,7 +278,7 @@ def finished(limit: Limit, draft: Draft, settings: Settings, rng: np.random.Gene
     first = np.concatenate([first, rng.choice(draft.T, size=max(0, whole - len(readers) - len(first)))])
     others = sphere.readers(first, np.arange(width), rng, readers)
     while True:
-        spectra = [np.linalg.svd(columns[:, h].T, full_matrices=False) for h in range(heads)]
+        spectra = [singular(columns[:, h].T) for h in range(heads)]
         ranks = tuple(cliff(spectrum, settings.cliff) for _, spectrum, _ in spectra)
         done = len(columns) - len(readers)
         if done == len(others) or len(columns) >= max(ranks) + 2:

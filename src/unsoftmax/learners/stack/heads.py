@@ -14,6 +14,7 @@ from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sigmoids import Fit, fit_sigmoids
 from unsoftmax.learners.stack.sphere import Sphere
+from unsoftmax.linalg import singular
 from unsoftmax.models import Floats
 
 
@@ -233,7 +234,7 @@ def _pencils(
 
     Derivatives at several ratios are ``A^T D_k M``, diagonal in the same heads.
     """
-    basis = np.linalg.svd(answers.reshape(-1, answers.shape[2]), full_matrices=False)[2][:heads]
+    basis = singular(answers.reshape(-1, answers.shape[2]))[2][:heads]
     if heads == 1:
         yield [scores_along(answers, settings.odds, basis)]
         return

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import svd
 from scipy.sparse.linalg import LinearOperator, lsmr
 
 from unsoftmax.learners.stack.limit import Batch
 from unsoftmax.learners.stack.settings import STACK
+from unsoftmax.linalg import singular
 from unsoftmax.models import Attention, Floats
 
 
@@ -106,7 +106,7 @@ class _Tangent:
     @classmethod
     def of(cls, matrix: Floats, rank: int, above: Floats, beside: Floats) -> _Tangent:
         """``above, beside``: moments of what the matrix is multiplied with from the left and from the right."""
-        u, _, v = _svd(matrix)
+        u, _, v = singular(matrix)
         u, v = u[:, :rank], v[:rank].T
         return cls(u, v, _root(above), _root(beside), (_root(u.T @ above @ u), _root(v.T @ beside @ v)))
 
@@ -281,14 +281,8 @@ def _step(
 
 
 def _of_rank(matrices: Floats, ranks: Sequence[int]) -> Floats:
-    parts = ((_svd(matrix), rank) for matrix, rank in zip(matrices, ranks, strict=True))
+    parts = ((singular(matrix), rank) for matrix, rank in zip(matrices, ranks, strict=True))
     return np.stack([(left[:, :rank] * values[:rank]) @ right[:rank] for (left, values, right), rank in parts])
-
-
-def _svd(matrix: Floats) -> tuple[Floats, Floats, Floats]:
-    """By QR steps: divide and conquer does not always end where singular values beyond a rank are all rounding."""
-    left, values, right = svd(matrix, full_matrices=False, lapack_driver="gesvd", check_finite=False)
-    return left, values, right
 
 
 def _root(moments: Floats) -> Floats:

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from unsoftmax.learners.stack.settings import STACK
+from unsoftmax.linalg import singular
 from unsoftmax.models import Floats
 from unsoftmax.models.activations import Activation
 
@@ -66,7 +67,7 @@ class Student:
         """With the best output weights."""
         said = lesson.bent(phi.value(lesson.points @ into.T + bias))
         sizes = np.linalg.norm(said, axis=0) + 1e-300
-        left, values, right = np.linalg.svd(said / sizes, full_matrices=False)
+        left, values, right = singular(said / sizes)
         kept = values > STACK.dependent * values[0]
         seen = left[:, kept].T @ lesson.values
         out = (right[kept].T / values[kept]) @ seen / sizes[:, None]

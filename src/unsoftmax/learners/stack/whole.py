@@ -15,6 +15,7 @@ from unsoftmax.learners.stack.neurons import Neurons
 from unsoftmax.learners.stack.order import Order, equations, nudge
 from unsoftmax.learners.stack.settings import EXACT, STACK, Settings
 from unsoftmax.learners.stack.sphere import Sphere, support
+from unsoftmax.linalg import singular
 from unsoftmax.models import Attention, Floats, softmax
 from unsoftmax.models.stack import MLP, Activation, Stack, activated
 
@@ -89,7 +90,7 @@ def first_guess(stack: Stack, neurons: Neurons, layers: NDArray[np.int_], consta
         mine = layers == layer
         first, bias, out = neurons.into[mine], neurons.bias[mine], neurons.out[mine]
         if layer == len(constants) - 1 and np.abs(neurons.linear).max() > 0:
-            left, values, right = np.linalg.svd(neurons.linear, full_matrices=False)
+            left, values, right = singular(neurons.linear)
             kept = values > 1e-6 * max(float(np.abs(neurons.out).max(initial=0.0)), float(values[0]))
             always = np.full(int(kept.sum()), 2 * sphere.radius)  # a normalised token is nowhere that long
             more = (left * values).T[kept]
@@ -245,7 +246,7 @@ def _bare(stack: Stack) -> Stack:
 
 def _factors(matrix: Floats) -> tuple[Floats, Floats]:
     """Two factors whose product is the matrix, as narrow as its rank."""
-    left, values, right = np.linalg.svd(matrix)
+    left, values, right = singular(matrix)
     rank = cliff(values, EXACT.cliff)
     return left[:, :rank] * np.sqrt(values[:rank]), np.sqrt(values[:rank])[:, None] * right[:rank]
 

@@ -6,6 +6,8 @@ Every point is a whole ``us.recover`` in a process of its own. "bound" is the nu
 scheme asks for fewer. "learner" is CPU time without the target's own; memory is the peak of the process beyond what it held before;
 the journal is written in a second run of the first seed. Bands run from the least to the largest of all seeds. Slopes are least
 squares on logarithms of the medians, over the points from the second on (the first is mostly the fixed dozen of questions).
+"Largest error" is the distance from the true parameters; of the built-in targets of later families, whose parameters stay hidden
+here too, it is the held-out relative error.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from log_plots import Panel, figure
 
 import unsoftmax as us
 
-AXES: dict[str, tuple[str, list[dict[str, int]], list[dict[str, int]]]] = {  # title, sizes, sizes of a quick run
+Sizes = dict[str, int | str]  # "demo" names a built-in target, whose settings the others are
+AXES: dict[str, tuple[str, list[Sizes], list[Sizes]]] = {  # title, sizes, sizes of a quick run
     "width": (
         "one head of full rank, scalar answers",
         [{"width": d} for d in (32, 64, 128, 256, 512)],
@@ -68,7 +71,63 @@ AXES: dict[str, tuple[str, list[dict[str, int]], list[dict[str, int]]]] = {  # t
         [{"width": d, "neurons": 16} for d in (4, 8, 16, 32, 64)],
         [{"width": d, "neurons": 8} for d in (4, 8, 16)],
     ),
+    "everywhere, heads": (
+        "several heads of rank 8, answers at every position",
+        [{"demo": "attention,rank=8,outputs=64,positions=1", "width": 64, "heads": h} for h in (1, 2, 4, 8)],
+        [{"demo": "attention,rank=4,outputs=16,positions=1", "width": 16, "heads": h} for h in (1, 2)],
+    ),
+    "Transformer hidden": (
+        "one-head ReLU Transformers of width 8",
+        [{"demo": "transformer", "width": 8, "hidden": m} for m in (4, 8, 16, 32)],
+        [{"demo": "transformer", "width": 4, "hidden": m} for m in (4, 8)],
+    ),
+    "GELU hidden": (
+        "GELU networks of width 8",
+        [{"demo": "ffn,activation=2", "width": 8, "hidden": m} for m in (4, 8, 16, 32)],
+        [{"demo": "ffn,activation=2", "width": 4, "hidden": m} for m in (4, 8)],
+    ),
+    "GELU Transformer hidden": (
+        "one-head GELU Transformers of width 8",
+        [{"demo": "transformer,activation=2", "width": 8, "hidden": m} for m in (4, 8, 16, 32)],
+        [{"demo": "transformer,activation=2", "width": 4, "hidden": m} for m in (4, 8)],
+    ),
+    "gated hidden": (
+        "SwiGLU networks of width 8",
+        [{"demo": "gated-ffn", "width": 8, "hidden": m} for m in (4, 8, 16)],
+        [{"demo": "gated-ffn", "width": 4, "hidden": m} for m in (4, 8)],
+    ),
+    "squared hidden": (
+        "squared ReLU networks of width 8",
+        [{"demo": "squared-ffn", "width": 8, "hidden": m} for m in (4, 8, 16, 32)],
+        [{"demo": "squared-ffn", "width": 4, "hidden": m} for m in (4, 8)],
+    ),
+    "stack layers": (
+        "pre-norm stacks of four heads of rank 8 a layer, width 32",
+        [{"demo": "stack,heads=4,rank=8", "width": 32, "layers": n} for n in (1, 2, 3, 4)],
+        [{"demo": "stack,heads=2,rank=4", "width": 16, "layers": n} for n in (1, 2)],
+    ),
+    "stack width": (
+        "pre-norm stacks of two layers of four heads",
+        [{"demo": f"stack,layers=2,heads=4,rank={d // 4}", "width": d} for d in (32, 48, 64)],
+        [{"demo": f"stack,layers=1,heads=2,rank={d // 4}", "width": d} for d in (16, 24)],
+    ),
+    "everywhere, stack width": (
+        "the same, answers at every position",
+        [{"demo": f"stack,layers=2,heads=4,rank={d // 4},positions=1", "width": d} for d in (32, 48, 64)],
+        [{"demo": f"stack,layers=1,heads=2,rank={d // 4},positions=1", "width": d} for d in (16, 24)],
+    ),
+    "decoder layers": (
+        "Llama-like decoders of two heads of rank 8 a layer, width 32, 64 logits (questions per parameter)",
+        [{"demo": "decoder", "width": 32, "layers": n} for n in (1, 2, 3)],
+        [{"demo": "decoder,rank=4", "width": 16, "layers": n} for n in (1,)],
+    ),
+    "labels width": (
+        "one head that says yes or no (questions per parameter)",
+        [{"demo": "labels", "width": d} for d in (4, 8, 16, 32)],
+        [{"demo": "labels", "width": d} for d in (4, 8)],
+    ),
 }
+ONE_BY_ONE = ("labels", "decoder")  # their answers hold no numbers, or only where they differ: questions are told per parameter
 LARGE = 512  # width from which on one seed is run
 
 
@@ -88,31 +147,48 @@ def target(
     return us.Attention(W, V)
 
 
-def measure(sizes: dict[str, int], seed: int, journal: bool) -> dict[str, Any]:
-    """One recovery with the target's time taken apart, then one with a journal."""
+def opened(sizes: Sizes, seed: int) -> tuple[Any, us.Attention | us.FFN | None, dict[str, Any]]:
+    """A target, what it is (None for a built-in one), and what ``us.recover`` is told."""
+    if "demo" in sizes:
+        settings = ",".join(f"{name}={value}" for name, value in {**sizes, "seed": seed}.items() if name != "demo")
+        told = {"family": "ffn"} if sizes["demo"] == "ffn" else {}
+        return us.open(f"demo:{sizes['demo']},{settings}"), None, told
     truth = target(**sizes, seed=seed)
+    return truth.respond, truth, {"family": "ffn"} if "neurons" in sizes else {}
+
+
+def measure(sizes: Sizes, seed: int, journal: bool) -> dict[str, Any]:
+    """One recovery with the target's time taken apart, then one with a journal."""
+    asked, truth, told = opened(sizes, seed)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     answering = 0.0
 
     def timed(sequences: np.ndarray) -> np.ndarray:
         nonlocal answering
         started = time.process_time()
-        answers = truth.respond(sequences)
+        answers = asked(sequences)
         answering += time.process_time() - started
         return answers
 
-    options = {"width": truth.width, "seed": seed, "on_failure": "return", **({"family": "ffn"} if "neurons" in sizes else {})}
+    options = {"width": sizes["width"], "seed": seed, "on_failure": "return", **told}
     started = time.process_time()
     recovery = us.recover(timed, **options)
     total = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    known = recovery.model is not None
+    if truth is not None:
+        error, least = us.distance(recovery.model, truth) if known else None, bound(**sizes)
+    else:
+        error = recovery.check.relative_error if recovery.check else None
+        numbers = 1 if sizes["demo"].startswith(ONE_BY_ONE) else recovery.facts["outputs"]
+        least = recovery.facts["parameters"] / numbers if known else float("nan")
     record = {
         **sizes,
         "seed": seed,
         "status": recovery.status.name,
-        "error": us.distance(recovery.model, truth) if recovery.model is not None else None,
+        "error": error,
         "queries": recovery.queries,
-        "bound": bound(**sizes),
+        "bound": least,
         "learner": total - answering,
         "target": answering,
         "memory": max(peak - before, 0) / 1024,
@@ -222,25 +298,30 @@ def main() -> int:
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     failures, records = 0, {}
-    for small in ({"width": 3}, {"width": 4, "heads": 2}, {"width": 4, "heads": 2, "outputs": 4}, {"width": 3, "neurons": 2}):
+    smalls: list[Sizes] = [
+        {"width": 3},
+        {"width": 4, "heads": 2},
+        {"width": 4, "heads": 2, "outputs": 4},
+        {"width": 3, "neurons": 2},
+    ]
+    for small in [*smalls, *(AXES[name][2][0] for name in options.axis if "demo" in AXES[name][2][0])]:
         measure(small, options.seed, journal=False)  # imports are not part of the price, and processes are copies of this one
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         for name in options.axis:
             title, full, quick = AXES[name]
             print(f"\n{name}: {title}; seeds from {options.seed}, medians (least to most)\n")
-            print(
-                f"| {' | '.join(full[0])} | asked | of the bound | largest error | learner s | target s | memory MB | journal MB |"
-            )
-            print("|" + "---|" * (len(full[0]) + 7))
+            shown = [size for size in full[0] if size != "demo"]
+            print(f"| {' | '.join(shown)} | asked | of the bound | largest error | learner s | target s | memory MB | journal MB |")
+            print("|" + "---|" * (len(shown) + 7))
             axis = name.split()[-1]
             records[name], middles = [], []
             for sizes in quick if options.quick else full:
                 seeds = 1 if options.quick or sizes["width"] >= LARGE else options.seeds
                 rows = [pool.apply(measure, (sizes, options.seed + i, i == 0)) for i in range(seeds)]
                 records[name] += rows
-                failures += sum(row["status"] != "EXACT" for row in rows)
+                failures += sum(row["status"] not in ("EXACT", "WITHIN_TOLERANCE") for row in rows)
                 middles.append(middle := {axis: sizes[axis], **medians(rows)})
-                print("|", " | ".join([*map(str, sizes.values()), *cells(rows, middle)]), "|", flush=True)
+                print("|", " | ".join([*(str(sizes[size]) for size in shown), *cells(rows, middle)]), "|", flush=True)
             later = middles[1:] if len(middles) > 2 else middles
             slopes = {
                 k: slope([(r[axis], r[k]) for r in later if k in r]) for k in ("queries", "learner", "target", "memory", "journal")
@@ -255,11 +336,17 @@ def main() -> int:
     if options.figure is not None:
         pictures = [
             panel(records, "of bound", "width", "layer width", "network width"),
-            panel(records, "of bound", "heads", "scalar heads"),
+            panel(records, "of bound", "heads", "scalar heads", "everywhere, heads"),
             panel(records, "of bound", "rank", "outputs", "neurons"),
+            panel(records, "of bound", "Transformer hidden", "GELU hidden", "GELU Transformer hidden", "gated hidden"),
+            panel(records, "of bound", "stack layers", "decoder layers"),
+            panel(records, "of bound", "stack width", "everywhere, stack width"),
             panel(records, "of target", "width", "layer width", "network width"),
             panel(records, "of target", "heads", "scalar heads", "neurons"),
+            panel(records, "of target", "Transformer hidden", "GELU hidden", "GELU Transformer hidden", "gated hidden"),
             panel(records, "memory", "width", "layer width", "network width"),
+            panel(records, "memory", "heads", "everywhere, heads"),
+            panel(records, "memory", "stack width", "everywhere, stack width"),
         ]
         options.figure.write_text(figure("Questions over the bound, time over the target's, memory", pictures, columns=3))
     if options.json is not None:

@@ -3,9 +3,10 @@
     python benchmarks/over_http.py [--quick]
 
 Starts MLServer on loopback. Rows: answers per second at batch 4096 (width 64, two tokens) over JSON and gRPC, and a whole `recover`
-over JSON (rank 8 and full rank), each beside an httpx client that posts the recorded request bodies in turn; and a `recover`
-through one, two and four servers that each let 500 queries a second pass. Times are the best of several interleaved rounds,
-since the machine is shared.
+over JSON (rank 8 and full rank), each beside an httpx client that posts the recorded request bodies in turn; a `recover`
+through one, two and four servers that each let 500 queries a second pass, and one through 1 to 8 streams to a server whose workers
+take four milliseconds a question (they sleep, so that two cores hold eight of them). Times are the best of several interleaved
+rounds, since the machine is shared.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import unsoftmax as us
-from servers import mlserver
+from servers import MODEL, OpenInference, mlserver, scripted
 from unsoftmax.oracles import Several
 from unsoftmax.oracles import http as http_oracle
 from unsoftmax.oracles.grpc_v2 import GrpcOracle
@@ -90,6 +91,7 @@ def main() -> None:
                     throughput(hosted, rounds)
                 whole_run(hosted, rank, rounds)
     together()
+    side_by_side()
 
 
 def throughput(hosted: Any, rounds: int) -> None:
@@ -130,6 +132,26 @@ def together(rate: float = 500.0) -> None:
                 took = time.perf_counter() - began
             alone = alone or took
             print(f"| {count} | {found.facts['queries']['total']} | {took:.1f} | {alone / took:.2f} |", flush=True)
+
+
+def side_by_side(pause: float = 4e-3) -> None:
+    """A whole run through several streams to one server that works on requests side by side."""
+    model = head(WIDTH, 24)
+
+    def slowly(X: np.ndarray) -> np.ndarray:
+        time.sleep(pause * len(X))
+        return model(X)
+
+    print("\n| streams | queries | seconds | times as fast |\n|---|---|---|---|")
+    with scripted(OpenInference(slowly, WIDTH)) as root:
+        alone = 0.0
+        for streams in (1, 2, 4, 8):
+            with HttpOracle(f"{root}/v2/models/{MODEL}", in_flight=streams, divide=True) as oracle:
+                began = time.perf_counter()
+                found = us.recover(oracle, seed=0)
+                took = time.perf_counter() - began
+            alone = alone or took
+            print(f"| {streams} | {found.facts['queries']['total']} | {took:.1f} | {alone / took:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

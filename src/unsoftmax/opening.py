@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     from unsoftmax.oracles.base import Oracle
 
 
-def open(target: str | PathLike[str], *, width: int | None = None) -> Oracle:
+def open(target: str | PathLike[str], *, width: int | None = None, streams: int | None = None) -> Oracle:
     """Open a target by its name: ``"demo:…"``, a file of weights, ``"FILE.py:NAME"``, ``"FILE.onnx"``, a folder or an address.
 
     The oracle says its ``width``, answers arrays ``(batch, length, width)``, and goes wherever a target does. Nothing is asked of
-    it here beyond its metadata.
+    it here beyond its metadata. ``streams`` requests are under way at once where the target is a server that works on them side by
+    side; every call is divided among them.
 
     Raises:
         ValueError: the text names nothing that can be opened; the message lists what can.
@@ -28,7 +29,7 @@ def open(target: str | PathLike[str], *, width: int | None = None) -> Oracle:
     from unsoftmax.cli.targets import open_target
 
     try:
-        return open_target(str(target), width)
+        return open_target(str(target), width, streams=streams)
     except click.UsageError as error:
         raise ValueError(error.format_message()) from error
 

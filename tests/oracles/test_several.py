@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unsoftmax as us
+from servers import MODEL, OpenInference, scripted
 from unsoftmax.cli import run
 from unsoftmax.errors import TargetError
 from unsoftmax.models.attention import Floats
 from unsoftmax.oracles import CallableOracle, Journal, Journaled, Metered, Several
+from unsoftmax.oracles.crew import size_of_requests
+from unsoftmax.oracles.http import HttpOracle
+
+PATH = f"/v2/models/{MODEL}"
 
 
 def head(seed: int, width: int = 5) -> us.Attention:
@@ -92,3 +99,44 @@ def test_on_the_command_line(capsys) -> None:
     assert run(["recover", demo, "--target", demo, "--target", demo, "--json", "--seed", "1"]) == 0
     assert run(["recover", demo, "--target", "demo:attention,width=6,seed=4", "--json", "--seed", "1"]) == 5
     assert run(["recover", demo, "--target", "demo:attention,width=7"]) == 2
+
+
+class Meeting:
+    """A model that answers a request only when as many others are under way as it can work on side by side."""
+
+    def __init__(self, model: us.Attention, streams: int) -> None:
+        self.model, self.met = model, threading.Barrier(streams)
+
+    def __call__(self, X: Floats) -> Floats:
+        self.met.wait(20.0)
+        return self.model(X)
+
+
+def test_a_call_is_divided_among_the_streams_of_one_server() -> None:
+    model, X = head(2), np.random.default_rng(0).normal(size=(19, 2, 5))
+    server = OpenInference(Meeting(model, 4), 5)
+    with scripted(server) as root, HttpOracle(root + PATH, in_flight=4, divide=True) as oracle:
+        assert np.allclose(oracle(X), model(X), rtol=1e-13)
+        assert (server.posts, server.asked, oracle.repeated) == (4, 19, 0)
+
+
+@pytest.mark.parametrize(
+    ("questions", "largest", "streams", "size"), [(19, 64, None, 64), (19, 64, 8, 3), (400, 10, 8, 10), (3, 64, 8, 1)]
+)
+def test_a_request_holds_an_even_share_but_no_more_than_it_may(
+    questions: int, largest: int, streams: int | None, size: int
+) -> None:
+    assert size_of_requests(questions, largest, streams) == size
+
+
+def test_streams_on_the_command_line(capsys) -> None:
+    posts = []
+    for streams in ([], ["--streams", "5"]):
+        server = OpenInference(head(2), 5)
+        with scripted(server) as root:
+            assert run(["recover", root + PATH, *streams, "--json", "--seed", "1"]) == 0
+        posts.append(server.posts)
+    assert posts[1] > 3 * posts[0]
+    capsys.readouterr()
+    assert run(["recover", "demo:attention,width=6", "--streams", "5"]) == 2
+    assert "--streams" in capsys.readouterr().err

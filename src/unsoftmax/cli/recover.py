@@ -40,6 +40,11 @@ from unsoftmax.results import Recovery
     metavar="TARGET",
     help="Another endpoint of the same model, to share the questions; repeatable.",
 )
+@click.option(
+    "--streams",
+    type=click.IntRange(1, 64),
+    help="Requests that a server may work on side by side; every call is divided among them. Two, as large as may be, if left out.",
+)
 @out_option("weights, report and journal; resumes from it")
 @width_option
 @click.option("--family", type=FamilyName(), default="auto", show_default=True, help="What kind of model to look for.")
@@ -73,6 +78,7 @@ from unsoftmax.results import Recovery
 def recover(
     target: str,
     others: tuple[str, ...],
+    streams: int | None,
     out: Path | None,
     width: int | None,
     embeddings: Path | None,
@@ -112,7 +118,7 @@ def recover(
         if repair:
             _repaired(journal)
         with run.limited() as until, stdout_kept(as_json), progress_bar(not as_json, run.view) as tell:
-            oracle = opened(target, others, width) if embeddings is None else open_token_target(target, embeddings)
+            oracle = opened(target, others, width, streams) if embeddings is None else open_token_target(target, embeddings)
             try:
                 recovery = learn(
                     run.timed(oracle, until),
@@ -140,14 +146,14 @@ def recover(
     return CODES[recovery.status]
 
 
-def opened(target: str, others: tuple[str, ...], width: int | None) -> Oracle:
+def opened(target: str, others: tuple[str, ...], width: int | None, streams: int | None) -> Oracle:
     """The target, or all endpoints of it together."""
     if not others:
-        return open_target(target, width)
+        return open_target(target, width, streams=streams)
     from unsoftmax.oracles.several import Several
 
     try:
-        return Several([open_target(text, width) for text in (target, *others)])
+        return Several([open_target(text, width, streams=streams) for text in (target, *others)])
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

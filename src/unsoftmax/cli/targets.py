@@ -54,7 +54,9 @@ class Named(Wrapper):
         self.identity = identity
 
 
-def open_target(text: str, width: int | None = None, *, heads: int | None = None, trust_pickle: bool = False) -> Named:
+def open_target(
+    text: str, width: int | None = None, *, heads: int | None = None, trust_pickle: bool = False, streams: int | None = None
+) -> Named:
     """Open what the user named.
 
     Args:
@@ -62,27 +64,34 @@ def open_target(text: str, width: int | None = None, *, heads: int | None = None
         width: token length, where the target does not tell it.
         heads: heads of a state dict, which does not tell them.
         trust_pickle: whether a folder's pickled weights may be opened.
+        streams: requests that a server is to work on side by side; every call is divided among them.
 
     Raises:
-        click.UsageError: the text names nothing that can be opened.
+        click.UsageError: the text names nothing that can be opened, or nothing that takes requests.
     """
+    served = {} if streams is None else {"in_flight": streams, "divide": True}
+    if served and text.partition("://")[0].lower() not in SCHEMES and not text.startswith("rest+"):
+        raise click.UsageError(
+            f"{plain(text, 120)!r} takes no requests that could be under way side by side; streams are for targets behind "
+            f"{', '.join(SCHEMES)} and rest+FILE.toml. Leave --streams out."
+        )
     if text == "demo" or text.startswith("demo:"):
         return Named(_demo(text, width), text, text)
     scheme, found, _ = text.partition("://")
     if found:
-        return _server(scheme.lower(), text, width)
+        return _server(scheme.lower(), text, width, served)
     if text.startswith("rest+"):
         from unsoftmax.oracles.rest import RestOracle
 
-        rest = RestOracle(text.removeprefix("rest+"), width=width)
+        rest = RestOracle(text.removeprefix("rest+"), width=width, **served)
         return Named(rest, text, rest.identity)
     return _file(text, width, heads, trust_pickle)
 
 
-def _server(scheme: str, text: str, width: int | None) -> Named:
+def _server(scheme: str, text: str, width: int | None, served: dict[str, Any]) -> Named:
     """A server by its scheme: ours first, so that no package can take one of them over."""
     if scheme in SCHEMES:
-        oracle = _class(SCHEMES[scheme])(text, width=width, token=find_token())
+        oracle = _class(SCHEMES[scheme])(text, width=width, token=find_token(), **served)
         return Named(oracle, text, oracle.identity)
     others = {point.name: point for point in importlib.metadata.entry_points(group="unsoftmax.targets")}
     if scheme not in others:

@@ -50,6 +50,11 @@ def in_turn(tasks: Iterator[Task[Result]], room: Callable[[], int], before: Befo
         raise failure
 
 
+def size_of_requests(questions: int, largest: int, streams: int | None) -> int:
+    """How many questions of a call go into one request: as many as it may hold, or an even share of ``streams`` requests."""
+    return largest if streams is None else min(largest, max(1, -(-questions // streams)))
+
+
 def _start(work: Callable[[threading.Event], Result], given_up: threading.Event, *, inline: bool) -> Future[Result]:
     future: Future[Result] = Future()
 

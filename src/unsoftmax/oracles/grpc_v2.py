@@ -18,7 +18,7 @@ import numpy as np
 from unsoftmax.errors import MissingExtraError, TargetError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import all_parts
-from unsoftmax.oracles.crew import Before
+from unsoftmax.oracles.crew import Before, size_of_requests
 from unsoftmax.oracles.grpc_messages import SERVICE, message
 from unsoftmax.oracles.http_address import CA_VARIABLE, Address, forbidden, presentable, refuse_forbidden
 from unsoftmax.oracles.http_codec import (
@@ -51,6 +51,7 @@ class GrpcOracle(Planned):
         output: name of the output, where the model has several.
         request_bytes: size of a request at most; servers take 4 MiB unless told otherwise.
         in_flight: requests under way at once.
+        divide: whether every call is divided among them, for a server that works on them side by side.
         timeout: seconds for one request.
         patience: how often and how long to try again.
         reply_cap: bytes of a reply beyond which it is refused.
@@ -68,6 +69,7 @@ class GrpcOracle(Planned):
         output: str | None = None,
         request_bytes: int = 3 * 2**20,
         in_flight: int = 2,
+        divide: bool = False,
         timeout: float = 60.0,
         patience: Patience | None = None,
         reply_cap: int = 64 * 2**20,
@@ -92,6 +94,7 @@ class GrpcOracle(Planned):
         self._wishes = Wishes(width=width, input=input, output=output)
         self._request_bytes = request_bytes
         self._in_flight = in_flight
+        self._streams = in_flight if divide else None
         self._timeout = timeout
         self._patience = patience or Patience()
         self._reply_cap = reply_cap
@@ -132,14 +135,15 @@ class GrpcOracle(Planned):
             tensor = np.ascontiguousarray(to_datatype(plan.fit(sequences), plan.datatype))
         except ValueError as error:
             raise TargetError(str(error)) from error
-        size = max(1, self._request_bytes // tensor[0].nbytes)
+        largest = max(1, self._request_bytes // tensor[0].nbytes)
+        size = size_of_requests(len(tensor), min(largest, plan.batch or largest), self._streams)
         waiting: deque[tuple[int, Any, Any, int]] = deque()
         failure: TargetError | None = None
         start = 0
         try:
             while waiting or (start < len(tensor) and failure is None):
                 if start < len(tensor) and failure is None and len(waiting) < self._in_flight:
-                    piece = tensor[start : start + min(size, plan.batch or size)]
+                    piece = tensor[start : start + size]
                     if before is not None:
                         before(start, len(piece))
                     request = self._request(piece)

@@ -15,7 +15,7 @@ import numpy as np
 from unsoftmax.errors import TargetError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import all_parts
-from unsoftmax.oracles.crew import Before, Task, in_turn
+from unsoftmax.oracles.crew import Before, Task, in_turn, size_of_requests
 from unsoftmax.oracles.http_address import read_address
 from unsoftmax.oracles.http_codec import (
     BINARY_EXTENSION,
@@ -55,6 +55,7 @@ class HttpOracle(Planned):
         encoding: ``"binary"``, ``"json"`` or ``"auto"``.
         request_numbers: numbers in one request at most, which sizes the batch; a server that finds it too large gets halves.
         in_flight: requests under way at once.
+        divide: whether every call is divided among them, for a server that works on them side by side.
         timeout: seconds without progress after which a request counts as lost.
         patience: how often and how long to try again.
         reply_cap: bytes of a reply, unpacked, beyond which it is refused.
@@ -74,6 +75,7 @@ class HttpOracle(Planned):
         encoding: Literal["auto", "binary", "json"] = "auto",
         request_numbers: int = 2**19,
         in_flight: int = 2,
+        divide: bool = False,
         timeout: float = 30.0,
         patience: Patience | None = None,
         reply_cap: int = 64 * 2**20,
@@ -99,6 +101,7 @@ class HttpOracle(Planned):
         self._binary: bool | None = {"auto": None, "binary": True, "json": False}[encoding]
         self._request_numbers = request_numbers
         self._in_flight = in_flight
+        self._streams = in_flight if divide else None
         self._layout = Layout()
         self._labels = Labels(self.address.version)
         self._largest_batch: int | None = None
@@ -181,7 +184,7 @@ class HttpOracle(Planned):
 
     def _batch(self, asked: Floats) -> int:
         sized: int = max(1, self._request_numbers // max(1, asked[0].size))
-        return min(sized, self._largest_batch or sized, self.plan.batch or sized)
+        return size_of_requests(len(asked), min(sized, self._largest_batch or sized, self.plan.batch or sized), self._streams)
 
     def _advertised_binary(self) -> bool | None:
         """True if the server advertises binary tensors, False if it is known to lack them; None if only a trial can tell."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from unsoftmax.errors import TargetError, UnknownWidthError
 from unsoftmax.models import Floats
-from unsoftmax.oracles.crew import Before, Task, in_turn
+from unsoftmax.oracles.crew import Before, Task, in_turn, size_of_requests
 from unsoftmax.oracles.http_address import Address, presentable, refuse_forbidden
 from unsoftmax.oracles.http_codec import GarbledReplyError
 from unsoftmax.oracles.http_transport import Transport
@@ -57,6 +57,7 @@ class Served(ABC):
         width: token length, where the server cannot be asked for it.
         sequences: sequences in one request at most.
         in_flight: requests under way at once.
+        divide: whether every call is divided among them, for a server that works on them side by side.
         timeout: seconds without progress after which a request counts as lost.
         patience: how often and how long to try again.
         reply_cap: bytes of a reply beyond which it is refused.
@@ -73,6 +74,7 @@ class Served(ABC):
         width: int | None = None,
         sequences: int = 64,
         in_flight: int = 2,
+        divide: bool = False,
         timeout: float = 60.0,
         patience: Patience | None = None,
         reply_cap: int = 256 * 2**20,
@@ -83,6 +85,7 @@ class Served(ABC):
         self._width = width
         self._sequences = sequences
         self._in_flight = in_flight
+        self._streams = in_flight if divide else None
         self._layout = Layout()
         self._headers: dict[str, str] = dict(JSON)
         self._transport = Transport(
@@ -134,8 +137,9 @@ class Served(ABC):
             raise ValueError(f"Sequences have tokens of width {sequences.shape[2]}; {self.name} takes {self.width}.")
 
         def tasks() -> Iterator[Task[Floats]]:
-            for start in range(0, len(sequences), self._sequences):
-                piece = sequences[start : start + self._sequences]
+            size = size_of_requests(len(sequences), self._sequences, self._streams)
+            for start in range(0, len(sequences), size):
+                piece = sequences[start : start + size]
                 yield start, len(piece), partial(self._ask, piece)
 
         return in_turn(tasks(), lambda: self._in_flight, before)

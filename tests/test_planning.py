@@ -93,7 +93,8 @@ def test_fixed_probes_cost_less_when_the_rank_is_told():
 
 
 @pytest.mark.parametrize(
-    ("layers", "heads", "width", "rank", "rms"), [(2, 2, 24, 4, 0), (1, 3, 32, 6, 1), (2, 4, 32, 8, 0), (1, 4, 32, 8, 1)]
+    ("layers", "heads", "width", "rank", "rms"),
+    [(2, 2, 24, 4, 0), (1, 3, 32, 6, 1), (2, 4, 32, 8, 0), (1, 4, 32, 8, 1), (2, 5, 24, 4, 0)],
 )
 def test_the_run_of_a_stack_keeps_to_the_plan(layers, heads, width, rank, rms):
     spec = f"demo:stack,layers={layers},heads={heads},width={width},rank={rank},rms={rms},seed=7"

@@ -13,7 +13,7 @@ from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.settings import STACK, Settings
 from unsoftmax.learners.stack.sigmoids import Fit, fit_sigmoids
-from unsoftmax.learners.stack.sphere import Sphere
+from unsoftmax.learners.stack.sphere import Sphere, support
 from unsoftmax.linalg import singular
 from unsoftmax.models import Floats
 
@@ -37,9 +37,14 @@ class Frame:
     v: Floats
     beta: float
     third: Floats | None = None  # orthogonal to a and v, where those are in S
+    few: bool = (
+        False  # S has fewer coordinates than heads take tangents: the first of the ``ways`` are tangents to many last tokens
+    )
 
     @classmethod
-    def drawn(cls, sphere: Sphere, size: int, rho: float, rng: np.random.Generator, *, whole: bool, crowd: bool = False) -> Frame:
+    def drawn(
+        cls, sphere: Sphere, size: int, rho: float, rng: np.random.Generator, *, whole: bool, crowd: bool = False, few: bool = False
+    ) -> Frame:
         """Random coordinates and directions; steps of ``rho`` radii; ``whole``: all outputs are read, ``crowd``: ``v`` is in S."""
         order = rng.permutation(sphere.width)
         inside = sphere.on(order[:size])
@@ -49,7 +54,7 @@ class Frame:
             return cls(sphere, order[:size], order[size:], outputs, a, v, beta, third)
         a = sphere.spread(inside, rng)
         v = sphere.spread(sphere.complement(inside), rng)
-        return cls(sphere, order[:size], order[size:], outputs, a, v, beta)
+        return cls(sphere, order[:size], order[size:], outputs, a, v, beta, few=few)
 
     @property
     def crowded(self) -> Floats:
@@ -132,16 +137,16 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
     """
     size, rho = max(6, round(settings.inside * sphere.width)), settings.rho
     size = min(size, sphere.width - 3)
-    crowd = limit.sight is not None and sphere.width >= STACK.crowd_width
+    crowd, few = limit.sight is not None and sphere.width >= STACK.crowd_width, False
     reason = "no frame fits"
     for _ in range(settings.tries):
-        frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated, crowd=crowd)
-        first = _asked(limit, frame, settings.first, settings, rng)
+        frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated, crowd=crowd, few=few)
+        first = _asked(limit, frame, settings.first, settings, rng, apart=few)
         strength = typical_score(first[1], settings.odds)
         if strength > STACK.loud:  # fits would lose their way: shorter steps before more is asked
             rho *= STACK.typical / strength
-            frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated, crowd=crowd)
-            first = _asked(limit, frame, settings.first, settings, rng)
+            frame = Frame.drawn(sphere, size, rho, rng, whole=limit.extrapolated, crowd=crowd, few=few)
+            first = _asked(limit, frame, settings.first, settings, rng, apart=few)
         readers, answers, heads, gap = _count(limit, frame, *first, settings, rng)
         if heads == 0:
             raise NotInFamilyError(
@@ -152,14 +157,21 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
             wanted += 2
         else:
             crowd = False
-        if len(frame.S) < wanted or heads > len(frame.outputs) - 2 or crowd != (frame.third is not None):
+        left = room(sphere.width, heads)
+        if few and len(frame.S) > left >= STACK.narrowest:
+            size = left
+            continue
+        if (len(frame.S) < wanted and not few) or heads > len(frame.outputs) - 2 or crowd != (frame.third is not None):
             size = max(size, wanted)
             if sphere.width - size < (3 if limit.extrapolated else heads + 2):
+                if not limit.extrapolated and left >= STACK.narrowest:
+                    size, few = left, True
+                    continue
                 if not limit.extrapolated and sphere.width - wanted >= 3:
                     return None
                 raise NotIdentifiableError(
                     f"The answers show {heads} heads or more; the answers of a stack of width {sphere.width} can tell about "
-                    f"{sphere.width - 6 if limit.extrapolated else sphere.width // 2 - 3} heads apart in this way.",
+                    f"{sphere.width - 6 if limit.extrapolated else room(sphere.width, STACK.narrowest)} heads apart in this way.",
                     evidence={"heads": heads},
                 )
             continue
@@ -176,11 +188,13 @@ def find_heads(limit: Limit, sphere: Sphere, settings: Settings, rng: np.random.
             continue
         if fit.residual < settings.accept and strong <= STACK.too_strong:
             _demand_straight(limit, frame, readers, fit, settings)
-            few = settings.readers(heads)  # the first batch may have been larger
-            return Base(frame, readers[:few], replace(fit, z=fit.z[:few]), gap, frame.beta)
+            taken = settings.readers(heads)  # the first batch may have been larger
+            return Base(frame, readers[:taken], replace(fit, z=fit.z[:taken]), gap, frame.beta)
         reason = f"{fit.z.shape[1]} heads are found that leave {fit.residual:.1e} of the answers"
         if strong > STACK.too_strong:
             rho *= max(0.5, STACK.shorter / strong)
+    if few:  # every output tells more
+        return None
     raise NotInFamilyError(
         f"Tokens of length 2^60 do not act as {heads} attention heads on normalised tokens: {reason}. "
         "The target may have positions that depend on distances, or heads that cannot be told apart.",
@@ -202,9 +216,11 @@ def typical_score(answers: Floats, odds: Floats) -> float:
     return float(np.exp(np.interp(-told, -shares, np.log(sizes))))
 
 
-def _asked(limit: Limit, frame: Frame, count: int, settings: Settings, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Random last tokens of the frame, and the answers at its step."""
-    ways = frame.ways()
+def _asked(
+    limit: Limit, frame: Frame, count: int, settings: Settings, rng: np.random.Generator, *, apart: bool
+) -> tuple[Floats, Floats]:
+    """Random last tokens of the frame, and the answers at its step; ``apart``: orthogonal to some ways, tangents to them all."""
+    ways = frame.ways()[STACK.few_tangents * apart :]
     y = rng.normal(size=(count, len(ways)))
     readers = frame.reader(y / np.linalg.norm(y, axis=1, keepdims=True) @ ways)
     return readers, at_ratios(limit, frame, readers, frame.step(frame.v), settings)
@@ -223,7 +239,8 @@ def _count(
         wanted = max(-(-(heads + 6) // len(settings.ratios)), settings.readers(heads)) - len(readers)
         if wanted <= 0 or heads > len(frame.outputs) - 2:
             return readers, answers, heads, gap
-        more = _asked(limit, frame, min(wanted, max(4, len(readers) // 4)), settings, rng)
+        apart = frame.few and len(readers) < places(heads, settings)
+        more = _asked(limit, frame, min(wanted, max(4, len(readers) // 4)), settings, rng, apart=apart)
         readers, answers = np.concatenate([readers, more[0]]), np.concatenate([answers, more[1]])
 
 
@@ -232,26 +249,49 @@ def _pencils(
 ) -> Iterator[list[Floats]]:
     """Scores to start from, ``(readers, heads)`` each, best first: from derivatives to one side, then from both.
 
-    Derivatives at several ratios are ``A^T D_k M``, diagonal in the same heads.
+    The derivative along tangent ``t`` at last token ``r`` and ratio ``k`` is ``sum_h D_rkh M_th A_h``. At one last token, for as
+    many tangents as there are heads, mixtures of the ratios are diagonal in the same heads. Where last tokens have too few
+    coordinates for that, there are as many of them as heads take, and mixtures of a few tangents to all of them are.
     """
     basis = singular(answers.reshape(-1, answers.shape[2]))[2][:heads]
     if heads == 1:
         yield [scores_along(answers, settings.odds, basis)]
         return
     ways, step, h = frame.ways(), frame.step(frame.v), settings.difference
-    centre = _unit((readers[:1] - frame.sphere.radius * frame.cosine * frame.a) @ ways.T)[0]
-    tangents = np.linalg.qr(np.concatenate([centre[:, None], rng.normal(size=(len(centre), heads + settings.tangents))], axis=1))[0]
-    tangents = tangents[:, 1:].T
-    ahead, behind = (frame.reader((np.cos(h) * centre + side * np.sin(h) * tangents) @ ways) for side in (1.0, -1.0))
-    before = at_ratios(limit, frame, ahead, step, settings)
-    if not settings.central:
-        found = _diagonal(np.einsum("tko,ho->kth", (before - answers[:1]) / h, basis), rng)
+    many = places(heads, settings) if frame.few else 1
+    centres = _unit((readers[:many] - frame.sphere.radius * frame.cosine * frame.a) @ ways.T)
+    if frame.few:
+        tangents = np.eye(len(ways))[: STACK.few_tangents]
+    else:
+        around = np.concatenate([centres.T, rng.normal(size=(len(ways), heads + settings.tangents))], axis=1)
+        tangents = np.linalg.qr(around)[0][:, 1:].T
+
+    def told(side: float) -> Floats:
+        y = np.cos(h) * centres[:, None] + side * np.sin(h) * tangents
+        found = at_ratios(limit, frame, frame.reader(y.reshape(-1, len(ways)) @ ways), step, settings)
+        return found.reshape(len(centres), len(tangents), *found.shape[1:])
+
+    def starts(derivatives: Floats) -> Iterator[list[Floats]]:
+        J = derivatives @ basis.T  # (places, tangents, ratios, heads)
+        mixed = J.transpose(1, 0, 2, 3) if frame.few else J.transpose(2, 0, 1, 3)
+        found = _diagonal(mixed.reshape(len(mixed), -1, heads), rng)
         if found:
             yield [scores_along(answers, settings.odds, vectors.T @ basis) for vectors in found]
-    moved = (before - at_ratios(limit, frame, behind, step, settings)) / (2 * h)
-    found = _diagonal(np.einsum("tko,ho->kth", moved, basis), rng)
-    if found:
-        yield [scores_along(answers, settings.odds, vectors.T @ basis) for vectors in found]
+
+    ahead = told(1.0)
+    if not settings.central:
+        yield from starts((ahead - answers[: len(centres), None]) / h)
+    yield from starts((ahead - told(-1.0)) / (2 * h))
+
+
+def room(width: int, heads: int) -> int:
+    """What so many heads leave to the coordinates of last tokens: outputs for each, the support of sparse ones, and two more."""
+    return width - heads - support(width) - 2
+
+
+def places(heads: int, settings: Settings) -> int:
+    """Last tokens at which derivatives along a few tangents tell so many heads apart."""
+    return -(-(heads + STACK.few_spare) // len(settings.ratios))
 
 
 def _diagonal(J: Floats, rng: np.random.Generator) -> list[Floats]:

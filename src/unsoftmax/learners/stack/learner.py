@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, tried
 from unsoftmax.learners.stack.assemble import Draft, Heads, drafted, finished
 from unsoftmax.learners.stack.certificate import misfit
-from unsoftmax.learners.stack.heads import Base, find_heads
+from unsoftmax.learners.stack.heads import Base, find_heads, room
 from unsoftmax.learners.stack.limit import Limit
 from unsoftmax.learners.stack.mlps import Reading, read_mlps
 from unsoftmax.learners.stack.order import Order, find_order
@@ -40,7 +40,7 @@ class StackLearner:
     Price: 3 to 4.5 times the counting bound ``heads * (2 r (2 d - r) + r) / d`` for heads of rank ``r``; see ``price``.
 
     Assumes: pre-norm blocks with LayerNorm or RMSNorm and a plain residual path, answered before any final norm; no two heads with
-    the same scores; at most about ``width / 2 - 5`` heads in all.
+    the same scores; at most about ``width - 14`` heads in all, up to ``width - 6`` for three times as many questions.
 
     Args:
         floor: how coarse the answers are.
@@ -78,7 +78,7 @@ class StackLearner:
         if found is None:
             raise NotIdentifiableError(
                 f"The answers show more heads than a stack of width {sphere.width} lets be told apart in this way: about "
-                f"{sphere.width // 2 - 3} in float64, fewer in float32.",
+                f"{room(sphere.width, STACK.narrowest)}, fewer in float32.",
             )
         draft, sure, gap = found
         phase(oracle, "layers")
@@ -167,7 +167,7 @@ class StackLearner:
     ) -> tuple[Draft, float, float] | None:
         """All heads on some last tokens; a step that fails after heads were told apart starts again in another frame."""
         refusal: NotInFamilyError | None = None
-        crowded = limit.sight is not None
+        few, crowded = False, limit.sight is not None
         for attempt in range(STACK.attempts + crowded):
             if attempt == STACK.attempts:  # many positions at once failed: the last one alone asks more, of better placed keys
                 limit.sight = None
@@ -175,11 +175,15 @@ class StackLearner:
             base = find_heads(limit, sphere, settings, rng)
             if base is None:
                 return None
+            if base.frame.few:  # few outputs beyond the heads: tokens that are read all at once would cost digits
+                limit.sight = None
             found = tried(partial(_drafted, limit, base, settings, rng), NotInFamilyError)
             if not isinstance(found, NotInFamilyError):
                 return found
-            refusal = found
+            refusal, few = found, base.frame.few
         assert refusal is not None
+        if few:  # every output tells more
+            return None
         raise refusal
 
 

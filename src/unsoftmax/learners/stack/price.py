@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.stack.gathered import Gathered
+from unsoftmax.learners.stack.heads import places, room
 from unsoftmax.learners.stack.limit import Batch, Limit
 from unsoftmax.learners.stack.order import contexts
 from unsoftmax.learners.stack.scores import group_size
@@ -50,8 +51,17 @@ class Sizes:
         return self.sight is not None and self.width >= STACK.crowd_width and self.heads <= STACK.crowd_heads and fits
 
     @property
+    def few(self) -> bool:
+        """Whether heads leave last tokens too few coordinates for a tangent each: then a few tangents serve many last tokens."""
+        return self.width - self._most < self.heads + 2 and room(self.width, self.heads) >= STACK.narrowest
+
+    @property
     def inside(self) -> int:
         """Coordinates of those tokens."""
+        return room(self.width, self.heads) if self.few else self._most
+
+    @property
+    def _most(self) -> int:
         return max(6, round(self.settings.inside * self.width), self.wanted + 2 * self.crowd)
 
     @property
@@ -83,7 +93,11 @@ def price(sizes: Sizes) -> Price:
     """Questions by phase, the check and MLPs left out."""
     heads, settings = sizes.heads, sizes.settings
     sides = 2 if settings.central else 1
-    tokens = max(settings.first, settings.readers(heads)) + (sides * (heads + settings.tangents) if heads > 1 else 0)
+    tokens = max(settings.first, settings.readers(heads)) * (1 + sizes.few)  # a first look in more coordinates, where those are few
+    if sizes.few:
+        tokens += sides * places(heads, settings) * STACK.few_tangents
+    elif heads > 1:
+        tokens += sides * (heads + settings.tangents)
     visible = min(2 * sizes.rank, sizes.width - 2)
     readers = 1 if sizes.sight is None else STACK.context_readers
     return [

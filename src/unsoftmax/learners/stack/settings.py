@@ -175,6 +175,9 @@ class Fixed:
     circle: int = 3  # further last tokens on a circle where scores must be linear
     seen: float = 10.0  # scores up to which a weight still tells them
     starts: int = 6  # of them are tried, best first
+    narrowest: int = 8  # coordinates of last tokens: a sphere of four dimensions beside the tangents
+    few_tangents: int = 2  # to all last tokens, where they have fewer coordinates than heads take
+    few_spare: int = 4  # derivatives beyond one per head there
     mixtures: int = 40  # of derivative matrices, of which the pencil with the best eigenvectors is taken
 
     # inputs

@@ -116,6 +116,7 @@ def scripted(script: Script, wrap: Callable[[Any], Any] | None = None) -> Iterat
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are two pieces: the second would wait for the first to be acknowledged
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -46,10 +46,19 @@ def all_finite(array: Floats) -> bool:
         return bool(xp.isfinite(xp.sum(array)) or xp.all(xp.isfinite(array)))
 
 
-def softmax(scores: Floats) -> Floats:
-    """Normalised exponentials along the last axis; rows of ``-inf`` beyond the first entry are masked out."""
+def softmax(scores: Floats, *, spent: bool = False) -> Floats:
+    """Normalised exponentials along the last axis; rows of ``-inf`` beyond the first entry are masked out.
+
+    Scores that are ``spent``, needed by nobody afterwards, are overwritten: fresh memory takes as long as the arithmetic.
+    """
     xp = array_namespace(scores)
-    weights: Floats = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+    highest = xp.max(scores, axis=-1, keepdims=True)
+    weights: Floats
+    if isinstance(scores, np.ndarray):
+        weights = np.subtract(scores, highest, out=scores if spent else None)
+        np.exp(weights, out=weights)
+    else:
+        weights = xp.exp(scores - highest)
     weights /= xp.sum(weights, axis=-1, keepdims=True)
     return weights
 
@@ -80,7 +89,7 @@ def attend(
             scores[:, ~np.tri(length, dtype=bool)] = -np.inf
         if absent is not None:
             scores[absent] = -np.inf
-        mixed = (softmax(scores) @ X).reshape(-1, width)
+        mixed = (softmax(scores, spent=True) @ X).reshape(-1, width)
         answers = answers + (mixed @ values[h]).reshape(batch, queries.shape[1], values.shape[2])
     if everywhere:
         return answers

@@ -82,12 +82,17 @@ def peer(kind: str, interpreter: str, head: Path, library: str) -> Iterator[tupl
             raise RuntimeError(f"{kind} did not start")
         yield http, f"grpc://127.0.0.1:{grpc_port}/{MODEL}"
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        ended(process)
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Ask a server to stop, so that what it measured of itself is written, and wait for it; after a while end it."""
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def answers(url: str) -> bool:

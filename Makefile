@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
+# a hundred processes that tests start share what the first one compiled
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check format bench bench-quick coverage browser fuzz sbom lock audit-dependencies docs paper dist peers clean
 

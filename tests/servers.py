@@ -82,12 +82,17 @@ def peer(kind: str, interpreter: str, head: Path, library: str) -> Iterator[tupl
             raise RuntimeError(f"{kind} did not start")
         yield http, f"grpc://127.0.0.1:{grpc_port}/{MODEL}"
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        ended(process)
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Ask a server to stop, so that what it measured of itself is written, and wait for it; after a while end it."""
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def answers(url: str) -> bool:
@@ -116,6 +121,7 @@ def scripted(script: Script, wrap: Callable[[Any], Any] | None = None) -> Iterat
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are two pieces: the second would wait for the first to be acknowledged
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

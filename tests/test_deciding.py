@@ -28,13 +28,14 @@ from unsoftmax.recognition.heads import Heads, several_heads
 from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
-from unsoftmax.recognition.names import name_affine
+from unsoftmax.recognition.names import name_affine, name_bent
 from unsoftmax.recognition.one_head import Outcome as HeadLaw
-from unsoftmax.recognition.one_head import one_head
-from unsoftmax.recognition.one_token import Pilot, grows, ignores_length, kinks, kinks_if_affordable, one_token, pilot
+from unsoftmax.recognition.one_head import at_other_lengths, one_head
+from unsoftmax.recognition.one_token import Pilot, grows, hardly_bends, ignores_length, kinks, kinks_if_affordable, one_token, pilot
 from unsoftmax.recognition.piecewise import another_plane, chord_law, transformer
 from unsoftmax.recognition.quick_relu import QuickLook, quick_look
-from unsoftmax.recognition.stepwise import steps_told
+from unsoftmax.recognition.reach import long_tokens
+from unsoftmax.recognition.stepwise import rounding_told, steps_told
 from unsoftmax.results import Fact, Floor, Outcome
 from unsoftmax.wishes import Wishes
 
@@ -192,6 +193,79 @@ def test_a_target_that_changed_is_told_to_have():
     answers = {measure_answers: Answers(False, True, 1, 4), one_token: (Shape.AFFINE, 1.0), unchanged: False}
     _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
     assert Sign.CHANGED in end.signs
+
+
+YES, NO, PERHAPS = HeadLaw(True, "why"), HeadLaw(False, "why"), HeadLaw(None, "why")
+FLAT, COARSE = Pilot(0.7, 0.4, flat=True), Answers(True, False, 1, 4)
+NETWORK = {  # one head before a network with ReLU, unless told otherwise
+    measure_answers: Answers(False, False, 1, 4),
+    pilot: Pilot(0.7, 0.4),
+    one_token: (Shape.PIECEWISE, 1.0),
+    invariances: True,
+    extras: Extras(),
+    ignores_length: False,
+    grows: True,
+    transformer: (YES, False),
+    chord_law: False,
+    hardly_bends: False,
+    several_layers: False,
+    name_bent: outside("a bent one", "It bends."),
+    unchanged: True,
+}
+HEADS = {
+    one_token: (Shape.AFFINE, 1.0),
+    one_head: replace(YES, plane=object()),
+    at_other_lengths: True,
+    several_heads: Heads(1, 0.1, 0.1),
+}
+BENT, SMOOTH = {one_token: (Shape.UNCLEAR, 1.0)}, {one_token: (Shape.SMOOTH, 1.0)}
+
+
+@pytest.mark.parametrize(
+    ("found", "family", "words"),
+    [
+        ({}, "transformer", "One softmax head and then a network with ReLU"),
+        ({transformer: (YES, True)}, "transformer", "One softmax head, the last token added, and then"),
+        ({chord_law: True}, "outside: network before attention", "mixing their one-token answers"),
+        ({chord_law: None}, "outside: inconclusive (power)", "may as well stand before the head"),
+        (
+            {transformer: (PERHAPS, True), another_plane: None},
+            "outside: inconclusive (power)",
+            "a residual before a network, but why",
+        ),
+        ({transformer: (PERHAPS, True), another_plane: (NO, False)}, "outside: a bent one", "It bends"),
+        ({hardly_bends: True}, "outside: inconclusive (power)", "too faintly to tell a network by"),
+        ({pilot: FLAT, one_head: YES}, "transformer", "The mean of the tokens"),
+        ({pilot: FLAT, one_head: NO}, "outside: a bent one", "It bends"),
+        (
+            {measure_answers: Answers(False, True, 1, 4), kinks: False},
+            "outside: not piecewise linear",
+            "The target takes one token only",
+        ),
+        (BENT | {kinks_if_affordable: True, hardly_bends: True, behind_network: YES}, "transformer", "like its weighted mean"),
+        (BENT | {kinks_if_affordable: False, behind_network: YES}, "attention-behind-network", "behind an unknown network"),
+        (
+            BENT | {transformer: (NO, None), behind_network: PERHAPS},
+            "outside: inconclusive (power)",
+            "Neither proved nor excluded: why",
+        ),
+        (
+            BENT | {measure_answers: COARSE, transformer: (NO, None), behind_network: NO},
+            "outside: inconclusive (power)",
+            "a residual before a network is not excluded",
+        ),
+        (SMOOTH | {pilot: FLAT, one_head: YES}, "attention-behind-network", "behind an unknown smooth network"),
+        (HEADS, "attention", "One softmax head"),
+        (HEADS | {at_other_lengths: False}, "outside: another law at other lengths", "longer ones"),
+        (HEADS | {at_other_lengths: None}, "outside: inconclusive (power)", "some sequences miss by more than rounding"),
+        (HEADS | {one_head: replace(NO, plane=object())}, "outside: another law at other lengths", "longer ones"),
+    ],
+)
+def test_each_finding_has_its_verdict(found, family, words):
+    answers = NETWORK | {steps_told: None, rounding_told: None, long_tokens: None} | found
+    _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
+    assert end.family == family
+    assert words in end.reason
 
 
 # the whole procedure

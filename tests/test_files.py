@@ -42,6 +42,20 @@ def test_archives_that_would_fill_the_memory_are_refused(claimed, tmp_path):
             read(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "packing", "words"),
+    [(b"no array", zipfile.ZIP_STORED, "no NumPy array"), (b"\x93NUMPY\x01\0", zipfile.ZIP_BZIP2, "packed as NumPy does not pack")],
+)
+def test_archives_that_numpy_did_not_write_are_refused(content, packing, words, tmp_path):
+    path = tmp_path / "odd.npz"
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        archive.writestr("notes.txt", "beside the arrays")
+        archive.writestr("X0.npy", content)
+    for read in READERS:
+        with pytest.raises(FileFormatError, match=words):
+            read(path)
+
+
 @pytest.mark.parametrize("record", ["[1, 2]", "3", "null", '"words"', "{", "[" * 100_000])
 def test_a_plan_record_that_is_no_object_is_refused(record, tmp_path):
     path = tmp_path / "plan.npz"

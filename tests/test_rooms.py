@@ -1,6 +1,7 @@
 """Imports go one way through the house, and a fault of ours is never taken for the target's."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -49,13 +50,26 @@ def rank(room: str) -> int:
     return next((i for i, rooms in enumerate(ORDER) if room in rooms), -1)
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Every node of a file, its module first."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _let_go():
+    """600,000 nodes would slow every collection of garbage in the tests after these."""
+    yield
+    nodes.cache_clear()
+
+
 def imports(path: Path) -> set[str]:
+    guarded = [node for node in nodes(path) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    types_alone = {inner for node in guarded for part in node.body for inner in ast.walk(part)}
     found = set()
-    tree = ast.parse(path.read_text())
-    for node in list(ast.walk(tree)):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []  # names of types alone
-    for node in ast.walk(tree):
+    for node in nodes(path):
+        if node in types_alone:
+            continue
         names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         found |= {name.split(".")[1] for name in names if name and name.startswith("unsoftmax.")}
@@ -63,7 +77,6 @@ def imports(path: Path) -> set[str]:
 
 
 FILES = sorted(SOURCE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text()) for path in FILES}
 # where the outside world is met: foreign exceptions become ours there, and connections are tried again
 EDGES = {"oracles", "cli", "serving", "deployment", "audits", "report", "models", "probes", "opening", "memory", "safe_files"}
 DECIDING = 7  # handlers that make a choice of an exception of ours, or of arithmetic
@@ -95,7 +108,7 @@ def test_models_are_told_apart_only_where_their_mathematics_lives():
     for path in FILES:
         if room_of(path) in ("models", "symmetry"):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
                 named = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
                 assert not kinds & named, f"{path.relative_to(SOURCE)}:{node.lineno}"
@@ -105,7 +118,7 @@ def test_nobody_compares_the_kind_of_a_floor():
     for path in FILES:
         if room_of(path) == "precision":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Compare):
                 sides = [node.left, *node.comparators]
                 floors = [s for s in sides if isinstance(s, ast.Attribute) and s.attr == "kind" and "floor" in ast.unparse(s.value)]
@@ -114,10 +127,10 @@ def test_nobody_compares_the_kind_of_a_floor():
 
 def test_nothing_is_decided_on_the_numbers_of_a_report():
     """``evidence`` is written for people: whoever needs one of its numbers has it as a field, never by its name in there."""
-    for path, tree in TREES.items():
+    for path in FILES:
         if room_of(path) == "deployment":  # nats of hypotheses, which are no report
             continue
-        for node in ast.walk(tree):
+        for node in nodes(path):
             read = node.value if isinstance(node, ast.Subscript) else None
             if isinstance(node, ast.Attribute) and node.attr in ("get", "pop", "setdefault", "items", "keys", "values"):
                 read = node.value
@@ -128,8 +141,8 @@ def test_nothing_is_decided_on_the_numbers_of_a_report():
 def test_nobody_reads_or_writes_a_result_by_names_in_a_dict():
     """``facts`` of a recovery or an audit is a view for people, made of typed fields: the package itself reads those fields."""
     lists = {"desk", "quick", "chapter", "c", "self"}  # of ``Fact``, or rows of a chapter
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
+    for path in FILES:
+        for node in nodes(path):
             read = isinstance(node, ast.Attribute) and node.attr == "facts" and ast.unparse(node.value) not in lists
             assert not read, f"{path.relative_to(SOURCE)}:{node.lineno}"
 
@@ -144,16 +157,16 @@ def test_families_are_spelled_out_in_their_own_room_alone():
         "gated-transformer",
         "squared-ffn",
     }  # which no other thing is called
-    for path, tree in TREES.items():
-        spelled = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    for path in FILES:
+        spelled = {node.value for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         assert room_of(path) == "families" or not names & spelled, path
 
 
 def our_exceptions() -> set[str]:
     bases = {
         node.name: {ast.unparse(base).split(".")[-1] for base in node.bases}
-        for tree in TREES.values()
-        for node in ast.walk(tree)
+        for path in FILES
+        for node in nodes(path)
         if isinstance(node, ast.ClassDef)
     }
     known = {"Exception"}
@@ -172,8 +185,8 @@ def test_few_handlers_decide():
     names = our_exceptions() | {"kinds", "ArithmeticError"}  # ``kinds``: the one place that makes values of refusals
     deciding = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path, tree in TREES.items()
-        for node in ast.walk(tree)
+        for path in FILES
+        for node in nodes(path)
         if isinstance(node, ast.ExceptHandler)
         and room_of(path) not in EDGES
         and caught(node) & names
@@ -182,9 +195,9 @@ def test_few_handlers_decide():
     assert len(deciding) <= DECIDING, deciding
 
 
-def constants(tree: ast.Module) -> list[str]:
+def constants(path: Path) -> list[str]:
     named = []
-    for node in tree.body:
+    for node in nodes(path)[0].body:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         each = [name for target in targets for name in (target.elts if isinstance(target, ast.Tuple) else [target])]
         named += [name.id for name in each if isinstance(name, ast.Name) and name.id.isupper() and len(name.id) > 1]
@@ -193,16 +206,16 @@ def constants(tree: ast.Module) -> list[str]:
 
 def test_module_constants_only_become_fewer():
     by_room: dict[str, int] = {}
-    for path, tree in TREES.items():
+    for path in FILES:
         room = "/".join(path.relative_to(SOURCE).parts[:2] if room_of(path) == "learners" else [room_of(path)])
-        by_room[room] = by_room.get(room, 0) + len(constants(tree))
+        by_room[room] = by_room.get(room, 0) + len(constants(path))
     assert sum(by_room.values()) <= CONSTANTS, dict(sorted(by_room.items(), key=lambda item: -item[1]))
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.name == "settings.py"], ids=lambda path: path.parent.name)
 def test_numbers_of_a_room_stand_in_one_place_with_their_reasons_and_the_benchmark(path):
     """A field that was measured names its benchmark through the class; the reason stands beside it."""
-    (kind,) = [node for node in TREES[path].body if isinstance(node, ast.ClassDef)][:1]
+    (kind,) = [node for node in nodes(path)[0].body if isinstance(node, ast.ClassDef)][:1]
     words = ast.get_docstring(kind) or ""
     named = [part.strip("`.,") for part in words.split() if "benchmarks/" in part]
     assert named, f"{path} does not say what measured its numbers"

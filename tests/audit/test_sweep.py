@@ -7,9 +7,10 @@ import pytest
 import unsoftmax as us
 from audit_tables import assert_same_table
 from unsoftmax.audits import Defence, parse_gate, run_audit, standard_defences
-from unsoftmax.audits.cells import honest_sample
+from unsoftmax.audits.cells import Sample, honest_sample, model_error
 from unsoftmax.demo import demo_oracle
 from unsoftmax.errors import JournalError, MissingExtraError, TargetError
+from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered, Noisy
 
 OPEN = partial(demo_oracle, "attention", width=5, seed=3)
@@ -115,3 +116,15 @@ def test_no_dask_is_an_install_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtraError, match="unsoftmax\\[sweep\\]"):
         run_audit(OPEN, defences=QUICK[:1], scheduler="tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_copy_from_labels_is_judged_up_to_the_scale_that_labels_hide(outputs):
+    rng = np.random.default_rng(0)
+    W, V, X = rng.normal(size=(1, 4, 4)), rng.normal(size=(1, 4, outputs)), [rng.normal(size=(20, n, 4)) for n in (1, 5)]
+    truth = Attention(W, V, b=rng.normal(size=outputs))
+    copy, other = Attention(W, 3 * V, b=np.full(outputs, 7.0) + 3 * truth.b), Attention(2 * W, V)
+    sample = Sample(X, [truth.answer(batch) for batch in X])
+    assert model_error(copy, sample) > 1
+    assert model_error(copy, sample, labels=True) < 1e-12
+    assert model_error(other, sample, labels=True) > 0.1

@@ -135,7 +135,8 @@ def test_a_target_that_fails_is_exit_3_whatever_it_raises(command, name, said, f
 def test_what_a_target_prints_is_no_part_of_the_json(command, tmp_path):
     (tmp_path / "t.py").write_text(TALKATIVE)
     us.Attention.single(np.eye(2), np.ones(2)).save(tmp_path / "w.safetensors")
-    words = [command, "t.py:talks", *(["w.safetensors"] if command == "verify" else []), "--json"]
+    more = {"verify": ["w.safetensors"], "audit": ["--defence", "quota 5"]}
+    words = [command, "t.py:talks", *more.get(command, []), "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "unsoftmax", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )

@@ -161,7 +161,7 @@ def test_a_served_target_ends_when_its_time_is_over():
         "--quota",
         "9",
         "--max-time",
-        "6",
+        "0.3",
     ]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -16,11 +16,13 @@ from unsoftmax.learners.decoder.everywhere import asked_orders, fitted
 from unsoftmax.learners.decoder.fitting import Features, varpro
 from unsoftmax.learners.decoder.heads import number_of_heads
 from unsoftmax.learners.decoder.limit import Limit, are_log_probabilities, read_out
-from unsoftmax.learners.decoder.order import Heads
+from unsoftmax.learners.decoder.order import Heads, Seen, found_together
 from unsoftmax.learners.decoder.rotary import find_base, keys_from_turns, queries_of, waves
 from unsoftmax.learners.decoder.scores import shared_values, value_rank
+from unsoftmax.learners.decoder.settings import SINGLE
 from unsoftmax.learners.decoder.start import decomposed, exponentials, on_sphere
 from unsoftmax.learners.decoder.together import Together, moved, parts_of, places_of
+from unsoftmax.learners.decoder.weak import _unscored
 from unsoftmax.models import Decoder, Floats
 from unsoftmax.models.decoder import DecoderLayer, random_decoder, random_gpt, rotated
 from unsoftmax.models.llama_layout import from_llama, to_llama
@@ -398,6 +400,46 @@ def test_a_float32_llama_with_initial_weights_is_refused_as_weak_before_much_is_
     assert found.status is us.Status.TOO_NOISY
     assert "Scores are weak" in found.message
     assert found.queries <= 500
+
+
+@pytest.mark.parametrize(("heads", "scale"), [(2, 0.05), (1, 0.1)])
+def test_heads_whose_scores_are_weak_are_told_apart_by_the_ranks_of_their_values(heads: int, scale: float) -> None:
+    strong = small(4, heads=heads)
+    target = replace(strong, layers=tuple(replace(layer, query=scale * layer.query) for layer in strong.layers))
+    found = us.recover(target, seed=1, check=40)
+    assert found.status is us.Status.EXACT
+    assert us.distance(found.model, target) < 1e-8
+
+
+def test_forms_that_vanish_nowhere_have_no_number_of_heads() -> None:
+    forms = np.random.default_rng(0).normal(size=(5, 6, 6))
+    with pytest.raises(NotInFamilyError, match="no number of heads"):
+        _unscored(forms + forms.swapaxes(1, 2), 30.0)
+
+
+@pytest.mark.parametrize("order", [(0, 0, 1, 1), (0, 1, 1, 2), (0, 0, 0, 0)])
+def test_layers_that_no_head_shows_alone_are_told_together(order: tuple[int, ...]) -> None:
+    rng, layers, short, epsilon = np.random.default_rng(3), np.array(order), 1e-3, 1e-5
+    query, key, value = rng.normal(size=(3, 4, 2, 12)) / np.sqrt(12)
+    heads = Heads(query, key, value, rng.normal(size=(4, 12, 2)), np.arange(4), 1e4)
+    start = on_sphere(rng.normal(size=(1, 12)), np.sqrt(12.0))[0]
+    token, told = short * start, np.zeros((4, 4))
+    for layer in range(max(order) + 1):
+        here, normed = layers == layer, token / np.sqrt(epsilon + np.mean(token**2))
+        told[here] = np.concatenate([value[here] @ normed, key[here] @ normed], axis=1)
+        token = token + np.einsum("i,hio->o", normed, heads.V[here]) / (SINGLE.order_zeros + 1)
+    columns = rng.normal(size=(400, 4, 4))
+    answers = np.einsum("nhc,hc->n", columns, told)
+    strange = rng.normal(size=400) * np.std(answers)  # answers of nothing of the kind
+    clear, lost = (
+        Seen(start, told, np.array([np.eye(4)] * 4), 1.0, size * columns, size * answers + more)
+        for size, more in ((300.0, rng.normal(size=400)), (300.0, 300.0 * strange))
+    )
+    found = found_together(heads, clear, short, SINGLE)
+    assert found is not None
+    assert found.layers.tolist() == list(order)
+    assert found.epsilon == pytest.approx(epsilon, rel=0.3)
+    assert found_together(heads, lost, short, SINGLE) is None
 
 
 def test_a_llama_in_float64_whose_norms_are_float32_is_refused_with_what_to_do() -> None:

@@ -363,8 +363,8 @@ def test_half_a_circle_tells_any_number_of_heads_apart(heads, seed):
 
 @pytest.mark.parametrize("positions", ["last", "all"])
 def test_more_heads_than_a_search_over_subsets_could_tell_apart(positions):
-    truth = layer(np.random.default_rng(8), 32, 32, MOST_SEARCHED + 4, 1, biases=True)
-    oracle = CallableOracle(lambda X: truth(X, positions), width=32)
+    truth = layer(np.random.default_rng(8), 24, 24, MOST_SEARCHED + 4, 1, biases=True)
+    oracle = CallableOracle(lambda X: truth(X, positions), width=24)
     found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(9)).model
     assert max(errors(found, truth).values()) < 1e-8
 
@@ -381,7 +381,7 @@ def nearly_dependent(rng, width, heads, rank, near):
 @pytest.mark.parametrize("positions", ["last", "all"])
 @pytest.mark.parametrize("near", [1e-4, 1e-6])
 def test_ranges_that_depend_on_each_other_nearly_cost_a_few_questions_and_no_digits(near, positions):
-    for seed in range(3):
+    for seed in range(2):
         truth = nearly_dependent(np.random.default_rng(seed), 24, 6, 4, near)
         found = us.recover(lambda X, truth=truth: truth(X, positions), width=24, seed=seed)
         assert max(errors(found.model, truth).values()) < (1e-11 if positions == "last" or near < 1e-5 else 1e-9)
@@ -390,9 +390,9 @@ def test_ranges_that_depend_on_each_other_nearly_cost_a_few_questions_and_no_dig
 
 
 @pytest.mark.parametrize("positions", ["last", "all"])
-@pytest.mark.parametrize(("width", "heads", "rank"), [(16, 4, None), (8, 8, None), (16, 4, 4), (32, 8, 4)])
-def test_the_estimated_error_is_that_of_the_parameters_but_for_a_small_factor(width, heads, rank, positions):
-    for seed in range(4):
+@pytest.mark.parametrize(("width", "heads", "rank", "seeds"), [(16, 4, None, 4), (8, 8, None, 4), (16, 4, 4, 4), (32, 8, 4, 2)])
+def test_the_estimated_error_is_that_of_the_parameters_but_for_a_small_factor(width, heads, rank, seeds, positions):
+    for seed in range(seeds):
         truth = layer(np.random.default_rng([seed, 4]), width, width, heads, rank, biases=bool(seed % 2))
         oracle = CallableOracle(lambda X, truth=truth: truth(X, positions), width=width)
         found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(seed))

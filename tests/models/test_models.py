@@ -37,6 +37,14 @@ def test_all_positions_answer_as_if_each_were_last(model, length, seed, causal):
         assert np.allclose(everywhere[:, place], model(seen).reshape(2, -1), atol=1e-12)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_batch_that_is_answered_in_parts_is_answered_alike(causal):
+    rng = np.random.default_rng(0)
+    layer, X = Attention(rng.normal(size=(2, 3, 3)), rng.normal(size=(2, 3, 3))), rng.normal(size=(5, 600, 3))  # 1.8 million scores
+    alone = np.concatenate([layer(one[None], "all", causal=causal) for one in X])
+    assert np.allclose(layer(X, "all", causal=causal), alone, rtol=1e-12, atol=1e-12)
+
+
 @given(model=st.one_of(attention(), network(), transformer()))
 def test_a_saved_model_comes_back_to_the_bit(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("m") / "weights.safetensors"

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from unsoftmax.errors import JournalError
 from unsoftmax.oracles.journal import Journal, Journaled
+from unsoftmax.oracles.journal_file import meta_values
 from unsoftmax.oracles.local import CallableOracle
 from unsoftmax.oracles.meter import Metered
 
@@ -109,6 +110,29 @@ def test_an_empty_file_is_a_fresh_start_and_a_corrupt_one_is_refused(tmp_path):
         with pytest.raises(JournalError, match="not a readable journal"):
             Journal(path, IDENTITY)
         assert path.read_bytes() == broken
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("DELETE FROM meta WHERE name = 'entropy'", "no entropy"),
+        ("UPDATE meta SET value = '0' WHERE name = 'format'", "the checksum of its 'format'"),
+        ("CREATE TABLE other (x); DROP TABLE meta; CREATE TABLE meta (name, value)", "made by an earlier version"),
+        ("foreign", "its identity is no record"),
+    ],
+)
+def test_a_journal_of_another_kind_is_refused_with_what_is_odd_about_it(statement, words, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal_with_answers(path)
+    with sqlite3.connect(path) as db:
+        if statement == "foreign":
+            db.execute("DELETE FROM meta WHERE name = 'identity'")
+            db.execute("INSERT INTO meta VALUES (?, ?, ?)", meta_values("identity", "[]"))
+        else:
+            db.executescript(statement)
+    db.close()
+    with pytest.raises(JournalError, match=words):
+        Journal(path, IDENTITY)
 
 
 def test_a_new_journal_is_for_the_owner_only(tmp_path):

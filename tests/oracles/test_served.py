@@ -12,7 +12,9 @@ from servers import scripted
 from unsoftmax.cli.targets import open_target
 from unsoftmax.errors import FileFormatError, TargetError
 from unsoftmax.oracles.rest import RestOracle, gathered
+from unsoftmax.oracles.retry import Patience
 from unsoftmax.oracles.sglang import SglangOracle
+from unsoftmax.oracles.vllm import VllmOracle
 
 torch = pytest.importorskip("torch")
 
@@ -153,3 +155,52 @@ def test_rest_by_a_mapping(tmp_path, monkeypatch):
             RestOracle(file)
     with pytest.raises(TargetError, match="no list"):
         gathered({"a": 1}, ["a", "*"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "body", "words"),
+    [
+        ({"answers": "words"}, [], "answers is 'words'"),
+        ({"ids": [1, 2]}, [], "1 sequences were sent and 0 answers came back"),
+        ({"ids": [1, 2]}, [{"meta_info": {"output_token_ids_logprobs": [[[None, 1, None], [0.5, 2, None]]]}}], "no numbers"),
+        ({"ids": [1, 2]}, None, "no JSON"),
+    ],
+)
+def test_an_sglang_that_answers_otherwise_is_told_so(settings, body, words):
+    def server(method, path, sent, headers):
+        return reply(200, body) if body is not None else (200, {"Content-Type": "application/json"}, b"{")
+
+    haste = Patience(attempts=1, doubtful_attempts=1, total=5.0, first_pause=0.01, longest_pause=0.01)
+    with scripted(server) as root, pytest.raises((ValueError, TargetError), match=words):
+        SglangOracle(f"sglang+{root}/m", width=2, patience=haste, **settings)(np.ones((1, 3, 2)))
+
+
+def test_what_cannot_be_asked_is_refused_before_anything_is_sent():
+    for ids in ([1], range(200)):
+        with pytest.raises(ValueError, match="vLLM takes 2 to 128"):
+            VllmOracle("vllm+http://127.0.0.1:1/m", width=2, ids=list(ids))
+    with SglangOracle("sglang+http://127.0.0.1:1/m", width=2, ids=[1, 2]) as oracle:
+        with pytest.raises(ValueError, match="batch is empty"):
+            oracle(np.ones((0, 1, 2)))
+        with pytest.raises(ValueError, match="tokens of width 3"):
+            oracle(np.ones((1, 1, 3)))
+        assert (oracle.requests, oracle.repeated) == (0, 0)
+    for url, words in (("sglang+http://me:word@host/m", "user name or password"), ("sglang+http://host:x/m", "is no address")):
+        with pytest.raises(ValueError, match=words):
+            SglangOracle(url)
+
+
+def test_a_mapping_that_would_betray_a_secret_or_differs_in_width_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "s3cret")
+    file = tmp_path / "api.toml"
+    file.write_text('url = "http://example.org/x"\nanswer = "a"\nwidth = 3\ntimeout = 5\n[headers]\nX-Key = "${MY_KEY}"\n')
+    with pytest.raises(ValueError, match="unencrypted"):
+        RestOracle(file)
+    with pytest.raises(ValueError, match="says that its width is 3"):
+        RestOracle(file, width=4)
+    with pytest.raises(FileNotFoundError, match="no file"):
+        RestOracle(tmp_path / "absent.toml")
+    with scripted(lambda *_: reply(200, {"a": [["x"]]})) as root:
+        file.write_text(f'url = "{root}/x"\nanswer = "a"\nwidth = 3\n')
+        with RestOracle(file) as oracle, pytest.raises(TargetError, match="no array of numbers"):
+            oracle(np.ones((1, 1, 3)))

@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from unsoftmax.oracles.retry import Patience
 from unsoftmax.oracles.tensors import Wishes, plan_tensors
 
 HASTE = Patience(attempts=2, total=300.0, first_pause=0.01, longest_pause=0.02, longest_wait=1.0)
+ONCE = replace(HASTE, attempts=1)
 PATH = f"/v2/models/{MODEL}"
 
 
@@ -67,9 +69,10 @@ def endless(first: bytes, drip: bytes, pause: float):
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x", 0.05),
     ],
 )
-def test_a_reply_that_never_ends_does(first, drip, pause):
+def test_a_reply_that_never_ends_does(first, drip, pause, monkeypatch):
+    monkeypatch.setattr("unsoftmax.oracles.http_transport.DRIP", 4)
     began = time.monotonic()
-    with endless(first, drip, pause) as root, HttpOracle(root + PATH, patience=HASTE, timeout=0.15) as oracle:
+    with endless(first, drip, pause) as root, HttpOracle(root + PATH, patience=ONCE, timeout=0.15) as oracle:
         with pytest.raises(TargetError):
             _ = oracle.width
         assert time.monotonic() - began < 20.0

@@ -9,7 +9,7 @@ from tests.strategies import seeds
 
 from unsoftmax.recognition.heads import _amplification, _counts, _design, _full_jacobian, several_heads
 from unsoftmax.recognition.heads_design import Design, peaks
-from unsoftmax.recognition.heads_fit import _distinct, _residual
+from unsoftmax.recognition.heads_fit import _distinct, _place
 
 
 def drawn(seed, count):
@@ -40,9 +40,9 @@ def test_the_values_of_given_heads_are_solved_for(seed, count, outputs):
     design, theta, rng = drawn(seed, count)
     A = rng.normal(size=(count, outputs))
     Y = design.shares(theta[:, 0], theta[:, 1])[0].T @ A
-    _, rest, cost = _residual(design, Y, theta[None])
-    assert np.abs(rest).max() < 1e-6 * np.abs(Y).max()
-    assert cost[0] >= 0
+    here = _place(design, Y, theta[None])
+    assert np.abs(here.rest).max() < 1e-6 * np.abs(Y).max()
+    assert here.cost[0] >= 0
 
 
 @settings(max_examples=15)

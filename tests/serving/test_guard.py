@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unsoftmax as us
-from servers import answers, own_port, started
+from servers import answers, ended, own_port, started
 from unsoftmax.errors import TargetError
 from unsoftmax.oracles.grpc_v2 import GrpcOracle
 from unsoftmax.oracles.http import HttpOracle
@@ -43,8 +43,7 @@ class Server:
         self.model = f"{self.root}/v2/models/target"
 
     def stop(self):
-        self.process.kill()
-        self.process.wait()
+        ended(self.process)
 
 
 @pytest.fixture(scope="module")

@@ -98,11 +98,11 @@ def serve(
         click.echo(f"Serving {target} (width {oracle.width}) at {address} and grpc://127.0.0.1:{grpc}/{name}")
         click.echo(f"Defences: {', '.join(active) or 'none'}.")
         click.echo(f"In another terminal:  unsoftmax recover {address} --out audit")
+        if run.max_time is not None:  # as if told to stop: the server, which heeds that from here on, ends what it is at
+            clock = threading.Timer(run.max_time, os.kill, (os.getpid(), signal.SIGTERM))
+            clock.daemon = True
+            clock.start()
 
     token = None if token_file is None else find_token(file=token_file)
-    if run.max_time is not None:  # as if told to stop: the server ends what it is at
-        clock = threading.Timer(run.max_time, os.kill, (os.getpid(), signal.SIGTERM))
-        clock.daemon = True
-        clock.start()
     host(oracle, name=name, port=http, grpc_port=grpc, rate=rate, quota=quota, token=token, announce=announce)
     return 0

@@ -46,10 +46,19 @@ def all_finite(array: Floats) -> bool:
         return bool(xp.isfinite(xp.sum(array)) or xp.all(xp.isfinite(array)))
 
 
-def softmax(scores: Floats) -> Floats:
-    """Normalised exponentials along the last axis; rows of ``-inf`` beyond the first entry are masked out."""
+def softmax(scores: Floats, *, spent: bool = False) -> Floats:
+    """Normalised exponentials along the last axis; rows of ``-inf`` beyond the first entry are masked out.
+
+    Scores that are ``spent``, needed by nobody afterwards, are overwritten: fresh memory takes as long as the arithmetic.
+    """
     xp = array_namespace(scores)
-    weights: Floats = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+    highest = xp.max(scores, axis=-1, keepdims=True)
+    weights: Floats
+    if isinstance(scores, np.ndarray):
+        weights = np.subtract(scores, highest, out=scores if spent else None)
+        np.exp(weights, out=weights)
+    else:
+        weights = xp.exp(scores - highest)
     weights /= xp.sum(weights, axis=-1, keepdims=True)
     return weights
 
@@ -69,22 +78,34 @@ def attend(
 
     Tokens that are ``absent (batch, 1, length)`` are not attended to.
     """
-    batch, length, width = X.shape
+    batch, width = len(X), X.shape[2]
     queries = X if everywhere else X[:, -1:]
     values = V if V.ndim == 3 else V[:, :, None]
     answers = b
     for h in range(len(W)):
         asked = queries.reshape(-1, width) @ W[h].T + c[h]  # one product for the batch: a stack of small ones is far slower
-        scores = asked.reshape(queries.shape) @ X.swapaxes(1, 2)
-        if causal and everywhere:
-            scores[:, ~np.tri(length, dtype=bool)] = -np.inf
-        if absent is not None:
-            scores[absent] = -np.inf
-        mixed = (softmax(scores) @ X).reshape(-1, width)
+        mixed = _mixed(asked.reshape(queries.shape), X, causal and everywhere, absent).reshape(-1, width)
         answers = answers + (mixed @ values[h]).reshape(batch, queries.shape[1], values.shape[2])
     if everywhere:
         return answers
     return answers[:, 0, 0] if V.ndim == 2 else answers[:, 0]
+
+
+def _mixed(asked: Floats, X: Floats, causal: bool, absent: NDArray[np.bool_] | None, most: int = 2**20) -> Floats:
+    """Tokens mixed by the softmax of their products with ``asked (batch, queries, width)``.
+
+    On the host about ``most`` scores at a time: fresh memory for all of a large batch takes longer than the arithmetic.
+    """
+    size = max(1, most // (asked.shape[1] * X.shape[1])) if isinstance(X, np.ndarray) else len(X)
+    if len(X) > size:
+        parts = [slice(i, i + size) for i in range(0, len(X), size)]
+        return np.concatenate([_mixed(asked[part], X[part], causal, None if absent is None else absent[part]) for part in parts])
+    scores = asked @ X.swapaxes(1, 2)
+    if causal:
+        scores[:, ~np.tri(X.shape[1], dtype=bool)] = -np.inf
+    if absent is not None:
+        scores[absent] = -np.inf
+    return softmax(scores, spent=True) @ X
 
 
 @dataclass(frozen=True, slots=True, eq=False)

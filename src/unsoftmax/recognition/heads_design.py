@@ -20,12 +20,14 @@ class Design:
     def shares(self, height: Floats, pace: Floats) -> tuple[Floats, Floats, Floats]:
         """Mean step ``(…, rows)`` of heads whose score per step is ``height + pace t``, and its derivatives in both."""
         q = height[..., None] + pace[..., None] * self.t
-        exponent = q[..., None] * self.steps
-        exponent -= exponent.max(axis=-1, keepdims=True)
-        weight = self.copies * np.exp(exponent)
-        weight /= weight.sum(axis=-1, keepdims=True)
-        mean = (weight * self.steps).sum(axis=-1)
-        slope = (weight * self.steps**2).sum(axis=-1) - mean**2
+        # the few kinds come first: sums over a short last axis take ten times as long
+        steps, copies = (part.T.copy().reshape(-1, *(1,) * (q.ndim - 1), len(self.t)) for part in (self.steps, self.copies))
+        exponent = q * steps
+        exponent -= exponent.max(axis=0)
+        weight = copies * np.exp(exponent)
+        weight /= weight.sum(axis=0)
+        mean = (weight * steps).sum(axis=0)
+        slope = (weight * steps**2).sum(axis=0) - mean**2
         return mean, slope, slope * self.t
 
     def rows(self, chosen: slice) -> Design:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unsoftmax.models import Floats
 from unsoftmax.recognition.heads_design import Design, peaks
@@ -75,84 +76,99 @@ def pruned(design: Design, Y: Floats, found: Fit, noise: float, limit: float) ->
     return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Place:
+    """Where descents stand: theta ``(starts, heads, 2)``, what ``shares`` says there, the best values and what they leave."""
+
+    theta: Floats
+    shares: Floats
+    by_height: Floats
+    by_pace: Floats
+    A: Floats
+    rest: Floats
+    cost: Floats
+
+    @property
+    def parts(self) -> tuple[Floats, ...]:
+        return (self.theta, self.shares, self.by_height, self.by_pace, self.A, self.rest, self.cost)
+
+    def kept(self, starts: NDArray[np.intp]) -> _Place:
+        return _Place(*(part[starts] for part in self.parts))
+
+    def moved(self, there: _Place, better: NDArray[np.bool_]) -> _Place:
+        wide = [better.reshape(-1, *(1 for _ in part.shape[1:])) for part in self.parts]
+        return _Place(*(np.where(b, new, old) for b, new, old in zip(wide, there.parts, self.parts, strict=True)))
+
+
 def _descend(design: Design, Y: Floats, starts: Floats, noise: float) -> Fit:
     """Levenberg-Marquardt from all starts at once; only the better ones go on."""
-    current, damping = starts, np.full(len(starts), 1e-2)
-    cost = _residual(design, Y, current)[2]
+    here, damping = _place(design, Y, starts), np.full(len(starts), 1e-2)
     before = np.inf
     for step in range(160):
-        current, cost, damping = _improve(design, Y, current, cost, damping)
+        here, damping = _improve(design, Y, here, damping)
         if step % 20 == 19:
-            if cost.min() > 0.8 * before and np.sqrt(cost.min() / Y.size) > 20 * noise:
+            if here.cost.min() > 0.8 * before and np.sqrt(here.cost.min() / Y.size) > 20 * noise:
                 break  # stuck: a number of heads that fits is found in a few dozen steps
-            before = float(cost.min())
-        if step in (5, 10, 20, 40) and len(current) > 16:
-            keep = np.argsort(cost, kind="stable")[: max(16, len(current) // 2)]
-            current, cost, damping = current[keep], cost[keep], damping[keep]
-        if np.sqrt(cost.min() / Y.size) <= 0.1 * noise or damping.min() > 1e12:
+            before = float(here.cost.min())
+        if step in (5, 10, 20, 40) and len(here.theta) > 16:
+            keep = np.argsort(here.cost, kind="stable")[: max(16, len(here.theta) // 2)]
+            here, damping = here.kept(keep), damping[keep]
+        if np.sqrt(here.cost.min() / Y.size) <= 0.1 * noise or damping.min() > 1e12:
             break
-    theta = current[np.argmin(cost)][None]
+    best = here.kept(np.array([np.argmin(here.cost)]))
     for _ in range(12):  # a few plain Gauss-Newton steps through QR: normal equations stop early
-        theta = _polish(design, Y, theta)
-    A, rest, _ = _residual(design, Y, theta)
-    return Fit(theta[0, :, 0], theta[0, :, 1], A[0], float(np.abs(rest).max()), _distinct(current[np.argsort(cost, kind="stable")]))
+        best = _polish(design, Y, best)
+    survivors = _distinct(here.theta[np.argsort(here.cost, kind="stable")])
+    return Fit(best.theta[0, :, 0], best.theta[0, :, 1], best.A[0], float(np.abs(best.rest).max()), survivors)
 
 
 def _distinct(thetas: Floats) -> Floats:
     """Without repetitions (heads in any order), the first of each kept."""
+    left = np.array([theta[np.lexsort((theta[:, 1], theta[:, 0]))] for theta in thetas])
     kept: list[Floats] = []
-    for theta in thetas:
-        ordered = theta[np.lexsort((theta[:, 1], theta[:, 0]))]
-        if all(np.abs(ordered - k).max() > 1e-3 * (1 + np.abs(k).max()) for k in kept):
-            kept.append(ordered)
+    while len(left):
+        kept.append(left[0])
+        left = left[np.abs(left - left[0]).max(axis=(1, 2)) > 1e-3 * (1 + np.abs(left[0]).max())]
     return np.array(kept)
 
 
-def _residual(design: Design, Y: Floats, theta: Floats) -> tuple[Floats, Floats, Floats]:
-    shares = design.shares(theta[..., 0], theta[..., 1])[0].transpose(0, 2, 1)  # (starts, rows, heads)
+def _place(design: Design, Y: Floats, theta: Floats) -> _Place:
+    told = design.shares(theta[..., 0], theta[..., 1])
+    shares = told[0].transpose(0, 2, 1)  # (starts, rows, heads)
     gram = shares.transpose(0, 2, 1) @ shares
     ridge = 1e-13 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(gram.shape[1])
     A = np.linalg.solve(gram + ridge, shares.transpose(0, 2, 1) @ Y)
     A += np.linalg.solve(gram + ridge, shares.transpose(0, 2, 1) @ (Y - shares @ A))
     rest = Y - shares @ A
-    return A, rest, (rest**2).sum(axis=(1, 2))
+    return _Place(theta, *told, A, rest, (rest**2).sum(axis=(1, 2)))
 
 
-def _jacobian(design: Design, theta: Floats, A: Floats) -> Floats:
+def _jacobian(here: _Place) -> Floats:
     """Variable projection (Kaufman): derivatives of the residual, ``(starts, rows * outputs, 2 heads)``."""
-    shares, by_height, by_pace = design.shares(theta[..., 0], theta[..., 1])
-    basis = np.linalg.qr(shares.transpose(0, 2, 1))[0]
-    slopes = np.concatenate([by_height, by_pace], axis=1).transpose(0, 2, 1)  # (starts, rows, 2 heads)
+    basis = np.linalg.qr(here.shares.transpose(0, 2, 1))[0]
+    slopes = np.concatenate([here.by_height, here.by_pace], axis=1).transpose(0, 2, 1)  # (starts, rows, 2 heads)
     slopes = slopes - basis @ (basis.transpose(0, 2, 1) @ slopes)
-    full = slopes[:, :, None, :] * np.concatenate([A, A], axis=1).transpose(0, 2, 1)[:, None]
-    return np.asarray(-full.reshape(len(theta), -1, full.shape[-1]))
+    full = slopes[:, :, None, :] * np.concatenate([here.A, here.A], axis=1).transpose(0, 2, 1)[:, None]
+    return np.asarray(-full.reshape(len(here.theta), -1, full.shape[-1]))
 
 
-def _improve(design: Design, Y: Floats, theta: Floats, cost: Floats, damping: Floats) -> tuple[Floats, Floats, Floats]:
-    A, rest, _ = _residual(design, Y, theta)
-    J = _jacobian(design, theta, A)
+def _improve(design: Design, Y: Floats, here: _Place, damping: Floats) -> tuple[_Place, Floats]:
+    J = _jacobian(here)
     square = J.transpose(0, 2, 1) @ J
     diagonal = np.einsum("sii->si", square)
     square = square + (damping[:, None] * (diagonal + 1e-12 * diagonal.max(axis=1, keepdims=True) + 1e-300))[:, :, None] * np.eye(
         square.shape[1]
     )
-    step = np.linalg.solve(square, J.transpose(0, 2, 1) @ rest.reshape(len(theta), -1, 1))[..., 0]
-    heads = theta.shape[1]
-    moved = theta - np.clip(np.stack([step[:, :heads], step[:, heads:]], axis=-1), -2.0, 2.0)
-    moved = np.clip(moved, -TESTS.steepest, TESTS.steepest)
-    there = _residual(design, Y, moved)[2]
-    better = there < cost
-    return (
-        np.where(better[:, None, None], moved, theta),
-        np.where(better, there, cost),
-        np.where(better, np.maximum(damping / 5, 1e-14), np.minimum(damping * 4, 1e13)),
-    )
+    step = np.linalg.solve(square, J.transpose(0, 2, 1) @ here.rest.reshape(len(J), -1, 1))[..., 0]
+    heads = here.theta.shape[1]
+    theta = here.theta - np.clip(np.stack([step[:, :heads], step[:, heads:]], axis=-1), -2.0, 2.0)
+    there = _place(design, Y, np.clip(theta, -TESTS.steepest, TESTS.steepest))
+    better = there.cost < here.cost
+    return here.moved(there, better), np.where(better, np.maximum(damping / 5, 1e-14), np.minimum(damping * 4, 1e13))
 
 
-def _polish(design: Design, Y: Floats, theta: Floats) -> Floats:
-    A, rest, cost = _residual(design, Y, theta)
-    J = _jacobian(design, theta, A)[0]
-    step = np.linalg.lstsq(J, rest.reshape(-1), rcond=1e-14)[0]
-    heads = theta.shape[1]
-    moved = theta - np.stack([step[:heads], step[heads:]], axis=-1)[None]
-    return moved if _residual(design, Y, moved)[2] < cost else theta
+def _polish(design: Design, Y: Floats, here: _Place) -> _Place:
+    step = np.linalg.lstsq(_jacobian(here)[0], here.rest.reshape(-1), rcond=1e-14)[0]
+    heads = here.theta.shape[1]
+    there = _place(design, Y, here.theta - np.stack([step[:heads], step[heads:]], axis=-1)[None])
+    return there if there.cost < here.cost else here

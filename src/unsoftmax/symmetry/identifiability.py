@@ -107,9 +107,11 @@ def _of_stack(model: Stack, max_length: int | None) -> Identifiability:
         count, relu = len(mlp.first), mlp.activation == "relu"
         numbers = mlp.first.size + mlp.first_bias.size + mlp.second.size + mlp.second_bias.size + np.ravel(layer.b).size
         parameters += numbers
-        known += numbers - count * (relu + flat) - flat
+        known += numbers - count * (relu + flat)
     if model.mlps is not None:
-        parameters, known = parameters + 1, known + 1  # epsilon
+        parameters, known = parameters + 1, known + 1 - flat * (2 * len(model.mlps) - 1)  # with epsilon
+        if flat:
+            sentences.append("Constants of all attentions and MLPs along the all-ones vector: only their sum is visible.")
         sentences.append("Neurons: their order, and of ReLU ones the scale of each, are not visible. Counted for general position.")
     return Identifiability(parameters, parameters - known, known, tuple(sentences))
 

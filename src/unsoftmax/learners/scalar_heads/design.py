@@ -62,11 +62,12 @@ def patterns(normals: Floats, offsets: Floats, extra: Floats, *, rng: np.random.
     scores = x @ normals.T + offsets
     worth = _worth(x, normals, offsets, reach) if count else np.ones(len(x))
     order = np.argsort(-worth)
-    kinds, first = np.unique(scores[order] > 0.0, axis=0, return_index=True)
+    numbers = (scores[order] > 0.0) @ 2.0 ** np.arange(count)  # one for each pattern: sorting rows would take ten times as long
+    first = np.unique(numbers, return_index=True)[1]
     chosen = order[np.sort(first)]  # the best token of every pattern, best first
     activations = np.concatenate([(scores[chosen] > 0.0).astype(np.float64), np.tile(extra, (len(chosen), 1))], axis=1)
     quality = worth[chosen] / worth[chosen].max()
-    while len(rows) < count + len(extra) and len(kinds):
+    while len(rows) < count + len(extra) and len(first):
         gains = np.array([_gain(rows, row) for row in activations]) * quality
         pick = int(np.argmax(gains))
         if gains[pick] < 1e-9:

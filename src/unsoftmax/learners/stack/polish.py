@@ -117,7 +117,7 @@ class _Tangent:
 
     def parts(self, change: Floats) -> tuple[Floats, Floats]:
         """``one`` and ``two`` of a flat change."""
-        one, two = np.split(change, [self.left.size])
+        one, two = _cut(change, [0, self.left.size])
         return self.rows @ one.reshape(self.left.shape) @ self.inner[1], self.columns @ two.reshape(self.right.shape) @ self.inner[
             0
         ]
@@ -244,8 +244,8 @@ class _Linear:
         a = self.told.steps.reshape(n * keys, width).T @ (spread * self.asked[:, None]).reshape(n * keys, -1)
         b = self.told.affine.T @ (spread * self.keyed).sum(1)
         through, d = gap @ self.made, gap.T @ self.valued
-        first = zip(*(np.split(x, self.starts[0][1:], axis=1) for x in (a, b)), strict=True)
-        second = zip(*(np.split(x, self.starts[1][1:], axis=1) for x in (through, d)), strict=True)
+        first = zip(*(_cut(x, self.starts[0]) for x in (a, b)), strict=True)
+        second = zip(*(_cut(x, self.starts[1]) for x in (through, d)), strict=True)
         return [(one, two, mean.T @ three, four) for (one, two), (three, four), mean in zip(first, second, self.mean, strict=True)]
 
 
@@ -253,17 +253,17 @@ def _step(
     answers: list[_Answers], now: list[_Predicted], tangents: list[tuple[_Tangent, _Tangent]], steps: int, enough: float
 ) -> tuple[Floats, Floats]:
     """The changes of scores and values that explain all of what is left, or all but a share of ``enough``."""
-    ends = np.cumsum([size for pair in tangents for size in (pair[0].size, pair[1].size)])
-    cuts = np.cumsum([one.gap.size for one in now])[:-1]
+    starts = [0, *np.cumsum([size for pair in tangents for size in (pair[0].size, pair[1].size)]).tolist()]
+    cuts = [0, *np.cumsum([one.gap.size for one in now[:-1]]).tolist()]
     parts = [_Linear.of(told, one, tangents) for told, one in zip(answers, now, strict=True)]
 
     def forward(change: Floats) -> Floats:
-        pieces = iter(np.split(change, ends[:-1]))
+        pieces = iter(_cut(change, starts[:-1]))
         changes = [(*first.parts(next(pieces)), *second.parts(next(pieces))) for first, second in tangents]
         return np.concatenate([part.forward(changes).ravel() for part in parts])
 
     def backward(flat: Floats) -> Floats:
-        gaps = [gap.reshape(one.gap.shape) for gap, one in zip(np.split(flat, cuts), now, strict=True)]
+        gaps = [gap.reshape(one.gap.shape) for gap, one in zip(_cut(flat, cuts), now, strict=True)]
         pulled = [part.backward(gap) for part, gap in zip(parts, gaps, strict=True)]
         found = []
         for h, (first, second) in enumerate(tangents):
@@ -272,12 +272,17 @@ def _step(
         return np.concatenate(found)
 
     gap = np.concatenate([one.gap.ravel() for one in now])
-    operator = LinearOperator((len(gap), int(ends[-1])), matvec=forward, rmatvec=backward, dtype=np.float64)
-    change = np.split(lsmr(operator, gap, atol=0.0, btol=enough, conlim=0.0, maxiter=steps)[0], ends[:-1])
+    operator = LinearOperator((len(gap), starts[-1]), matvec=forward, rmatvec=backward, dtype=np.float64)
+    change = _cut(lsmr(operator, gap, atol=0.0, btol=enough, conlim=0.0, maxiter=steps)[0], starts[:-1])
     return (
         np.stack([first.matrix(one) for (first, _), one in zip(tangents, change[::2], strict=True)]),
         np.stack([second.matrix(one) for (_, second), one in zip(tangents, change[1::2], strict=True)]),
     )
+
+
+def _cut(numbers: Floats, starts: list[int]) -> list[Floats]:
+    """Parts along the last axis; a fit asks for a hundred thousand, and ``np.split`` takes as long for each as a product."""
+    return [numbers[..., a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
 
 
 def _of_rank(matrices: Floats, ranks: Sequence[int]) -> Floats:

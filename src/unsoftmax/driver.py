@@ -16,6 +16,7 @@ from unsoftmax.desk import Desk, Progress
 from unsoftmax.errors import (
     BudgetExceededError,
     DriftingError,
+    InconclusiveError,
     NotIdentifiableError,
     NotInFamilyError,
     RefusalError,
@@ -191,7 +192,8 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     Those of float32 depend on the batch as well, which passes for a change of the target: one that float32 explains.
     """
     left, look, batch = desk.left(), desk.look, Sign.LAST_BITS in refusal.signs
-    heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) or (isinstance(refusal, DriftingError) and batch)
+    heads = isinstance(refusal, NotInFamilyError | InconclusiveError | NotIdentifiableError)
+    heads = heads or (isinstance(refusal, DriftingError) and batch)
     heads = heads and look is not None and look.floor.exact and (look.cancelled or bool(np.ptp(look.pair_answers, axis=0).any()))
     named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs
     # what float32 inside explains has no other name, whichever test met it
@@ -215,7 +217,8 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
 def _rounded_inside(desk: Desk, refusal: RefusalError) -> RefusalError:
     """The refusal, or a better reason: one-token answers miss a straight line by little because tokens are rounded."""
     left, look = desk.left(), desk.look
-    if not isinstance(refusal, NotInFamilyError) or look is None or desk.embeddings is not None or Sign.ROUNDS in refusal.signs:
+    outside = isinstance(refusal, NotInFamilyError | InconclusiveError) and Sign.ROUNDS not in refusal.signs
+    if not outside or look is None or desk.embeddings is not None:
         return refusal
     others = any(fact.test == ONE_TOKEN and fact.passed is False for fact in desk.facts)  # tokens of the first look have few bits
     little = look.steady and look.grid.exact and look.bend <= LAWS.rounded_bend and (look.bend > READING.steady or others)

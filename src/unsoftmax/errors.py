@@ -3,6 +3,7 @@
 UnsoftmaxError
 ├── RefusalError               an outcome nature may bring; carries the partial ``recovery``
 │   ├── NotInFamilyError       the target is not a model of the family asked for
+│   ├── InconclusiveError      the answers do not tell whether it is
 │   ├── NotIdentifiableError   the answers cannot determine the parameters
 │   ├── BudgetExceededError    the next question would exceed the budget
 │   ├── TooNoisyError          the answers are too coarse for the accuracy asked for
@@ -105,6 +106,12 @@ class NotInFamilyError(RefusalError):
     """The target behaves unlike any model of the family asked for."""
 
     status_name = "NOT_IN_FAMILY"
+
+
+class InconclusiveError(RefusalError):
+    """Neither was a model found nor are the families excluded: what would decide was not seen."""
+
+    status_name = "INCONCLUSIVE"
 
 
 class NotIdentifiableError(RefusalError):

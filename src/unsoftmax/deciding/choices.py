@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
 
-from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign
+from unsoftmax.errors import DriftingError, InconclusiveError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign
 from unsoftmax.families import named
 from unsoftmax.families.attention import ONE_HEAD
 from unsoftmax.families.base import Family
@@ -70,7 +70,10 @@ def stranger(told: Diagnosis) -> bool:
 
 def refused(told: Diagnosis, words: str, evidence: Mapping[str, Any]) -> RefusalError:
     """The refusal that a diagnosis gives reason for: what answers by chance is of no family, nor a stranger to one."""
-    kind = DriftingError if Sign.RANDOM in told.signs else NotInFamilyError
+    kind: type[RefusalError] = DriftingError if Sign.RANDOM in told.signs else NotInFamilyError
+    if Sign.UNDECIDED in told.signs:
+        kind = InconclusiveError
+        words += " So it stays open: another `seed`, longer tokens or more precise answers may decide; `family=` tries one family."
     return kind(words, evidence={**evidence, "diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
 
 

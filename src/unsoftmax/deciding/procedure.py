@@ -18,7 +18,7 @@ from unsoftmax.deciding.choices import (
     undecided,
 )
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
+from unsoftmax.errors import InconclusiveError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
 from unsoftmax.families import by_law, fact_of, named, settled
 from unsoftmax.families.attention import (
     FIXED_HEAD,
@@ -261,7 +261,7 @@ class Decision:
             yield from of_desk(standing.noted, str(unsure.refusal))
         family = family_told(told)
         if Sign.RESIDUAL_OPEN in told.signs:
-            refusal = NotInFamilyError(told.reason, evidence={"diagnosis": told.family}, signs=told.signs)
+            refusal = InconclusiveError(told.reason, evidence={"diagnosis": told.family}, signs=told.signs)
             return (yield from self._unknown_network(refusal))
         if family is None:
             before = [str(outcome.refusal) for outcome in self.tried if outcome.refusal is not None]
@@ -286,4 +286,6 @@ class Decision:
         if other is None:
             return refusal
         words = f"{refusal} Nor could the attention be read without knowing the network: {other}"
-        return type(refusal)(words, evidence={**other.evidence, **refusal.evidence}, signs=refusal.signs)
+        left_open = isinstance(refusal, InconclusiveError)  # what was left open is excluded by that
+        kind = NotInFamilyError if left_open and isinstance(other, NotInFamilyError) else type(refusal)
+        return kind(words, evidence={**other.evidence, **refusal.evidence}, signs=refusal.signs)

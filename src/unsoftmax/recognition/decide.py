@@ -16,8 +16,8 @@ from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
 from unsoftmax.recognition.one_head import Outcome, at_other_lengths, faintly, one_head
-from unsoftmax.recognition.one_token import Pilot, grows, hardly_bends, ignores_length, kinks, kinks_if_affordable, one_token, pilot
-from unsoftmax.recognition.piecewise import another_plane, chord_law, transformer
+from unsoftmax.recognition.one_token import Pilot, clearly_bends, grows, ignores_length, kinks, kinks_if_affordable, one_token, pilot
+from unsoftmax.recognition.piecewise import another_plane, bends_obey, chord_law, transformer
 from unsoftmax.recognition.reach import long_tokens
 from unsoftmax.recognition.stepwise import rounding_told, steps_told
 from unsoftmax.recognition.walk import Walk, of_case, until
@@ -139,7 +139,7 @@ def _of_heads(words: str) -> Walk[Verdict]:
     steps = yield from of_case(steps_told)
     if steps is not None and not steps.passed:
         return outside("scores in steps", steps.sentence, Sign.OTHER_SCORES)
-    rounds = yield from of_case(rounding_told)
+    rounds = yield from of_case(rounding_told, steps=steps is not None)
     if rounds:
         return outside("quantised evaluation", f"The target rounds inside: {rounds}.", Sign.ROUNDS)
     return (yield from of_case(long_tokens)) or Verdict(ONE_HEAD.name, words)
@@ -162,7 +162,12 @@ def _relu(found: Findings, answers: Answers, point: Pilot, shape: Shape, size: f
     if outcome.passed and not kinked:  # with a residual a smooth network would be outside: then kinks must be seen
         kinked = yield from (of_case(kinks_if_affordable, shape, size) if residual is False else of_case(kinks, size))
     if outcome.passed and kinked:
-        if (yield from of_case(hardly_bends, outcome.blur)):
+        clear = yield from of_case(clearly_bends, outcome.blur)
+        if clear is None and outcome.plane is not None and not residual:
+            clear = yield from of_case(bends_obey, outcome.plane)
+            if clear is False:
+                return (yield from of_case(name_bent, Shape.PIECEWISE))
+        if not clear:
             if shape is not Shape.PIECEWISE and not residual:
                 return None
             words = "It looks like one head, but one-token answers are not quite straight, too faintly to tell a network by."

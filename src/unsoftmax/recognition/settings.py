@@ -79,6 +79,7 @@ class Settings:
 
     # long tokens: times as long, in exact answers, as those of order one; learners of exact answers send such by nature
     cut_far: float = 2.0**16
+    drown: float = 2.0**30  # times as long, and as short, where answers are noisy: learners drown the noise so
     cut_powers: tuple[int, int] = (12, 30)  # of two: within the first a target is no head, beyond the second nothing is asked
     cut_ways: int = 3  # further directions that long tokens are sent along, where those of the first look are cut
     cut_room: int = 5  # powers of two that are kept clear of, for values along other directions may be larger
@@ -126,6 +127,13 @@ class Settings:
 
     # quick relu
     quick_relu_sizes: tuple[float, ...] = (1.0, 0.125, 8.0)  # entries of tokens at which earlier ones are listened for
+
+    # times what the law was told to, by which bends must exceed that before it is taken to hold of them: within forty Transformers
+    # one lay at 70
+    clear: float = 100.0
+    bent_pairs: int = 6  # pairs that are asked where they are fainter
+    bent_reach: float = 1.5  # how far apart their tokens are, in lengths of the plane's axes
+    bent_loud: float = 10.0  # tolerances that a bend, or a miss, must show
 
     # stepwise
     pairs: int = 2  # of tokens, for each of three sizes

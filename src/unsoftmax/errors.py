@@ -49,6 +49,7 @@ class Sign(Enum):
     DIAGNOSED = "the family tests decided, and asked early questions again"
     ONE_HEAD = "one head was found that does not explain other answers"
     SHARP = "neurons are as sharp from near by as from afar"
+    ONE_ONLY = "one head is excluded, several are not"
     UNDECIDED = "the family tests could not decide"
     RESIDUAL_OPEN = "one head with the last token added, before an unknown network, is not excluded"
     OTHER_SCORES = "scores follow another law than that of heads"

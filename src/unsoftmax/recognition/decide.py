@@ -19,7 +19,7 @@ from unsoftmax.recognition.one_head import Outcome, at_other_lengths, faintly, o
 from unsoftmax.recognition.one_token import Pilot, clearly_bends, grows, ignores_length, kinks, kinks_if_affordable, one_token, pilot
 from unsoftmax.recognition.piecewise import another_plane, bends_obey, chord_law, transformer
 from unsoftmax.recognition.reach import long_tokens
-from unsoftmax.recognition.stepwise import rounding_told, steps_told
+from unsoftmax.recognition.stepwise import coarse_without_reason, rounding_told, steps_told
 from unsoftmax.recognition.walk import Walk, of_case, until
 
 DEEP = "the answers' kinks end or change on their way: a network with several hidden layers"
@@ -118,7 +118,7 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
     if one.passed:
         found.heads = 1
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
-        return (yield from _of_heads(words))
+        return (yield from _of_heads(words, found))
     if one.passed is None and one.plane is not None:
         return inconclusive("power", f"It looks like one head, but {one.why}: other targets are not excluded.")
     several = yield from of_case(several_heads, point.scale)
@@ -128,13 +128,14 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
         return OTHER_LENGTHS
     if several.heads is not None and not several.residual:
         found.heads = several.heads
-        return (yield from _of_heads(f"{several.heads} softmax heads: they explain all answers along a line and foretell others."))
+        words = f"{several.heads} softmax heads: they explain all answers along a line and foretell others."
+        return (yield from _of_heads(words, found))
     if one.passed is None and answers.coarse and not several.residual:
         return inconclusive("power", f"Neither proved nor excluded: {one.why}, and no small number of heads fits.")
     return (yield from of_case(name_affine, point.scale, residual=several.residual))
 
 
-def _of_heads(words: str) -> Walk[Verdict]:
+def _of_heads(words: str, found: Findings) -> Walk[Verdict]:
     """Heads, unless float64 answers are computed more coarsely, as scores or tokens are rounded, or long tokens are cut."""
     steps = yield from of_case(steps_told)
     if steps is not None and not steps.passed:
@@ -142,6 +143,9 @@ def _of_heads(words: str) -> Walk[Verdict]:
     rounds = yield from of_case(rounding_told, steps=steps is not None)
     if rounds:
         return outside("quantised evaluation", f"The target rounds inside: {rounds}.", Sign.ROUNDS)
+    unexplained = yield from of_case(coarse_without_reason)
+    if unexplained and not found.extras.bias:
+        return inconclusive("power", unexplained)
     return (yield from of_case(long_tokens)) or Verdict(ONE_HEAD.name, words)
 
 

@@ -231,7 +231,8 @@ def chord_law(case: Case, scale: float) -> bool | None:
         sentence = "Pairs are " + ("not " if off > 1 else "") + "answered by mixing their one-token answers."
         if case.record("between one-token answers", off, 1.0, off > 1, sentence):
             return False
-        if bend[best] < 10 * level or not 0 < share[0] < share[1] - 0.2 < 0.8:
+        # weights that are read from one of them take up what a smooth bend adds to all, all but the square of it
+        if bend[best] ** 2 < 10 * level * max(float(np.linalg.norm(chord)), float(bend[best])) or not 0 < share[0] < share[1] - 0.2 < 0.8:
             continue
         obeyed = True
     return obeyed

@@ -1,6 +1,7 @@
 """A wide hunt for wrong verdicts on many cores: thousands of random targets of each kind, what was said of them and what was true.
 
     PYTHONPATH=src python benchmarks/hunt.py heads outside coverage --seconds 200 --jobs 16 --first-seed 1000 --out hunt.json
+    HUNT_EFFECTS="-10 -3" PYTHONPATH=src python benchmarks/hunt.py outside strangers unseen --jobs 1     foreign bodies that are faint
 
 Each kind draws target number i from seed i, so a row can be run again by itself: ``--first-seed 1234 --runs 1``. A success is false
 where its error on natural sequences exceeds three times the stated tolerance, or W lies off by more than ten of its bars.
@@ -28,6 +29,7 @@ import unseen as third
 import unsoftmax as us
 
 Row = dict[str, Any]
+EFFECTS = [float(power) for power in os.environ.get("HUNT_EFFECTS", "-9 0").split()]  # powers of ten of a foreign body's strength
 
 
 def heads(seed: int) -> Row:
@@ -69,7 +71,7 @@ def unseen(seed: int) -> Row:
 
 def ladder(seed: int, table: int, kinds: tuple[str, ...], draw: Callable[..., truth.Drawn]) -> Row:
     rng = np.random.default_rng([table, seed])
-    kind, effect = kinds[seed % len(kinds)], float(10.0 ** rng.uniform(-9, 0))
+    kind, effect = kinds[seed % len(kinds)], float(10.0 ** rng.uniform(*EFFECTS))
     width, model, target = draw(kind, effect, rng)
     found = us.recover(target, width=width, seed=seed, on_failure="return", budget=20_000)
     reason = truth.false_success(found, model, target, rng)

@@ -52,6 +52,7 @@ def test_statuses_are_sentences():
         "EXACT",
         "WITHIN_TOLERANCE",
         "NOT_IN_FAMILY",
+        "INCONCLUSIVE",
         "NOT_IDENTIFIABLE",
         "BUDGET_SPENT",
         "TOO_NOISY",

@@ -9,6 +9,7 @@ from unsoftmax.deciding import Decision, Try
 from unsoftmax.desk import Desk
 from unsoftmax.errors import NotInFamilyError, RefusalError
 from unsoftmax.families.base import Family
+from unsoftmax.recognition.case import most_asked
 from unsoftmax.recognition.walk import OfCase, OfDesk
 from unsoftmax.results import Outcome
 
@@ -19,8 +20,7 @@ def candidates(desk: Desk, *, learners: bool = True) -> Iterator[Family]:
     When it ends, ``refusal_of(desk)`` is the reason to report. Without ``learners`` the tests decide alone, and the first family
     is what they tell.
     """
-    decision = Decision(desk.wishes, desk.width, table=desk.embeddings is not None, learners=learners)
-    walk = decision.whole()
+    walk = _decision(desk, learners=learners).whole()
     found: Any = None
     while True:
         try:
@@ -34,6 +34,24 @@ def candidates(desk: Desk, *, learners: bool = True) -> Iterator[Family]:
             found = desk.outcomes[-1]
         else:
             found = made(desk, step)
+
+
+def _decision(desk: Desk, *, learners: bool = True) -> Decision:
+    return Decision(desk.wishes, desk.width, table=desk.embeddings is not None, learners=learners)
+
+
+def weighed(desk: Desk, refusal: RefusalError, *, proven: bool) -> RefusalError:
+    """A refusal as far as it is shown: family tests are asked where one head is excluded and several are not, if affordable."""
+    left = desk.left()
+    askable = desk.embeddings is None and desk.wishes.adaptive and (left is None or left >= most_asked(desk.width))
+    walk = _decision(desk).weighed(refusal, desk.look if askable else None, desk.told, proven=proven)
+    found: Any = None
+    while True:
+        try:
+            found = made(desk, walk.send(found))
+        except StopIteration as end:
+            decided: RefusalError = end.value
+            return decided
 
 
 def made(desk: Desk, step: OfDesk[Any] | OfCase[Any]) -> Any:

@@ -11,11 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from unsoftmax.accounts import Account, Phase, Queries
-from unsoftmax.candidates import candidates, refusal_of
+from unsoftmax.candidates import candidates, refusal_of, weighed
 from unsoftmax.desk import Desk, Progress
 from unsoftmax.errors import (
     BudgetExceededError,
     DriftingError,
+    InconclusiveError,
     NotIdentifiableError,
     NotInFamilyError,
     RefusalError,
@@ -167,7 +168,7 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
             drift = desk.contradiction(replicas=not isinstance(error, DriftingError), briefly=Sign.DIAGNOSED in error.signs)
             if drift is not None:
                 drift.model = error.model
-            refusal = _rounded_inside(desk, _stepwise(desk, drift or error))
+            refusal = _rounded_inside(desk, _stepwise(desk, weighed(desk, drift or error, proven=proof is not None)))
         if not isinstance(refusal, DriftingError | TargetError):
             refusal = _confirmed(desk, refusal)
         return _packed(desk, started, family, learned, proof, refusal), refusal
@@ -191,9 +192,11 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     Those of float32 depend on the batch as well, which passes for a change of the target: one that float32 explains.
     """
     left, look, batch = desk.left(), desk.look, Sign.LAST_BITS in refusal.signs
-    heads = isinstance(refusal, NotInFamilyError | NotIdentifiableError) or (isinstance(refusal, DriftingError) and batch)
+    heads = isinstance(refusal, NotInFamilyError | InconclusiveError | NotIdentifiableError)
+    heads = heads or (isinstance(refusal, DriftingError) and batch)
     heads = heads and look is not None and look.floor.exact and (look.cancelled or bool(np.ptp(look.pair_answers, axis=0).any()))
-    named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs) and Sign.OTHER_SCORES not in refusal.signs
+    named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs)
+    named_so = named_so and not {Sign.OTHER_SCORES, Sign.UNDECIDED} & set(refusal.signs)
     # what float32 inside explains has no other name, whichever test met it
     named_so = named_so and not any(Sign.LAST_BITS in outcome.signs for outcome in desk.outcomes)
     bounded = any(fact.test == CHOICE and fact.passed is False for fact in desk.facts)  # which rounding does to no score
@@ -215,7 +218,8 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
 def _rounded_inside(desk: Desk, refusal: RefusalError) -> RefusalError:
     """The refusal, or a better reason: one-token answers miss a straight line by little because tokens are rounded."""
     left, look = desk.left(), desk.look
-    if not isinstance(refusal, NotInFamilyError) or look is None or desk.embeddings is not None or Sign.ROUNDS in refusal.signs:
+    outside = isinstance(refusal, NotInFamilyError | InconclusiveError) and Sign.ROUNDS not in refusal.signs
+    if not outside or look is None or desk.embeddings is not None:
         return refusal
     others = any(fact.test == ONE_TOKEN and fact.passed is False for fact in desk.facts)  # tokens of the first look have few bits
     little = look.steady and look.grid.exact and look.bend <= LAWS.rounded_bend and (look.bend > READING.steady or others)

@@ -3,6 +3,7 @@
 UnsoftmaxError
 ├── RefusalError               an outcome nature may bring; carries the partial ``recovery``
 │   ├── NotInFamilyError       the target is not a model of the family asked for
+│   ├── InconclusiveError      the answers do not tell whether it is
 │   ├── NotIdentifiableError   the answers cannot determine the parameters
 │   ├── BudgetExceededError    the next question would exceed the budget
 │   ├── TooNoisyError          the answers are too coarse for the accuracy asked for
@@ -48,6 +49,7 @@ class Sign(Enum):
     DIAGNOSED = "the family tests decided, and asked early questions again"
     ONE_HEAD = "one head was found that does not explain other answers"
     SHARP = "neurons are as sharp from near by as from afar"
+    ONE_ONLY = "one head is excluded, several are not"
     UNDECIDED = "the family tests could not decide"
     RESIDUAL_OPEN = "one head with the last token added, before an unknown network, is not excluded"
     OTHER_SCORES = "scores follow another law than that of heads"
@@ -105,6 +107,12 @@ class NotInFamilyError(RefusalError):
     """The target behaves unlike any model of the family asked for."""
 
     status_name = "NOT_IN_FAMILY"
+
+
+class InconclusiveError(RefusalError):
+    """Neither was a model found nor are the families excluded: what would decide was not seen."""
+
+    status_name = "INCONCLUSIVE"
 
 
 class NotIdentifiableError(RefusalError):

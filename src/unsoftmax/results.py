@@ -24,6 +24,7 @@ class Status(Enum):
     EXACT = "Recovered exactly: fresh answers agree to float64 rounding."
     WITHIN_TOLERANCE = "Recovered as far as the precision of the answers allows; fresh answers agree within the stated tolerance."
     NOT_IN_FAMILY = "Not recovered: the target is outside the model family. Run `unsoftmax diagnose` to see which test it fails."
+    INCONCLUSIVE = "Not recovered, and not shown to be outside the model families: the reason says what would decide."
     NOT_IDENTIFIABLE = "Not recovered: different parameters give these same answers; the reason says what would tell them apart."
     BUDGET_SPENT = "Not recovered: the budget is spent. Raise it and run again; a journal keeps what was paid for."
     TOO_NOISY = "Not recovered: the answers are too coarse for this budget. Allow more queries, longer tokens or a wider tolerance."

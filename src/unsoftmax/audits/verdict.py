@@ -72,7 +72,7 @@ def outcome(cell: Cell) -> Verdict:
     scores_only = cell.status in ("EXACT", "WITHIN_TOLERANCE") and not cell.values_known
     if scores_only or (cell.error is not None and cell.error <= ROUGH):
         return Verdict.PARTIAL
-    if cell.status == "NOT_IDENTIFIABLE":
+    if cell.status in ("NOT_IDENTIFIABLE", "INCONCLUSIVE"):
         return Verdict.INCONCLUSIVE
     return Verdict.NOT_WITHIN_BUDGET
 

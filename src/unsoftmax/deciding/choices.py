@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
 
-from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign
+from unsoftmax.errors import DriftingError, InconclusiveError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign
 from unsoftmax.families import named
 from unsoftmax.families.attention import ONE_HEAD
 from unsoftmax.families.base import Family
@@ -70,8 +70,29 @@ def stranger(told: Diagnosis) -> bool:
 
 def refused(told: Diagnosis, words: str, evidence: Mapping[str, Any]) -> RefusalError:
     """The refusal that a diagnosis gives reason for: what answers by chance is of no family, nor a stranger to one."""
-    kind = DriftingError if Sign.RANDOM in told.signs else NotInFamilyError
+    kind: type[RefusalError] = DriftingError if Sign.RANDOM in told.signs else NotInFamilyError
+    if Sign.UNDECIDED in told.signs:
+        kind = InconclusiveError
+        words += " So it stays open: another `seed`, longer tokens or more precise answers may decide; `family=` tries one family."
     return kind(words, evidence={**evidence, "diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
+
+
+def weighed(refusal: RefusalError, told: Diagnosis | None, *, proven: bool) -> RefusalError:
+    """A refusal as of no family, as far as that is shown; nothing is asked.
+
+    One learner's failure excludes what it looks for, and nothing else: where the family tests tell a family all the same, or where
+    several heads are not excluded and nobody told, it stays open. What fresh answers deny is ``proven`` to be none of what was tried.
+    """
+    only_one = Sign.ONE_ONLY in refusal.signs
+    if not isinstance(refusal, NotInFamilyError) or Sign.DIAGNOSED in refusal.signs or (proven and not only_one):
+        return refusal
+    if told is None:
+        words = f"{refusal} Several heads are not excluded: so it stays open. `family=` tries one family, `heads=` so many heads."
+        return InconclusiveError(words, evidence=refusal.evidence, model=refusal.model) if only_one else refusal
+    if told.inside:
+        words = f"The family tests find this: {told.reason} But nothing that was learned explains the answers, so it stays open: {refusal}"
+        return InconclusiveError(words, evidence=refusal.evidence, model=refusal.model, signs=told.signs)
+    return refused(told, f"{told.reason} ({refusal})", refusal.evidence) if only_one else refusal
 
 
 def undecided(told: Diagnosis, doubt: Fact) -> Diagnosis:

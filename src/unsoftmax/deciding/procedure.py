@@ -16,9 +16,10 @@ from unsoftmax.deciding.choices import (
     refused,
     stranger,
     undecided,
+    weighed,
 )
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
+from unsoftmax.errors import InconclusiveError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
 from unsoftmax.families import by_law, fact_of, named, settled
 from unsoftmax.families.attention import (
     FIXED_HEAD,
@@ -102,6 +103,14 @@ class Decision:
         if certain is not None:
             return certain
         return (yield from (self._heads(look) if (yield from self._straight(look)) else self._bent(look)))
+
+    def weighed(self, refusal: RefusalError, look: FirstLook | None, told: Diagnosis | None, *, proven: bool) -> Walk[RefusalError]:
+        """A refusal as far as it is shown, see ``choices.weighed``; ``look`` None: nothing more can be asked."""
+        if self.wishes.heads is not None:
+            return refusal
+        if told is None and look is not None and Sign.ONE_ONLY in refusal.signs and self.wishes.auto:
+            told = yield from self._tests(look)
+        return weighed(refusal, told, proven=proven)
 
     def _try(self, family: Family) -> Walk[Outcome]:
         outcome: Outcome = yield Try(family)
@@ -214,12 +223,15 @@ class Decision:
         return (Step.STOP, one.refusal) if step is Step.STOP else (Step.SEVERAL, None)
 
     def _after_several(self, last: Outcome, look: FirstLook, several: bool) -> Walk[Ending]:
-        """Do what the failure of several heads says: another family, coarser answers, or the refusal as it stands."""
+        """Do what the failure of several heads says: shorter tokens, another family, coarser answers, or the refusal as it stands."""
+        untried = several and self.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)
+        now = yield from of_desk(standing.standing)
+        if untried and now.precision.exact and now.max_norm is None and (yield from of_desk(cut)):
+            return (yield from self._heads(look))
         if after_several(last, self.wishes) is Step.DIAGNOSE:
             told = yield from self._told(look)
             if family_told(told) is not ONE_HEAD and Sign.ALMOST_ALIKE not in told.signs:
                 return (yield from self._as_told(told, last.refusal))
-        untried = several and self.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)
         if untried and (yield from of_desk(standing.coarser)):
             return (yield from self._heads(look))
         merged = isinstance(last.refusal, NotIdentifiableError) and not SETTLED & set(last.signs)
@@ -261,7 +273,7 @@ class Decision:
             yield from of_desk(standing.noted, str(unsure.refusal))
         family = family_told(told)
         if Sign.RESIDUAL_OPEN in told.signs:
-            refusal = NotInFamilyError(told.reason, evidence={"diagnosis": told.family}, signs=told.signs)
+            refusal = InconclusiveError(told.reason, evidence={"diagnosis": told.family}, signs=told.signs)
             return (yield from self._unknown_network(refusal))
         if family is None:
             before = [str(outcome.refusal) for outcome in self.tried if outcome.refusal is not None]
@@ -286,4 +298,6 @@ class Decision:
         if other is None:
             return refusal
         words = f"{refusal} Nor could the attention be read without knowing the network: {other}"
-        return type(refusal)(words, evidence={**other.evidence, **refusal.evidence}, signs=refusal.signs)
+        left_open = isinstance(refusal, InconclusiveError)  # what was left open is excluded by that
+        kind = NotInFamilyError if left_open and isinstance(other, NotInFamilyError) else type(refusal)
+        return kind(words, evidence={**other.evidence, **refusal.evidence}, signs=refusal.signs)

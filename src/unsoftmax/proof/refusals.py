@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import OR_NO_HEADS, DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
+from unsoftmax.errors import OR_NO_HEADS, DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
 from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
@@ -144,7 +144,13 @@ def mismatch(
         "`unsoftmax diagnose` tells what it may be.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "by_length": check.by_length},
+        signs=not_several(heads, rank, within=check.relative_error if floor.exact else 0.0),
     )
+
+
+def not_several(heads: int, rank: int | None, *, within: float) -> tuple[Sign, ...]:
+    """The sign that several heads are not excluded: through coarse answers, or where what one head misses by is so faint."""
+    return (Sign.ONE_ONLY,) if heads == 1 and rank is None and within <= LIMITS.almost else ()
 
 
 def something_else(seen: Compared, check: Check, learned: Learned, strange: Floats, *, heads: int) -> RefusalError:
@@ -160,6 +166,7 @@ def something_else(seen: Compared, check: Check, learned: Learned, strange: Floa
         f"near answers are to it, and for which tokens: `tolerance={2 * check.max_abs_error:.0e}{reach}`.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "strangeness": float(strange.max()), "by_length": check.by_length},
+        signs=not_several(heads, None, within=check.relative_error),
     )
 
 
@@ -181,6 +188,7 @@ def through_noise(found: NoisyCheck, check: Check, learned: Learned, *, noise: f
             "that noise explains. The target is not a model of this family. `unsoftmax diagnose` tells what it may be.",
             model=learned.model,
             evidence={"slope": found.slope, "excess": found.excess},
+            signs=(Sign.ONE_ONLY,),
         )
     if not found.conclusive:
         needed = int(1.3 * (found.slope_error / PROOF.slope_error) ** 2 * check.sequences / PROOF.share)

@@ -48,6 +48,11 @@ class Verdict:
     inside: bool = True
 
 
+def most_asked(width: int) -> int:
+    """Sequences that a diagnosis asks at most."""
+    return 200 + 4 * width
+
+
 class DecidedError(Exception):
     """Leaves a test from deep within: the verdict is known. ``Case.tried`` makes a value of it."""
 
@@ -104,7 +109,7 @@ class Case:
         self.rng = rng
         self.width = oracle.width
         self.max_norm = max_norm
-        self.limit = 200 + 4 * self.width
+        self.limit = most_asked(self.width)
         self.reserve = 2  # kept for the two sentinels at the end
         self.asked = 0
         self.floor = Floor()

@@ -16,10 +16,10 @@ from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
 from unsoftmax.recognition.one_head import Outcome, at_other_lengths, faintly, one_head
-from unsoftmax.recognition.one_token import Pilot, grows, hardly_bends, ignores_length, kinks, kinks_if_affordable, one_token, pilot
-from unsoftmax.recognition.piecewise import another_plane, chord_law, transformer
+from unsoftmax.recognition.one_token import Pilot, clearly_bends, grows, ignores_length, kinks, kinks_if_affordable, one_token, pilot
+from unsoftmax.recognition.piecewise import another_plane, bends_obey, chord_law, transformer
 from unsoftmax.recognition.reach import long_tokens
-from unsoftmax.recognition.stepwise import rounding_told, steps_told
+from unsoftmax.recognition.stepwise import coarse_without_reason, rounding_told, steps_told
 from unsoftmax.recognition.walk import Walk, of_case, until
 
 DEEP = "the answers' kinks end or change on their way: a network with several hidden layers"
@@ -118,7 +118,7 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
     if one.passed:
         found.heads = 1
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
-        return (yield from _of_heads(words))
+        return (yield from _of_heads(words, found))
     if one.passed is None and one.plane is not None:
         return inconclusive("power", f"It looks like one head, but {one.why}: other targets are not excluded.")
     several = yield from of_case(several_heads, point.scale)
@@ -128,20 +128,24 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
         return OTHER_LENGTHS
     if several.heads is not None and not several.residual:
         found.heads = several.heads
-        return (yield from _of_heads(f"{several.heads} softmax heads: they explain all answers along a line and foretell others."))
+        words = f"{several.heads} softmax heads: they explain all answers along a line and foretell others."
+        return (yield from _of_heads(words, found))
     if one.passed is None and answers.coarse and not several.residual:
         return inconclusive("power", f"Neither proved nor excluded: {one.why}, and no small number of heads fits.")
     return (yield from of_case(name_affine, point.scale, residual=several.residual))
 
 
-def _of_heads(words: str) -> Walk[Verdict]:
+def _of_heads(words: str, found: Findings) -> Walk[Verdict]:
     """Heads, unless float64 answers are computed more coarsely, as scores or tokens are rounded, or long tokens are cut."""
     steps = yield from of_case(steps_told)
     if steps is not None and not steps.passed:
         return outside("scores in steps", steps.sentence, Sign.OTHER_SCORES)
-    rounds = yield from of_case(rounding_told)
+    rounds = yield from of_case(rounding_told, steps=steps is not None)
     if rounds:
         return outside("quantised evaluation", f"The target rounds inside: {rounds}.", Sign.ROUNDS)
+    unexplained = yield from of_case(coarse_without_reason)
+    if unexplained and not found.extras.bias:
+        return inconclusive("power", unexplained)
     return (yield from of_case(long_tokens)) or Verdict(ONE_HEAD.name, words)
 
 
@@ -162,7 +166,12 @@ def _relu(found: Findings, answers: Answers, point: Pilot, shape: Shape, size: f
     if outcome.passed and not kinked:  # with a residual a smooth network would be outside: then kinks must be seen
         kinked = yield from (of_case(kinks_if_affordable, shape, size) if residual is False else of_case(kinks, size))
     if outcome.passed and kinked:
-        if (yield from of_case(hardly_bends, outcome.blur)):
+        clear = yield from of_case(clearly_bends, outcome.blur)
+        if clear is None and outcome.plane is not None and not residual:
+            clear = yield from of_case(bends_obey, outcome.plane)
+            if clear is False:
+                return (yield from of_case(name_bent, Shape.PIECEWISE))
+        if not clear:
             if shape is not Shape.PIECEWISE and not residual:
                 return None
             words = "It looks like one head, but one-token answers are not quite straight, too faintly to tell a network by."

@@ -58,11 +58,11 @@ def measure_floor(case: Case) -> None:
         case.floor = Floor(kind=kind, absolute=absolute, step=step if kind == "rounded" else None, fresh=True)
         raise DecidedError(repeats)
     jitter, sigma = repeats
-    noise, lines, bends = _number_noise(case, absolute, sigma)
+    noise, lines, bends = _number_noise(case, absolute, sigma, _written(kind))
     seen += lines
     values = np.concatenate([a.ravel() for a in seen])
     kind, absolute, step = _grid(values)
-    relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": TESTS.float32}.get(kind, TESTS.float64)
+    relative = _written(kind)
     if kind == "digits":
         relative, step = float(step or 0.0), None
     relative = max(relative, noise, jitter)
@@ -240,6 +240,11 @@ def _grid(values: Floats) -> tuple[str, float, float | None]:
     return ("float32" if narrow else "exact"), 0.0, None
 
 
+def _written(kind: str) -> float:
+    """Relative error of numbers of this kind."""
+    return {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": TESTS.float32}.get(kind, TESTS.float64)
+
+
 def _bfloat16(values: Floats) -> Floats:
     bits = values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
     kept: Floats = bits.view(np.float32).astype(np.float64)
@@ -259,8 +264,11 @@ def one_token_noise(case: Case) -> float:
     return line_noise(case.ask(start + TESTS.tiny * np.arange(8.0)[:, None, None] * step))
 
 
-def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, list[Floats], list[float]]:
-    """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), and the slopes' disagreement."""
+def _number_noise(case: Case, absolute: float, sigma: float, written: float) -> tuple[float, list[Floats], list[float]]:
+    """Relative noise of the evaluation by fourth differences on a tiny line (Hamming), and the slopes' disagreement.
+
+    Answers ``written`` in short numbers stand still along such a line, which is no quantised input.
+    """
     length = min(5, case.longest)
     noises, lines, bends = [], [], []
     for scale in (1.0, 8.0, 2.0):
@@ -276,7 +284,7 @@ def _number_noise(case: Case, absolute: float, sigma: float) -> tuple[float, lis
         noise = line_noise(answers[:8])
         noises.append(noise if noise * size > 6 * absolute else 0.0)  # rounding is booked as such
         far, near = (answers[8] - answers[0]) / 128, (answers[7] - answers[0]) / 7
-        floor = absolute + sigma + (noises[-1] + TESTS.float64) * size
+        floor = absolute + sigma + (noises[-1] + written) * size
         slope = float(np.abs(far).max())
         if slope * 7 > 20 * floor:
             bends.append(float(np.abs(near - far).max()) / slope)  # of the steepest output: saturated weights bend the others

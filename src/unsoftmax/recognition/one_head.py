@@ -236,11 +236,12 @@ def at_other_lengths(case: Case, plane: Plane) -> bool | None:
     for number, length in enumerate([longest, *drawn.tolist()]):
         if case.left() < 1:
             break
-        coordinates = TESTS.wider[number % len(TESTS.wider)] * random_coordinates(case.rng, len(plane.axes), length)
+        wider, coordinates = TESTS.wider[number % len(TESTS.wider)], random_coordinates(case.rng, len(plane.axes), length)
         if number % 2:
             coordinates[:-1] = coordinates[case.rng.integers(0, length // 2, size=length - 1)]
-        steep = float(np.abs((coordinates - coordinates[-1]) @ plane.slope(coordinates[-1])).max())
-        coordinates = coordinates * min(1.0, TESTS.steepest_further / max(steep, 1e-9))
+        last = coordinates[-1]
+        steep = float(np.abs((coordinates - last) @ plane.slope(last)).max())
+        coordinates = last + min(wider, TESTS.steepest_further / max(steep, 1e-9)) * (coordinates - last)
         told = _against(case, plane, coordinates, base)
         if told is not None and told.share > worst:
             worst, at = told.share, length

@@ -51,13 +51,17 @@ def one_token(case: Case, scale: float) -> tuple[Shape, float]:
     return Shape.AFFINE, 1.0
 
 
-def hardly_bends(case: Case, blur: float) -> bool:
-    """Whether one-token answers are so nearly straight that a law which was tested to ``blur`` says nothing about their bends."""
-    clear = case.coarse or case.bend >= blur
-    words = "show in" if clear else "are too faint for"
-    return not case.record(
-        "bends against the law", case.bend, blur, clear, f"Bends of one-token answers {words} the law of a head."
+def clearly_bends(case: Case, blur: float) -> bool | None:
+    """Whether one-token answers bend by far more than ``blur``, to which a law was tested; None where by little more.
+
+    One that they bend by less than that says nothing about their bends; by little more, only where these showed.
+    """
+    clear = case.coarse or case.bend >= TESTS.clear * blur
+    words = "show in" if case.coarse or case.bend >= blur else "are too faint for"
+    case.record(
+        "bends against the law", case.bend, blur, clear or case.bend >= blur, f"Bends of one-token answers {words} the law of a head."
     )
+    return True if clear else None if case.bend >= blur else False
 
 
 def _bends(case: Case, scale: float, bend: float, again: bool = True) -> Shape:

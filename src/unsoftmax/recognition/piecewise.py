@@ -159,6 +159,39 @@ def _alike(case: Case, plane: Plane, unit: float) -> tuple[Outcome, bool | None]
     return Outcome(True, "one head", plane, blur=most / power), plain > 1
 
 
+def bends_obey(case: Case, plane: Plane) -> bool | None:
+    """Whether pairs that are answered off the mixture of their one-token answers are answered like the token at their mean.
+
+    A law says something of bends only where these show in it: one that sequences within one linear cell follow says nothing about
+    what one-token answers do beyond its border. None where no bend showed, False where one broke the law. 24 questions.
+    """
+    axes, pairs = len(plane.axes), []
+    doubt = float(plane.errors.sum(axis=1).max())
+    for _ in range(TESTS.bent_pairs):
+        last = case.rng.uniform(-1.0, 1.0, size=axes)
+        slope = plane.slope(last)
+        up = slope / float(slope @ slope)
+        side = np.array([-slope[1], slope[0]]) / np.linalg.norm(slope) if axes == 2 else np.zeros(axes)
+        wide = min(TESTS.bent_reach, 0.4 / max(doubt, 1e-12))
+        pairs.append(np.stack([last + case.rng.uniform(-2.0, 2.0) * up + wide * case.rng.choice([-1.0, 1.0]) * side, last]))
+    ends = np.array(pairs)
+    means = np.array([plane.centre(pair) for pair in ends])
+    share = np.linalg.norm(means - ends[:, 1], axis=1) / np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+    told = case.ask(plane.tokens(ends))
+    points = np.concatenate([means, ends[:, 0], ends[:, 1]])
+    at_mean, first, last = case.ask(plane.tokens(points)[:, None]).reshape(3, len(ends), -1)
+    mixed = last + share[:, None] * (first - last)
+    steep = np.abs(first - last).max(axis=1) / np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+    unsure = np.array([float(plane.uncertainty(pair).sum()) for pair in ends])
+    tolerance = TESTS.safety * case.noise(told, at_mean, first, last) + 6 * steep * unsure
+    bent, off = (np.abs(other - at_mean).max(axis=1) / tolerance for other in (mixed, told))
+    seen = bent > TESTS.bent_loud
+    broken = bool(np.any(off > TESTS.bent_loud))
+    words = "broke" if broken else "follow" if seen.any() else "do not show in"
+    case.record("bends in the law", float(off.max()), TESTS.bent_loud, not broken, f"Bends of one-token answers {words} the law of a head.")
+    return False if broken else (int(seen.sum()) >= TESTS.few or None)
+
+
 def _stand_in(height: float) -> float | None:
     """Solve ``t n / (n + exp(-t height)) = 1``: how much further one token in n copies must lie to give the same mean."""
     t = 1.0
@@ -198,7 +231,8 @@ def chord_law(case: Case, scale: float) -> bool | None:
         sentence = "Pairs are " + ("not " if off > 1 else "") + "answered by mixing their one-token answers."
         if case.record("between one-token answers", off, 1.0, off > 1, sentence):
             return False
-        if bend[best] < 10 * level or not 0 < share[0] < share[1] - 0.2 < 0.8:
+        # weights that are read from one of them take up what a smooth bend adds to all, all but the square of it
+        if bend[best] ** 2 < 10 * level * max(float(np.linalg.norm(chord)), float(bend[best])) or not 0 < share[0] < share[1] - 0.2 < 0.8:
             continue
         obeyed = True
     return obeyed

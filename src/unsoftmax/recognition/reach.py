@@ -16,11 +16,13 @@ from unsoftmax.results import Fact
 def long_tokens(case: Case) -> Verdict | None:
     """The verdict where long tokens are not answered in proportion to short ones, None where they are (6 queries).
 
-    Which tokens are short enough, a learner finds out.
+    Which tokens are short enough, a learner finds out. Through noise it is asked whether that stays of one size (3 queries).
     """
-    if case.coarse or case.max_norm is not None or case.left() < 6:
+    if case.max_norm is not None or case.left() < 6 or (case.coarse and not case.floor.noisy):
         return None
     case.begin("long tokens")
+    if case.coarse:
+        return _noise_of_long(case)
     tokens = case.draw(2)
     ends = case.attempt(np.concatenate([tokens, -tokens])[:, None])
     far = case.attempt(TESTS.cut_far * tokens[:, None])
@@ -33,6 +35,26 @@ def long_tokens(case: Case) -> Verdict | None:
         "token length",
         "Short tokens are answered as by a layer of heads, but long ones, their values or the answers are cut. `max_norm` keeps to "
         "short ones.",
+    )
+
+
+def _noise_of_long(case: Case) -> Verdict | None:
+    """The verdict where a long token beside a short last one is answered with other noise: then noise is in the tokens.
+
+    Long tokens drown the noise of answers, but not that of a short token which their scores multiply.
+    """
+    far = TESTS.drown
+    long, short = case.draw(2)
+    again = case.attempt(np.repeat(np.stack([far * long, short / far])[None], 3, axis=0))
+    if again is None:
+        return None
+    off = float(np.ptp(again, axis=0).max()) / case.tolerance(again)
+    if case.record("noise of long tokens", off, 1.0, off <= 1, f"Noise is {'' if off <= 1 else 'not '}the same beside long tokens."):
+        return None
+    return inconclusive(
+        "token length",
+        "Short tokens are answered as by a layer of heads and with noise of one size, but beside long ones it is far larger: tokens "
+        "may be noisy or rounded by chance inside. `max_norm` keeps to short ones.",
     )
 
 

@@ -78,8 +78,9 @@ class Settings:
     chosen: float = 1e-11  # change of an answer, of its size, that is rounding where weights are zero and one
 
     # long tokens: times as long, in exact answers, as those of order one; learners of exact answers send such by nature
-    cut_far: float = 2.0**16
-    cut_powers: tuple[int, int] = (12, 30)  # of two: within the first a target is no head, beyond the second nothing is asked
+    cut_far: float = 2.0**60
+    drown: float = 2.0**30  # times as long, and as short, where answers are noisy: learners drown the noise so
+    cut_powers: tuple[int, int] = (12, 60)  # of two: within the first a target is no head, beyond the second nothing is asked
     cut_ways: int = 3  # further directions that long tokens are sent along, where those of the first look are cut
     cut_room: int = 5  # powers of two that are kept clear of, for values along other directions may be larger
 
@@ -104,12 +105,13 @@ class Settings:
     # floors of a test, as many as the fresh answers of a recovery let pass: what misses by less than these may be one head all the
     # same, as far as `recover` tells
     faint: float = 340.0
+    faint_coarse: float = 41.0  # the same of coarse answers: a recovery lets 2,048 floors pass, of which ``safety`` are one here
     one_head_lengths: tuple[int, ...] = (2, 2, 3, 3, 4, 6, 12, 40)
     # longer sequences, of lengths that are drawn, and tokens of the shortest
     further: int = 6
     steepest_further: float = 25.0  # score differences in them: what bends larger ones does not show in natural sequences
     least_further: int = 5
-    wider: tuple[float, ...] = (1.0, 2.0, 4.0)  # how far apart their tokens lie, in turn
+    wider: tuple[float, ...] = (1.0, 2.0, 64.0)  # how far apart their tokens lie, in turn: at last, mostly, until scores are that steep
     fewer_lengths: tuple[int, ...] = (2, 3, 4, 6, 12, 40)  # where each costs three questions
 
     # one token
@@ -126,6 +128,13 @@ class Settings:
 
     # quick relu
     quick_relu_sizes: tuple[float, ...] = (1.0, 0.125, 8.0)  # entries of tokens at which earlier ones are listened for
+
+    # times what the law was told to, by which bends must exceed that before it is taken to hold of them: within forty Transformers
+    # one lay at 70
+    clear: float = 100.0
+    bent_pairs: int = 6  # pairs that are asked where they are fainter
+    bent_reach: float = 1.5  # how far apart their tokens are, in lengths of the plane's axes
+    bent_loud: float = 10.0  # tolerances that a bend, or a miss, must show
 
     # stepwise
     pairs: int = 2  # of tokens, for each of three sizes

@@ -9,7 +9,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
 from unsoftmax.precision.inside import rounds_inside
 from unsoftmax.precision.settings import READING
-from unsoftmax.recognition.case import Case
+from unsoftmax.recognition.case import Case, DecidedError, inconclusive
 from unsoftmax.recognition.floor import one_token_noise
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Fact
@@ -32,28 +32,60 @@ def scores_in_steps(oracle: Oracle, rng: np.random.Generator, max_norm: float | 
 def steps_told(case: Case) -> Fact | None:
     """The same in a diagnosis, where float64 answers are computed more coarsely: heads have no jumps, so that one tells.
 
-    None where nothing speaks for steps, where one-token answers, which know no scores, are as coarse, or where questions run out.
+    None where nothing speaks for steps, or where one-token answers, which know no scores, are as coarse. Where few questions are
+    left, tokens of fewer sizes are asked; without any the verdict is open.
     """
-    if not case.finer or case.left() < PRICE + 8 or one_token_noise(case) > TESTS.exact:
+    if not case.finer:
+        return None
+    sizes = min(len(TESTS.stepwise_sizes), (case.left() - 8) // (PRICE // len(TESTS.stepwise_sizes)))
+    if sizes < 1:
+        raise _unasked()
+    if one_token_noise(case) > TESTS.exact:
         return None
     case.begin("steps")
-    X = pairs_in_steps(case.width, case.rng, case.max_norm)
+    X = pairs_in_steps(case.width, case.rng, case.max_norm, sizes)
     fact = judged(case.ask(X.reshape(-1, 2, case.width)).reshape(*X.shape[:2], -1), few=1)
     case.evidence.append(fact)
     return fact
 
 
-def rounding_told(case: Case) -> str:
-    """What is rounded inside, where float64 answers to one token are coarse too; empty where nothing is, or that was not asked."""
-    if not case.finer or case.left() < 4 * READING.moved + 1 or not case.sentinels:
+def rounding_told(case: Case, *, steps: bool) -> str:
+    """What is rounded inside, where float64 answers to one token are coarse too; empty where nothing is.
+
+    ``steps``: scores were seen not to move in steps, so that a verdict does not hang on this.
+    """
+    if not case.finer or not case.sentinels:
         return ""
+    if case.left() < 4 * READING.moved + 1:
+        if steps:
+            return ""
+        raise _unasked()
     case.begin("steps")
     return rounds_inside(case.ask, case.sentinels[0][0][0, 0])
 
 
-def pairs_in_steps(width: int, rng: np.random.Generator, max_norm: float | None) -> Floats:
-    """Pairs of tokens ``(pairs, steps, 2, width)``, the earlier one moved a little further each time."""
-    tokens = np.concatenate([size * rng.normal(size=(TESTS.pairs, 2, width)) for size in TESTS.stepwise_sizes])
+def coarse_without_reason(case: Case) -> str:
+    """Why float64 answers of errors that nothing explains leave a verdict open; empty where they are exact, or the batch explains them.
+
+    Scores of order one, as they are asked here, are as exact as float64 is, unless a large bias takes part.
+    """
+    if not case.finer or case.floor.batch:
+        return ""
+    return (
+        f"Answers of float64 carry errors of about {case.floor.relative:.1g} of their size, which no number format explains: something "
+        "in the target may be rounded to fine steps. `recover` tells whether a head explains them to that."
+    )
+
+
+def _unasked() -> DecidedError:
+    words = "Answers are computed in coarser numbers than they are written in, and too few questions are left to tell what is rounded."
+    return DecidedError(inconclusive("budget", words))
+
+
+def pairs_in_steps(width: int, rng: np.random.Generator, max_norm: float | None, sizes: int | None = None) -> Floats:
+    """Pairs of tokens ``(pairs, steps, 2, width)``, the earlier one moved a little further each time; of the largest ``sizes``."""
+    wanted = TESTS.stepwise_sizes[-sizes:] if sizes else TESTS.stepwise_sizes
+    tokens = np.concatenate([size * rng.normal(size=(TESTS.pairs, 2, width)) for size in wanted])
     moves = rng.normal(size=(len(tokens), width))
     moves *= (np.linalg.norm(tokens[:, 0], axis=1) / np.linalg.norm(moves, axis=1))[:, None]
     X = np.repeat(tokens[:, None], len(STEPS), axis=1)

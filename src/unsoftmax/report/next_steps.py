@@ -87,6 +87,10 @@ def _refused(status: str, name: str) -> list[str]:
             f"`unsoftmax diagnose {name}` tells which test the target fails, with its number, for at most 200 + 4 width queries.",
             "If you know what it is, name it with --family; soft-caps, norms or positions before the scores are outside.",
         ),
+        "INCONCLUSIVE": (
+            "Other questions (another --seed), longer tokens (--max-norm) or more precise answers may decide.",
+            f"If you know what it is, `unsoftmax recover {name} --family NAME` tries that family all the same, and still checks it.",
+        ),
         "NOT_IDENTIFIABLE": (
             "The reason above says which parameters cannot be told apart; other or longer sequences may, more of the same do not.",
             "`unsoftmax identify WEIGHTS` shows for a model that you hold what its answers can and cannot tell.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import fdtri
 
-from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotInFamilyError, Sign, TooNoisyError
 from unsoftmax.learners.noisy.fit import Errors, Head, entry_variance, predicted
 from unsoftmax.learners.noisy.plan import ideal_error
 from unsoftmax.learners.noisy.probes import Probes, chunk_size, of_norm, one_number
@@ -137,6 +137,7 @@ class PureNoise:
                 "The target may have several heads, positions or a network behind it (run `unsoftmax diagnose`).",
                 evidence=evidence,
                 model=head.model(),
+                signs=(Sign.ONE_ONLY,),
             )
         if closer is not None and statistic > maybe:
             raise TooNoisyError(

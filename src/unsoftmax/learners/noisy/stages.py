@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import chdtri, fdtri
 
-from unsoftmax.errors import NotInFamilyError, TooNoisyError
+from unsoftmax.errors import NotInFamilyError, Sign, TooNoisyError
 from unsoftmax.learners.noisy.design import frames, recentred, softened, tilted_keys
 from unsoftmax.learners.noisy.fit import Errors, Head, cost, entry_variance, fit, linear_start, predicted, standard_errors
 from unsoftmax.learners.noisy.judgement import PureNoise
@@ -222,6 +222,7 @@ def check_fit(head: Head, probes: Probes, noise: PureNoise, floor: Floor) -> Non
             "diagnose`), or scores so steep that the fit got lost (allow more queries, or shorter tokens with `max_norm`).",
             evidence={"residual": found, "noise": noise.size, "allowed": expected},
             model=head.model(),
+            signs=(Sign.ONE_ONLY,),
         )
 
 

@@ -158,7 +158,10 @@ class OneHeadLearner:
 
     def axis_length(self, b: Floats) -> float:
         """A long token drowns a constant, a rounding step or noise; without any of them its length does not matter."""
-        size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
+        largest = float(np.abs(b).max())
+        values = largest if self.known is None else float(np.abs(self.known[1] - b).max())
+        beside = largest / values if values else 1.0  # the constant in terms of the values
+        size = 2.0**60 if self.floor.absolute else 2.0**20 * max(1.0, 2.0 ** np.rint(np.log2(beside))) if largest else 1.0
         return size if self.max_norm is None else INSIDE * self.max_norm
 
     def _axes(self, oracle: Oracle, size: float) -> Floats:

@@ -76,7 +76,8 @@ class OneHeadLearner:
             rank = int(np.linalg.matrix_rank(W, tol=noise * d))
         else:
             kind = ScoreReader if free or values.usable == 1 else StepReader
-            template = kind(last, values, key_size, 1.0, c if np.any(c) else None)
+            saturated = HEAD.saturated if self.floor.exact else HEAD.saturated_coarsely
+            template = kind(last, values, key_size, 1.0, c if np.any(c) else None, saturated=saturated)
             if everywhere and free:
                 template = PositionReader(oracle, values, key_size, 1.0, causal=causal)
             reader, unseen = self._scale(template, free, rng)

@@ -74,6 +74,7 @@ class Settings:
 
     # scores
     saturated: float = 8.0  # a score beyond this has lost four digits; it is asked again with a shorter token
+    saturated_coarsely: float = 4.0  # two digits, where answers have no more than seven
     retries: int = 8
     faintest: float = 1e-6  # value direction, of the strongest, that still carries a score
     # units of the answers' precision: a direction fainter than that would cost more digits than queries

@@ -128,3 +128,24 @@ def test_a_faint_bend_is_no_jitter_though_batches_sum_in_another_order(seed):
     found = us.recover(target, width=6, seed=seed, on_failure="return")
     assert found.status is us.Status.NOT_IN_FAMILY
     assert found.account.floor.exact
+
+
+@pytest.mark.parametrize(("seed", "causal"), [(141, False), (1078, True)])
+def test_scores_of_float32_layers_are_read_where_they_have_not_lost_their_digits(seed, causal):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(seed)
+    layer = torch.nn.MultiheadAttention(6, 1, batch_first=True)
+    with torch.no_grad():
+        layer.in_proj_bias.normal_(std=0.3)
+        layer.out_proj.bias.normal_(std=0.3)
+
+    def target(X):
+        x = torch.as_tensor(X, dtype=torch.float32)
+        mask = torch.triu(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool), 1) if causal else None
+        with torch.no_grad():
+            return layer(x, x, x, attn_mask=mask)[0].numpy()
+
+    W = us.Attention.from_torch(layer).W
+    for learning in (*range(5), seed):
+        found = us.recover(target, width=6, seed=learning)
+        assert np.linalg.norm(found.model.W - W) < 4e-5 * np.linalg.norm(W)

@@ -49,7 +49,7 @@ def _as_rehearsed(learned: Learned, seen: Compared, written: float, rng: np.rand
     """How far fresh answers lie from the model, in terms of what the rehearsals expect: all of them, and those to one token.
 
     Of all, median or mean, whichever is more. Few answers to one token are asked: their Student factor is in the number. Writing an
-    answer down leaves out a share ``written`` of it, which beside a large constant hides the rest: what cannot show counts as expected.
+    answer down leaves out a share ``written`` of it, which hides the rest beside a large constant: what cannot show is as expected.
     """
 
     def mixed(model: Model) -> Floats:

@@ -218,7 +218,7 @@ class OneHeadLearner:
             told = tried(lambda: replace(reader, key_size=size).products(keys, np.zeros((1, d)), retries=0)[0], TargetError)
             if not isinstance(told, TargetError):
                 return told
-            if Sign.OVERFLOWS not in told.signs or self.max_norm is not None:
+            if Sign.OVERFLOWS not in told.signs or size < 1.0 or self.max_norm is not None:
                 raise told
             return np.full((len(keys), 1), np.inf)  # scores beyond what the target can exponentiate saturate
 

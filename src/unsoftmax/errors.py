@@ -61,6 +61,8 @@ class Sign(Enum):
     LAST_BITS = "an answer is off by no more than float32 inside the target explains"
     ROUNDS = "the target rounds inside"
     QUERY_BIAS = "a query bias c was found where none was looked for"
+    RAISED = "the target itself raised an exception"
+    OVERFLOWS = "the target answered with what is no finite number"
 
 
 class RefusalError(UnsoftmaxError):

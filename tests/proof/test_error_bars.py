@@ -104,3 +104,20 @@ def test_bars_hold_where_one_direction_errs_far_more_than_all_others():
     ]
     assert np.mean(missed) < 0.06
     assert np.mean([away[5:, 5:] for away in missed]) < 0.15
+
+
+@pytest.mark.parametrize("constant", [1e2, 1e4, 1e7, 1e9])
+def test_bars_hold_beside_a_constant_that_hides_the_model_on_fresh_sequences(constant):
+    rng = np.random.default_rng(12)
+    shares = []
+    for _ in range(10):
+        width = int(rng.integers(3, 8))
+        W, V = rng.normal(size=(width, width)) / np.sqrt(width), rng.normal(size=(width, 3))
+        found = us.recover(us.Attention.single(W, V, b=constant * rng.normal(size=3)))
+        assert found.status is us.Status.EXACT
+        shares += [
+            np.mean(np.abs(found.model.W[0] - W) <= found.bounds.W[0]),
+            np.mean(np.abs(found.model.V[0] - V) <= found.bounds.V[0]),
+        ]
+        assert np.all(np.abs(found.model.W[0] - W) <= 4 * found.bounds.W[0])
+    assert np.mean(shares) > 0.9

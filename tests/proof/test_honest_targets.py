@@ -128,3 +128,75 @@ def test_a_faint_bend_is_no_jitter_though_batches_sum_in_another_order(seed):
     found = us.recover(target, width=6, seed=seed, on_failure="return")
     assert found.status is us.Status.NOT_IN_FAMILY
     assert found.account.floor.exact
+
+
+@pytest.mark.parametrize(("seed", "causal"), [(141, False), (1078, True)])
+def test_scores_of_float32_layers_are_read_where_they_have_not_lost_their_digits(seed, causal):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(seed)
+    layer = torch.nn.MultiheadAttention(6, 1, batch_first=True)
+    with torch.no_grad():
+        layer.in_proj_bias.normal_(std=0.3)
+        layer.out_proj.bias.normal_(std=0.3)
+
+    def target(X):
+        x = torch.as_tensor(X, dtype=torch.float32)
+        mask = torch.triu(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool), 1) if causal else None
+        with torch.no_grad():
+            return layer(x, x, x, attn_mask=mask)[0].numpy()
+
+    W = us.Attention.from_torch(layer).W
+    for learning in (*range(5), seed):
+        found = us.recover(target, width=6, seed=learning)
+        assert np.linalg.norm(found.model.W - W) < 4e-5 * np.linalg.norm(W)
+
+
+@pytest.mark.parametrize("number", [np.float64, np.float32])
+@pytest.mark.parametrize("extra", ["", "c", "b", "cb"])
+def test_a_softmax_that_overflows_on_long_tokens_is_recovered(number, extra):
+    rng = np.random.default_rng(3)
+    W, V = rng.normal(size=(5, 5)) / 5**0.5, rng.normal(size=(5, 2))
+    c, b = rng.normal(size=5) * ("c" in extra), rng.normal(size=2) * ("b" in extra)
+
+    def naive(X):
+        X = X.astype(number)
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights = np.exp(np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T.astype(number)) + X @ c.astype(number))
+            weights /= weights.sum(axis=1, keepdims=True)
+        return np.einsum("bn,bnm->bm", weights, X @ V.astype(number)) + b.astype(number)
+
+    found = us.recover(naive, width=5, seed=1)
+    assert np.linalg.norm(found.model.W[0] - W) < (1e-12 if number is np.float64 else 2e-4)
+
+
+def test_a_target_that_limits_the_batch_is_asked_in_smaller_ones():
+    head = us.Attention.single(np.diag([1.0, 2.0, 3.0]), [1.0, 2.0, 4.0])
+    for most in (1, 3, 100):
+
+        def limited(X, most=most):
+            if len(X) > most:
+                raise RuntimeError("out of memory")
+            return head(X)
+
+        assert us.recover(limited, width=3, seed=1).status is us.Status.EXACT
+
+
+def test_a_target_that_fails_whatever_the_batch_says_so_with_the_first_question():
+    def broken(X):
+        raise ValueError(f"{len(X)} sequences")
+
+    with pytest.raises(us.errors.TargetError, match="5 sequences"):
+        us.recover(broken, width=3)
+
+
+def test_functions_on_tensors_need_no_special_care():
+    torch = pytest.importorskip("torch")
+    head = us.Attention.single(np.diag([1.0, 2.0, 3.0]), [1.0, 2.0, 4.0])
+
+    def in_place(X):
+        answers = head(X)
+        X -= X.mean(axis=1, keepdims=True)
+        return torch.tensor(answers, requires_grad=True)
+
+    assert us.recover(in_place, width=3, seed=1).status is us.Status.EXACT
+    assert us.recover(lambda X: torch.tensor(head(X)).bfloat16(), width=3, max_norm=4.0, seed=1).status.success

@@ -90,6 +90,7 @@ class OneHead(AttentionFamily):
         """The same with error bars from rehearsals, which ask nothing of the target; of coarse values, from some asked again."""
         if desk.meter.spent * desk.width > LAWS.rehearsed or learned.ranks == (0,):  # what does not show has the bars that say so
             return learned
+        from unsoftmax.learners.one_head.learner import unless_overflowing
         from unsoftmax.learners.one_head.values_again import price, values_bars
         from unsoftmax.learners.rehearsal import rehearsed
 
@@ -106,7 +107,9 @@ class OneHead(AttentionFamily):
             return learned
         phase(desk, "error bars")
         model = cast(Attention, learned.model)
-        V = values_bars(desk, model, learner.axis_length(look.zero_answer), desk.precision, desk.rng)
+        V = unless_overflowing(
+            lambda length: values_bars(desk, model, length, desk.precision, desk.rng), learner.axis_lengths(look.zero_answer)
+        )
         return replace(learned, bounds=replace(learned.bounds, V=V), values_again=True)
 
     def _beyond_noise(self, desk: Desk, learned: Learned) -> Outcome:

@@ -8,10 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
 
-from unsoftmax.errors import RefusalError, TargetError, UnknownWidthError
+from unsoftmax.errors import RefusalError, Sign, TargetError, UnknownWidthError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.text import class_number, plain
+
+SMALL = 2**16  # numbers in questions that are compared with a copy: a target that works in place does so from the first on
 
 
 class CallableOracle:
@@ -29,6 +33,7 @@ class CallableOracle:
         self.target = target
         self._writes = False
         self._layout = Layout()
+        self._batches = Batches()
         self._width = checked_width(target, width)
 
     @property
@@ -44,6 +49,9 @@ class CallableOracle:
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Ask the target and check shape and finiteness of what it says."""
+        return self._batches.told(self._told, sequences)
+
+    def _told(self, sequences: Floats) -> Floats:
         with blamed("target", f"sequences of shape {sequences.shape}", "arrays (batch, length, width) of this width"):
             raw = self._ask(sequences)
         return checked_answers(raw, sequences.shape, self._layout)
@@ -53,7 +61,14 @@ class CallableOracle:
         if self._writes or ("torch" in sys.modules and not sequences.flags.writeable):  # torch warns of memory it may not write to
             return self.target(sequences.copy())
         if "torch" in sys.modules:
-            return self.target(sequences)
+            if sequences.size > SMALL:
+                return self.target(sequences)
+            kept = sequences.copy()
+            raw = self.target(sequences)
+            self._writes = not np.array_equal(kept, sequences)
+            if self._writes:
+                sequences[:] = kept
+            return raw
         frozen = sequences.view()
         frozen.flags.writeable = False
         try:
@@ -63,6 +78,29 @@ class CallableOracle:
                 raise
             self._writes = True
             return self.target(sequences.copy())
+
+
+class Batches:
+    """Asks as many sequences at once as a target takes: where it raises, but takes the first alone, half as many from then on."""
+
+    def __init__(self) -> None:
+        self._most: int | None = None
+
+    def told(self, ask: Callable[[Floats], Floats], sequences: Floats) -> Floats:
+        """What ``ask`` says of all sequences, in the fewest calls that it takes."""
+        count, most = len(sequences), self._most
+        if most is not None and count > most:
+            parts = [self.told(ask, sequences[at : at + most]) for at in range(0, count, most)]
+            together: Floats = array_namespace(parts[0]).concat(parts)
+            return together
+        answers = tried(lambda: ask(sequences), TargetError)
+        if not isinstance(answers, TargetError):
+            return answers
+        alone = tried(lambda: ask(sequences[:1]), TargetError) if count > 1 and Sign.RAISED in answers.signs else answers
+        if isinstance(alone, TargetError):
+            raise answers
+        self._most = count // 2
+        return self.told(ask, sequences)
 
 
 @contextmanager
@@ -75,7 +113,8 @@ def blamed(target: str, asked: str, takes: str) -> Iterator[None]:
     except BaseException as error:  # a target that ends the program, or cancels its own task, fails
         raise TargetError(
             f"The {target} raised {type(error).__name__} on {asked}: {plain(error).rstrip('.')}. "
-            f"Check that it takes {takes}; nothing that it answered before is lost."
+            f"Check that it takes {takes}; nothing that it answered before is lost.",
+            signs=(Sign.RAISED,),
         ) from error
 
 
@@ -118,13 +157,13 @@ class Layout:
 def checked_answers(raw: Any, asked: tuple[int, ...], layout: Layout | None = None) -> Floats:
     """Answers as float64, of a legal shape for sequences of shape ``asked``, and finite; else a ``TargetError``."""
     try:
-        answers = np.asarray(raw)
+        answers = _as_array(raw)
         if answers.dtype.kind in "UO" and all(isinstance(name, str) for name in answers.flat):
             answers = np.array([class_number(name) for name in answers.flat]).reshape(answers.shape)
         if answers.dtype.kind not in "fiub":
             raise TypeError(f"dtype {answers.dtype}")
         answers = answers.astype(np.float64, copy=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise TargetError(
             f"The target answered with {type(raw).__name__} that is no array of real numbers ({error}). "
             "It must return (batch,), (batch, outputs) or (batch, length, outputs)."
@@ -135,9 +174,19 @@ def checked_answers(raw: Any, asked: tuple[int, ...], layout: Layout | None = No
         where = int(np.argwhere(~finite)[0][0])
         raise TargetError(
             f"The target answered {answers[~finite][0]} to sequence {where} of a batch of shape {asked}. "
-            "Answers must be finite; if large inputs overflow inside the target, limit them with `max_norm`."
+            "Answers must be finite; if large inputs overflow inside the target, limit them with `max_norm`.",
+            signs=(Sign.OVERFLOWS,),
         )
     return answers
+
+
+def _as_array(raw: Any) -> NDArray[Any]:
+    """As an array of NumPy: also PyTorch's tensors that carry gradients, lie on a device, or are of bfloat16."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(raw, torch.Tensor):
+        raw = raw.detach().cpu()
+        raw = raw.to(torch.float64) if raw.is_floating_point() else raw
+    return np.asarray(raw)
 
 
 def check_shape(told: tuple[int, ...], asked: tuple[int, ...], layout: Layout | None = None) -> None:

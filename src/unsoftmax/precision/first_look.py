@@ -186,9 +186,11 @@ def _grid(flat: Floats) -> Floor:
     """Float32 or decimals, from the digits of the answers; exact otherwise."""
     if _in_single(flat):
         return Floor(kind="float32", relative=READING.single)
+    finest = 4 * READING.double * float(np.abs(flat).max())  # steps near those of float64 itself say nothing
     for decimals in range(READING.decimals):
-        if np.array_equal(np.round(flat, decimals), flat) and np.any(flat):
-            return Floor(kind="rounded", relative=READING.double, absolute=0.5 * 10.0**-decimals, step=10.0**-decimals)
+        step = 10.0**-decimals
+        if step > finest and np.array_equal(np.round(flat, decimals), flat) and np.any(flat):
+            return Floor(kind="rounded", relative=READING.double, absolute=0.5 * step, step=step)
     return Floor()
 
 

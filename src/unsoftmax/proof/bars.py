@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import stdtrit
 
-from unsoftmax.models import Floats
+from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, predicted_as
 from unsoftmax.proof.noisy import doubt
@@ -31,8 +31,8 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
     if bounds is None or bounds.certified:
         return None
     if learned.rehearsals:
-        least = PROOF.written * 2.0**-floor.bits / learned.answers_off
-        scores, values = (max(least, factor) for factor in _as_rehearsed(learned, seen, rng))
+        written = PROOF.written * 2.0**-floor.bits
+        scores, values = _as_rehearsed(learned, seen, written, rng)
         return _scaled(bounds, scores, 1.0 if learned.values_again else values, values)
     if floor.random:
         return None
@@ -45,25 +45,31 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
     return _scaled(bounds, growth, growth, growth) if growth > 1.0 else None
 
 
-def _as_rehearsed(learned: Learned, seen: Compared, rng: np.random.Generator) -> tuple[float, float]:
+def _as_rehearsed(learned: Learned, seen: Compared, written: float, rng: np.random.Generator) -> tuple[float, float]:
     """How far fresh answers lie from the model, in terms of what the rehearsals expect: all of them, and those to one token.
 
-    Of all, median or mean, whichever is more. Few answers to one token are asked: their Student factor is in the number.
+    Of all, median or mean, whichever is more. Few answers to one token are asked: their Student factor is in the number. Writing an
+    answer down leaves out a share ``written`` of it, which hides the rest beside a large constant: what cannot show is as expected.
     """
-    here = predicted_as(seen, learned.model)
-    off = learned.answers_off * np.abs(here)
-    squares = np.mean(
-        [(predicted_as(seen, again) - here + off * rng.normal(size=off.shape)) ** 2 for again in learned.rehearsals], axis=0
-    )
-    rows = np.maximum(squares.mean(axis=1), np.finfo(float).tiny)
+
+    def mixed(model: Model) -> Floats:
+        (layer,) = model.attentions
+        told: Floats = predicted_as(seen, model) - layer.b
+        return told
+
+    here = mixed(learned.model)
+    off, hidden = learned.answers_off * np.abs(here), (written * predicted_as(seen, learned.model)) ** 2
+    squares = [(mixed(again) - here + off * rng.normal(size=off.shape)) ** 2 for again in learned.rehearsals]
+    rows = np.maximum((np.mean(squares, axis=0) + hidden).mean(axis=1), np.finfo(float).tiny)
     deviations = (seen.deviations**2).mean(axis=1)
     typical = float(np.median(np.sqrt(deviations / rows))) / (PROOF.normal if seen.deviations.shape[1] == 1 else 1.0)
-    scores = max(typical, float(np.sqrt(deviations.mean() / rows.mean())))
+    least = max(written / learned.answers_off, float(np.sqrt(hidden.mean() / rows.mean())))
+    scores = max(least, typical, float(np.sqrt(deviations.mean() / rows.mean())))
     alone = seen.lengths == 1
     if not alone.any():
         return scores, scores
     ratio = float(np.sqrt(np.mean(deviations[alone] / rows[alone])))
-    return scores, ratio * float(stdtrit(alone.sum() * seen.deviations.shape[1], 0.975)) / PROOF.two_sided
+    return scores, max(least, ratio * float(stdtrit(alone.sum() * seen.deviations.shape[1], 0.975)) / PROOF.two_sided)
 
 
 def _scaled(bounds: Bounds, scores: float, values: float, constant: float) -> Bounds:

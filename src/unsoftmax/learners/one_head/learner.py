@@ -6,12 +6,15 @@ in the values all become generic numbers of one known size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign
+from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign, TargetError, tried
 from unsoftmax.learners.one_head.positions import Loud, PositionReader, biased_size, is_causal, loud_values, read_pairs
 from unsoftmax.learners.one_head.score_matrix import read_score_matrix
 from unsoftmax.learners.one_head.scores import ScoreReader, StepReader, Values, copies
@@ -24,6 +27,7 @@ from unsoftmax.oracles.local import checked_answers
 from unsoftmax.probes.pairs import BATCH_NUMBERS
 from unsoftmax.results import Bounds, Floor, Learned
 
+T = TypeVar("T")
 AMBIGUITY = (
     "The parameters are unique in this form: W, v, c and b are determined by the function. "
     "A target built from query and key matrices has W = Wk^T Wq / sqrt(r): those two are known only through W, "
@@ -76,7 +80,8 @@ class OneHeadLearner:
             rank = int(np.linalg.matrix_rank(W, tol=noise * d))
         else:
             kind = ScoreReader if free or values.usable == 1 else StepReader
-            template = kind(last, values, key_size, 1.0, c if np.any(c) else None)
+            saturated = HEAD.saturated if self.floor.exact else HEAD.saturated_coarsely
+            template = kind(last, values, key_size, 1.0, c if np.any(c) else None, saturated=saturated)
             if everywhere and free:
                 template = PositionReader(oracle, values, key_size, 1.0, causal=causal)
             reader, unseen = self._scale(template, free, rng)
@@ -147,8 +152,12 @@ class OneHeadLearner:
         """The value of each axis: ``d`` one-token queries, unless loud tokens have told them."""
         d = oracle.width
         b = zero.reshape(-1)
-        size = self.axis_length(b)
-        V = (self._axes(oracle, size).reshape(d, -1) - b) / size if loud is None else loud.V
+        lengths = self.axis_lengths(b)
+        V, size = (
+            unless_overflowing(lambda size: ((self._axes(oracle, size).reshape(d, -1) - b) / size, size), lengths)
+            if loud is None
+            else (loud.V, lengths[0])
+        )
         if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
             raise NotIdentifiableError(
                 f"Every one-token answer equals {b[0]:.6g}: the value vector v is zero, so the attention weights never show and "
@@ -156,10 +165,19 @@ class OneHeadLearner:
             )
         return Values.of(V, b, self.floor)
 
-    def axis_length(self, b: Floats) -> float:
-        """A long token drowns a constant, a rounding step or noise; without any of them its length does not matter."""
-        size = 2.0**60 if self.floor.absolute else 2.0**20 if np.any(b) else 1.0
-        return size if self.max_norm is None else INSIDE * self.max_norm
+    def axis_lengths(self, b: Floats) -> tuple[float, ...]:
+        """Lengths to ask axes at: long tokens drown a constant, a rounding step or noise; without them no length matters.
+
+        Second, where scores of long tokens may overflow inside the target, the least that keeps a constant from costing digits.
+        """
+        if self.max_norm is not None:
+            return (INSIDE * self.max_norm,)
+        largest = float(np.abs(b).max())
+        if self.floor.absolute or not largest:
+            return (2.0**60 if self.floor.absolute else 1.0,)
+        values = largest if self.known is None else float(np.abs(self.known[1] - b).max())
+        beside = 2.0 ** np.rint(np.log2(largest / values)) if values else 1.0  # the constant in terms of the values
+        return 2.0**20 * max(1.0, beside), max(HEAD.axis, beside)
 
     def _axes(self, oracle: Oracle, size: float) -> Floats:
         """The answers to each axis as the only token, of length ``size``."""
@@ -197,7 +215,12 @@ class OneHeadLearner:
         size = min(max(2.0**30, self.floor.absolute * 2.0**54 / worth), longest)
 
         def products(reader: ScoreReader, keys: Floats, size: float) -> Floats:
-            return replace(reader, key_size=size).products(keys, np.zeros((1, d)), retries=0)[0]
+            told = tried(lambda: replace(reader, key_size=size).products(keys, np.zeros((1, d)), retries=0)[0], TargetError)
+            if not isinstance(told, TargetError):
+                return told
+            if Sign.OVERFLOWS not in told.signs or size < 1.0 or self.max_norm is not None:
+                raise told
+            return np.full((len(keys), 1), np.inf)  # scores beyond what the target can exponentiate saturate
 
         reader = ScoreReader(oracle, values, key_size=size, token_size=1.0)
         if loud is None:
@@ -322,6 +345,18 @@ class OneHeadLearner:
                 signs=(Sign.OFF_COPIES,) if np.isfinite(error) else (Sign.NO_MEAN,),
                 values=(reader.values.b, reader.values.V),
             )
+
+
+def unless_overflowing(step: Callable[[float], T], lengths: tuple[float, ...]) -> T:
+    """What a step tells with tokens of the first of these lengths, or the next where the target's numbers overflow."""
+    *others, last = lengths
+    for length in others:
+        told = tried(partial(step, length), TargetError)
+        if not isinstance(told, TargetError):
+            return told
+        if Sign.OVERFLOWS not in told.signs:
+            raise told
+    return step(last)
 
 
 def _away(tokens: Floats, values: Values) -> Floats:

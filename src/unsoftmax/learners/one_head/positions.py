@@ -175,16 +175,17 @@ def read_pairs(
     """
     d = oracle.width
     rotation = orthonormal(d, rng)
+    saturated = HEAD.saturated if floor.exact else HEAD.saturated_coarsely
     for _ in range(HEAD.positions_search):
         table = _pair_scores(oracle, values, size * rotation, causal)
         largest = float(np.abs(table).max())
-        if largest <= 8.0:
+        if largest <= saturated:
             spread = float(np.sqrt(np.mean((table[1:] - table[0]) ** 2)))
             if spread > 0.1 or largest > 1.0 or size >= longest:
                 break
             size = min(longest, size * min(16.0, float(np.sqrt(0.4 / max(spread, 1e-3)))))
         else:
-            size /= 4.0 if not np.isfinite(largest) else min(4.0, float(np.sqrt(largest / 4.0)))
+            size /= 4.0 if not np.isfinite(largest) else min(4.0, float(np.sqrt(2 * largest / saturated)))
     if not np.isfinite(table).all():
         raise NotInFamilyError(
             "The answers at every position are no means of the answers to one token: several heads, or no head.",

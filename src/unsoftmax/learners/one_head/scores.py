@@ -119,6 +119,7 @@ class ScoreReader:
             so that the last token's own value and score vanish beside the key's.
         c: query bias ``(width,)``; None for none.
         longest: bound on ``token_size``.
+        saturated: a score beyond this is asked again with a shorter token.
     """
 
     oracle: Oracle
@@ -127,6 +128,7 @@ class ScoreReader:
     token_size: float
     c: Floats | None = None
     longest: float = np.inf
+    saturated: float = HEAD.saturated
 
     @property
     def ratio(self) -> float:
@@ -206,7 +208,7 @@ class ScoreReader:
         asked = [[self._ask(groups, tokens) for groups in self._groups(keys)] for keys, tokens in pairs]
         xp = array_namespace(pairs[0][1])
         largest = xp.stack([xp.linalg.vector_norm(part.products, ord=np.inf) for parts in asked for part in parts])
-        if not float(xp.max(largest)) * self.gain <= HEAD.saturated:  # one look for all that may be wrong
+        if not float(xp.max(largest)) * self.gain <= self.saturated:  # one look for all that may be wrong
             for part in (part for parts in asked for part in parts):
                 self._ask_again(part, retries)
         return [
@@ -251,7 +253,7 @@ class ScoreReader:
         sent = self.key_size * groups
         for _ in range(retries):
             scores = xp.max(xp.abs(products), axis=2) * factor * self.gain
-            bad = xp.nonzero(~(scores <= HEAD.saturated))
+            bad = xp.nonzero(~(scores <= self.saturated))
             if not len(bad[0]):
                 break
             factor[bad] *= xp.where(xp.isfinite(scores[bad]), 1.0 / xp.clip(scores[bad], max=64.0), 1 / 64)

@@ -32,6 +32,7 @@ class Settings:
     # errors of coarse answers that scores of natural tokens may magnify: 16 units of the answers' precision, where fresh ones are
     # held to 2,048 and two tokens that nearly tie show an error of scores up to a hundred times larger
     magnified: float = 64.0
+    axis: float = 2.0**3  # the least length of tokens that tell values beside a constant
     share_of_c: float = 8.0  # c is in every column and costs as much as one, so that it is read so many times better
     patience: int = 4  # times as many questions that W may take for that
     # axes asked again, and numbers that they tell, to see how far values are off: a standard deviation known to an eighth or better
@@ -74,6 +75,7 @@ class Settings:
 
     # scores
     saturated: float = 8.0  # a score beyond this has lost four digits; it is asked again with a shorter token
+    saturated_coarsely: float = 4.0  # two digits, where answers have no more than seven
     retries: int = 8
     faintest: float = 1e-6  # value direction, of the strongest, that still carries a score
     # units of the answers' precision: a direction fainter than that would cost more digits than queries

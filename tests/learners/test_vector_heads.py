@@ -15,6 +15,7 @@ from unsoftmax.learners.vector_heads.all_positions import chosen, tags
 from unsoftmax.learners.vector_heads.answers import Answers
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, binary_patterns, one_token
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
+from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.weighted import weighted_solve
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered, TorchOracle
@@ -387,6 +388,17 @@ def test_ranges_that_depend_on_each_other_nearly_cost_a_few_questions_and_no_dig
         assert max(errors(found.model, truth).values()) < (1e-11 if positions == "last" or near < 1e-5 else 1e-9)
         told = sum(queries for _, queries, _ in price(24, 24, 6, 4, biases=False))
         assert found.queries < told + 2 * 24 + 60
+
+
+@pytest.mark.parametrize("near", [1e-4, 1e-6])
+def test_where_ranges_depend_on_each_other_a_few_mixtures_spare_a_second_question_for_each_row(near):
+    truth = nearly_dependent(np.random.default_rng(3), 64, 8, 8, near)
+    oracle = Metered(CallableOracle(truth))
+    found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(4))
+    columns = 64 - (oracle.phases["rows"].queries - SEVERAL.mixtures)
+    assert 8 < columns < 16
+    assert max(errors(found.model, truth).values()) < 2e-11
+    assert max(errors(found.model, truth).values()) < 4 * found.evidence["estimated_error"] < 1e-8
 
 
 @pytest.mark.parametrize("positions", ["last", "all"])

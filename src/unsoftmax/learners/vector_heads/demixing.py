@@ -107,7 +107,7 @@ def demix(answers: Answers, totals: Totals, rng: np.random.Generator, *, heads: 
             sums = np.concatenate([sums, ask(unit(rng, more, width))])
             size = float(np.abs(sums).max())
             rank = sums_rank(sums, answers.eps(size))
-            more = 4 if rank <= len(sums) - MARGIN else len(sums) // 2
+            more = 2 if rank <= len(sums) - MARGIN else len(sums) // 2
             many = rank > MOST_SEARCHED
             if many:
                 sums, patterns = demix_many(ask, sums, answers.eps(size), width, rng)

@@ -33,7 +33,7 @@ class Keys:
     @classmethod
     def of(cls, values: Values, U: Floats) -> Keys:
         """For these steps ``(groups, size, width)``."""
-        seen = seen_by(values.left, U, 1 if values.dual is None else values.heads)
+        seen = seen_by(values.V, U, 1) if values.dual is None else seen_by(values.left, U, values.heads)
         return cls(values, U, seen, right_inverse(seen, careful=values.dual is None))
 
     @property
@@ -112,8 +112,8 @@ def spread_keys(values: Values, U: Floats, ranges: Sequence[Floats] = (), *, acr
     are to be read from these keys alone are counted like values. Keys that lie ``across`` orthonormal rows stay so.
     """
     xp = array_namespace(U)
-    blocks = 1 if values.dual is None else values.heads
-    frames = [(values.left / xp.linalg.vector_norm(values.left, axis=(1, 2), keepdims=True), blocks)]
+    left, blocks = (values.V, 1) if values.right is None or values.loose is not None else (values.left, values.heads)
+    frames = [(left / xp.linalg.vector_norm(left, axis=(1, 2), keepdims=True), blocks)]
     frames += [(basis[None], 1) for basis in ranges]
     for _ in range(turns):
         gradient = 0.0 * U

@@ -48,9 +48,9 @@ class VectorHeadsLearner:
 
     Price for last-position answers, with ``g`` keys per question (``group_size``) and ``k`` a few more than the rank:
     ``width + 2`` one-token answers, about ``8 + 2 * heads`` saturated pairs (ten a head beyond 20 heads),
-    ``9 + 2 * heads + width / 32`` for scales, about ``(heads - 1) * (k + 1)`` switched answers (``(heads - 1) * width`` and a
+    ``10 + 2 * heads + width / 32`` for scales, about ``(heads - 1) * (k + 1)`` switched answers (``(heads - 1) * width`` and a
     few at full rank), ``k * ceil(width / g) + (width - k) * ceil(rank / g)`` for scores (``width * ceil(width / g)`` at full
-    rank), and ``8 + ceil(width / g)`` more where there are biases c. On a device probes are built and answers read there.
+    rank), and ``3 + ceil(width / g)`` more where there are biases c. On a device probes are built and answers read there.
 
     Assumes tokens of any length unless ``max_norm`` is given, values of different heads that are linearly independent for a
     random direction, and scores that can be switched one by one; refuses otherwise. Reference: arXiv 2608.03294 shows why
@@ -316,7 +316,7 @@ def price(
         step = max(4, slices)
         step = equal - slices if slices < equal < slices + step else step
         slices = min(width, slices + step)
-    scales = 9 + (8 if biases else 0) + steps_for(width, heads)
+    scales = 4 + (3 if biases else 0) + steps_for(width, heads)
     groups = -(-width // size)
     low = width if rank is None else rank
     columns = width if -(-low // size) >= groups else min(width, slices_for(low))

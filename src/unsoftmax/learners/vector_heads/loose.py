@@ -30,6 +30,7 @@ def tightened(keys: Keys, told: Floats) -> Keys:
 def _once(keys: Keys, told: Floats) -> Values:
     values, loose, (groups, size, width) = keys.values, keys.values.loose, keys.U.shape
     assert loose is not None
+    assert values.right is not None
     xp, (count, heads, _) = array_namespace(told), loose.shape
     weights, _ = keys.weights(told)
     parts, amplified = [], 0.0
@@ -40,6 +41,6 @@ def _once(keys: Keys, told: Floats) -> Values:
         parts.append((inverse @ (told[:, group] @ unseen).reshape(-1)).reshape(size, count))
         amplified = max(amplified, float(xp.linalg.matrix_norm(inverse)) / float(size * count) ** 0.5)
     found = keys.inverse @ xp.concat(parts)  # (width, count)
-    V = values.V + found @ xp.permute_dims(loose, (1, 0, 2))
+    left = values.left + found @ (xp.permute_dims(loose, (1, 0, 2)) @ values.right.swapaxes(1, 2))
     conditioning = amplified * float(xp.max(xp.abs(told))) * width**0.5 / float(values.sizes.max())
-    return replace(values, left=V, conditioning=max(conditioning, 1.0))
+    return replace(values, left=left, conditioning=max(conditioning, 1.0))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.answers import Answers, unit
+from unsoftmax.learners.vector_heads.asked import Asked, Scores, ask_scores, demand, read_scores
 from unsoftmax.learners.vector_heads.demixing import Totals
-from unsoftmax.learners.vector_heads.keys import Keys, copies_for, grouped, spread_keys
+from unsoftmax.learners.vector_heads.keys import Keys, grouped, spread_keys
 from unsoftmax.learners.vector_heads.loose import tightened
+from unsoftmax.learners.vector_heads.mixtures import LowRank, pinned
 from unsoftmax.learners.vector_heads.ranges import ill
 from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import slices_for
@@ -25,88 +27,6 @@ SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in s
 MOST_BIAS = 4.0  # largest c·u of a key step
 COARSE_SCORE = 0.7  # with coarse answers the signal matters more, but a strong head must not saturate
 COARSE_BIAS = 0.8  # its typical c·u: what c takes of its room is lost to W, but shorter steps lose digits in all heads
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scores:
-    """Scores ``z (heads, keys, last tokens)`` per unit step, their ``errors``, those of a whole head, and what is unexplained."""
-
-    z: Floats
-    errors: Floats
-    noise: Floats
-    residual: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """Answers ``told (n, groups, outputs)`` per unit step, less those to the last tokens alone, and the error of an answer."""
-
-    told: Floats
-    length: float
-    magnitude: float
-
-    def scores(self, answers: Answers, keys: Keys) -> Scores | None:
-        """What they tell of all scores. None where a weight is not positive: the tokens are too long, or a head was missed."""
-        xp, (groups, size, _) = array_namespace(self.told), keys.U.shape
-        p, off = keys.weights(self.told)
-        rest = 1 - xp.sum(p, axis=2, keepdims=True)
-        if not float(xp.min(p)) > 0 or not float(xp.min(rest)) > 0:
-            return None
-        z = (xp.log(p / rest) + float(np.log(copies_for(size)))).reshape(len(p), groups * size, len(self.told))
-        error = answers.floor.of(self.magnitude) / self.length
-        return Scores(
-            z=z / self.length,
-            errors=error * score_errors(keys, p, rest) / self.length,
-            noise=typical_noise(keys, p) * error / self.length,
-            residual=off * self.length / self.magnitude,
-        )
-
-
-def ask_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: Floats) -> Asked:
-    """Ask for all key steps, ``length`` times the unit ones, at all last tokens ``x (n, width)``: one query per group and token."""
-    xp = array_namespace(x)
-    groups, size, _ = keys.U.shape
-    copies = copies_for(size)
-    steps = length * keys.U
-
-    def build(start: int, stop: int) -> Floats:
-        number = xp.arange(start, stop, device=device(x))
-        last = xp.take(x, number // groups, axis=0)[:, None]
-        behind = xp.broadcast_to(last, (len(last), copies, last.shape[2]))
-        sequences: Floats = xp.concat([last + xp.take(steps, number % groups, axis=0), behind], axis=1)
-        return sequences
-
-    alone = totals.of(x)
-    told = answers.stream(build, len(x) * groups, size + copies).reshape(len(x), groups, -1) - alone[:, None]
-    magnitude = float(xp.max(xp.abs(told)) + xp.max(xp.abs(alone)))
-    return Asked(told / length, length, magnitude)
-
-
-def read_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: Floats) -> Scores | None:
-    """Scores ``u·(W_h x + c_h)`` of all key steps at all last tokens, asked and worked out; None where they cannot be."""
-    return ask_scores(answers, totals, keys, length, x).scores(answers, keys)
-
-
-def score_errors(keys: Keys, p: Floats, rest: Floats) -> Floats:
-    """Errors ``(heads, keys, n)`` of log-odds for an error 1 of each output, from the weights ``p (heads, groups, size, n)``.
-
-    ``rest (heads, groups, 1, n)`` is the weight of the last token, or of all short ones.
-    """
-    errors: Floats = array_namespace(p).sqrt((keys.alone[..., None] / p) ** 2 + (keys.together[..., None] / rest) ** 2)
-    return errors.reshape(len(p), -1, p.shape[3])
-
-
-def typical_noise(keys: Keys, p: Floats) -> Floats:
-    """The error ``(heads,)``, on the host, of a head's log-odds at its worst key for an error 1 of each output."""
-    xp = array_namespace(p)
-    return on_host(xp.max(keys.alone, axis=(1, 2))) * 2 * _median(1 / p)
-
-
-def _median(numbers: Floats) -> float:
-    """The median of an array of any kind; of many numbers, that of some."""
-    flat = numbers.reshape(-1)
-    flat = array_namespace(flat).sort(flat[:: max(1, len(flat) // 10_000)])
-    return float(flat[len(flat) // 2])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,6 +142,7 @@ def read_matrices(
     else:
         x_length = moderate_length(answers, totals, keys, length, SCORE / (length * strength), rng)
     x = xp.round(answers.rotation(rng) * (x_length / (step := grain(answers, length, x_length)))) * step
+    loose = 0 if values.loose is None else len(values.loose)
     inverse, noise, residual, wanted = keys.inverse, np.zeros(heads), 0.0, columns_for(rank, answers)
     columns = xp.zeros((heads, width, 0), dtype=x.dtype, device=device(x))
     read: list[Scores] = []
@@ -245,9 +166,16 @@ def read_matrices(
     within = [basis.T @ block for basis, block in zip(ranges, columns, strict=True)]
     if columns.shape[2] < width:
         phase(answers.oracle, "rows")
-        few = rows_for(rank, size, answers)
-        row_keys = spread_keys(values, grouped(answers.rotation(rng)[:few], size), ranges, turns=8)
-        told = demand(read_scores(answers, totals, row_keys, length, x[columns.shape[2] :]))
+        most = group_size(values.outputs, heads, min(values.ranks))
+        if not (width - columns.shape[2] > 4 * SEVERAL.mixtures * loose > 0 and -(-rank // most) < -(-rank // size)):
+            most = size
+        few = rows_for(rank, most, answers)
+        row_keys = spread_keys(values, grouped(answers.rotation(rng)[:few], most), ranges, turns=8)
+        ask = partial(ask_scores, answers, totals, row_keys, length)
+        if most > size:
+            told = pinned(answers, ask, row_keys, x, LowRank(ranges, within, c), loose, step, rng)
+        else:
+            told = demand(ask(x[columns.shape[2] :]).scores(answers, row_keys))
         residual = max(residual, told.residual)
         part = sheet(row_keys, c, [told])
         inverses = [left_inverse(part.U @ basis) for basis in ranges]
@@ -365,16 +293,6 @@ def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> 
         length = min(length * factor, longest)
     demand(None)
     raise AssertionError
-
-
-def demand(told: Scores | None) -> Scores:
-    """Refuse where weights came out negative."""
-    if told is None:
-        raise NotInFamilyError(
-            "Answers to several keys are no mixture of the heads found: a weight came out negative. "
-            "A head was missed, two heads are nearly equal, or the answers are too coarse.",
-        )
-    return told
 
 
 def column_range(columns: Floats, noise: float) -> Floats:

@@ -11,6 +11,7 @@ class Settings:
 
     fewer: float = 0.94  # of the keys that outputs can tell apart: then weights do not take up all that answers tell
     loose: int = 2  # combinations of values that may all but cancel, or the most dependent head is asked for in all directions
+    mixtures: int = 8  # for each weak combination of weights: then what they tell errs twice as much as what answers tell (MiniLM)
     together: int = 6  # directions that share a question; of more, many are met by no position
     beside: int = 192  # last tokens for each head then, at most
     all_beside: int = 1536  # and for all: attention takes the square of them

@@ -8,6 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from unsoftmax.learners.vector_heads.answers import Answers, unit
+from unsoftmax.learners.vector_heads.asked import demand, score_errors, typical_noise
 from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.keys import Keys, grouped
 from unsoftmax.learners.vector_heads.scores import (
@@ -16,12 +17,9 @@ from unsoftmax.learners.vector_heads.scores import (
     Biases,
     ScoreMatrices,
     column_range,
-    demand,
     keys_for,
     longest_step,
     read_biases,
-    score_errors,
-    typical_noise,
 )
 from unsoftmax.learners.vector_heads.values import Values, group_size
 from unsoftmax.linalg import on_host

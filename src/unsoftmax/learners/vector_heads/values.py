@@ -131,19 +131,18 @@ def split_values(switches: Switches, slices: Slices, reach: float) -> Values:
     if answers.floor.relative * split.conditioning < ill(answers):
         left, right = (stacked(part) for part in (split.parts(total), bases))
         return Values(left, right, split.padded(right.shape[1]), ranks, split.conditioning)
-    xp, left_over = array_namespace(total), list(range(len(bases)))
     loose = split.loose(bases, answers.floor.relative / ill(answers))
     size = group_size(bases[0].shape[1], len(bases), min(ranks), SEVERAL.fewer)
     unseen = bases[0].shape[1] - len(bases) * size
     if 0 < len(loose) <= SEVERAL.loose and unseen * slices_for(min(ranks)) >= 4 * size * len(loose):
-        V = xp.stack([part @ basis for part, basis in zip(split.parts(total), bases, strict=True)])
-        return Values(V, None, None, ranks, split.conditioning, loose=loose)
-    V = [total] * len(bases)
+        left, right = (stacked(part) for part in (split.parts(total), bases))
+        return Values(left, right, None, ranks, split.conditioning, loose=loose)
+    V, left_over = [total] * len(bases), list(range(len(bases)))
     while True:
         for head, part in zip(left_over, split.parts(total), strict=True):
             V[head] = part @ bases[head]
         if answers.floor.relative * split.conditioning < ill(answers) or len(left_over) == 1:
-            return Values(xp.stack(V), None, None, ranks, split.conditioning)
+            return Values(array_namespace(total).stack(V), None, None, ranks, split.conditioning)
         head = left_over.pop(split.most_dependent)
         V[head] = whole_head(switches, slices, head, V[head], bases[head], split.conditioning, reach)
         total = total - V[head]

@@ -1,8 +1,8 @@
 """From a line to all of space: where a network is known, long steps into new directions are safe.
 
 On a plane in which every bend is known, points far from all of them are known too, with as many different activation patterns as
-one likes. A step from such a point into a new direction may be a thousand times longer than one between two bends of a line, and its
-answer is one equation in the new components of the neurons that are active there.
+one likes. A step from such a point into a new direction may be a thousand times longer than one between two bends of a line, and
+its answer is one equation in the new components of the neurons that are active there.
 """
 
 from __future__ import annotations
@@ -23,77 +23,89 @@ from unsoftmax.models import Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """Steps from the same bases into each of several new directions, and what they tell of every bend.
+class Bases:
+    """Known places from which steps go into new directions.
 
     Attributes:
-        inverse: from weighted slopes to what is unknown of one direction, ``(unknowns, bases, outputs)``.
-        found: that of every direction ``(unknowns, new)``.
-        ratios: error of the slope from each base, in expected errors of an answer ``(bases,)``.
+        points: coordinates ``(n, known)``.
+        values: the function there ``(n, outputs)``.
+        lengths: of the steps ``(n,)``.
+        rows: what the unknowns of a direction add to the slope, ``(n, outputs, unknowns)``.
+        noise: error to expect of an answer ``(n,)``.
+        errors: the same of the difference of an answer and the value.
+    """
+
+    points: Floats
+    values: Floats
+    lengths: Floats
+    rows: Floats
+    noise: Floats
+    errors: Floats
+
+    @property
+    def weights(self) -> Floats:
+        """How precisely an answer tells a slope ``(n,)``."""
+        return self.lengths / self.noise
+
+    def take(self, picks: NDArray[np.intp]) -> Bases:
+        """Some of them."""
+        return Bases(*(part[picks] for part in (self.points, self.values, self.lengths, self.rows, self.noise, self.errors)))
+
+    def times(self, share: float) -> Bases:
+        """The same with longer or shorter steps."""
+        return replace(self, lengths=share * self.lengths)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Told:
+    """What steps from the same bases into each of several new directions told.
+
+    Attributes:
+        inverse: from slopes to the unknowns of a direction, ``(unknowns, bases, outputs)``.
+        found: the unknowns of every direction ``(unknowns, new)``.
+        errors: to expect of the slopes ``(bases,)``.
+        steepest: the largest of them.
     """
 
     inverse: Floats
     found: Floats
-    ratios: Floats
+    errors: Floats
+    steepest: float
 
     @classmethod
-    def solved(cls, rows: Floats, slopes: Floats, weights: Floats, ratios: Floats, scales: Floats) -> Block:
-        """From ``slopes (bases, outputs, new)`` of weight ``weights (bases,)``, and ``rows (bases, outputs, unknowns)``."""
-        bases, outputs, unknowns = rows.shape
-        weighted = (rows * scales * weights[:, None, None]).reshape(-1, unknowns)
-        inverse = scales[:, None] * np.linalg.pinv(weighted, rcond=RELU.singular)
-        found = inverse @ (slopes * weights[:, None, None]).reshape(bases * outputs, -1)
-        return cls(inverse.reshape(unknowns, bases, outputs), found, ratios)
+    def solved(cls, bases: Bases, slopes: Floats, scales: Floats) -> Told:
+        """From ``slopes (bases, outputs, new)``; the unknowns are about as large as ``scales``."""
+        count, outputs, unknowns = bases.rows.shape
+        weights = np.repeat(bases.weights, outputs)
+        weighted = weights[:, None] * bases.rows.reshape(-1, unknowns) * scales
+        inverse = scales[:, None] * np.linalg.pinv(weighted, rcond=RELU.singular) * weights
+        found = inverse @ slopes.reshape(count * outputs, -1)
+        return cls(inverse.reshape(unknowns, count, outputs), found, bases.errors / bases.lengths, float(np.abs(slopes).max()))
 
-    def error(self, row: Floats) -> float:
-        """Error to expect of the slope that ``row (outputs, unknowns)`` predicts, into a mix of all directions.
+    def hearing(self, rows: Floats, culprits: Floats, taken: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Of places with ``rows (n, outputs, unknowns)``, few whose slopes show a wrong one at any base.
 
-        Steps from one base share its error, so that theirs add up.
+        Wrong slopes are off by the output weights of a bend that was crossed: ``culprits (bases, nearest, outputs)``.
         """
-        told = np.einsum("ou,ubp->obp", row, self.inverse) * self.ratios[:, None]
-        return float(np.sqrt(self.found.shape[1]) * np.linalg.norm(told))
+        effects = np.einsum("ubp,bkp->ubk", self.inverse, culprits).reshape(len(self.inverse), -1)
+        heard = np.linalg.norm(rows @ effects, axis=1) > RELU.heard
+        heard[taken] = False
+        chosen: list[int] = []
+        missing = np.ones(heard.shape[1], dtype=bool)
+        while heard[:, missing].any():
+            chosen.append(int(np.argmax(heard[:, missing].sum(axis=1))))
+            missing &= ~heard[chosen[-1]]
+        return np.array(chosen, dtype=np.intp)
 
-    def mended(self, checks: list[Check]) -> Block | None:
-        """With the one slope set right that explains what the checks miss; None where there is none, or several do."""
-        lengths = [check.length for check in checks]
-        off = np.concatenate([check.off for check in checks])
-        told = [length * np.einsum("ou,ubp->bop", check.row, self.inverse) for check, length in zip(checks, lengths, strict=True)]
-        limit = max(check.limit for check in checks)
-        best: tuple[float, int, int, Floats] | None = None
-        others = np.inf
-        for base in range(self.inverse.shape[1]):
-            for new in range(self.found.shape[1]):
-                effect = np.concatenate([check.mix[new] * part[base] for check, part in zip(checks, told, strict=True)])
-                wanted = np.linalg.lstsq(effect, off, rcond=None)[0]
-                left = float(np.linalg.norm(off - effect @ wanted))
-                if best is None or left < best[0]:
-                    others, best = np.inf if best is None else min(others, best[0]), (left, base, new, wanted)
-                else:
-                    others = min(others, left)
-        if best is None or best[0] > limit or others < RELU.loud * limit:
-            return None
-        found = self.found.copy()
-        found[:, best[2]] += self.inverse[:, best[1]] @ best[3]
-        return replace(self, found=found)
+    def limits(self, bases: Bases, moves: Floats) -> Floats:
+        """How far answers at ``moves (n, new)`` from other bases may be from those foretold ``(n,)``.
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Check:
-    """A step of some length into a mix of the new directions, and what its answer has beyond the predicted one.
-
-    Attributes:
-        row: what the unknowns of a direction add to a slope there ``(outputs, unknowns)``.
-        length: of the step.
-        mix: its unit vector ``(new,)``.
-        off: answer minus predicted ``(outputs,)``.
-        limit: how large that may be.
-    """
-
-    row: Floats
-    length: float
-    mix: Floats
-    off: Floats
-    limit: float
+        Steps from one base share its error, so that those of all directions add up.
+        """
+        shares = np.einsum("cou,ubp->cobp", bases.rows, self.inverse, optimize=True) * self.errors[:, None]
+        across = np.sqrt(np.einsum("cobp,cobp->c", shares, shares))
+        steep = 3 * RELU.trust * across * np.sqrt(self.found.shape[1]) + RELU.unheard * self.steepest
+        return np.asarray(3 * RELU.trust * bases.errors + np.linalg.norm(moves, axis=1) * steep)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +135,7 @@ class Lift:
 
         Args:
             line: the network on the line, of width 1, bends in order and active above.
-            places: a place well inside each cell of the line ``(cells, 1)``.
+            places: a place well inside each of so many cells of the line that their slopes tell all bends ``(cells, 1)``.
             values: the function there ``(cells, outputs)``.
         """
         model = self._beside(line, places, values)
@@ -137,35 +149,38 @@ class Lift:
     def _beside(self, line: Hinges, places: Floats, values: Floats) -> Hinges | None:
         """The network on the plane of the line and one more direction, from short steps beside the line.
 
-        With one output a step that crosses a bend betrays itself, and costs one question: across the next one, the slope that it tells
-        makes that bend pass right through its end; across farther ones it ends beyond a bend that the other steps tell.
+        A step that crosses a bend betrays itself, and costs one question. Across the next one: the slope that it tells disagrees
+        with the others, or makes that bend pass right through its end; across farther ones: it ends beyond bends that others tell.
         """
-        (cells, outputs), rows = values.shape, self._rows(line, places)
-        lengths = self._lengths(line, places, (RELU.betrayed if outputs == 1 else RELU.crossing) / cells)
-        if lengths.min() <= 0:
+        (cells, outputs), scales = values.shape, self._scales(line)
+        bases = self._bases(line, places, values, RELU.betrayed / cells)
+        if bases.lengths.min() <= 0:
             return None
-        weights, scales = lengths / self._noise(places), _scales(line, rows)
-        picks = np.arange(cells)
-        if outputs > 1:  # fewer cells tell all, and half as many again whether they agree
-            picks = telling(rows * scales * weights[:, None, None], min(cells, 3 * -(-rows.shape[2] // outputs) // 2))
-        wrong, slopes = picks, np.zeros((cells, outputs))
+        open_rows = replace(self, chosen=None)._rows(line, places)
+        wrong, signed, slopes = np.arange(cells), bases.lengths.copy(), np.zeros((cells, outputs, 1))
+        before = line.before(places)
         for _ in range(RELU.again):
-            ends = np.concatenate([places[wrong], lengths[wrong, None]], axis=1)
-            slopes[wrong] = (self._ask(ends, ends) - values[wrong]) / lengths[wrong, None]
-            if outputs == 1:
-                jumps = np.diff(slopes, axis=0) * line.out
-                before = line.before(places)
-                left = (before + lengths[:, None] * jumps[:, 0]) / before
-                wrong = np.flatnonzero(left.min(axis=1, initial=1.0) < RELU.through)
-            if outputs > 1 or len(wrong) == 0:
-                told = slopes[picks][:, :, None]
-                found = Block.solved(rows[picks], told, weights[picks], np.ones(len(picks)), scales).found
-                limit = 3 * RELU.trust / weights[picks] + RELU.unheard * float(np.abs(told).max())
-                if np.all(np.linalg.norm(told - rows[picks] @ found, axis=1)[:, 0] <= limit):
-                    return self._with(line, found)
-                wrong = picks
-            lengths[wrong] /= -1.0 if len(wrong) < len(picks) else RELU.shrink
+            ends = np.concatenate([places[wrong], signed[wrong, None]], axis=1)
+            slopes[wrong, :, 0] = (self._ask(ends) - values[wrong]) / signed[wrong, None]
+            bases = replace(bases, lengths=np.abs(signed))
+            bends = Told.solved(replace(bases, rows=open_rows), slopes, np.ones(open_rows.shape[2])).found[: line.neurons, 0]
+            left = (before + signed[:, None] * bends) / before
+            wrong = np.flatnonzero(left.min(axis=1) < RELU.through)
+            signed[wrong] *= -1.0
+            if len(wrong) == 0:
+                told = Told.solved(bases, slopes, scales)
+                limits = 3 * RELU.trust * bases.noise / bases.lengths + RELU.unheard * told.steepest
+                if np.all(np.linalg.norm(slopes - bases.rows @ told.found, axis=(1, 2)) <= limits):
+                    return self._with(line, told.found)
+                wrong = np.arange(cells)
+            signed[wrong] /= RELU.shrink
         return None
+
+    def _culprits(self, model: Hinges, bases: Bases) -> Floats:
+        """By what a slope from each base is off that crossed one of the nearest bends, ``(bases, nearest, outputs)``."""
+        outputs = model.out.shape[1]
+        nearest = np.argsort(self._room(model, bases.points), axis=1)[:, : 1 if outputs == 1 else outputs]
+        return np.asarray(model.out[nearest])
 
     def _farther(self, model: Hinges, places: Floats) -> Hinges | None:
         """The network in more directions, from long steps where it is known."""
@@ -174,56 +189,74 @@ class Lift:
         new = len(self.origin) - known
         if model.neurons >= RELU.crowded:
             new = min(new, RELU.block * known)
-        pool = self._pool(model, places)
-        rows, noise = self._rows(model, pool), self._noise(pool)
-        count = -(-rows.shape[2] // outputs)
-        lengths = self._lengths(model, pool, RELU.crossing / (count * new))
-        weights = lengths / noise
-        scales = _scales(model, rows)
-        picks = telling(rows * scales * weights[:, None, None], count)
-        unsure = choose_points(
-            model, system, pool[picks], noise[picks], RELU.base * float(np.median(noise)), count, least=1, rng=self.rng
-        )
-        bases = pool[picks[unsure]]
-        off = np.linalg.norm(self._ask(bases, bases) - model(bases), axis=1)
-        if np.any(off > 3 * RELU.trust * (predicted_error(model, system, bases) + noise[picks[unsure]])):
+        scales, points = self._scales(model), self._pool(model, places)
+        count = -(-len(scales) // outputs)
+        pool = self._bases(model, points, model(points), RELU.crossing / (count * new))
+        picks = telling(pool.rows * scales * pool.weights[:, None, None], count)
+        if np.linalg.matrix_rank((pool.rows[picks] * scales).reshape(-1, len(scales)), tol=1e-8) < len(scales):
+            picks = telling(pool.rows * scales * pool.weights[:, None, None], count + 1)
+        bases = pool.take(picks)
+        goal = RELU.base * float(np.median(pool.noise))
+        unsure = bases.take(choose_points(model, system, bases.points, bases.noise, goal, count, least=1, rng=self.rng))
+        off = np.linalg.norm(self._ask(unsure.points) - unsure.values, axis=1)
+        if np.any(off > 3 * RELU.trust * (predicted_error(model, system, unsure.points) + unsure.noise)):
             return None
-        model, system = self._fitted(model)
-        spare = self.rng.choice(np.setdiff1d(np.arange(len(pool)), picks), size=2, replace=False)
-        errors = np.zeros(len(pool))
-        for some in (picks, spare):
-            errors[some] = np.hypot(noise[some], predicted_error(model, system, pool[some]))
-        ends = np.zeros((count, new, known + new))
-        ends[:, :, :known] = pool[picks, None]
-        ends[:, np.arange(new), known + np.arange(new)] = lengths[picks, None]
-        ends = ends.reshape(-1, known + new)
-        answers = self._ask(ends, ends).reshape(count, new, outputs)
-        slopes = (answers - model(pool[picks])[:, None]) / lengths[picks, None, None]
-        block = Block.solved(rows[picks], slopes.transpose(0, 2, 1), weights[picks], (errors / noise)[picks], scales)
-        checks: list[Check] = []
-        for at in spare:
-            mix = self.rng.choice([-1.0, 1.0], size=new) * self.rng.uniform(0.5, 1.5, size=new)
-            mix /= np.linalg.norm(mix)
-            end = np.concatenate([pool[at], lengths[at] * mix])[None]
-            predicted = model(pool[at][None]) + lengths[at] * rows[at] @ block.found @ mix
-            error = errors[at] + lengths[at] * block.error(rows[at])
-            limit = 3 * RELU.trust * error + RELU.unheard * lengths[at] * float(np.abs(slopes).max())
-            checks.append(Check(rows[at], lengths[at], mix, (self._ask(end, end) - predicted)[0], limit))
-            if len(checks) == 1 and np.linalg.norm(checks[0].off) <= limit:
-                return self._with(model, block.found)
-        mended = block.mended(checks)
-        return None if mended is None else self._with(model, mended.found)
 
-    def _ask(self, ends: Floats, references: Floats) -> Floats:
+        model, system = self._fitted(model)
+
+        def known_by_now(some: Bases) -> Bases:
+            return replace(
+                some, values=model(some.points), errors=np.hypot(some.noise, predicted_error(model, system, some.points))
+            )
+
+        bases = known_by_now(bases)
+        told = self._told(bases, np.eye(new), scales)
+        checks = known_by_now(pool.take(told.hearing(pool.rows, self._culprits(model, bases), picks)))
+        failed = checks.take(self._unforetold(checks, told, self._mixes(checks, np.ones(new))))
+        if len(failed.lengths) == 0:
+            return self._with(model, told.found)
+        singly = failed.take(np.repeat(np.arange(len(failed.lengths)), new))
+        moves = singly.lengths[:, None] * np.tile(np.eye(new), (len(failed.lengths), 1))
+        wrong = np.unique(self._unforetold(singly, told, moves) % new)
+        for _ in range(RELU.again if len(wrong) else 0):
+            bases, checks = bases.times(1 / RELU.shrink), checks.times(1 / RELU.shrink)
+            again = self._told(bases, np.eye(new)[wrong], scales)
+            told.found[:, wrong] = again.found
+            mixes = self._mixes(checks, np.where(np.isin(np.arange(new), wrong), 1.0, 0.0))
+            if len(self._unforetold(checks, replace(again, found=told.found), mixes)) == 0:
+                return self._with(model, told.found)
+        return self._with(model, told.found) if len(wrong) == 0 else None
+
+    def _told(self, bases: Bases, directions: Floats, scales: Floats) -> Told:
+        """What steps from every base into ``directions`` tell."""
+        moves = bases.lengths[:, None, None] * directions
+        ends = np.concatenate([np.repeat(bases.points, len(directions), axis=0), moves.reshape(-1, directions.shape[1])], axis=1)
+        slopes = (self._ask(ends).reshape(len(moves), len(directions), -1) - bases.values[:, None]) / bases.lengths[:, None, None]
+        return Told.solved(bases, slopes.transpose(0, 2, 1), scales)
+
+    def _unforetold(self, bases: Bases, told: Told, moves: Floats) -> NDArray[np.intp]:
+        """Which answers at ``moves (n, new)`` from the bases are not those foretold."""
+        predicted = bases.values + np.einsum("cou,ui,ci->co", bases.rows, told.found, moves)
+        off = np.linalg.norm(self._ask(np.concatenate([bases.points, moves], axis=1)) - predicted, axis=1)
+        return np.flatnonzero(off > told.limits(bases, moves))
+
+    def _mixes(self, bases: Bases, among: Floats) -> Floats:
+        """A step from each base into a random mix of directions."""
+        shares = among * self.rng.choice([-1.0, 1.0], size=(len(bases.lengths), len(among)))
+        shares *= self.rng.uniform(0.5, 1.5, size=shares.shape)
+        return np.asarray(shares * (bases.lengths / np.linalg.norm(shares, axis=1))[:, None])
+
+    def _bases(self, model: Hinges, points: Floats, values: Floats, share: float) -> Bases:
+        noise = self.questions.noise(self._points(points))
+        return Bases(points, values, self._lengths(model, points, share), self._rows(model, points), noise, noise)
+
+    def _ask(self, ends: Floats) -> Floats:
         answers = self.questions.ask(self._points(ends))
-        self.asked.append((ends, references, answers))
+        self.asked.append((ends, ends, answers))
         return answers
 
     def _points(self, coordinates: Floats) -> Floats:
         return np.asarray(self.origin + coordinates @ self.basis[: coordinates.shape[1]])
-
-    def _noise(self, coordinates: Floats) -> Floats:
-        return self.questions.noise(self._points(coordinates))
 
     def _fitted(self, model: Hinges) -> tuple[Hinges, NormalEquations]:
         """The model after a fit to all that was asked where it is known."""
@@ -232,16 +265,22 @@ class Lift:
             np.concatenate([np.pad(part[i], ((0, 0), (0, known - part[i].shape[1]))) for part in self.asked]) for i in range(2)
         )
         answers = np.concatenate([part[2] for part in self.asked])
-        return fit(model, points, references, answers, self._noise(points), chosen=self.chosen)
+        return fit(model, points, references, answers, self.questions.noise(self._points(points)), chosen=self.chosen)
 
     def _rows(self, model: Hinges, points: Floats) -> Floats:
-        """What the new component of every bend, and of the linear part, adds to the slope at ``points``: ``(n, outputs, unknowns)``."""
+        """What the new component of every bend, and of the linear part, adds to the slope at ``points``."""
         outputs = model.out.shape[1]
         active = (model.before(points) > 0).astype(np.float64)
         if self.chosen is not None:
             return np.asarray((active - self.chosen)[:, None, :] * model.out.T)
         linear = np.broadcast_to(np.eye(outputs), (len(points), outputs, outputs))
         return np.concatenate([active[:, None, :] * model.out.T, linear], axis=2)
+
+    def _scales(self, model: Hinges) -> Floats:
+        """Sizes to expect of what is unknown of a direction, ``(unknowns,)``."""
+        sizes = np.linalg.norm(model.normal, axis=1)
+        linear = model.out.shape[1] if self.chosen is None else 0
+        return np.concatenate([sizes, np.full(linear, np.median(sizes))])
 
     def _with(self, model: Hinges, found: Floats) -> Hinges:
         """The model in more coordinates."""
@@ -257,8 +296,7 @@ class Lift:
         The basis is random, so that the next component of a normal, in root mean squares of the ``known`` ones, is distributed as
         Student's t with that many degrees of freedom, whatever the network.
         """
-        known = model.normal.shape[1]
-        room = np.abs(model.before(points)) / (np.linalg.norm(model.normal, axis=1) / np.sqrt(known))
+        known, room = model.normal.shape[1], self._room(model, points)
         if known > 1:  # the nearest matter; on a line the tails are long, and all do
             room = np.partition(room, min(RELU.nearest, model.neurons) - 1, axis=1)[:, : RELU.nearest]
         low, high = np.full(len(points), -80.0), np.log(np.maximum(room.max(axis=1), 1e-300))
@@ -268,18 +306,18 @@ class Lift:
             low, high = np.where(much, low, middle), np.where(much, middle, high)
         return np.asarray(np.minimum(np.exp(low), self.farthest - np.linalg.norm(points, axis=1)))
 
+    def _room(self, model: Hinges, points: Floats) -> Floats:
+        """How far each bend is ``(n, neurons)``, in root mean squares of the components of its normal."""
+        return np.asarray(np.abs(model.before(points)) / (np.linalg.norm(model.normal, axis=1) / np.sqrt(model.normal.shape[1])))
+
     def _pool(self, model: Hinges, places: Floats) -> Floats:
         """Random points as far out as the bends are, and the places on the line, which have every bend on either side."""
         neurons, known = model.normal.shape
         distances = np.abs(model.shift) / np.linalg.norm(model.normal, axis=1) * np.sqrt(known)
         count = min(RELU.candidates * (neurons + 10), RELU.pool_largest)
-        radii = np.maximum(self.rng.choice(distances, size=count), 0.5 * np.median(distances)) * self.rng.uniform(0.5, 1.5, size=count)
+        radii = np.maximum(self.rng.choice(distances, size=count), 0.5 * np.median(distances)) * self.rng.uniform(
+            0.5, 1.5, size=count
+        )
         points = self.rng.normal(size=(count, known))
         points *= (np.minimum(radii, 0.9 * self.farthest) / np.linalg.norm(points, axis=1))[:, None]
         return np.concatenate([points, np.pad(places, ((0, 0), (0, known - 1)))])
-
-
-def _scales(model: Hinges, rows: Floats) -> Floats:
-    """Sizes to expect of what is unknown of one direction, ``(unknowns,)``."""
-    sizes = np.linalg.norm(model.normal, axis=1)
-    return np.concatenate([sizes, np.full(rows.shape[2] - len(sizes), np.median(sizes))])

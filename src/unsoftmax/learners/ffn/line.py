@@ -36,8 +36,8 @@ class Line:
         ends: share of the reach that the outermost pieces are thought to take (less where it turns out less).
         through_origin: every hyperplane passes through the origin and nothing is added, so that ``f(x) = gradient @ x`` gives one
             derivative of each cell for nothing.
-        lift: the normals of all bends are learned together, by long steps from where they are known; beside the cells of the line only
-            if that fails.
+        lift: the normals of all bends are learned together, by long steps from where they are known; from the cells of the line
+            only if that fails.
         farthest: no step ends farther from the origin of the line.
         partial: hand over the bends that were read, and nothing about those beside a cell that could not be; the affine part may
             then be missing.
@@ -149,12 +149,19 @@ class Line:
         return chosen
 
     def _lifted(
-        self, questions: Questions, call: int, pieces: list[Piece], bends: Floats, jumps: Floats, middles: Floats, rng: np.random.Generator
+        self,
+        questions: Questions,
+        call: int,
+        pieces: list[Piece],
+        bends: Floats,
+        jumps: Floats,
+        middles: Floats,
+        rng: np.random.Generator,
     ) -> Hinges | None:
         """The whole network from that on the line, whose answers begin at ``call``; None where its answers do not fit together.
 
-        Of a network without skip the slope at the low end is minus the sum of the jumps of those that are active there: a choice of a
-        few numbers that one number tells.
+        Of a network without skip the slope at the low end is minus the sum of the jumps of those that are active there: a choice of
+        a few numbers that one number tells.
         """
         width, strengths = len(self.origin), np.linalg.norm(jumps, axis=1)
         basis = np.linalg.qr(np.concatenate([self.direction[:, None], rng.normal(size=(width, width - 1))], axis=1))[0].T
@@ -163,14 +170,17 @@ class Line:
         if jumps.shape[1] == 1:
             errors = sum((piece.low_error + piece.high_error) / (piece.high - piece.low) for piece in pieces)
             chosen = subset_of(jumps[:, 0], -float(pieces[0].slope[0]), errors)
-        values = np.array([piece.value(t) for piece, t in zip(pieces, middles, strict=True)])
+        cells = self._chosen_cells(jumps, bends)
+        values = np.array([pieces[k].value(middles[k]) for k in cells])
         linear = pieces[0].slope[:, None]
         line = Hinges(
             jumps / strengths[:, None], strengths[:, None], -strengths * bends, linear, values[0] - linear[:, 0] * middles[0]
         )
         points, references, answers = questions.since(call)
-        asked = (((x - self.origin) @ self.direction)[:, None] for x in (points, references))
-        return Lift(questions, self.origin, basis, chosen, self.farthest, rng, [(*asked, answers)]).run(line, middles[:, None], values)
+        t, inside = (((x - self.origin) @ self.direction)[:, None] for x in (points, references))
+        return Lift(questions, self.origin, basis, chosen, self.farthest, rng, [(t, inside, answers)]).run(
+            line, middles[cells, None], values
+        )
 
     def _assemble(
         self,

@@ -93,13 +93,13 @@ class FFNLearner:
     def price(self, width: int, neurons: int, outputs: int = 1) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase, each as (low, high); every query is one token. Holds for exact answers."""
         cells = neurons + 1 if outputs == 1 else min(neurons + 1, int(1.34 * neurons / outputs) + 3)
-        fewest = max(1, neurons) if outputs == 1 else (cells + 1) // 2  # one may be spared where the active sides are told
+        fewest = max(1, neurons) if outputs == 1 else (cells + 1) // 2
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
         across = max(1, width - self.through_origin)
         ranges = {
             "scale": (4, 4),
             "kinks": (int((3.5 if outputs == 1 else 2.5) * neurons) + 6, int(8 * neurons) + 34),
-            "gradients": (fewest * across, int(1.8 * cells * across) + 16),
+            "gradients": (fewest * max(1, width - 1), int(1.8 * cells * across) + 16),
             "random points": (4, int(0.6 * parameters) + 8),
             "check": (self.checks, self.checks),
         }
@@ -119,8 +119,8 @@ class FFNLearner:
         doubt, deviation = 0.0, np.inf
         for attempt in range(RELU.attempts):
             line = places.line(width, scale, 0.0 if model is None else doubt, rng)
-            spare = model is None and not (rough or self.through_origin)
-            line = replace(line, through_origin=self.through_origin, spare=spare)
+            lift = model is None and not (rough or self.through_origin)
+            line = replace(line, through_origin=self.through_origin, lift=lift)
             known = model
             if coarse and known is None:
                 part = tried(partial(places.around_corner, questions, scale, rng), CrowdedCellError)

@@ -11,6 +11,7 @@ import numpy as np
 from unsoftmax.learners.ffn.gradients import CellSlopes
 from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.kinks import KinkSearch, Piece, crossing, nearness
+from unsoftmax.learners.ffn.lift import Lift
 from unsoftmax.learners.ffn.orientation import subset_of
 from unsoftmax.learners.ffn.questions import Questions
 from unsoftmax.learners.ffn.settings import RELU
@@ -18,14 +19,6 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 Answers = Callable[[Floats], Floats]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Spared:
-    """A cell whose gradient is the sum of the other cells' gradients, each times its share."""
-
-    cell: int
-    shares: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +36,9 @@ class Line:
         ends: share of the reach that the outermost pieces are thought to take (less where it turns out less).
         through_origin: every hyperplane passes through the origin and nothing is added, so that ``f(x) = gradient @ x`` gives one
             derivative of each cell for nothing.
-        spare: the gradient of one cell is not asked where the slopes on the line tell the active sides of all neurons; the linear
-            part is then made of theirs.
+        lift: the normals of all bends are learned together, by long steps from where they are known; from the cells of the line
+            only if that fails.
+        farthest: no step ends farther from the origin of the line.
         partial: hand over the bends that were read, and nothing about those beside a cell that could not be; the affine part may
             then be missing.
     """
@@ -58,7 +52,8 @@ class Line:
     doubt: float = 0.0
     ends: float = 0.5
     through_origin: bool = False
-    spare: bool = False
+    lift: bool = False
+    farthest: float = np.inf
     partial: bool = False
 
     def run(self, questions: Questions, known: Hinges | None, *, rng: np.random.Generator) -> Hinges:
@@ -89,6 +84,10 @@ class Line:
             for call, t in enumerate(places, start=first_call):
                 questions.relocate(call, self._points(middles[np.searchsorted(bends, t)]))
         phase(questions.oracle, "gradients")
+        if self.lift and len(bends) and len(self.origin) > 1:
+            lifted = self._lifted(questions, first_call, pieces, bends, jumps, middles, rng)
+            if lifted is not None:
+                return lifted
         return self._assemble(questions, difference, pieces, bends, jumps, middles, noise, rng)
 
     def _points(self, t: Floats) -> Floats:
@@ -149,25 +148,39 @@ class Line:
             chosen.append(count if count in options else max(far, key=lambda cell: widths[cell]))
         return chosen
 
-    def _spared_cell(self, pieces: list[Piece], jumps: Floats, bends: Floats) -> Spared | None:
-        """The most crowded cell whose gradient follows from the others', where the slopes along the line tell the active sides.
+    def _lifted(
+        self,
+        questions: Questions,
+        call: int,
+        pieces: list[Piece],
+        bends: Floats,
+        jumps: Floats,
+        middles: Floats,
+        rng: np.random.Generator,
+    ) -> Hinges | None:
+        """The whole network from that on the line, whose answers begin at ``call``; None where its answers do not fit together.
 
-        Of a network without skip the gradient of every cell is the sum over the neurons active there, so that the first gradient is
-        minus the sum of the jumps of those that are active at that end: a choice of a few numbers that one number tells.
+        Of a network without skip the slope at the low end is minus the sum of the jumps of those that are active there: a choice of
+        a few numbers that one number tells.
         """
-        if jumps.ndim != 2 or jumps.shape[1] != 1 or len(bends) < 2:
-            return None
-        errors = sum((piece.low_error + piece.high_error) / (piece.high - piece.low) for piece in pieces)
-        chosen = subset_of(jumps[:, 0], -float(pieces[0].slope[0]), errors)
-        if chosen is None:
-            return None
-        sides = chosen.astype(np.float64)
-        shares = np.concatenate([[1.0], sides]) - np.concatenate([sides, [0.0]])  # times the cells' gradients they add up to 0
-        widths = np.concatenate([[np.inf], np.diff(bends), [np.inf]])
-        cell = int(np.argmin(np.where(shares != 0, widths, np.inf)))
-        if not np.isfinite(widths[cell]):
-            return None
-        return Spared(cell, -np.delete(shares, cell) / shares[cell])
+        width, strengths = len(self.origin), np.linalg.norm(jumps, axis=1)
+        basis = np.linalg.qr(np.concatenate([self.direction[:, None], rng.normal(size=(width, width - 1))], axis=1))[0].T
+        basis[0] = self.direction
+        chosen = None
+        if jumps.shape[1] == 1:
+            errors = sum((piece.low_error + piece.high_error) / (piece.high - piece.low) for piece in pieces)
+            chosen = subset_of(jumps[:, 0], -float(pieces[0].slope[0]), errors)
+        cells = self._chosen_cells(jumps, bends)
+        values = np.array([pieces[k].value(middles[k]) for k in cells])
+        linear = pieces[0].slope[:, None]
+        line = Hinges(
+            jumps / strengths[:, None], strengths[:, None], -strengths * bends, linear, values[0] - linear[:, 0] * middles[0]
+        )
+        points, references, answers = questions.since(call)
+        t, inside = (((x - self.origin) @ self.direction)[:, None] for x in (points, references))
+        return Lift(questions, self.origin, basis, chosen, self.farthest, rng, [(t, inside, answers)]).run(
+            line, middles[cells, None], values
+        )
 
     def _assemble(
         self,
@@ -190,9 +203,6 @@ class Line:
             spanned = np.concatenate([self.direction[:, None], free.T, rng.normal(size=(width, width - 2))], axis=1)
             across = np.linalg.qr(spanned)[0][:, 2:].T
         cells = self._chosen_cells(jumps, bends)
-        spared = self._spared_cell(pieces, jumps, bends) if self.spare else None
-        if spared is not None:
-            cells.remove(spared.cell)
         bases = middles[cells]
         values = np.array([pieces[k].value(t) for k, t in zip(cells, bases, strict=True)])
         crowding = np.array([np.sum(1 / np.abs(t - bends)) for t in bases]) if len(bends) else np.full(1, 1 / self.scale)
@@ -206,9 +216,6 @@ class Line:
             rest = values - (self._points(bases) @ self.direction)[:, None] * along
             slopes = np.concatenate([rest[:, None] / np.linalg.norm(inward), slopes], axis=1)
             across = np.concatenate([free, across])
-        if spared is not None:
-            slopes = np.insert(slopes, spared.cell, np.einsum("k,kio->io", spared.shares, slopes), axis=0)
-            cells.insert(spared.cell, spared.cell)
         strengths = np.linalg.norm(jumps, axis=1)
         out = jumps / np.maximum(strengths, 1e-300)[:, None]
         normal = strengths[:, None] * self.direction

@@ -55,11 +55,12 @@ class Places:
         origin *= scale / np.linalg.norm(origin)
         direction = rng.normal(size=width)
         direction /= np.linalg.norm(direction)
-        reach = RELU.reach * scale
+        reach, farthest = RELU.reach * scale, np.inf
         if self.max_norm is not None:
+            farthest = 0.999 * self.max_norm - scale
             along = abs(float(origin @ direction))
             reach = min(reach, float(np.sqrt(along**2 + (0.999 * self.max_norm) ** 2 - scale**2)) - along)
-        return Line(origin, direction, reach, scale, self.caution, self.most, doubt)
+        return Line(origin, direction, reach, scale, self.caution, self.most, doubt, farthest=farthest)
 
     def around_corner(self, questions: Questions, radius: float, rng: np.random.Generator) -> Hinges:
         """All neurons from the two legs ``-a -> b -> a`` of a right angle at distance ``radius``.

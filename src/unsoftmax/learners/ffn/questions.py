@@ -64,6 +64,11 @@ class Questions:
         """Forget answers that are not ``kept (asked,)`` and set the references of all, ``(asked, width)``."""
         self._points, self._answers, self._references = [self.points[kept]], [self.answers[kept]], [references[kept]]
 
+    def since(self, call: int) -> tuple[Floats, Floats, Floats]:
+        """Points, references and answers from the ``call``-th call of ``ask`` on."""
+        points, references, answers = (np.concatenate(x[call:]) for x in (self._points, self._references, self._answers))
+        return points, references, answers
+
     @property
     def calls(self) -> int:
         """How often ``ask`` was called."""

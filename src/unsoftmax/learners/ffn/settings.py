@@ -62,6 +62,27 @@ class Settings:
     outlier: float = 30.0  # an answer this many usual errors from the model was given in another linear piece than thought
     faint: float = 1e-14  # bends weaker than this share of the median are rounding
 
+    # lift
+    crossing: float = (
+        0.1  # steps expected to cross a bend, of all into one block of new directions; one costs a question, two the block
+    )
+    betrayed: float = 0.5  # the same beside a line, where each costs one question, and shorter steps tell less
+    through: float = 1e-3  # share of its distance left to a bend that a step is then thought to have crossed
+    again: int = 6  # rounds of steps beside the line
+    unheard: float = 1e-6  # relative size of a disagreement that a crossed bend would leave only by chance
+    heard: float = 0.05  # share of a wrong slope that a check must show
+    base: float = 1e4  # expected errors of an answer by which a base may be off: asking for one more costs a question
+    crowded: int = (
+        48  # bends from which on a block of directions is learned on the way to all others (32: 1.25 P with, 1.22 without;
+    )
+    # 64: 1.13 and 1.25)
+    block: int = 4  # new directions for each known one in it
+    nearest: int = 16  # bends near a point that say how far a step may go
+    candidates: int = 20  # points among which bases are chosen, for each bend,
+    pool_largest: int = 2000  # and of them at most
+    singular: float = 1e-13  # share of the largest singular value that is rounding
+    nothing: float = 1e-14  # the same of rows that the bases are chosen by
+
     # line
     room: float = 4.0  # how far the first estimate of the numbers inside the target may fall short (terms cancel in its answers)
 

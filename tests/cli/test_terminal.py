@@ -19,7 +19,7 @@ class Slow:
     width = 6
 
     def __call__(self, X):
-        time.sleep(0.03)
+        time.sleep(0.04)
         return head(X)
 
 

@@ -330,3 +330,12 @@ def test_the_normal_matrix_is_that_of_finite_differences() -> None:
     jacobian = np.stack(columns, axis=1)
     found = normal_matrix(Candidate(2, Extras(query_bias=True, constant=True), problem, fit))
     np.testing.assert_allclose(found, jacobian.T @ jacobian, rtol=1e-5, atol=1e-5)
+
+
+def test_of_many_exact_examples_a_part_is_learned_from_and_all_the_rest_checks() -> None:
+    rng = np.random.default_rng(0)
+    layer, X = Attention(W=rng.normal(size=(2, 2, 2)), V=rng.normal(size=(2, 2, 2))), rng.normal(size=(700, 6, 2))
+    found = learn_from_examples(X, layer(X, "all"), seed=0)
+    assert found.status is Status.EXACT
+    assert distance(found.model, layer) < 1e-12
+    assert found.check.sequences > 400  # of a tenth, as else, there would be 70

@@ -255,3 +255,12 @@ def test_the_bound_counts_bits():
     assert capacity(0.5) == pytest.approx(0.0)
     assert bound(8, 8, 2.0**-10) == pytest.approx(800.0)
     assert bound(8, 8, 2.0**-10, 0.05) > 1100
+
+
+def test_wrong_labels_too_rare_for_the_first_ones_to_show_are_outvoted_all_the_same() -> None:
+    rng, chance = np.random.default_rng(0), np.random.default_rng([0, 5])
+    head = us.Attention.single(rng.normal(size=(3, 3)), rng.normal(size=3))
+    found = us.recover(lambda X: (head(X) > 0) ^ (chance.random(len(X)) < 0.001), width=3, seed=0)
+    assert np.linalg.norm(found.model.W - head.W) < 3e-3 * np.linalg.norm(head.W)
+    exact = us.recover(lambda X: head(X) > 0, width=3, seed=0)
+    assert found.queries > 3 * exact.queries  # each label again and again, from the one on that was noticed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import minimize
+import scipy
 
 from unsoftmax.deployment.checkpoint import shown
 from unsoftmax.deployment.scene import Part, Scene
@@ -76,7 +76,7 @@ def _share(
         return float(left.detach()), np.concatenate([slope.numpy().ravel() for slope in slopes])
 
     # SciPy's, not torch's: that one loads a compiler of several seconds
-    found = minimize(
+    found = scipy.optimize.minimize(
         energy, flat, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20, "ftol": 0.0, "gtol": 1e-12}
     )
     with torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from unsoftmax.models import FFN, Attention, Decoder, Floats, GatedFFN, Model, Stack, Transformer
 from unsoftmax.symmetry.canonical import oriented
@@ -67,7 +67,7 @@ def _decoders_apart(a: Decoder, b: Decoder) -> float:
         blocks = [np.stack([layer.V @ flat, *(layer.scores(n) for n in AT)], axis=1) for layer in (one, other)]
         pairs = np.array([[max(map(block_error, x, y)) for y in blocks[1]] for x in blocks[0]])
         pairs = np.maximum(pairs, [[block_error(x, y) for y in other.c] for x in one.c])
-        worst = max(worst, float(pairs[linear_sum_assignment(pairs)].max()))
+        worst = max(worst, float(pairs[scipy.optimize.linear_sum_assignment(pairs)].max()))
     return worst
 
 
@@ -81,7 +81,7 @@ def _heads_apart(a: Attention, b: Attention) -> float:
     if a.W.shape != b.W.shape or (a.V is not None and b.V is not None and _flat(a.V).shape != _flat(b.V).shape):
         return np.inf
     pairs = np.array([[_head_error(a, i, b, j) for j in range(b.heads)] for i in range(a.heads)])
-    rows, columns = linear_sum_assignment(pairs)
+    rows, columns = scipy.optimize.linear_sum_assignment(pairs)
     constant = 0.0 if a.V is None or b.V is None else block_error(np.ravel(a.b), np.ravel(b.b))
     return max(float(pairs[rows, columns].max()), constant)
 
@@ -110,7 +110,7 @@ def _networks_apart(a: FFN | GatedFFN, b: FFN | GatedFFN) -> float:
     for i in range(len(weights) - 1):  # bring the neurons of each hidden layer into a's order before looking at the next
         mine = np.concatenate([a.weights[i], a.biases[i][:, None]], axis=1)
         other = np.concatenate([weights[i], biases[i][:, None]], axis=1)
-        order = linear_sum_assignment(np.linalg.norm(mine[:, None] - other[None], axis=2))[1]
+        order = scipy.optimize.linear_sum_assignment(np.linalg.norm(mine[:, None] - other[None], axis=2))[1]
         weights[i], biases[i], weights[i + 1] = weights[i][order], biases[i][order], weights[i + 1][:, order]
     errors = [block_error(x, y) for x, y in zip((*a.weights, *a.biases), (*weights, *biases), strict=True)]
     bridges = [np.zeros((n.outputs, n.width)) if n.skip is None else n.skip for n in (a, b)]

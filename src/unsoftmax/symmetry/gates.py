@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from unsoftmax.models import Floats, GatedFFN
 from unsoftmax.models.activations import activation_named
@@ -43,7 +43,7 @@ def gates_apart(a: GatedFFN, b: GatedFFN) -> tuple[tuple[Floats, Floats], ...]:
     if a.gate.shape != b.gate.shape or a.down.shape != b.down.shape or a.activation != b.activation:
         return ()
     mine, other = (np.concatenate([n.gate, n.up], axis=1) for n in (a, b))
-    order = linear_sum_assignment(np.linalg.norm(mine[:, None] - other[None], axis=2))[1]
+    order = scipy.optimize.linear_sum_assignment(np.linalg.norm(mine[:, None] - other[None], axis=2))[1]
     zeros = {
         "gate_bias": len(a.gate),
         "up_bias": len(a.gate),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy.sparse.linalg import LinearOperator, cg
 
 from unsoftmax.learners.decoder.answers import Data
 from unsoftmax.learners.decoder.order import Heads
@@ -74,9 +74,11 @@ def _solved(now: Together, rough: Rough, rows: Floats, settings: Settings) -> Fl
     """The step that explains the rows best, to first order."""
     wanted = now.gradient(rows).flat
     size = (len(wanted),) * 2
-    normal = LinearOperator(size, lambda flat: now.gradient(now.changed(parts_of(now.heads, flat))).flat, dtype=np.float64)
-    nearly = LinearOperator(size, rough.solved, dtype=np.float64)
-    return np.asarray(cg(normal, wanted, rtol=settings.solved, maxiter=settings.products, M=nearly)[0])
+    normal = scipy.sparse.linalg.LinearOperator(
+        size, lambda flat: now.gradient(now.changed(parts_of(now.heads, flat))).flat, dtype=np.float64
+    )
+    nearly = scipy.sparse.linalg.LinearOperator(size, rough.solved, dtype=np.float64)
+    return np.asarray(scipy.sparse.linalg.cg(normal, wanted, rtol=settings.solved, maxiter=settings.products, M=nearly)[0])
 
 
 def _shown(heads: Heads, step: Floats, distances: tuple[float, ...]) -> Floats:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import linprog, nnls
 
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.from_examples.settings import EXAMPLES
@@ -43,7 +43,7 @@ class Body:
     def _reach(self, direction: Floats) -> float:
         both = np.concatenate([self.normals, -self.normals])
         limits = np.concatenate([self.offsets + self.width, self.width - self.offsets])
-        found = linprog(-direction, A_ub=both, b_ub=limits, bounds=(None, None), method="highs")
+        found = scipy.optimize.linprog(-direction, A_ub=both, b_ub=limits, bounds=(None, None), method="highs")
         return float(-found.fun) if found.status == 0 else float("inf")
 
 
@@ -136,7 +136,7 @@ def minimum_norm_point(body: Body) -> tuple[Body, Floats]:
         both = np.concatenate([body.normals, -body.normals])
         goal = np.zeros(both.shape[1] + 1)
         goal[-1] = 1.0
-        multipliers, _ = nnls(np.vstack([both.T, limits]), goal, maxiter=50 * both.shape[1])
+        multipliers, _ = scipy.optimize.nnls(np.vstack([both.T, limits]), goal, maxiter=50 * both.shape[1])
         remainder = np.vstack([both.T, limits]) @ multipliers - goal
         if np.linalg.norm(remainder) > 1e-7:
             return body, (-remainder[:-1] / remainder[-1]).reshape(size, size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import nnls
+import scipy
 from scipy.special import stdtrit
 
 from unsoftmax.learners.one_head.settings import HEAD
@@ -38,6 +38,6 @@ def values_bars(oracle: Oracle, model: Attention, length: float, floor: Floor, r
     own, cast = V**2 / np.mean(V**2), replace(floor, cast=True).written(V) ** 2
     weights = 1 / (1 + own[which].ravel())
     law = np.stack([np.ones(apart.size), own[which].ravel()], axis=1)
-    even, along = nnls(law * weights[:, None], weights * (apart**2 / 2 - cast[which]).ravel())[0]
+    even, along = scipy.optimize.nnls(law * weights[:, None], weights * (apart**2 / 2 - cast[which]).ravel())[0]
     squares = EVENLY**2 * cast + float(stdtrit(apart.size, 0.975)) ** 2 * (even + along * own)
     return np.asarray(np.sqrt(squares)).reshape(model.V.shape)

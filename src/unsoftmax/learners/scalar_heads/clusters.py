@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 from scipy.special import expit
 
 from unsoftmax.errors import OR_NO_HEADS, NotIdentifiableError
@@ -102,7 +102,7 @@ def match(base: Split, found: Split) -> Floats:
     """The order of ``found`` that pairs it with ``base``: values do not change with the token, scores change little."""
     scale = np.abs(base.values).max()
     cost = np.abs(base.values[:, None] - found.values[None]) / scale + 0.05 * np.abs(base.scores[:, None] - found.scores[None])
-    return np.asarray(linear_sum_assignment(cost)[1])
+    return np.asarray(scipy.optimize.linear_sum_assignment(cost)[1])
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import least_squares
+import scipy
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.questions import Questions
@@ -62,7 +62,7 @@ def fitted_bend(phi: Activation, along: Floats, heights: Floats, turned: bool) -
         return np.asarray((profile(phi, best * np.exp(unknown[0]), along + unknown[1] * width, turned) - heights) / width)
 
     # bounded: a bend that is no bend at all (sharpness 0) would fit anything, in its own widths
-    result = least_squares(
+    result = scipy.optimize.least_squares(
         gaps, np.zeros(2), bounds=([-BENDS.free, -BENDS.free], [BENDS.free, BENDS.free]), xtol=1e-15, ftol=1e-15, gtol=1e-15
     )
     sharp = float(best * np.exp(result.x[0]))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.ffn.questions import Questions
@@ -257,7 +257,7 @@ def _bend(phi: Activation, along: Floats, shares: Floats) -> Told:
     def gaps(unknown: Floats) -> Floats:
         return left(curve(way * np.exp(unknown[0]), unknown[1])).ravel() / size
 
-    result = least_squares(gaps, [np.log(sharp[best]), shift[best]], xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    result = scipy.optimize.least_squares(gaps, [np.log(sharp[best]), shift[best]], xtol=1e-15, ftol=1e-15, gtol=1e-15)
     found = way * float(np.exp(np.clip(result.x[0], -20, 20)))
     columns = curve(found, result.x[1])
     out = np.asarray(columns @ shares / max(float(columns @ columns), 1e-300))

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from scipy.linalg import null_space, qr, solve_triangular
-from scipy.optimize import least_squares
 
 from unsoftmax.learners.smooth.answers import Answers
 from unsoftmax.learners.smooth.curves import Curves
@@ -205,7 +205,7 @@ def doubled(curves: Curves, answers: Answers, pairs: tuple[Pair, ...]) -> tuple[
     found = []
     for third in BENDS.thirds if sign > 0 else BENDS.thirds[1:]:
         for way in (1.0, -1.0):
-            result = least_squares(missing, [sign, way * third, angle], x_scale=[1.0, third + 1.0, 1.0], max_nfev=40)
+            result = scipy.optimize.least_squares(missing, [sign, way * third, angle], x_scale=[1.0, third + 1.0, 1.0], max_nfev=40)
             found.append((result.cost, result.x))
     found.sort(key=lambda one: one[0])
     return Pair(best, curves.neurons), [_with_two(curves, best, *bends(unknown)) for _, unknown in found[: BENDS.tried]]

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares
+import scipy
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.ffn.questions import Questions
@@ -159,14 +159,18 @@ def _fitted(
         places = centre + rng.uniform(-0.6, 0.6, size=count) * extent
         sharp = rng.uniform(3, 40, size=count) if count > 1 else np.exp(rng.uniform(1, 5.5, size=1))
         start = np.concatenate([np.log(sharp / extent), places])
-        result = least_squares(gaps, start, bounds=bounds, x_scale=scales, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=80)
+        result = scipy.optimize.least_squares(
+            gaps, start, bounds=bounds, x_scale=scales, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=80
+        )
         misfit = float(np.abs(result.fun).max())
         if misfit < lowest:
             best, lowest = result.x, misfit
         if lowest <= 0.01 * BENDS.fits:
             break
     if lowest <= BENDS.fits:  # bends that lie close together: a narrow valley, followed to its end
-        result = least_squares(gaps, best, "3-point", bounds, x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=400)
+        result = scipy.optimize.least_squares(
+            gaps, best, "3-point", bounds, x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=400
+        )
         misfit = float(np.abs(result.fun).max())
         best, lowest = (result.x, misfit) if misfit < lowest else (best, lowest)
     jumps = np.linalg.lstsq(basis(best), heights * weights[:, None], rcond=1e-13)[0][:count]

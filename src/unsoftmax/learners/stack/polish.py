@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, lsmr
+import scipy
 
 from unsoftmax.learners.stack.limit import Batch
 from unsoftmax.learners.stack.settings import STACK
@@ -272,8 +272,8 @@ def _step(
         return np.concatenate(found)
 
     gap = np.concatenate([one.gap.ravel() for one in now])
-    operator = LinearOperator((len(gap), starts[-1]), matvec=forward, rmatvec=backward, dtype=np.float64)
-    change = _cut(lsmr(operator, gap, atol=0.0, btol=enough, conlim=0.0, maxiter=steps)[0], starts[:-1])
+    operator = scipy.sparse.linalg.LinearOperator((len(gap), starts[-1]), matvec=forward, rmatvec=backward, dtype=np.float64)
+    change = _cut(scipy.sparse.linalg.lsmr(operator, gap, atol=0.0, btol=enough, conlim=0.0, maxiter=steps)[0], starts[:-1])
     return (
         np.stack([first.matrix(one) for (first, _), one in zip(tangents, change[::2], strict=True)]),
         np.stack([second.matrix(one) for (_, second), one in zip(tangents, change[1::2], strict=True)]),

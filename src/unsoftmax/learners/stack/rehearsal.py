@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from unsoftmax.errors import RefusalError, tried
 from unsoftmax.learners.stack.settings import STACK
@@ -65,7 +65,7 @@ def rehearsed_bounds(
             continue
         found, left = learned
         far = np.linalg.norm((found.W[:, None] - heads.W[None]).reshape(heads.heads, heads.heads, -1), axis=2)
-        order = np.argsort(linear_sum_assignment(far)[1])
+        order = np.argsort(scipy.optimize.linear_sum_assignment(far)[1])
         blocks = ((getattr(found, name)[order] - getattr(heads, name)).reshape(heads.heads, -1) for name in ("W", "V", "c"))
         squares.append([np.mean((misfit / left * block) ** 2, axis=1) for block in blocks])
     if not squares:

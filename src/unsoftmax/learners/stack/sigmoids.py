@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
 
 from unsoftmax.learners.stack.settings import STACK
@@ -73,7 +73,7 @@ def fit_sigmoids(
 def _around(start: Floats, found: Floats, spread: float, rng: np.random.Generator) -> Floats:
     """Random scores near those of the heads of ``start (heads, readers)`` that no solution ``found (n, readers)`` is nearest to."""
     far = np.mean((found[:, None] - start[None]) ** 2, axis=2)
-    missing = np.setdiff1d(np.arange(len(start)), linear_sum_assignment(far)[1])
+    missing = np.setdiff1d(np.arange(len(start)), scipy.optimize.linear_sum_assignment(far)[1])
     return np.asarray(start[missing] + spread * rng.normal(size=(len(missing), start.shape[1])))
 
 

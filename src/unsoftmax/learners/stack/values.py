@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.stack.crowd import crowd_values
@@ -123,7 +123,7 @@ def _fitted(
         return None, 0.0
     cost = np.sum((fit.A[:, None] - A[None]) ** 2, axis=2) / np.sum(A**2, axis=1)
     cost += np.mean((fit.z[:, :, None] - z[:, None, :]) ** 2, axis=0) / (0.1 + np.mean(z**2, axis=0))
-    rows, columns = linear_sum_assignment(cost)
+    rows, columns = scipy.optimize.linear_sum_assignment(cost)
     order = rows[np.argsort(columns)]
     cost = cost[order]
     own = np.diag(cost)

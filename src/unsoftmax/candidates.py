@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from unsoftmax.deciding import Decision, Try
+from unsoftmax.deciding import Decision, Try, choices
+from unsoftmax.deciding.choices import family_told
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotInFamilyError, RefusalError
+from unsoftmax.errors import NotInFamilyError, RefusalError, Sign
 from unsoftmax.families.base import Family
 from unsoftmax.recognition.case import most_asked
 from unsoftmax.recognition.walk import OfCase, OfDesk
@@ -20,7 +21,8 @@ def candidates(desk: Desk, *, learners: bool = True) -> Iterator[Family]:
     When it ends, ``refusal_of(desk)`` is the reason to report. Without ``learners`` the tests decide alone, and the first family
     is what they tell.
     """
-    walk = _decision(desk, learners=learners).whole()
+    decision = Decision(desk.wishes, desk.width, table=desk.embeddings is not None, learners=learners)
+    walk = decision.whole()
     found: Any = None
     while True:
         try:
@@ -36,22 +38,16 @@ def candidates(desk: Desk, *, learners: bool = True) -> Iterator[Family]:
             found = made(desk, step)
 
 
-def _decision(desk: Desk, *, learners: bool = True) -> Decision:
-    return Decision(desk.wishes, desk.width, table=desk.embeddings is not None, learners=learners)
-
-
 def weighed(desk: Desk, refusal: RefusalError, *, proven: bool) -> RefusalError:
-    """A refusal as far as it is shown: family tests are asked where one head is excluded and several are not, if affordable."""
-    left = desk.left()
-    askable = desk.embeddings is None and desk.wishes.adaptive and (left is None or left >= most_asked(desk.width))
-    walk = _decision(desk).weighed(refusal, desk.look if askable else None, desk.told, proven=proven)
-    found: Any = None
-    while True:
-        try:
-            found = made(desk, walk.send(found))
-        except StopIteration as end:
-            decided: RefusalError = end.value
-            return decided
+    """A refusal as far as it is shown; where it excludes one model and not every family, a diagnosis decides, if affordable."""
+    wishes, left, told = desk.wishes, desk.left(), desk.told
+    if wishes.heads is not None:
+        return refusal
+    family = None if told is None else family_told(told)
+    askable = desk.look is not None and desk.embeddings is None and wishes.adaptive and wishes.auto
+    if told is None and Sign.OPEN in refusal.signs and askable and (left is None or left >= most_asked(desk.width)):
+        family = next(candidates(desk, learners=False), None)
+    return choices.weighed(refusal, desk.told, family, proven=proven)
 
 
 def made(desk: Desk, step: OfDesk[Any] | OfCase[Any]) -> Any:

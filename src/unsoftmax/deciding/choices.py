@@ -77,22 +77,23 @@ def refused(told: Diagnosis, words: str, evidence: Mapping[str, Any]) -> Refusal
     return kind(words, evidence={**evidence, "diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
 
 
-def weighed(refusal: RefusalError, told: Diagnosis | None, *, proven: bool) -> RefusalError:
+def weighed(refusal: RefusalError, told: Diagnosis | None, family: Family | None, *, proven: bool) -> RefusalError:
     """A refusal as of no family, as far as that is shown; nothing is asked.
 
-    One learner's failure excludes what it looks for, and nothing else: where the family tests tell a family all the same, or where
-    several heads are not excluded and nobody told, it stays open. What fresh answers deny is ``proven`` to be none of what was tried.
+    One learner's failure excludes what it learned, and nothing else: where the tests tell a ``family`` all the same, or where nobody
+    told, it stays open. What fresh answers deny is ``proven`` to be none of what was tried.
     """
-    only_one = Sign.ONE_ONLY in refusal.signs
-    if not isinstance(refusal, NotInFamilyError) or Sign.DIAGNOSED in refusal.signs or (proven and not only_one):
+    left_open = Sign.OPEN in refusal.signs
+    if not isinstance(refusal, NotInFamilyError) or Sign.DIAGNOSED in refusal.signs or (proven and not left_open):
         return refusal
-    if told is None:
-        words = f"{refusal} Several heads are not excluded: so it stays open. `family=` tries one family, `heads=` so many heads."
-        return InconclusiveError(words, evidence=refusal.evidence, model=refusal.model) if only_one else refusal
-    if told.inside:
-        words = f"The family tests find this: {told.reason} But nothing that was learned explains the answers, so it stays open: {refusal}"
-        return InconclusiveError(words, evidence=refusal.evidence, model=refusal.model, signs=told.signs)
-    return refused(told, f"{told.reason} ({refusal})", refusal.evidence) if only_one else refusal
+    if family is not None:
+        reason = told.reason if told is not None else f"Its answers follow the law of the family {family.name!r}."
+        words = f"By the family tests: {reason} But nothing that was learned explains the answers, so that it stays open. {refusal}"
+        return InconclusiveError(words, evidence=refusal.evidence, model=refusal.model)
+    if left_open and told is None:
+        words = f"{refusal} That excludes what was learned, not every family, so that it stays open: `family=` and `heads=` try others."
+        return InconclusiveError(words, evidence=refusal.evidence, model=refusal.model)
+    return refused(told, f"{told.reason} ({refusal})", refusal.evidence) if left_open and told is not None else refusal
 
 
 def undecided(told: Diagnosis, doubt: Fact) -> Diagnosis:

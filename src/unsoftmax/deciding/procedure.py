@@ -16,7 +16,6 @@ from unsoftmax.deciding.choices import (
     refused,
     stranger,
     undecided,
-    weighed,
 )
 from unsoftmax.desk import Desk
 from unsoftmax.errors import InconclusiveError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
@@ -104,14 +103,6 @@ class Decision:
             return certain
         return (yield from (self._heads(look) if (yield from self._straight(look)) else self._bent(look)))
 
-    def weighed(self, refusal: RefusalError, look: FirstLook | None, told: Diagnosis | None, *, proven: bool) -> Walk[RefusalError]:
-        """A refusal as far as it is shown, see ``choices.weighed``; ``look`` None: nothing more can be asked."""
-        if self.wishes.heads is not None:
-            return refusal
-        if told is None and look is not None and Sign.ONE_ONLY in refusal.signs and self.wishes.auto:
-            told = yield from self._tests(look)
-        return weighed(refusal, told, proven=proven)
-
     def _try(self, family: Family) -> Walk[Outcome]:
         outcome: Outcome = yield Try(family)
         self.tried.append(outcome)
@@ -134,7 +125,7 @@ class Decision:
 
     def _told(self, look: FirstLook) -> Walk[Diagnosis]:
         """The same, asked again only where the tests could not decide."""
-        if self.told is not None and Sign.UNDECIDED not in self.told.signs:
+        if self.told is not None and (Sign.UNDECIDED not in self.told.signs or Sign.ALMOST_ALIKE in self.told.signs):
             return self.told
         return (yield from self._tests(look))
 
@@ -225,11 +216,10 @@ class Decision:
     def _after_several(self, last: Outcome, look: FirstLook, several: bool) -> Walk[Ending]:
         """Do what the failure of several heads says: shorter tokens, another family, coarser answers, or the refusal as it stands."""
         untried = several and self.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)
-        now = yield from of_desk(standing.standing)
-        if untried and now.precision.exact and now.max_norm is None and (yield from of_desk(cut)):
-            return (yield from self._heads(look))
         if after_several(last, self.wishes) is Step.DIAGNOSE:
             told = yield from self._told(look)
+            if Sign.CUT in told.signs and (yield from of_desk(cut)):
+                return (yield from self._heads(look))
             if family_told(told) is not ONE_HEAD and Sign.ALMOST_ALIKE not in told.signs:
                 return (yield from self._as_told(told, last.refusal))
         if untried and (yield from of_desk(standing.coarser)):

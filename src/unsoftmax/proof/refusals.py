@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import OR_NO_HEADS, DriftingError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
+from unsoftmax.errors import (
+    OR_NO_HEADS,
+    DriftingError,
+    NotIdentifiableError,
+    NotInFamilyError,
+    RefusalError,
+    Sign,
+    TooNoisyError,
+)
 from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
@@ -144,13 +152,17 @@ def mismatch(
         "`unsoftmax diagnose` tells what it may be.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "by_length": check.by_length},
-        signs=not_several(heads, rank, within=check.relative_error if floor.exact else 0.0),
+        signs=left_open(heads, rank, within=check.relative_error if floor.exact else 0.0),
     )
 
 
-def not_several(heads: int, rank: int | None, *, within: float) -> tuple[Sign, ...]:
-    """The sign that several heads are not excluded: through coarse answers, or where what one head misses by is so faint."""
-    return (Sign.ONE_ONLY,) if heads == 1 and rank is None and within <= LIMITS.almost else ()
+def left_open(heads: int, rank: int | None, *, within: float) -> tuple[Sign, ...]:
+    """The sign that a misfit of one model does not exclude every family.
+
+    Several heads are not excluded through coarse answers, or where what one head misses by is faint; and a network that is read piece
+    by piece may be known no better.
+    """
+    return (Sign.OPEN,) if heads == 0 or (heads == 1 and rank is None and within <= LIMITS.almost) else ()
 
 
 def something_else(seen: Compared, check: Check, learned: Learned, strange: Floats, *, heads: int) -> RefusalError:
@@ -166,7 +178,7 @@ def something_else(seen: Compared, check: Check, learned: Learned, strange: Floa
         f"near answers are to it, and for which tokens: `tolerance={2 * check.max_abs_error:.0e}{reach}`.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "strangeness": float(strange.max()), "by_length": check.by_length},
-        signs=not_several(heads, None, within=check.relative_error),
+        signs=left_open(heads, None, within=check.relative_error),
     )
 
 
@@ -188,7 +200,7 @@ def through_noise(found: NoisyCheck, check: Check, learned: Learned, *, noise: f
             "that noise explains. The target is not a model of this family. `unsoftmax diagnose` tells what it may be.",
             model=learned.model,
             evidence={"slope": found.slope, "excess": found.excess},
-            signs=(Sign.ONE_ONLY,),
+            signs=(Sign.OPEN,),
         )
     if not found.conclusive:
         needed = int(1.3 * (found.slope_error / PROOF.slope_error) ** 2 * check.sequences / PROOF.share)

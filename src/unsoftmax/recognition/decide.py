@@ -46,6 +46,8 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool
     """
     found = Findings(not_one=not_one, deep=deep)
     verdict = yield from until(_verdict(found, look), Verdict)
+    unexplained = (yield from of_case(coarse_without_reason, bias=bool(found.extras.bias))) if verdict.inside else ""
+    verdict = inconclusive("power", unexplained) if unexplained else verdict
     same = yield from of_case(unchanged)
     if not same and Sign.RANDOM not in verdict.signs:
         words = "An early question got another answer at the end: the target changed, or several replicas answer."
@@ -118,7 +120,7 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
     if one.passed:
         found.heads = 1
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
-        return (yield from _of_heads(words, found))
+        return (yield from _of_heads(words))
     if one.passed is None and one.plane is not None:
         return inconclusive("power", f"It looks like one head, but {one.why}: other targets are not excluded.")
     several = yield from of_case(several_heads, point.scale)
@@ -128,14 +130,15 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
         return OTHER_LENGTHS
     if several.heads is not None and not several.residual:
         found.heads = several.heads
-        words = f"{several.heads} softmax heads: they explain all answers along a line and foretell others."
-        return (yield from _of_heads(words, found))
+        return (yield from _of_heads(f"{several.heads} softmax heads: they explain all answers along a line and foretell others."))
+    if several.nearly and not several.residual:
+        return inconclusive("power", "Heads explain the answers nearly: two may be almost alike, or something else takes part, as faint.")
     if one.passed is None and answers.coarse and not several.residual:
         return inconclusive("power", f"Neither proved nor excluded: {one.why}, and no small number of heads fits.")
     return (yield from of_case(name_affine, point.scale, residual=several.residual))
 
 
-def _of_heads(words: str, found: Findings) -> Walk[Verdict]:
+def _of_heads(words: str) -> Walk[Verdict]:
     """Heads, unless float64 answers are computed more coarsely, as scores or tokens are rounded, or long tokens are cut."""
     steps = yield from of_case(steps_told)
     if steps is not None and not steps.passed:
@@ -143,9 +146,6 @@ def _of_heads(words: str, found: Findings) -> Walk[Verdict]:
     rounds = yield from of_case(rounding_told, steps=steps is not None)
     if rounds:
         return outside("quantised evaluation", f"The target rounds inside: {rounds}.", Sign.ROUNDS)
-    unexplained = yield from of_case(coarse_without_reason)
-    if unexplained and not found.extras.bias:
-        return inconclusive("power", unexplained)
     return (yield from of_case(long_tokens)) or Verdict(ONE_HEAD.name, words)
 
 

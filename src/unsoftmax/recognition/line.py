@@ -143,7 +143,8 @@ def _foretell(case: Case, curve: Curve, line: Plane) -> tuple[Outcome, float]:
         f"{len(draws)} sequences " + ("are" if worst <= 1 else "are not") + " answered as one head foretells.",
     )
     if not passed:
-        return Outcome(None if case.coarse and worst < 3 else False, "answers differ from what one head foretells", line), 0.0
+        few = worst < 3 if case.coarse else worst <= TESTS.faint_bent
+        return Outcome(None if few else False, "answers differ from what one head foretells", line), 0.0
     if not case.coarse and (power < 20 or size < min(0.3, 30 / np.sqrt(power))):
         return Outcome(None, "too little power", line), 0.0
     parts = [softmax((t - t[-1]) @ line.slope(t[-1])) for t in draws]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.desk import Desk
-from unsoftmax.errors import RefusalError, TargetError, tried
+from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 from unsoftmax.recognition.case import Case, Verdict, inconclusive
@@ -35,6 +35,7 @@ def long_tokens(case: Case) -> Verdict | None:
         "token length",
         "Short tokens are answered as by a layer of heads, but long ones, their values or the answers are cut. `max_norm` keeps to "
         "short ones.",
+        Sign.CUT,
     )
 
 
@@ -80,7 +81,8 @@ def cut(desk: Desk) -> bool:
         wanted = 2.0**power * (answers - b)
         return bool((np.abs(told - wanted) <= TESTS.clip * np.abs(wanted).max() + 2.0**-20 * np.abs(b).max()).all())
 
-    low, high = TESTS.cut_powers
+    natural = float(np.log2(np.sqrt(desk.width) / np.linalg.norm(tokens, axis=1).max()))  # the first look may have sent far shorter ones
+    low, high = (power + max(0, round(natural)) for power in TESTS.cut_powers)
     if kept(high):
         return False
     others = desk.rng.normal(size=(TESTS.cut_ways, desk.width))  # two directions may have small values

@@ -106,6 +106,8 @@ class Settings:
     # same, as far as `recover` tells
     faint: float = 340.0
     faint_coarse: float = 41.0  # the same of coarse answers: a recovery lets 2,048 floors pass, of which ``safety`` are one here
+    # the same where a network takes part: 1e-8 of the answers pass, and a test allows a thousand floors of theirs
+    faint_bent: float = 1e4
     one_head_lengths: tuple[int, ...] = (2, 2, 3, 3, 4, 6, 12, 40)
     # longer sequences, of lengths that are drawn, and tokens of the shortest
     further: int = 6
@@ -137,6 +139,7 @@ class Settings:
     bent_loud: float = 10.0  # tolerances that a bend, or a miss, must show
 
     # stepwise
+    biased: float = 2.0**-34  # relative noise that rounding of scores of up to 2^19, as a large bias makes them, explains
     pairs: int = 2  # of tokens, for each of three sizes
     stepwise_sizes: tuple[float, ...] = (0.3, 1.0, 2.0)
     apart: float = 0.05  # share by which two slopes of a smooth function never differ at such steps

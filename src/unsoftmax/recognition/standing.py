@@ -92,6 +92,7 @@ def opened(desk: Desk, *, alone: bool) -> Case:
         alone: the diagnosis is all that is wanted: what was asked before counts towards its limit, but moves none of its questions,
             so that another test in the law of some family changes no verdict.
     """
+    alone = alone and not desk.outcomes  # after a learner the questions are new ones, and counted anew
     if alone and desk.case is not None:
         return desk.case
     desk.case = Case(desk, np.random.default_rng(desk.seed) if alone else desk.rng, desk.max_norm)

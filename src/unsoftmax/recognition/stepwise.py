@@ -64,12 +64,12 @@ def rounding_told(case: Case, *, steps: bool) -> str:
     return rounds_inside(case.ask, case.sentinels[0][0][0, 0])
 
 
-def coarse_without_reason(case: Case) -> str:
+def coarse_without_reason(case: Case, *, bias: bool) -> str:
     """Why float64 answers of errors that nothing explains leave a verdict open; empty where they are exact, or the batch explains them.
 
     Scores of order one, as they are asked here, are as exact as float64 is, unless a large bias takes part.
     """
-    if not case.finer or case.floor.batch:
+    if not case.finer or case.floor.batch or (bias and case.floor.relative <= TESTS.biased):
         return ""
     return (
         f"Answers of float64 carry errors of about {case.floor.relative:.1g} of their size, which no number format explains: something "

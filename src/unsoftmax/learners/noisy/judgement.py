@@ -137,7 +137,7 @@ class PureNoise:
                 "The target may have several heads, positions or a network behind it (run `unsoftmax diagnose`).",
                 evidence=evidence,
                 model=head.model(),
-                signs=(Sign.ONE_ONLY,),
+                signs=(Sign.OPEN,),
             )
         if closer is not None and statistic > maybe:
             raise TooNoisyError(

@@ -222,7 +222,7 @@ def check_fit(head: Head, probes: Probes, noise: PureNoise, floor: Floor) -> Non
             "diagnose`), or scores so steep that the fit got lost (allow more queries, or shorter tokens with `max_norm`).",
             evidence={"residual": found, "noise": noise.size, "allowed": expected},
             model=head.model(),
-            signs=(Sign.ONE_ONLY,),
+            signs=(Sign.OPEN,),
         )
 
 

@@ -143,7 +143,7 @@ def _check_outputs(model: Attention, mixture: Mixture, noise: Floats, freedom: i
             "noise of one-token answers: the target may have several heads. Run `unsoftmax diagnose`.",
             evidence={"output": worst, "excess": float(found[worst] / allowed)},
             model=model,
-            signs=(Sign.ONE_ONLY,),
+            signs=(Sign.OPEN,),
         )
 
 

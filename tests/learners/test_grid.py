@@ -188,10 +188,3 @@ def test_random_numbers_have_no_common_step() -> None:
     assert all(common_step(np.random.default_rng(seed).normal(size=6)) is None for seed in range(200))
     assert plain_number(0.1 + 1e-17) == 0.1
     assert capacity(10**9) == 1
-
-
-def test_a_step_finer_than_the_weights_own_digits_is_refused() -> None:
-    head = Attention.single(np.diag([1.0, 2.0, 3.0]), [1.0, 2.0, 4.0])
-    found = recover(head, grid=1e-300, seed=1, on_failure="return")
-    assert found.status.name == "NOT_IN_FAMILY"
-    assert "finer than its own digits" in found.message

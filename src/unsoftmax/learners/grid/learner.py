@@ -79,11 +79,8 @@ class GridLearner:
         if found is None:
             note = "No grid was noticed in the score matrix; it was learned as real numbers."
             return replace(learned, notes=(*learned.notes, note), bounds=None)
-        scaled = W / found[:, None]
-        if np.abs(scaled).max() > 2.0**52:
-            raise off_grid(found, f"the largest entry is {np.abs(scaled).max():.2g} steps, finer than its own digits", model=model)
-        multiples = np.rint(scaled).astype(np.int64)
-        off = np.abs(scaled - multiples)
+        multiples = np.rint(W / found[:, None]).astype(np.int64)
+        off = np.abs(W / found[:, None] - multiples)
         if steps is not None and (off > ON_GRID.left_over).any():
             raise off_grid(steps, f"an entry of W lies {off.max():.2f} steps from the nearest multiple", model=model)
         exact = Attention(

@@ -62,8 +62,6 @@ class PackedReader:
 
     def _packed_values(self, step: float, sample: int) -> bool:
         """Read the remaining values several at a time; False if they do not lie on the grid of the first ones."""
-        if np.abs(self.v[:sample]).max(initial=0.0) > 2.0**52 * step:  # a finer step than their own digits is no grid
-            return False
         multiples = np.rint(self.v[:sample] / step).astype(np.int64)
         largest = _range_of(multiples)
         count, base = capacity(largest), base_of(largest)

@@ -155,3 +155,9 @@ def test_a_check_of_single_tokens_confirms_no_attention():
     assert head.status is us.Status.NOT_IDENTIFIABLE
     assert "Allow at least 2" in head.message
     assert us.recover(us.Attention.single(W, v), seed=1, max_length=2).status is us.Status.EXACT
+
+
+@pytest.mark.parametrize("length", [9, 23, 41, 58])
+def test_another_head_at_one_moderate_length_is_met(length):
+    one, other = head(4), head(5)
+    refused(lambda X: other(X) if X.shape[1] == length else one(X))

@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, RefusalError, tried
 from unsoftmax.models import Floats
+from unsoftmax.oracles.base import is_local
 from unsoftmax.oracles.drift import post_mortem
 from unsoftmax.precision.law import Floor
 from unsoftmax.precision.settings import READING
@@ -327,6 +328,7 @@ class _Proof:
             natural=desk.wishes.natural,
             like=self.family.like(desk),
             count=None if count is None else count // price,
+            every=is_local(desk) and desk.like is None,
         )
         left = desk.left()
         if left is None:

@@ -154,6 +154,7 @@ def test_a_tight_budget_still_checks():
         ({"heads": 0}, "heads is 0"),
         ({"tolerance": -1.0}, "tolerance is -1"),
         ({"max_norm": float("nan")}, "max_norm is nan"),
+        ({"grid": 1e-300}, "between 1e-15 and 1e15"),
         ({"seed": -3}, "seed is -3"),
         ({"on_failure": "ignore"}, "on_failure is 'ignore'"),
         ({"width": 5}, "says that its width is 12"),

@@ -51,6 +51,8 @@ class Wishes:
         steps = np.ones(1) if self.grid is None or words else np.asarray(self.grid, dtype=np.float64)
         if (words and self.grid != "auto") or not (np.isfinite(steps).all() and (steps > 0).all()):
             raise ValueError(f"grid is {self.grid!r}; it must be a positive step, one per row, or 'auto'.")
+        if not ((steps >= 1e-15) & (steps <= 1e15)).all():  # whole numbers of finer ones have more digits than any weight
+            raise ValueError(f"grid is {self.grid!r}; it must lie between 1e-15 and 1e15.")
 
     def checked_for(self, width: int) -> None:
         """Refuse what does not suit tokens of this width."""

@@ -137,3 +137,27 @@ def test_dropout_that_seldom_acts_is_named_as_chance():
     for seed in range(3):
         found = refused(dropping, seed=seed)
         assert found.status is us.Status.DRIFTING or "random" in found.message or "noise" in found.message
+
+
+def test_a_check_of_single_tokens_confirms_no_attention():
+    """Scores with a term of the keys alone gave an absurd W, which sequences of one token cannot contradict."""
+    rng = np.random.default_rng(0)
+    W, v, A = rng.normal(size=(3, 3)), rng.normal(size=3), rng.normal(size=(3, 3))
+
+    def target(X):
+        scores = np.einsum("bnd,de,be->bn", X, W, X[:, -1]) + np.einsum("bnd,de,bne->bn", X, A, X)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.einsum("bn,bnd,d->b", weights / weights.sum(axis=1, keepdims=True), X, v)
+
+    found = us.recover(target, width=3, seed=1, max_length=1, on_failure="return")
+    assert not found.status.success
+    head = us.recover(us.Attention.single(W, v), seed=1, max_length=1, on_failure="return")
+    assert head.status is us.Status.NOT_IDENTIFIABLE
+    assert "Allow at least 2" in head.message
+    assert us.recover(us.Attention.single(W, v), seed=1, max_length=2).status is us.Status.EXACT
+
+
+@pytest.mark.parametrize("length", [9, 23, 41, 58])
+def test_another_head_at_one_moderate_length_is_met(length):
+    one, other = head(4), head(5)
+    refused(lambda X: other(X) if X.shape[1] == length else one(X))

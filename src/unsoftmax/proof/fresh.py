@@ -11,7 +11,8 @@ from unsoftmax.linalg import INSIDE, alike, normal, on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.proof.settings import PROOF
 
-COUNT = PROOF.sized * PROOF.per_length + PROOF.natural * PROOF.per_natural + (len(PROOF.long) + 1) * PROOF.per_long
+SIZED = PROOF.sized * PROOF.per_length
+COUNT = SIZED + PROOF.natural * PROOF.per_natural + (len(PROOF.long) + 1) * PROOF.per_long
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +46,7 @@ def fresh_batches(
     natural: Floats | None = None,
     like: Floats | None = None,
     count: int | None = None,
+    every: bool = False,
 ) -> list[Fresh]:
     """About ``count`` fresh sequences (None: ``COUNT``), whose lengths, sizes and kinds are drawn: no target can foresee them.
 
@@ -52,9 +54,10 @@ def fresh_batches(
     deviation one, or the rows of ``natural (tokens, width)``; some of them are whole numbers, repeat each other or are equally
     long, and a few short ones are those of many whose scores are the most extreme. The rest are long. No sequence has more than
     ``longest`` tokens, no token is longer than ``max_norm``. With a ``vocabulary (tokens, width)`` all are made of its rows; with
-    ``like`` moderate ones are arrays of that kind, on its device.
+    ``like`` moderate ones are arrays of that kind, on its device; with ``every`` there are some of every moderate length, which
+    takes a call each.
     """
-    plan = _lengths(rng, longest)
+    plan = _lengths(rng, longest, every)
     share = 1.0 if count is None else count / sum(each for _, _, each in plan)
     counts = [(length, kind, max(1, round(share * each))) for length, kind, each in plan]
     if vocabulary is not None:
@@ -102,22 +105,22 @@ def _extremes(sequences: Floats, count: int, model: Model) -> Floats:
     return few
 
 
-def _lengths(rng: np.random.Generator, longest: int) -> list[tuple[int, str, int]]:
+def _lengths(rng: np.random.Generator, longest: int, every: bool) -> list[tuple[int, str, int]]:
     """Lengths with the kind and number of their sequences; the shortest and longest of each kind, and others drawn."""
     top = min(PROOF.moderate, longest)
     if top < 4:
-        every = [*range(1, top + 1)]
-        sized = [(n, "sized", PROOF.sized * PROOF.per_length // len(every)) for n in every]
-        return [*sized, *((n, "natural", PROOF.natural * PROOF.per_natural // len(every)) for n in every)]
+        short = [*range(1, top + 1)]
+        sized = [(n, "sized", SIZED // len(short)) for n in short]
+        return [*sized, *((n, "natural", PROOF.natural * PROOF.per_natural // len(short)) for n in short)]
     between = np.arange(3, top)
     drawn = rng.choice(between, size=min(PROOF.sized - 2, len(between)), replace=False, p=1 / between / (1 / between).sum())
-    moderate = sorted({2, top, *drawn.tolist()})
+    moderate = [*range(2, top + 1)] if every else sorted({2, top, *drawn.tolist()})
     natural = rng.choice(np.arange(2, top + 1), size=min(PROOF.natural, top) - 1, replace=False)
     long = sorted({n for n in PROOF.long if n <= longest} | ({longest} if longest > PROOF.moderate else set()))
     others = [n for n in range(PROOF.moderate + 1, longest) if n not in long]
     if others:
         long.append(int(rng.choice(others)))
-    plan = [(n, "sized", PROOF.sized * PROOF.per_length // len(moderate)) for n in moderate]
+    plan = [(n, "sized", len(part)) for n, part in zip(moderate, np.array_split(np.arange(SIZED), len(moderate)), strict=True)]
     few = PROOF.extremes
     plan += [(1, "natural", PROOF.per_natural - few), (1, "extreme", few), (2, "extreme", few)]
     plan += [(int(n), "natural", PROOF.per_natural - few * (n == natural[0])) for n in natural]

@@ -26,6 +26,15 @@ from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Check, Learned
 
 
+def one_token_alone(learned: Learned) -> RefusalError:
+    """A layer that mixes tokens, and a check that may not send two."""
+    return NotIdentifiableError(
+        "The check may send one token only (`max_length`), and sequences of one token show nothing of attention weights: whatever "
+        "was found, nothing confirms it. Allow at least 2 tokens.",
+        model=learned.model,
+    )
+
+
 def hardly_varies(seen: Compared, learned: Learned) -> RefusalError:
     """Answers that agree because they are all alike."""
     return NotIdentifiableError(

@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, RefusalError, tried
 from unsoftmax.models import Floats
+from unsoftmax.oracles.base import is_local
 from unsoftmax.oracles.drift import post_mortem
 from unsoftmax.precision.law import Floor
 from unsoftmax.precision.settings import READING
@@ -73,6 +74,9 @@ class _Proof:
     def run(self) -> Proof:
         """Ask and judge."""
         self.desk.watched.settle()
+        if self.learned.model.attentions and self.family.longest(self.desk) < 2:
+            refusal = refusals.one_token_alone(self.learned)
+            return Proof(status=Status[refusal.status_name], check=None, tolerance=self.stated_tolerance, refusal=refusal)
         self.desk.checked.begin_phase("held-out check")
         batches = self._fresh()
         noisy = carries_noise(self.floor, 0.0 if self.learned.noise is None else self.learned.noise[0])
@@ -324,6 +328,7 @@ class _Proof:
             natural=desk.wishes.natural,
             like=self.family.like(desk),
             count=None if count is None else count // price,
+            every=is_local(desk) and desk.like is None,
         )
         left = desk.left()
         if left is None:

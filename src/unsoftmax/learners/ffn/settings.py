@@ -66,7 +66,7 @@ class Settings:
     crossing: float = (
         0.1  # steps expected to cross a bend, of all into one block of new directions; one costs a question, two the block
     )
-    betrayed: float = 0.5  # the same beside a line, where each costs one question, and shorter steps tell less
+    betrayed: float = 1.0  # the same beside a line, where each costs one question, and shorter steps tell less
     through: float = 1e-3  # share of its distance left to a bend that a step is then thought to have crossed
     again: int = 6  # rounds of steps beside the line
     unheard: float = 1e-6  # relative size of a disagreement that a crossed bend would leave only by chance

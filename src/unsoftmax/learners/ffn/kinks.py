@@ -68,22 +68,33 @@ def crossing(left: Piece, right: Piece) -> float:
 
 @dataclass(eq=False)
 class Interval:
-    """Unknown ground between two pieces; ``probes`` are the places asked next, ``bend`` the place where a bend is guessed."""
+    """Unknown ground between two pieces.
+
+    Attributes:
+        left, right: the pieces.
+        probe: the place asked next.
+        bend: where a bend is guessed.
+        sure: whether the left piece was found to reach up to the bend, and the right one down to it.
+        lone: an answer that lies on neither piece, with its place and error: a new piece begins there.
+    """
 
     left: Piece
     right: Piece
-    probes: tuple[float, ...] = ()
+    probe: float = 0.0
     bend: float | None = None
+    sure: tuple[bool, bool] = (False, False)
+    lone: tuple[float, Floats, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KinkSearch:
-    """Finds every bend on ``[-reach, reach]``, two questions per step, about ``4.5`` per bend.
+    """Finds every bend on ``[-reach, reach]``, one question per step, about ``4`` per bend.
 
     Two known pieces are continued to their crossing, and the function is asked just left and just right of it. A bend is accepted
     only if the left answer lies on the left piece AND the right one on the right piece: the value at the crossing itself lies on
-    both lines even where the right piece begins earlier. Pieces of vector answers meet only if there is one bend between them, and
-    one of the two answers is enough. All open intervals are asked in one call.
+    both lines even where the right piece begins earlier. An answer on neither begins a new piece, and one more beside it gives its
+    slope. Pieces of vector answers meet only if there is one bend between them, and one of the two answers is enough. All open
+    intervals are asked in one call.
 
     Args:
         ask: places ``(n,)`` to answers ``(n, outputs)``.
@@ -114,15 +125,12 @@ class KinkSearch:
                     waiting.append(interval)
             if not waiting:
                 return _joined(pieces)
-            places = np.array([t for interval in waiting for t in interval.probes])
-            answers, errors = self.ask(places), self.noise(places)
-            todo, start = [], 0
-            for interval in waiting:
-                stop = start + len(interval.probes)
-                found = self._digest(interval, answers[start:stop], errors[start:stop], pieces)
+            places = np.array([interval.probe for interval in waiting])
+            todo = []
+            for interval, answer, error in zip(waiting, self.ask(places), self.noise(places), strict=True):
+                found = self._digest(interval, answer, float(error), pieces)
                 bends += not found
                 todo += found
-                start = stop
             self._give_up_if_smooth(len(pieces), bends, len(todo))
         raise NotInFamilyError(
             f"The search for bends on a line did not end after {RELU.rounds} rounds; the target is not a ReLU network."
@@ -145,14 +153,19 @@ class KinkSearch:
         return float(self.scale * np.sinh((np.arcsinh(low / self.scale) + np.arcsinh(high / self.scale)) / 2))
 
     def _plan(self, interval: Interval, pieces: list[Piece], todo: list[Interval]) -> bool:
-        """Choose the next probes of an interval; True if it is closed without asking."""
+        """Choose the next probe of an interval; True if it is closed without asking."""
         left, right = interval.left, interval.right
         gap = right.low - left.high
         middle = self._middle(left.high, right.low)
         interval.bend = None
+        if interval.lone is not None:
+            place = interval.lone[0]
+            other = place + self._near(place)
+            interval.probe = other if other < right.low else (place + right.low) / 2
+            return False
         if _straight(left, right):
             if max(left.high - left.low, right.high - right.low) < 0.01 * gap:
-                interval.probes = (middle,)  # the continuation is too uncertain to exclude a faint bend: one look in between
+                interval.probe = middle  # the continuation is too uncertain to exclude a faint bend: one look in between
                 return False
             _merge(left, right, pieces, todo)
             return True
@@ -162,51 +175,37 @@ class KinkSearch:
             if left.high < t < right.low:
                 error = left.error(t) + right.error(t) + float(self.noise(np.array([t]))[0])
                 reach = max(1.5 * RELU.trust * error / bend, self._near(t))
-                if left.high + reach < t < right.low - reach:
-                    interval.probes, interval.bend = (t - reach, t + reach), t
+                before, beyond = t - left.high, right.low - t
+                if (interval.sure[0] or before > reach) and (interval.sure[1] or beyond > reach):
                     if _meet(left, right, t):
-                        shorter = left.high - left.low < right.high - right.low
-                        interval.probes = (t - reach if shorter else t + reach,)
-                    return False
+                        interval.sure = (True, True) if any(interval.sure) else (beyond > before, before >= beyond)
+                    first = interval.sure[1] or (not interval.sure[0] and before >= beyond)
+                    interval.probe, interval.bend = t - reach if first else t + reach, t
+                    return all(interval.sure)
+        interval.sure = (False, False)
         if gap < 8 * self._near(middle):
             return True  # closer together than can be resolved: one bend stands for all of them
-        reach = min(self._near(middle), gap / 8)
-        interval.probes = (middle - reach, middle + reach)
+        interval.probe = middle - min(self._near(middle), gap / 8)
         return False
 
-    def _digest(self, interval: Interval, values: Floats, errors: Floats, pieces: list[Piece]) -> list[Interval]:
-        """What the answers say about an interval: the intervals that remain of it (none: a bend is found)."""
-        left, right, probes = interval.left, interval.right, interval.probes
-        on_left = [left.holds(t, y, e) for t, y, e in zip(probes, values, errors, strict=True)]
-        on_right = [right.holds(t, y, e) for t, y, e in zip(probes, values, errors, strict=True)]
-        if interval.bend is not None:
-            sides = [left if t < interval.bend else right for t in probes]
-            if all(side.holds(t, y, e) for side, t, y, e in zip(sides, probes, values, errors, strict=True)):
-                for side, t, y, e in zip(sides, probes, values, errors, strict=True):
-                    side.stretch(t, y, float(e))
-                return []
-        lone: list[int] = []
-        for i, t in enumerate(probes):
-            if on_left[i] and all(on_left[:i]):
-                left.stretch(t, values[i], float(errors[i]))
-            elif on_right[i] and all(on_right[i:]):
-                right.stretch(t, values[i], float(errors[i]))
-            else:
-                lone.append(i)
-        if not lone:
-            return [Interval(left, right)]
-        if len(lone) == 1:  # a new piece, of which one place is known: one more answer gives its slope
-            i = lone[0]
-            place, other = probes[i], probes[i] + self._near(probes[i])
-            if other >= right.low:
-                other = (place + right.low) / 2
-            spot = np.array([other])
-            answer, error = self.ask(spot)[0], float(self.noise(spot)[0])
-            piece = Piece(place, other, values[i], answer, float(errors[i]), error)
-        else:
-            piece = Piece(probes[0], probes[1], values[0], values[1], float(errors[0]), float(errors[1]))
-        pieces.append(piece)
-        return [Interval(left, piece), Interval(piece, right)]
+    def _digest(self, interval: Interval, value: Floats, error: float, pieces: list[Piece]) -> list[Interval]:
+        """What an answer says about an interval: the intervals that remain of it (none: a bend is found)."""
+        left, right, t = interval.left, interval.right, interval.probe
+        if interval.lone is not None:
+            place, first, its_error = interval.lone
+            piece = Piece(place, t, first, value, its_error, error)
+            pieces.append(piece)
+            return [Interval(left, piece), Interval(piece, right)]
+        sides = (left, right) if interval.bend is None or t < interval.bend else (right, left)
+        for side in sides:
+            if side.holds(t, value, error):
+                side.stretch(t, value, error)
+                if interval.bend is None or side is sides[1]:
+                    return [Interval(left, right)]
+                interval.sure = (interval.sure[0] or side is left, interval.sure[1] or side is right)
+                return [] if all(interval.sure) else [interval]
+        interval.lone = (t, value, error)
+        return [interval]
 
 
 def _meet(left: Piece, right: Piece, t: float) -> bool:

@@ -184,7 +184,8 @@ class FFNLearner:
         usual = 1.5 * parameters if coarse else min(max(allowed, 0.1 * parameters), 0.6 * parameters)
         most = max(least, int(usual if self.extra is None else self.extra * parameters))
         if (neurons + outputs) * (questions.width + 1) > RELU.design_largest:
-            return places.random(model, length, int(RELU.undesigned * parameters), rng)
+            share = RELU.undesigned_beside if questions.beside else RELU.undesigned
+            return places.random(model, length, int(share * parameters), rng)
         try:
             polished, system, misfit = self._polish(questions, model, 1e-3 if coarse else 1e-9, doubtful=coarse)
         except LinAlgError:

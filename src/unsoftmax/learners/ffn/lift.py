@@ -178,8 +178,7 @@ class Lift:
 
     def _culprits(self, model: Hinges, bases: Bases) -> Floats:
         """By what a slope from each base is off that crossed one of the nearest bends, ``(bases, nearest, outputs)``."""
-        outputs = model.out.shape[1]
-        nearest = np.argsort(self._room(model, bases.points), axis=1)[:, : 1 if outputs == 1 else outputs]
+        nearest = np.argsort(self._room(model, bases.points), axis=1)[:, : 1 if model.out.shape[1] == 1 else RELU.nearest]
         return np.asarray(model.out[nearest])
 
     def _farther(self, model: Hinges, places: Floats) -> Hinges | None:

@@ -203,6 +203,7 @@ class Line:
             spanned = np.concatenate([self.direction[:, None], free.T, rng.normal(size=(width, width - 2))], axis=1)
             across = np.linalg.qr(spanned)[0][:, 2:].T
         cells = self._chosen_cells(jumps, bends)
+        questions.beside += len(cells)
         bases = middles[cells]
         values = np.array([pieces[k].value(t) for k, t in zip(cells, bases, strict=True)])
         crowding = np.array([np.sum(1 / np.abs(t - bends)) for t in bases]) if len(bends) else np.full(1, 1 / self.scale)

@@ -22,6 +22,7 @@ class Questions:
             the fit reads the activation pattern there, because the point itself may sit right beside a bend.
         offset, slope: size of the numbers inside the target, ``offset + slope * |x|``; the rounding error is relative to it.
         marked: how many of the points were drawn at random for a fit.
+        beside: in how many cells between the bends of a line gradients were told, by steps as short as these are narrow.
     """
 
     def __init__(self, oracle: Oracle, *, floor: Floor, max_norm: float | None) -> None:
@@ -31,7 +32,7 @@ class Questions:
         self.max_norm = max_norm
         self.offset = 0.0
         self.slope = 0.0
-        self.marked = 0
+        self.marked = self.beside = 0
         self._points: list[Floats] = []
         self._answers: list[Floats] = []
         self._references: list[Floats] = []

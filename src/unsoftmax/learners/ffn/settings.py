@@ -22,8 +22,8 @@ class Settings:
     # design
     design_largest: int = 4500  # parameters; beyond, the triangular solves for the pool cost more than they save
 
-    # random points per parameter then: gradients beside many bends leave errors of 1e-9 where random points are fewer
-    undesigned: float = 0.85
+    undesigned: float = 0.05  # random points per parameter then (64-128-1: errors of 1e-10 with 0.02, 1e-11 with 0.05),
+    undesigned_beside: float = 0.85  # and where gradients were told beside many bends: fewer leave errors of 1e-9
 
     # forms
     skip: float = 1e-8  # a linear part this small against the neurons is none, unless the check says that errors are larger
@@ -66,7 +66,7 @@ class Settings:
     crossing: float = (
         0.1  # steps expected to cross a bend, of all into one block of new directions; one costs a question, two the block
     )
-    betrayed: float = 0.5  # the same beside a line, where each costs one question, and shorter steps tell less
+    betrayed: float = 1.0  # the same beside a line, where each costs one question, and shorter steps tell less
     through: float = 1e-3  # share of its distance left to a bend that a step is then thought to have crossed
     again: int = 6  # rounds of steps beside the line
     unheard: float = 1e-6  # relative size of a disagreement that a crossed bend would leave only by chance

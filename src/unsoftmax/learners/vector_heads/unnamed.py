@@ -57,8 +57,8 @@ def supported(answers: Answers, block: Floats) -> Floats:
     rank = len(range_of(block, answers))
     if rank == len(block):
         return block
-    shares = np.linalg.norm(singular(on_host(block))[0][:, rank:], axis=1)
-    kept = np.flatnonzero(shares > OUTSIDE)
+    alone = np.sum(singular(on_host(block))[0][:, :rank] ** 2, axis=1)  # one where a value is the only one of its direction
+    kept = np.flatnonzero(alone < 1 - OUTSIDE)
     xp = array_namespace(block)
     rest: Floats = xp.take(block, xp.asarray(kept, device=device(block)), axis=0)
     return rest

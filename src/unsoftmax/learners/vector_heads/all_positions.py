@@ -7,6 +7,7 @@ so that causal layers answer alike.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,6 @@ from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, bin
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
 from unsoftmax.learners.vector_heads.ranges import Split, ill, range_of, stacked
 from unsoftmax.learners.vector_heads.settings import SEVERAL
-from unsoftmax.learners.vector_heads.slices import Slices
 from unsoftmax.learners.vector_heads.values import Values
 from unsoftmax.linalg import on_host, orthonormal
 from unsoftmax.models import Floats
@@ -147,19 +147,21 @@ class SideBySide:
         told = self.answers.everywhere(xp.concat([directions[:, None] * LONG, behind], axis=1))[:, 1:] / LONG
         return told[:, :-1], on_host(xp.max(xp.abs(xp.sum(told[:, :-1], axis=1) - told[:, -1]), axis=1))
 
+    def beside(self, heads: NDArray[np.intp]) -> Floats:
+        """Last tokens ``(heads * n, width)`` that turn one of the heads on each, at steps aside."""
+        count = min(SEVERAL.beside, SEVERAL.all_beside // len(heads))
+        steps = unit(self.rng, count, len(self.blind)) @ self.blind * (SEVERAL.aside * ORDINARY)
+        tokens: Floats = (self.x[heads][:, None] + self.answers.there(steps)[None]).reshape(-1, self.x.shape[1])
+        return tokens
+
     def _together(self, directions: Floats, group: NDArray[np.intp], values: Floats, missing: NDArray[np.bool_]) -> None:
         """Fill in values of a group of directions that some position looked at. Two queries."""
         xp, count = array_namespace(directions), len(group)
         heads = np.flatnonzero(missing[group].any(axis=0))
-        steps = (
-            unit(self.rng, min(SEVERAL.beside, SEVERAL.all_beside // len(heads)), len(self.blind))
-            @ self.blind
-            * (SEVERAL.aside * ORDINARY)
-        )
-        behind = (self.x[heads][:, None] + self.answers.there(steps)[None]).reshape(-1, self.x.shape[1])
+        behind = self.beside(heads)
         factors = self.answers.there(LONG * np.stack([np.ones(count), tags(count)]))
         sequences = xp.stack([xp.concat([directions[group] * factor[:, None], behind]) for factor in factors])
-        told = self.answers.everywhere(sequences)[:, count:].reshape(2, len(heads), len(steps), -1) / LONG
+        told = self.answers.everywhere(sequences)[:, count:].reshape(2, len(heads), -1, self.outputs) / LONG
         marks = on_host(told[0] @ self.answers.there(unit(self.rng, 1, self.outputs)[0]))
         for head, mark, local in zip(heads, marks, told.swapaxes(0, 1), strict=True):
             number, valid = chosen(on_host(local), count, 256 * self.answers.floor.relative)
@@ -177,16 +179,16 @@ class SideBySide:
         return np.maximum(defect, on_host(array_namespace(told).max(abs(told - values), axis=(1, 2))))
 
 
-def spread_values(answers: Answers, slices: Slices, rng: np.random.Generator) -> Values:
-    """Values of heads with independent ranges: many long tokens at once; each position shows, for each head, the one it chose.
+def spread_values(answers: Answers, blocks: Sequence[Floats], rng: np.random.Generator) -> Values:
+    """Values of heads with independent ranges, spanned by ``blocks (n, outputs)``: many long tokens at once.
 
-    A second query with every long token scaled by its own factor names the chosen ones. About ``2 * width / 128`` queries; tokens
-    that no position chose (heads of rank 1 choose extremes only) are asked again, in smaller groups where most are left, at last
-    one by one.
+    Each position shows, for each head, the one it chose. A second query with every long token scaled by its own factor names
+    the chosen ones. About ``2 * width / 128`` queries; tokens that no position chose (heads of rank 1 choose extremes only) are
+    asked again, in smaller groups where most are left, at last one by one.
     """
     phase(answers.oracle, "values")
     width = answers.width
-    bases = [range_of(block, answers) for block in slices.Y]
+    bases = [range_of(block, answers) for block in blocks]
     split, T = Split.of(bases), answers.rotation(rng)
     xp = array_namespace(T)
     sums = [np.zeros((width, len(basis))) for basis in bases]

@@ -19,15 +19,16 @@ from unsoftmax.errors import (
     tried,
 )
 from unsoftmax.learners.scalar_heads import unseen_gap
-from unsoftmax.learners.vector_heads.addressing import Pairs, has_biases, steer, steps_for
+from unsoftmax.learners.vector_heads.addressing import Pairs, Steering, has_biases, steer, steps_for
 from unsoftmax.learners.vector_heads.all_positions import SideBySide, demix_everywhere, looks_back_only, spread_values
 from unsoftmax.learners.vector_heads.answers import Answers, unit
-from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Totals, demix, one_token
+from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, Totals, demix, one_token
 from unsoftmax.learners.vector_heads.keys import copies_for
 from unsoftmax.learners.vector_heads.projected import WIDEST, learn_projected
 from unsoftmax.learners.vector_heads.scores import ScoreMatrices, read_matrices
 from unsoftmax.learners.vector_heads.short_tokens import read_matrices_everywhere
 from unsoftmax.learners.vector_heads.slices import Switches, collect, slices_for
+from unsoftmax.learners.vector_heads.unnamed import unnamed_values
 from unsoftmax.learners.vector_heads.values import Values, direct_values, group_size, split_values
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
@@ -135,12 +136,27 @@ class VectorHeadsLearner:
         mixture, steering = demix_everywhere(answers, rng, heads=self.heads)
         totals = Totals(b=b, total=answers.there(np.zeros((answers.width, len(b)))))
         slicer = SideBySide.of(answers, steering, len(b), rng)
-        slices = collect(answers, totals, mixture, steering.step, slicer, rng, widen=True)
-        values = spread_values(answers, slices, rng) if len(slices.U) < answers.width else direct_values(answers, slices)
-        values = values.ordered()
+        values = self._values_everywhere(answers, totals, mixture, steering, slicer, rng).ordered()
         biased = has_biases(Pairs(answers, totals, mixture))
         scores = read_matrices_everywhere(answers, totals, values, rng, biased=biased, causal=causal)
         return self._packed(answers, b, values, scores, rng, causal=causal)
+
+    def _values_everywhere(
+        self,
+        answers: Answers,
+        totals: Totals,
+        mixture: Mixture,
+        steering: Steering,
+        slicer: SideBySide,
+        rng: np.random.Generator,
+    ) -> Values:
+        blocks = unnamed_values(slicer, mixture, steering.step, rng)
+        if blocks is None:
+            slices = collect(answers, totals, mixture, steering.step, slicer, rng, widen=True)
+            if len(slices.U) >= answers.width:
+                return direct_values(answers, slices)
+            blocks = list(slices.Y)
+        return spread_values(answers, blocks, rng)
 
     def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         mixture = demix(answers, totals, rng, heads=self.heads)

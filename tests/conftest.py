@@ -1,5 +1,7 @@
 """Hypothesis for a shared machine: no deadlines, repeatable examples."""
 
+import gc
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -7,6 +9,17 @@ settings.register_profile("suite", deadline=None, derandomize=True, max_examples
 settings.load_profile("suite")
 
 collect_ignore_glob = ["peers/*"]  # servers that tests start in processes of their own
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Nothing that is imported becomes garbage: to look for it again and again takes a third of the collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)

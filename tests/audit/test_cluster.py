@@ -34,14 +34,14 @@ class Logged(Wrapper):
 
     identity = "one and the same"
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, pause: float = PAUSE) -> None:
         super().__init__(demo_oracle("attention", width=5, seed=3))
-        self.log = log
+        self.log, self.pause = log, pause
 
     def __call__(self, sequences):
         with self.log.open("a") as file:
             file.write(f"{os.getpid()} {len(sequences)}\n")
-        time.sleep(PAUSE)
+        time.sleep(self.pause)
         return self.inner(sequences)
 
 
@@ -116,7 +116,7 @@ def test_a_killed_worker_costs_no_answer_and_the_table_is_the_same(cluster, tmp_
         over.set()
         killer.join()
     assert workers[0].wait() == -9
-    alone = run_audit(partial(Logged, tmp_path / "other"), defences=TABLE, workers=1, budget=2000, seed=0)
+    alone = run_audit(partial(Logged, tmp_path / "other", 0.0), defences=TABLE, workers=1, budget=2000, seed=0)
     assert_same_table(found, alone)
     lost = 0
     for journal in folder.glob("*.sqlite"):

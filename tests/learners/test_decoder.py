@@ -22,7 +22,7 @@ from unsoftmax.learners.decoder.scores import shared_values, value_rank
 from unsoftmax.learners.decoder.settings import SINGLE
 from unsoftmax.learners.decoder.start import decomposed, exponentials, on_sphere
 from unsoftmax.learners.decoder.together import Together, moved, parts_of, places_of
-from unsoftmax.learners.decoder.weak import _unscored
+from unsoftmax.learners.decoder.weak import _unscored, weak_values
 from unsoftmax.models import Decoder, Floats
 from unsoftmax.models.decoder import DecoderLayer, random_decoder, random_gpt, rotated
 from unsoftmax.models.llama_layout import from_llama, to_llama
@@ -402,13 +402,18 @@ def test_a_float32_llama_with_initial_weights_is_refused_as_weak_before_much_is_
     assert found.queries <= 500
 
 
-@pytest.mark.parametrize(("heads", "scale"), [(2, 0.05), (1, 0.1)])
-def test_heads_whose_scores_are_weak_are_told_apart_by_the_ranks_of_their_values(heads: int, scale: float) -> None:
+@pytest.mark.parametrize(("heads", "scale"), [(2, 0.03), (1, 0.1)])
+def test_heads_whose_scores_are_weak_are_told_apart_by_the_ranks_of_their_values(
+    heads: int, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[object] = []
+    monkeypatch.setattr("unsoftmax.learners.decoder.learner.weak_values", lambda *asked: taken.append(asked) or weak_values(*asked))
     strong = small(4, heads=heads)
     target = replace(strong, layers=tuple(replace(layer, query=scale * layer.query) for layer in strong.layers))
     found = us.recover(target, seed=1, check=40)
     assert found.status is us.Status.EXACT
     assert us.distance(found.model, target) < 1e-8
+    assert taken
 
 
 def test_forms_that_vanish_nowhere_have_no_number_of_heads() -> None:

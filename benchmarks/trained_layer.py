@@ -145,7 +145,7 @@ def recover(target, width: int, seed: int) -> tuple[Attention | None, int, float
 
 
 def trained(bert: Bert, part: str, layers: list[int], seeds: list[int]) -> int:
-    bars = {"last": (1e-8, 1e-8, 2600), "all": (1e-8, 1e-8, 150), "float32": (np.inf, 1e-3, 12000)}[part]
+    bars = {"last": (1e-8, 1e-8, 1750), "all": (1e-8, 1e-8, 90), "float32": (np.inf, 1e-3, 12000)}[part]
     missed, states = 0, bert.hidden_states()
     print(f"\n### Trained layers, {part} ({len(seeds)} seeds from {seeds[0]}, worst)\n")
     print("| layer | heads, ranks | queries | W | V | c | random | hidden | seconds |\n|---|---|---|---|---|---|---|---|---|")

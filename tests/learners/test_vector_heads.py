@@ -16,6 +16,7 @@ from unsoftmax.learners.vector_heads.answers import Answers
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, binary_patterns, one_token
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
 from unsoftmax.learners.vector_heads.settings import SEVERAL
+from unsoftmax.learners.vector_heads.unnamed import supported
 from unsoftmax.learners.vector_heads.weighted import weighted_solve
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered, TorchOracle
@@ -514,3 +515,20 @@ def test_values_that_cancel_are_seen_wherever_the_heads_look():
     answers = Answers(CallableOracle(truth), Floor(), None)
     for seed in range(400):  # three tokens, four times: in one of a hundred both heads look at the same one each time
         assert np.abs(one_token(answers, truth.b, np.random.default_rng(seed)).total).max() < 1e-12
+
+
+def test_a_value_of_two_heads_together_is_left_out_of_a_range():
+    rng = np.random.default_rng(1)
+    answers = Answers(CallableOracle(layer(rng, 16, 16, 4)), Floor())
+    block = rng.normal(size=(9, 4)) @ rng.normal(size=(4, 16))
+    block[5] += rng.normal(size=16)
+    assert np.array_equal(supported(answers, block), np.delete(block, 5, axis=0))
+    assert len(supported(answers, block[:4])) == 4  # too few to tell
+
+
+def test_every_position_shows_ranges_without_names_in_a_few_questions():
+    truth = layer(np.random.default_rng(3), 48, 48, 4, 12, biases=True)
+    oracle = Metered(CallableOracle(lambda X: truth(X, "all"), width=48))
+    found = VectorHeadsLearner().run(oracle, rng=np.random.default_rng(4)).model
+    assert oracle.phases["slices"].queries <= 4
+    assert max(errors(found, truth).values()) < 1e-9

@@ -273,9 +273,11 @@ def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> 
     xp, longest, zero = array_namespace(keys.U), longest_step(answers, None), 0 * keys.flat[:1]
     for _ in range(0 if answers.coarse else 24):
         first = read_scores(answers, totals, keys.one(0), length, zero)
-        if first is not None:  # the largest c·u of some thousand keys is 3.5 of its deviations, which few keys show badly
+        largest = np.inf if first is None else float(xp.max(xp.abs(first.z)))
+        if first is not None and largest * length < 5 * MOST_BIAS:  # a weight of one reads as 36
+            # the largest c·u of some thousand keys is 3.5 of its deviations: few keys show the largest badly, one both
             typical = float(xp.max(xp.sqrt(xp.mean(first.z**2, axis=(1, 2)))))
-            length = min(longest, MOST_BIAS / ((4 + 6 / keys.U.shape[1] ** 0.5) * typical + 1e-300))
+            length = min(longest, MOST_BIAS / (max(3 * largest, 5 * typical) + 1e-300))
             break
         length /= 16
     for _ in range(8):

@@ -40,6 +40,8 @@ def unnamed_values(slicer: SideBySide, mixture: Mixture, reach: float, rng: np.r
     for _ in range(2 + goal // 3):
         steps = answers.there(unit(rng, SEVERAL.unnamed, len(mixture.around)) * (reach * SEVERAL.closer)) @ mixture.around
         found = distinct(slicer, base + steps)
+        if min(map(len, found)) < 2:  # scores of rank one: each head looks at an extreme, with all others that it turns on
+            return None
         blocks = [supported(answers, xp.concat([block, more])) for block, more in zip(blocks, found, strict=True)]
         bases = [range_of(block, answers) for block in blocks]
         ranks = [len(basis) - (len(basis) > len(block) - 2) for basis, block in zip(bases, blocks, strict=True)]

@@ -152,17 +152,18 @@ def mismatch(
         "`unsoftmax diagnose` tells what it may be.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "by_length": check.by_length},
-        signs=left_open(heads, rank, within=check.relative_error if floor.exact else 0.0),
+        signs=left_open(heads, rank, floor, check, seen.lengths[(seen.deviations > allowed).any(axis=1)]),
     )
 
 
-def left_open(heads: int, rank: int | None, *, within: float) -> tuple[Sign, ...]:
-    """The sign that a misfit of one model does not exclude every family.
+def left_open(heads: int, rank: int | None, floor: Floor, check: Check, lengths: Floats) -> tuple[Sign, ...]:
+    """The sign that a misfit of one model, in sequences of these ``lengths``, does not exclude every family.
 
-    Several heads are not excluded through coarse answers, or where what one head misses by is faint; and a network that is read piece
-    by piece may be known no better.
+    Several heads are not excluded through coarse answers, nor where what one head misses by is faint, unless pairs of tokens, in
+    which each head shows, do not show it; and a network that is read piece by piece may be known no better.
     """
-    return (Sign.OPEN,) if heads == 0 or (heads == 1 and rank is None and within <= LIMITS.almost) else ()
+    faint = check.relative_error <= LIMITS.almost and bool((lengths <= 2).any())
+    return (Sign.OPEN,) if heads == 0 or (heads == 1 and rank is None and (not floor.exact or faint)) else ()
 
 
 def something_else(seen: Compared, check: Check, learned: Learned, strange: Floats, *, heads: int) -> RefusalError:
@@ -178,7 +179,7 @@ def something_else(seen: Compared, check: Check, learned: Learned, strange: Floa
         f"near answers are to it, and for which tokens: `tolerance={2 * check.max_abs_error:.0e}{reach}`.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "strangeness": float(strange.max()), "by_length": check.by_length},
-        signs=left_open(heads, None, within=check.relative_error),
+        signs=left_open(heads, None, Floor(), check, lengths),
     )
 
 

@@ -59,7 +59,11 @@ def clearly_bends(case: Case, blur: float) -> bool | None:
     clear = case.coarse or case.bend >= TESTS.clear * blur
     words = "show in" if case.coarse or case.bend >= blur else "are too faint for"
     case.record(
-        "bends against the law", case.bend, blur, clear or case.bend >= blur, f"Bends of one-token answers {words} the law of a head."
+        "bends against the law",
+        case.bend,
+        blur,
+        clear or case.bend >= blur,
+        f"Bends of one-token answers {words} the law of a head.",
     )
     return True if clear else None if case.bend >= blur else False
 

@@ -113,7 +113,11 @@ class Settings:
     further: int = 6
     steepest_further: float = 25.0  # score differences in them: what bends larger ones does not show in natural sequences
     least_further: int = 5
-    wider: tuple[float, ...] = (1.0, 2.0, 64.0)  # how far apart their tokens lie, in turn: at last, mostly, until scores are that steep
+    wider: tuple[float, ...] = (
+        1.0,
+        2.0,
+        64.0,
+    )  # how far apart their tokens lie, in turn: at last, mostly, until scores are that steep
     fewer_lengths: tuple[int, ...] = (2, 3, 4, 6, 12, 40)  # where each costs three questions
 
     # one token

@@ -152,17 +152,19 @@ def mismatch(
         "`unsoftmax diagnose` tells what it may be.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "by_length": check.by_length},
-        signs=left_open(heads, rank, floor, check, seen.lengths[(seen.deviations > allowed).any(axis=1)]),
+        signs=left_open(
+            heads, rank, floor, check, pairs=bool((seen.deviations[seen.lengths <= 2] > allowed[seen.lengths <= 2]).any())
+        ),
     )
 
 
-def left_open(heads: int, rank: int | None, floor: Floor, check: Check, lengths: Floats) -> tuple[Sign, ...]:
-    """The sign that a misfit of one model, in sequences of these ``lengths``, does not exclude every family.
+def left_open(heads: int, rank: int | None, floor: Floor, check: Check, *, pairs: bool) -> tuple[Sign, ...]:
+    """The sign that a misfit of one model, which ``pairs`` of tokens show or do not, does not exclude every family.
 
-    Several heads are not excluded through coarse answers, nor where what one head misses by is faint, unless pairs of tokens, in
-    which each head shows, do not show it; and a network that is read piece by piece may be known no better.
+    Several heads are not excluded through coarse answers, nor where what one head misses by is faint and shows in pairs, as each
+    head does; and a network that is read piece by piece may be known no better.
     """
-    faint = check.relative_error <= LIMITS.almost and bool((lengths <= 2).any())
+    faint = check.relative_error <= LIMITS.almost and pairs
     return (Sign.OPEN,) if heads == 0 or (heads == 1 and rank is None and (not floor.exact or faint)) else ()
 
 
@@ -179,7 +181,7 @@ def something_else(seen: Compared, check: Check, learned: Learned, strange: Floa
         f"near answers are to it, and for which tokens: `tolerance={2 * check.max_abs_error:.0e}{reach}`.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "strangeness": float(strange.max()), "by_length": check.by_length},
-        signs=left_open(heads, None, Floor(), check, lengths),
+        signs=left_open(heads, None, Floor(), check, pairs=bool(lengths.min() <= 2)),
     )
 
 

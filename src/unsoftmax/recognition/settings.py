@@ -121,6 +121,7 @@ class Settings:
     fewer_lengths: tuple[int, ...] = (2, 3, 4, 6, 12, 40)  # where each costs three questions
 
     # one token
+    deaf: float = 0.02  # of the answers' size: where tests allow more than that, no change by earlier tokens can be excluded
     places: int = 6  # where curvature is looked at
 
     # piecewise

@@ -1,7 +1,7 @@
 """A wide hunt for wrong verdicts on many cores: thousands of random targets of each kind, what was said of them and what was true.
 
     PYTHONPATH=src python benchmarks/hunt.py heads outside coverage --seconds 200 --jobs 16 --first-seed 1000 --out hunt.json
-    HUNT_EFFECTS="-10 -3" PYTHONPATH=src python benchmarks/hunt.py outside strangers unseen --jobs 1     foreign bodies that are faint
+    HUNT_EFFECTS="-10 -3" PYTHONPATH=src python benchmarks/hunt.py outside strangers unseen --jobs 1     faint foreign bodies
 
 Each kind draws target number i from seed i, so a row can be run again by itself: ``--first-seed 1234 --runs 1``. A success is false
 where its error on natural sequences exceeds three times the stated tolerance, or W lies off by more than ten of its bars.

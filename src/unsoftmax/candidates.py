@@ -8,7 +8,7 @@ from typing import Any
 from unsoftmax.deciding import Decision, Try, choices
 from unsoftmax.deciding.choices import family_told
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotInFamilyError, RefusalError, Sign
+from unsoftmax.errors import NotInFamilyError, RefusalError, Sign, tried
 from unsoftmax.families.base import Family
 from unsoftmax.recognition.case import most_asked
 from unsoftmax.recognition.walk import OfCase, OfDesk
@@ -46,7 +46,10 @@ def weighed(desk: Desk, refusal: RefusalError, *, proven: bool) -> RefusalError:
     family = None if told is None else family_told(told)
     askable = desk.look is not None and desk.embeddings is None and wishes.adaptive and wishes.auto
     if told is None and Sign.OPEN in refusal.signs and askable and (left is None or left >= most_asked(desk.width)):
-        family = next(candidates(desk, learners=False), None)
+        found = tried(lambda: next(candidates(desk, learners=False), None), RefusalError)
+        if isinstance(found, RefusalError):  # the target fails by now, or contradicts itself
+            return found
+        family = found
     return choices.weighed(refusal, desk.told, family, proven=proven)
 
 

@@ -195,7 +195,7 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     heads = isinstance(refusal, NotInFamilyError | InconclusiveError | NotIdentifiableError)
     heads = heads or (isinstance(refusal, DriftingError) and batch)
     heads = heads and look is not None and look.floor.exact and (look.cancelled or bool(np.ptp(look.pair_answers, axis=0).any()))
-    named_so = {Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs)
+    named_so = bool({Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs))
     named_so = named_so and not {Sign.OTHER_SCORES, Sign.UNDECIDED} & set(refusal.signs)
     # what float32 inside explains has no other name, whichever test met it
     named_so = named_so and not any(Sign.LAST_BITS in outcome.signs for outcome in desk.outcomes)

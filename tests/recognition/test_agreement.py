@@ -55,6 +55,27 @@ def weighs_by_relu(head, effect):
     return answer
 
 
+def rounds_weights(head, effect):
+    return lambda X: np.einsum("bn,bnd,d->b", effect * np.round(softmax(head.weights(X)) / effect), X, head.v)
+
+
+def rounds_scores(head, effect):
+    return lambda X: np.einsum("bn,bnd,d->b", softmax(effect * np.round(head.weights(X) / effect)), X, head.v)
+
+
+def drops_tails(head, effect):
+    def answer(X):
+        weights = softmax(head.weights(X))
+        weights = np.where(weights < effect, 0.0, weights)
+        return np.einsum("bn,bnd,d->b", weights / weights.sum(axis=1, keepdims=True), X, head.v)
+
+    return answer
+
+
+def bends_answers(head, effect):
+    return lambda X: np.tanh(effect * head(X)) / effect
+
+
 KINDS = [
     (clips_values, (1e-9, 3e-7, 1e-4, 1e-2)),
     (clips_answers, (1e-8, 1e-5, 1e-2)),
@@ -62,6 +83,10 @@ KINDS = [
     (rounds_by_chance, (1e-8, 1e-6)),
     (caps_scores, (1e-8, 1.5e-7, 4e-7, 2e-6)),
     (weighs_by_relu, (1e-8, 3e-7, 1e-4)),
+    (rounds_weights, (1e-10, 1e-8)),
+    (rounds_scores, (2e-10, 1e-7)),
+    (drops_tails, (1e-9, 1e-6)),
+    (bends_answers, (5e-7, 3e-5, 6e-4)),
 ]
 
 
@@ -97,3 +122,58 @@ def test_tokens_rounded_inside_are_named_by_both():
     found = us.recover(rounds_tokens(Head(3), 1e-6), width=5, seed=0, on_failure="return")
     assert found.status is us.Status.NOT_IN_FAMILY
     assert us.diagnose(rounds_tokens(Head(3), 1e-6), width=5).family == "outside: quantised evaluation"
+
+
+def coarse(target, kind):
+    noise = np.random.default_rng(9)
+    if kind == "float32":
+        return lambda X: target(X).astype(np.float32).astype(float)
+    return lambda X: target(X) + 1e-7 * noise.normal(size=len(X))
+
+
+@pytest.mark.parametrize("kind", ["float32", "noise"])
+@pytest.mark.parametrize("seed", range(3))
+def test_several_heads_through_coarse_answers_are_not_called_strangers(kind, seed):
+    """One head is excluded, and several cannot be told through such answers: that is no proof of another family."""
+    rng = np.random.default_rng(seed)
+    layer = us.Attention(rng.normal(size=(2, 4, 4)) / 2, rng.normal(size=(2, 4)))
+    found = us.recover(coarse(layer, kind), width=4, seed=seed, on_failure="return")
+    assert found.status is not us.Status.NOT_IN_FAMILY
+    if found.status is us.Status.INCONCLUSIVE:
+        assert "stays open" in found.message
+
+
+def test_one_head_by_name_that_is_none_is_refused_as_such():
+    rng = np.random.default_rng(0)
+    layer = us.Attention(rng.normal(size=(2, 4, 4)) / 2, rng.normal(size=(2, 4)))
+    found = us.recover(coarse(layer, "float32"), width=4, heads=1, seed=0, on_failure="return")
+    assert found.status is us.Status.NOT_IN_FAMILY
+
+
+def test_heads_whose_values_are_cut_very_far_away_are_recovered():
+    head = Head(11)
+    found = us.recover(clips_values(head, 5e-10), width=5, seed=0)
+    assert found.status is us.Status.EXACT
+    assert us.diagnose(clips_values(head, 5e-10), width=5).family == "outside: inconclusive (token length)"
+
+
+def test_answers_cast_to_float16_are_no_quantised_input():
+    layer = us.Attention.single(Head(2).W, Head(2).v)
+    told = us.diagnose(lambda X: layer(X).astype(np.float16).astype(float), width=5)
+    assert told.inside or "inconclusive" in told.family
+
+
+def test_a_token_dropped_now_and_then_is_told_as_chance():
+    head, calls = Head(4), [0]
+
+    def answer(X):
+        scores = head.weights(X)
+        if X.shape[1] > 40:
+            calls[0] += 1
+            if calls[0] % 3 == 0:  # every third long question lacks a token
+                scores[:, 0] = -1e30
+        return np.einsum("bn,bnd,d->b", softmax(scores), X, head.v)
+
+    told = us.diagnose(answer, width=5)
+    assert not told.inside
+    assert told.family in ("outside: random answers", "outside: changed while asked", "outside: dropout")

@@ -80,7 +80,7 @@ def refused(told: Diagnosis, words: str, evidence: Mapping[str, Any]) -> Refusal
 def weighed(refusal: RefusalError, told: Diagnosis | None, family: Family | None, *, proven: bool) -> RefusalError:
     """A refusal as of no family, as far as that is shown; nothing is asked.
 
-    One learner's failure excludes what it learned, and nothing else: where the tests tell a ``family`` all the same, or where nobody
+    One learner's failure excludes what it learned, and nothing else: where the tests tell a ``family`` all the same, or nobody
     told, it stays open. What fresh answers deny is ``proven`` to be none of what was tried.
     """
     left_open = Sign.OPEN in refusal.signs
@@ -91,7 +91,9 @@ def weighed(refusal: RefusalError, told: Diagnosis | None, family: Family | None
         words = f"By the family tests: {reason} But nothing that was learned explains the answers, so that it stays open. {refusal}"
         return InconclusiveError(words, evidence=refusal.evidence, model=refusal.model)
     if left_open and told is None:
-        words = f"{refusal} That excludes what was learned, not every family, so that it stays open: `family=` and `heads=` try others."
+        words = (
+            f"{refusal} That excludes what was learned, not every family, so that it stays open: `family=` and `heads=` try others."
+        )
         return InconclusiveError(words, evidence=refusal.evidence, model=refusal.model)
     return refused(told, f"{told.reason} ({refusal})", refusal.evidence) if left_open and told is not None else refusal
 

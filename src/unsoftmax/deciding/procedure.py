@@ -214,7 +214,7 @@ class Decision:
         return (Step.STOP, one.refusal) if step is Step.STOP else (Step.SEVERAL, None)
 
     def _after_several(self, last: Outcome, look: FirstLook, several: bool) -> Walk[Ending]:
-        """Do what the failure of several heads says: shorter tokens, another family, coarser answers, or the refusal as it stands."""
+        """Do what the failure of several heads says: shorter tokens, another family, coarser answers, or it stands."""
         untried = several and self.wishes.heads is None and isinstance(last.refusal, NotInFamilyError)
         if after_several(last, self.wishes) is Step.DIAGNOSE:
             told = yield from self._told(look)

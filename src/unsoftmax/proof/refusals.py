@@ -161,17 +161,20 @@ def mismatch(
         "`unsoftmax diagnose` tells what it may be.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "by_length": check.by_length},
-        signs=left_open(heads, rank, within=check.relative_error if floor.exact else 0.0),
+        signs=left_open(
+            heads, rank, floor, check, pairs=bool((seen.deviations[seen.lengths <= 2] > allowed[seen.lengths <= 2]).any())
+        ),
     )
 
 
-def left_open(heads: int, rank: int | None, *, within: float) -> tuple[Sign, ...]:
-    """The sign that a misfit of one model does not exclude every family.
+def left_open(heads: int, rank: int | None, floor: Floor, check: Check, *, pairs: bool) -> tuple[Sign, ...]:
+    """The sign that a misfit of one model, which ``pairs`` of tokens show or do not, does not exclude every family.
 
-    Several heads are not excluded through coarse answers, or where what one head misses by is faint; and a network that is read piece
-    by piece may be known no better.
+    Several heads are not excluded through coarse answers, nor where what one head misses by is faint and shows in pairs, as each
+    head does; and a network that is read piece by piece may be known no better.
     """
-    return (Sign.OPEN,) if heads == 0 or (heads == 1 and rank is None and within <= LIMITS.almost) else ()
+    faint = check.relative_error <= LIMITS.almost and pairs
+    return (Sign.OPEN,) if heads == 0 or (heads == 1 and rank is None and (not floor.exact or faint)) else ()
 
 
 def something_else(seen: Compared, check: Check, learned: Learned, strange: Floats, *, heads: int) -> RefusalError:
@@ -187,7 +190,7 @@ def something_else(seen: Compared, check: Check, learned: Learned, strange: Floa
         f"near answers are to it, and for which tokens: `tolerance={2 * check.max_abs_error:.0e}{reach}`.",
         model=learned.model,
         evidence={"relative_error": check.relative_error, "strangeness": float(strange.max()), "by_length": check.by_length},
-        signs=left_open(heads, None, within=check.relative_error),
+        signs=left_open(heads, None, Floor(), check, pairs=bool(lengths.min() <= 2)),
     )
 
 

@@ -16,7 +16,16 @@ from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
 from unsoftmax.recognition.one_head import Outcome, at_other_lengths, faintly, one_head
-from unsoftmax.recognition.one_token import Pilot, clearly_bends, grows, ignores_length, kinks, kinks_if_affordable, one_token, pilot
+from unsoftmax.recognition.one_token import (
+    Pilot,
+    clearly_bends,
+    grows,
+    ignores_length,
+    kinks,
+    kinks_if_affordable,
+    one_token,
+    pilot,
+)
 from unsoftmax.recognition.piecewise import another_plane, bends_obey, chord_law, transformer
 from unsoftmax.recognition.reach import long_tokens
 from unsoftmax.recognition.stepwise import coarse_without_reason, rounding_told, steps_told
@@ -132,7 +141,9 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
         found.heads = several.heads
         return (yield from _of_heads(f"{several.heads} softmax heads: they explain all answers along a line and foretell others."))
     if several.nearly and not several.residual:
-        return inconclusive("power", "Heads explain the answers nearly: two may be almost alike, or something else takes part, as faint.")
+        return inconclusive(
+            "power", "Heads explain the answers nearly: two may be almost alike, or something else takes part, as faint."
+        )
     if one.passed is None and answers.coarse and not several.residual:
         return inconclusive("power", f"Neither proved nor excluded: {one.why}, and no small number of heads fits.")
     return (yield from of_case(name_affine, point.scale, residual=several.residual))

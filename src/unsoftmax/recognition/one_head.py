@@ -8,8 +8,10 @@ from functools import partial
 
 import numpy as np
 
+from unsoftmax.errors import Sign
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, DecidedError, Verdict
+from unsoftmax.oracles.contradiction import BY_CHANCE
+from unsoftmax.recognition.case import Case, DecidedError, Verdict, outside
 from unsoftmax.recognition.plane import Plane, random_coordinates
 from unsoftmax.recognition.settings import TESTS
 
@@ -243,6 +245,11 @@ def at_other_lengths(case: Case, plane: Plane) -> bool | None:
         steep = float(np.abs((coordinates - last) @ plane.slope(last)).max())
         coordinates = last + min(wider, TESTS.steepest_further / max(steep, 1e-9)) * (coordinates - last)
         told = _against(case, plane, coordinates, base)
+        if told is not None and told.share > 1 and case.left() > 0:
+            again = _against(case, plane, coordinates, base)
+            if again is not None and abs(again.share - told.share) > 1:
+                words = f"A sequence of {length} tokens, asked twice, got two answers: {BY_CHANCE}"
+                raise DecidedError(outside("random answers", words, Sign.RANDOM))
         if told is not None and told.share > worst:
             worst, at = told.share, length
     words = "Longer sequences are answered as short ones foretell."

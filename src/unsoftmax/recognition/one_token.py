@@ -59,7 +59,11 @@ def clearly_bends(case: Case, blur: float) -> bool | None:
     clear = case.coarse or case.bend >= TESTS.clear * blur
     words = "show in" if case.coarse or case.bend >= blur else "are too faint for"
     case.record(
-        "bends against the law", case.bend, blur, clear or case.bend >= blur, f"Bends of one-token answers {words} the law of a head."
+        "bends against the law",
+        case.bend,
+        blur,
+        clear or case.bend >= blur,
+        f"Bends of one-token answers {words} the law of a head.",
     )
     return True if clear else None if case.bend >= blur else False
 
@@ -293,5 +297,7 @@ def _listen(case: Case, pairs: Floats, scale: float) -> Pilot:
         response = _respond(case, pairs, size)
         if response is not None and response[1] > response[2]:
             return Pilot(size, 0.3)
+    if case.tolerance(*case.recent) > TESTS.deaf * max(float(np.abs(answers).max()) for answers in case.recent):
+        raise DecidedError(inconclusive("power", "Answers are too coarse to tell whether earlier tokens change them."))
     case.record("earlier tokens", 0.0, 1.0, False, "Earlier tokens do not change the answer.")
     return Pilot(scale, 0.0, listens=False)

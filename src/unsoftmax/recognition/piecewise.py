@@ -190,7 +190,9 @@ def bends_obey(case: Case, plane: Plane) -> bool | None:
     seen = bent > TESTS.bent_loud
     broken = bool(np.any(off > TESTS.bent_loud))
     words = "broke" if broken else "follow" if seen.any() else "do not show in"
-    case.record("bends in the law", float(off.max()), TESTS.bent_loud, not broken, f"Bends of one-token answers {words} the law of a head.")
+    case.record(
+        "bends in the law", float(off.max()), TESTS.bent_loud, not broken, f"Bends of one-token answers {words} the law of a head."
+    )
     return False if broken else (int(seen.sum()) >= TESTS.few or None)
 
 
@@ -234,7 +236,10 @@ def chord_law(case: Case, scale: float) -> bool | None:
         if case.record("between one-token answers", off, 1.0, off > 1, sentence):
             return False
         # weights that are read from one of them take up what a smooth bend adds to all, all but the square of it
-        if bend[best] ** 2 < 10 * level * max(float(np.linalg.norm(chord)), float(bend[best])) or not 0 < share[0] < share[1] - 0.2 < 0.8:
+        if (
+            bend[best] ** 2 < 10 * level * max(float(np.linalg.norm(chord)), float(bend[best]))
+            or not 0 < share[0] < share[1] - 0.2 < 0.8
+        ):
             continue
         obeyed = True
     return obeyed

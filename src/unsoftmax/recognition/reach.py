@@ -50,12 +50,14 @@ def _noise_of_long(case: Case) -> Verdict | None:
     if again is None:
         return None
     off = float(np.ptp(again, axis=0).max()) / case.tolerance(again)
-    if case.record("noise of long tokens", off, 1.0, off <= 1, f"Noise is {'' if off <= 1 else 'not '}the same beside long tokens."):
+    if case.record(
+        "noise of long tokens", off, 1.0, off <= 1, f"Noise is {'' if off <= 1 else 'not '}the same beside long tokens."
+    ):
         return None
     return inconclusive(
         "token length",
-        "Short tokens are answered as by a layer of heads and with noise of one size, but beside long ones it is far larger: tokens "
-        "may be noisy or rounded by chance inside. `max_norm` keeps to short ones.",
+        "Short tokens are answered as by a layer of heads and with noise of one size, but beside long ones it is far larger: "
+        "tokens may be noisy or rounded by chance inside. `max_norm` keeps to short ones.",
     )
 
 
@@ -81,7 +83,9 @@ def cut(desk: Desk) -> bool:
         wanted = 2.0**power * (answers - b)
         return bool((np.abs(told - wanted) <= TESTS.clip * np.abs(wanted).max() + 2.0**-20 * np.abs(b).max()).all())
 
-    natural = float(np.log2(np.sqrt(desk.width) / np.linalg.norm(tokens, axis=1).max()))  # the first look may have sent far shorter ones
+    natural = float(
+        np.log2(np.sqrt(desk.width) / np.linalg.norm(tokens, axis=1).max())
+    )  # the first look may have sent far shorter ones
     low, high = (power + max(0, round(natural)) for power in TESTS.cut_powers)
     if kept(high):
         return False

@@ -113,10 +113,15 @@ class Settings:
     further: int = 6
     steepest_further: float = 25.0  # score differences in them: what bends larger ones does not show in natural sequences
     least_further: int = 5
-    wider: tuple[float, ...] = (1.0, 2.0, 64.0)  # how far apart their tokens lie, in turn: at last, mostly, until scores are that steep
+    wider: tuple[float, ...] = (
+        1.0,
+        2.0,
+        64.0,
+    )  # how far apart their tokens lie, in turn: at last, mostly, until scores are that steep
     fewer_lengths: tuple[int, ...] = (2, 3, 4, 6, 12, 40)  # where each costs three questions
 
     # one token
+    deaf: float = 0.02  # of the answers' size: where tests allow more than that, no change by earlier tokens can be excluded
     places: int = 6  # where curvature is looked at
 
     # piecewise

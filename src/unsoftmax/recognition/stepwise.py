@@ -65,20 +65,22 @@ def rounding_told(case: Case, *, steps: bool) -> str:
 
 
 def coarse_without_reason(case: Case, *, bias: bool) -> str:
-    """Why float64 answers of errors that nothing explains leave a verdict open; empty where they are exact, or the batch explains them.
+    """Why float64 answers of errors that nothing explains leave a verdict open; empty where they have none, or a reason.
 
     Scores of order one, as they are asked here, are as exact as float64 is, unless a large bias takes part.
     """
     if not case.finer or case.floor.batch or (bias and case.floor.relative <= TESTS.biased):
         return ""
     return (
-        f"Answers of float64 carry errors of about {case.floor.relative:.1g} of their size, which no number format explains: something "
-        "in the target may be rounded to fine steps. `recover` tells whether a head explains them to that."
+        f"Answers of float64 carry errors of about {case.floor.relative:.1g} of their size, which no number format explains: "
+        "something in the target may be rounded to fine steps. `recover` tells whether a head explains them to that."
     )
 
 
 def _unasked() -> DecidedError:
-    words = "Answers are computed in coarser numbers than they are written in, and too few questions are left to tell what is rounded."
+    words = (
+        "Answers are computed in coarser numbers than they are written in, and too few questions are left to tell what is rounded."
+    )
     return DecidedError(inconclusive("budget", words))
 
 

@@ -89,7 +89,7 @@ def _refused(status: str, name: str) -> list[str]:
         ),
         "INCONCLUSIVE": (
             "Other questions (another --seed), longer tokens (--max-norm) or more precise answers may decide.",
-            f"If you know what it is, `unsoftmax recover {name} --family NAME` tries that family all the same, and still checks it.",
+            f"If you know what it is, `unsoftmax recover {name} --family NAME` tries that family, and checks it.",
         ),
         "NOT_IDENTIFIABLE": (
             "The reason above says which parameters cannot be told apart; other or longer sequences may, more of the same do not.",

@@ -239,14 +239,14 @@ if __name__ == "__main__":
     parser.add_argument("--out", help="a JSON file of all rows")
     options = parser.parse_args()
     end, rows = time.monotonic() + options.seconds, []
-    with ProcessPoolExecutor(options.jobs) as pool:
-        seeds = range(options.first_seed, options.first_seed + options.runs)
-        waiting = [pool.submit(run, kind, seed) for seed in seeds for kind in options.kinds]
-        for done in as_completed(waiting):
-            rows.append(done.result())
-            if time.monotonic() > end:
-                pool.shutdown(wait=False, cancel_futures=True)
-                break
+    pool = ProcessPoolExecutor(options.jobs)
+    seeds = range(options.first_seed, options.first_seed + options.runs)
+    waiting = [pool.submit(run, kind, seed) for seed in seeds for kind in options.kinds]
+    for done in as_completed(waiting):
+        rows.append(done.result())
+        if time.monotonic() > end:
+            break
+    pool.shutdown(cancel_futures=True)  # once: a second call, as the end of a ``with`` makes it, takes the cancelling back
     if options.out:
         with open(options.out, "w") as file:
             json.dump(rows, file)

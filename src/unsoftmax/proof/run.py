@@ -75,8 +75,8 @@ class _Proof:
         """Ask and judge."""
         self.desk.watched.settle()
         if self.learned.model.attentions and self.family.longest(self.desk) < 2:
-            refusal = refusals.one_token_alone(self.learned)
-            return Proof(status=Status[refusal.status_name], check=None, tolerance=self.stated_tolerance, refusal=refusal)
+            alone = refusals.one_token_alone(self.learned)
+            return Proof(status=Status[alone.status_name], check=None, tolerance=self.stated_tolerance, refusal=alone)
         self.desk.checked.begin_phase("held-out check")
         batches = self._fresh()
         noisy = carries_noise(self.floor, 0.0 if self.learned.noise is None else self.learned.noise[0])

@@ -22,6 +22,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import hostile as fifth
 import numpy as np
 import truth
 import unseen as third
@@ -67,6 +68,22 @@ def strangers(seed: int) -> Row:
 def unseen(seed: int) -> Row:
     """The same with foreign bodies that nothing was tuned on."""
     return ladder(seed, 12, tuple(third.BODIES), third.unseen)
+
+
+def hostile(seed: int) -> Row:
+    """The same with foreign bodies of one who wants it to fail: memories, rare tokens, single lengths."""
+    return ladder(seed, 13, tuple(fifth.BODIES), fifth.hostile)
+
+
+def ordinary(seed: int) -> Row:
+    """Heads as users have them: limits of batches and lengths, tensors, scales, special matrices. They should succeed."""
+    rng = np.random.default_rng([14, seed])
+    name = list(fifth.ORDINARY)[seed % len(fifth.ORDINARY)]
+    width, model, target = fifth.ordinary(name, rng)
+    found = us.recover(target, width=width, seed=seed, on_failure="return")
+    reason = truth.false_success(found, model, model, rng)
+    row: Row = {"what": name, "false": reason is not None, "why": reason, **told(found)}
+    return row | (shares(found, model) if found.status.success and found.bounds is not None else {})
 
 
 def ladder(seed: int, table: int, kinds: tuple[str, ...], draw: Callable[..., truth.Drawn]) -> Row:
@@ -171,7 +188,7 @@ def strange_labels(seed: int) -> Row:
 
 
 KINDS: dict[str, Callable[[int], Row]] = {
-    f.__name__: f for f in (heads, outside, strangers, unseen, coverage, half, honest, labels, strange_labels)
+    f.__name__: f for f in (heads, outside, strangers, unseen, hostile, ordinary, coverage, half, honest, labels, strange_labels)
 }
 
 
@@ -224,14 +241,14 @@ if __name__ == "__main__":
     parser.add_argument("--out", help="a JSON file of all rows")
     options = parser.parse_args()
     end, rows = time.monotonic() + options.seconds, []
-    with ProcessPoolExecutor(options.jobs) as pool:
-        seeds = range(options.first_seed, options.first_seed + options.runs)
-        waiting = [pool.submit(run, kind, seed) for seed in seeds for kind in options.kinds]
-        for done in as_completed(waiting):
-            rows.append(done.result())
-            if time.monotonic() > end:
-                pool.shutdown(wait=False, cancel_futures=True)
-                break
+    pool = ProcessPoolExecutor(options.jobs)
+    seeds = range(options.first_seed, options.first_seed + options.runs)
+    waiting = [pool.submit(run, kind, seed) for seed in seeds for kind in options.kinds]
+    for done in as_completed(waiting):
+        rows.append(done.result())
+        if time.monotonic() > end:
+            break
+    pool.shutdown(cancel_futures=True)  # once: a second call, as the end of a ``with`` makes it, takes the cancelling back
     if options.out:
         with open(options.out, "w") as file:
             json.dump(rows, file)

@@ -161,3 +161,20 @@ def test_a_check_of_single_tokens_confirms_no_attention():
 def test_another_head_at_one_moderate_length_is_met(length):
     one, other = head(4), head(5)
     refused(lambda X: other(X) if X.shape[1] == length else one(X))
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_error_bars_behind_rounding_allow_for_what_is_fainter_than_a_step(seed):
+    """Edges keep one half each, whatever the truth is: another head on longer sequences moved W by thousands of its bars."""
+    rng = np.random.default_rng(seed)
+    W, V, c = rng.normal(size=(3, 3)) / 3**0.5, rng.normal(size=(3, 3)), rng.normal(size=3)
+    one, other = us.Attention.single(W, V, c=c), us.Attention.single(rng.normal(size=(3, 3)), rng.normal(size=(3, 3)))
+
+    def rounded(X, effect=1e-6):
+        return np.round(one(X) + effect * (X.shape[1] > 11) * other(X), 4)
+
+    found = us.recover(rounded, width=3, seed=seed, budget=20_000)
+    assert np.all(np.abs(found.model.W[0] - W) <= 3 * found.bounds.W[0])
+    plain = us.recover(lambda X: rounded(X, 0.0), width=3, seed=seed, budget=20_000)
+    assert np.all(np.abs(plain.model.W[0] - W) <= plain.bounds.W[0])
+    assert plain.bounds.W.max() < 1e-8

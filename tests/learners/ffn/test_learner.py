@@ -298,3 +298,13 @@ def test_neurons_that_sleep_on_ordinary_tokens_are_woken_by_long_ones(family):
         found = us.recover(lambda X, net=net: net(X[:, -1]).reshape(len(X)), width=6, family=family, seed=seed)
         assert found.status is us.Status.EXACT
         assert found.facts["neurons"] == 2
+
+
+def test_points_without_any_bend_to_follow_are_as_far_as_the_scale_says():
+    """A target that acts on tokens of one length alone left a network of no neurons, and no distance to draw from."""
+    none = Hinges.zero(3, 1)
+    places = Places(None, 0.0, 8)
+    length = places.length(none, 2.0)
+    assert length == 1.0
+    distances = np.linalg.norm(places.random(none, length, 20, np.random.default_rng(0)), axis=1)
+    assert ((distances >= 0.5) & (distances <= 1.5)).all()

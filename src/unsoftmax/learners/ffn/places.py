@@ -86,13 +86,14 @@ class Places:
         return replace(both, linear=(first.linear + second.linear) / 2, constant=(first.constant + second.constant) / 2)
 
     def length(self, model: Hinges, scale: float) -> float:
-        """Median distance at which a random line through the origin meets the bends."""
-        length = max(float(np.median(distances(model))), 0.5 * scale)
+        """Median distance at which a random line through the origin meets the bends; without any, the scale decides."""
+        length = max(float(np.median(distances(model))) if model.neurons else 0.0, 0.5 * scale)
         return length if self.max_norm is None else min(length, 0.5 * self.max_norm)
 
     def random(self, model: Hinges, length: float, count: int, rng: np.random.Generator) -> Floats:
         """Random points whose distances follow those of the hyperplanes, so that each is met from both sides."""
-        radii = np.clip(rng.choice(distances(model), size=count), 0.5 * length, 8 * length) * rng.uniform(0.5, 1.5, size=count)
+        met = distances(model) if model.neurons else np.full(1, length)
+        radii = np.clip(rng.choice(met, size=count), 0.5 * length, 8 * length) * rng.uniform(0.5, 1.5, size=count)
         return self.at(radii, model.normal.shape[1], rng)
 
     def at(self, radii: Floats, width: int, rng: np.random.Generator) -> Floats:

@@ -49,7 +49,13 @@ def cut(
     width, parameters = head.width, head.free
     asked, tight = [probes], probes
     largest = float(np.abs(probes.answers).max())
-    left = queries
+    lengths = [
+        copies // 8,
+        copies // 4,
+        copies // 2,
+    ]  # of sequences that confirm it: each edge keeps one half, whatever the truth is
+    confirming = NOISY.confirming * len(lengths)
+    left = queries - confirming
     while True:
         half = np.full(len(tight), step / 2 + NOISY.finest / 16 * largest)
         with threads_for(parameters):
@@ -70,6 +76,14 @@ def cut(
         tight = joined([tightest(head, tight, half, covariance, NOISY.rounding_kept * parameters), *new])
     everything = joined(asked)
     agrees = np.abs(everything.answers - predicted(head, everything)) <= step / 2 + NOISY.finest * largest
+    for fewer in lengths if agrees.all() and queries >= confirming else ():
+        aimed = _pairs_on_edges(head, NOISY.confirming, step, length, max(2, fewer), rng)
+        beside = 2 * NOISY.beside * open_width(head, aimed, covariance) + 4 * NOISY.finest * largest
+        aimed = turned_to_edges(head, aimed, step, beside * rng.choice([-1.0, 1.0], size=len(aimed)))
+        told = ask_pairs(oracle, aimed.keys, aimed.plus, aimed.minus, aimed.last)
+        allowed = step / 2 + NOISY.beside * open_width(head, told, covariance) + NOISY.finest * largest
+        agrees = np.append(agrees, np.abs(told.answers - predicted(head, told)) <= allowed)
+        everything = joined([everything, told])
     return Cut(head if agrees.all() else None, spread, everything)
 
 
@@ -95,10 +109,14 @@ def ask_edges(
     none = np.zeros(singles)
     tokens = turned_to_edges(head, Probes(np.zeros_like(tokens), none, none, tokens, none), step).last
     pairs = count - singles
-    keys, last = tilted_keys(rng, pairs, head.v, norm), frames(rng, pairs, head.width, norm)
-    length, plus = recentred(head, keys, last, copies)
-    aimed = turned_to_edges(head, Probes(keys, plus, copies - plus, last * length[:, None], np.zeros(pairs)), step)
+    aimed = _pairs_on_edges(head, pairs, step, norm, copies, rng)
     return [ask_tokens(oracle, tokens), ask_pairs(oracle, aimed.keys, aimed.plus, aimed.minus, aimed.last)]
+
+
+def _pairs_on_edges(head: Head, count: int, step: float, norm: float, copies: int, rng: np.random.Generator) -> Probes:
+    keys, last = tilted_keys(rng, count, head.v, norm), frames(rng, count, head.width, norm)
+    length, plus = recentred(head, keys, last, copies)
+    return turned_to_edges(head, Probes(keys, plus, copies - plus, last * length[:, None], np.zeros(count)), step)
 
 
 def centre(head: Head, probes: Probes, half: Floats) -> tuple[Head, Floats] | None:
@@ -192,11 +210,14 @@ def _searched(
     return None, 0.0
 
 
-def turned_to_edges(head: Head, probes: Probes, step: float) -> Probes:
-    """The same questions with the last token turned, at constant length, until the predicted answer lies between two cells."""
+def turned_to_edges(head: Head, probes: Probes, step: float, beside: Floats | float = 0.0) -> Probes:
+    """The same questions with the last token turned, at constant length, until the predicted answer lies between two cells.
+
+    Or so far ``beside`` that place.
+    """
     current = probes
     answers = predicted(head, probes)
-    edge = (np.floor(answers / step) + 0.5) * step
+    edge = (np.floor(answers / step) + 0.5) * step + beside
     by_token = token_slopes(head, probes)
     length = np.linalg.norm(probes.last, axis=1, keepdims=True)
     across = by_token - probes.last * (np.einsum("md,md->m", by_token, probes.last)[:, None] / length**2)

@@ -134,6 +134,9 @@ class Settings:
     # half-width of a 95% interval in units of the root of the barrier's inverse Hessian; measured, see benchmarks/noise.py
     reach: float = 2.4
     finest: float = 2.0**-44  # the region cannot shrink below the rounding of the answers themselves, relative to the largest
+    # questions of each of three shorter lengths that confirm what cutting left, and spreads by which they may be off
+    confirming: int = 8
+    beside: float = 8.0
     max_shorter: int = 40
     steps_inside: int = 2  # further steps once inside, away from the walls, where the barrier is too steep for float64
     centred: float = 0.1  # squared Newton decrement

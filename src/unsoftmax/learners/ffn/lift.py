@@ -196,7 +196,7 @@ class Lift:
             picks = telling(pool.rows * scales * pool.weights[:, None, None], count + 1)
         bases = pool.take(picks)
         goal = RELU.base * float(np.median(pool.noise))
-        unsure = bases.take(choose_points(model, system, bases.points, bases.noise, goal, count, least=1, rng=self.rng))
+        unsure = bases.take(choose_points(model, system, bases.points, bases.noise, goal, count, least=RELU.least_bases, rng=self.rng))
         off = np.linalg.norm(self._ask(unsure.points) - unsure.values, axis=1)
         if np.any(off > 3 * RELU.trust * (predicted_error(model, system, unsure.points) + unsure.noise)):
             return None
@@ -217,6 +217,8 @@ class Lift:
         singly = failed.take(np.repeat(np.arange(len(failed.lengths)), new))
         moves = singly.lengths[:, None] * np.tile(np.eye(new), (len(failed.lengths), 1))
         wrong = np.unique(self._unforetold(singly, told, moves) % new)
+        if len(wrong) > max(2, new / 2):  # no step but the ground is not what it was thought to be
+            return None
         for _ in range(RELU.again if len(wrong) else 0):
             bases, checks = bases.times(1 / RELU.shrink), checks.times(1 / RELU.shrink)
             again = self._told(bases, np.eye(new)[wrong], scales)

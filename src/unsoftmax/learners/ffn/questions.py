@@ -65,9 +65,11 @@ class Questions:
         """Forget answers that are not ``kept (asked,)`` and set the references of all, ``(asked, width)``."""
         self._points, self._answers, self._references = [self.points[kept]], [self.answers[kept]], [references[kept]]
 
-    def since(self, call: int) -> tuple[Floats, Floats, Floats]:
-        """Points, references and answers from the ``call``-th call of ``ask`` on."""
-        points, references, answers = (np.concatenate(x[call:]) for x in (self._points, self._references, self._answers))
+    def of(self, calls: list[int]) -> tuple[Floats, Floats, Floats]:
+        """Points, references and answers of some calls of ``ask``."""
+        points, references, answers = (
+            np.concatenate([kept[call] for call in calls]) for kept in (self._points, self._references, self._answers)
+        )
         return points, references, answers
 
     @property

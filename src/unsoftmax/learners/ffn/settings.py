@@ -44,6 +44,10 @@ class Settings:
     passing: float = 1e-3  # of the usual distance of lines that pass each other: uncertain ones may meet by chance
     rounds: int = 400  # a bound only; the depth of the search is near log2 of the number of bends
 
+    # share of the usual distance of bends that may stay unexplored on one side of one: two more hide there in one of 50 lines of 20
+    unexplored: float = 0.2
+    wider: float = 100.0  # pairs that begin a piece are then so much farther apart, as fewer answers lengthen it
+
     # lattice
     lattice_largest: int = 64  # vectors; a reduction in double precision becomes slow and unreliable beyond
     steps: int = 200_000  # exchanges before a reduction is given up; a solvable case of 64 vectors needs a third
@@ -71,6 +75,7 @@ class Settings:
     again: int = 6  # rounds of steps beside the line
     unheard: float = 1e-6  # relative size of a disagreement that a crossed bend would leave only by chance
     heard: float = 0.05  # share of a wrong slope that a check must show
+    least_bases: int = 2  # asked at least, to see that the ground is known
     base: float = 1e4  # expected errors of an answer by which a base may be off: asking for one more costs a question
     crowded: int = (
         48  # bends from which on a block of directions is learned on the way to all others (32: 1.25 P with, 1.22 without;

@@ -20,7 +20,7 @@ from unsoftmax.learners.ffn.kinks import nearness
 from unsoftmax.learners.ffn.normal_equations import NormalEquations
 from unsoftmax.learners.ffn.orientation import tied_sides
 from unsoftmax.learners.ffn.places import Places
-from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.ffn.questions import Answered, Questions
 from unsoftmax.learners.ffn.rough import find_roughly
 from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
@@ -58,7 +58,8 @@ class FFNLearner:
         extra: random points as a share of ``P / outputs``; None asks as many as the predicted error calls for.
         through_origin: the network has no biases; saves a question per cell.
         accept: error accepted at the checks, relative to the spread of the answers.
-        checks: fresh points that the finished network must answer.
+        checks: fresh points that the finished network must answer; fewer where it foretold more than the least random points.
+        seen: points and answers that are known already.
 
     >>> from unsoftmax.models import FFN
     >>> from unsoftmax.oracles.local import CallableOracle
@@ -76,10 +77,11 @@ class FFNLearner:
     through_origin: bool = False
     accept: float = RELU.accept
     checks: int = RELU.checks
+    seen: Answered | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
-        questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
+        questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm, seen=self.seen)
         found = self.find(questions, rng=rng)
         network, notes = canonical_network(found)
         evidence = {
@@ -97,11 +99,11 @@ class FFNLearner:
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
         across = max(1, width - self.through_origin)
         ranges = {
-            "scale": (4, 4),
+            "scale": (3, 4),
             "kinks": (int((3.5 if outputs == 1 else 2.5) * neurons) + 6, int(8 * neurons) + 34),
             "gradients": (fewest * max(1, width - 1), int(1.8 * cells * across) + 16),
             "random points": (4, int(0.6 * parameters) + 8),
-            "check": (self.checks, self.checks),
+            "check": (min(3, self.checks), self.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
@@ -119,7 +121,7 @@ class FFNLearner:
         doubt, deviation = 0.0, np.inf
         for attempt in range(RELU.attempts):
             line = places.line(width, scale, 0.0 if model is None else doubt, rng)
-            lift = model is None and not (rough or self.through_origin)
+            lift = attempt == 0 and not (rough or self.through_origin)
             line = replace(line, through_origin=self.through_origin, lift=lift)
             known = model
             if coarse and known is None:
@@ -148,7 +150,9 @@ class FFNLearner:
                 margins = (1e-3, 1e-5, 1e-8) if rough or attempt else (max(1e-9, 30 * float(np.median(relative))),)
                 polished = self._polished(questions, model, margins, doubtful=rough)
                 if polished is not None:
-                    deviation = self._check(questions, places, polished[0], length, spread, rng)
+                    foretold = int(np.sum(errors <= 1e-3 * spread * (1 + np.linalg.norm(points, axis=1) / length)))
+                    fresh = min(self.checks, max(3, self.checks + RELU.foretold - foretold))
+                    deviation = self._check(questions, places, polished[0], length, spread, rng, fresh)
                     if deviation <= 1.0:
                         if rough:
                             references, certain = self._patterns(questions, polished[0], margins[-1], doubtful=True)
@@ -243,11 +247,18 @@ class FFNLearner:
         return references, beyond_doubt(model, references, margin) & near
 
     def _check(
-        self, questions: Questions, places: Places, model: Hinges, length: float, spread: float, rng: np.random.Generator
+        self,
+        questions: Questions,
+        places: Places,
+        model: Hinges,
+        length: float,
+        spread: float,
+        rng: np.random.Generator,
+        count: int,
     ) -> float:
-        """Largest error at fresh points at three distances, in units of what is accepted there."""
+        """Largest error at ``count`` fresh points at three distances, in units of what is accepted there."""
         phase(questions.oracle, "check")
-        points = places.at(np.repeat([0.5 * length, length, 4 * length], self.checks // 3), questions.width, rng)
+        points = places.at(np.resize([0.5 * length, length, 4 * length], count), questions.width, rng)
         errors = np.linalg.norm(questions.ask(points) - model(points), axis=1)
         distances = np.linalg.norm(points, axis=1)
         return float((errors / (self.accept * spread * (1 + distances / length) + 300 * questions.noise(points))).max())
@@ -258,7 +269,7 @@ class FFNLearner:
         """No bend on the whole line: the target must be affine."""
         questions.offset, questions.slope = part.sizes()
         spread = max(float(np.linalg.norm(part.linear)) * scale, float(np.linalg.norm(part.constant)), 1e-300)
-        deviation = self._check(questions, places, part, scale, spread, rng)
+        deviation = self._check(questions, places, part, scale, spread, rng, self.checks)
         if deviation > 1:
             raise NotInFamilyError(
                 "The target does not bend on a random line, yet it is not affine. It is not a ReLU network, or its bends lie out "

@@ -196,7 +196,9 @@ class Lift:
             picks = telling(pool.rows * scales * pool.weights[:, None, None], count + 1)
         bases = pool.take(picks)
         goal = RELU.base * float(np.median(pool.noise))
-        unsure = bases.take(choose_points(model, system, bases.points, bases.noise, goal, count, least=RELU.least_bases, rng=self.rng))
+        unsure = bases.take(
+            choose_points(model, system, bases.points, bases.noise, goal, count, least=RELU.least_bases, rng=self.rng)
+        )
         off = np.linalg.norm(self._ask(unsure.points) - unsure.values, axis=1)
         if np.any(off > 3 * RELU.trust * (predicted_error(model, system, unsure.points) + unsure.noise)):
             return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unsoftmax.learners.ffn.gradients import CellSlopes
+from unsoftmax.learners.ffn.gradients import CellSlopes, CrowdedCellError
 from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.kinks import KinkSearch, Piece, crossing, nearness
 from unsoftmax.learners.ffn.lift import Lift
@@ -105,11 +105,10 @@ class Line:
             sizes = questions.offset + questions.slope * np.linalg.norm(points, axis=1)
             return np.asarray(questions.noise(points) + self.doubt * sizes)
 
-        first = self._first_pieces(ask, noise, questions, sized=known is not None)
         lift = self.lift and len(self.origin) > 1
-        search = KinkSearch(
-            ask, noise, self.scale, self.most, nearness(questions.floor.relative), lean=lift and len(first[0].low_value) == 1
-        )
+        lean = lift and questions.answers.shape[1] == 1 and self.reach == RELU.reach * self.scale
+        first = self._first_pieces(ask, noise, questions, sized=known is not None, lean=lean)
+        search = KinkSearch(ask, noise, self.scale, self.most, nearness(questions.floor.relative), lean=lean)
         read = self._read(search.run(first))
         if lift and len(read.bends):
             read, lifted = self._lifted(questions, search, read, asked, rng)
@@ -119,6 +118,13 @@ class Line:
             self._relocate(questions, read, asked)
         phase(questions.oracle, "gradients")
         return self._assemble(questions, difference, read, noise, rng)
+
+    def _hold(self, search: KinkSearch, read: Read) -> None:
+        """Refuse ends that bend in their middle."""
+        t = self.reach * (1 - self.ends / 2) * np.array([-1.0, 1.0])
+        for end, *answer in zip((read.pieces[0], read.pieces[-1]), t, search.ask(t), search.noise(t), strict=True):
+            if not end.holds(*answer):
+                raise CrowdedCellError("A bend lies near the end of the line.")
 
     def _read(self, pieces: list[Piece]) -> Read:
         bends = np.array([crossing(a, b) for a, b in itertools.pairwise(pieces)])
@@ -133,26 +139,30 @@ class Line:
     def _points(self, t: Floats) -> Floats:
         return np.asarray(self.origin + np.asarray(t)[:, None] * self.direction)
 
-    def _first_pieces(self, ask: Answers, noise: Answers, questions: Questions, *, sized: bool) -> list[Piece]:
-        """The outermost pieces, from three answers at each end of which the middle one must agree, and two pieces in between."""
+    def _first_pieces(self, ask: Answers, noise: Answers, questions: Questions, *, sized: bool, lean: bool) -> list[Piece]:
+        """The outermost pieces, from three answers at each end of which the middle one must agree, and two pieces in between.
+
+        With ``lean`` the middle ones are not asked: the slopes must add up.
+        """
         inner = min(0.7 * self.scale, 0.3 * self.reach)
         starts = np.array([-inner, inner])
         seeds = np.stack([starts, starts + nearness(questions.floor.relative) * (self.scale + inner)], axis=1)
         for attempt in range(4):
             share = self.ends * 10.0**-attempt
-            shares = np.array([1.0, 1 - share / 2, 1 - share])
-            t = np.concatenate([-self.reach * shares, self.reach * shares, seeds.ravel() if attempt == 0 else []])
+            outer = self.reach * np.array([-1.0, share - 1, 1 - share, 1.0])
+            between = np.zeros(0) if lean else self.reach * np.array([share / 2 - 1, 1 - share / 2])
+            t = np.concatenate([outer, between, seeds.ravel() if attempt == 0 else []])
             values = ask(t)
             if not sized:
-                slopes = [np.linalg.norm(values[i] - values[j]) / abs(t[i] - t[j]) for i, j in ((0, 2), (3, 5))]
+                slopes = [np.linalg.norm(values[i + 1] - values[i]) / (t[i + 1] - t[i]) for i in (0, 2)]
                 questions.slope = max(questions.slope, RELU.room * float(max(slopes)))
             if attempt == 0:
+                seed_values = values[-4:]
                 if not sized:
-                    questions.offset = max(questions.offset, RELU.room * float(np.linalg.norm(values[6:], axis=1).max()))
-                seed_values = values[6:]
+                    questions.offset = max(questions.offset, RELU.room * float(np.linalg.norm(seed_values, axis=1).max()))
             errors = noise(t)
-            ends = [Piece(t[i], t[j], values[i], values[j], errors[i], errors[j]) for i, j in ((0, 2), (5, 3))]
-            if all(end.holds(t[k], values[k], errors[k]) for end, k in zip(ends, (1, 4), strict=True)):
+            ends = [Piece(t[i], t[i + 1], values[i], values[i + 1], errors[i], errors[i + 1]) for i in (0, 2)]
+            if lean or all(end.holds(t[k], values[k], errors[k]) for end, k in zip(ends, (4, 5), strict=True)):
                 break
         errors = noise(seeds.ravel())
         middle = [
@@ -207,6 +217,7 @@ class Line:
             chosen = read.active_below()
             if chosen is None and search.lean and share > 0:
                 share = 0.0
+                self._hold(search, read)
                 continue
             self._relocate(questions, read, asked)
             points, references, answers = questions.of([call for call, _ in asked])

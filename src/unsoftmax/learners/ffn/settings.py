@@ -45,7 +45,7 @@ class Settings:
     rounds: int = 400  # a bound only; the depth of the search is near log2 of the number of bends
 
     # share of the usual distance of bends that may stay unexplored on one side of one: two more hide there in one of 50 lines of 20
-    unexplored: float = 0.2
+    unexplored: float = 0.05
     wider: float = 100.0  # pairs that begin a piece are then so much farther apart, as fewer answers lengthen it
 
     # lattice
@@ -56,6 +56,7 @@ class Settings:
     # learner
     attempts: int = 6  # lines tried before the target is refused; each adds what the ones before missed
     checks: int = 9  # fresh points that the finished network must answer
+    foretold: int = 2  # random points that a model must foretell before it is fitted to them; each further one stands for a check
     accept: float = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
     goal: float = 4e-11  # predicted standard error, relative to the spread, at which no more random points are asked
     doubt: float = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks

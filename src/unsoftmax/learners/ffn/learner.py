@@ -103,7 +103,7 @@ class FFNLearner:
             "kinks": (int((3.5 if outputs == 1 else 2.5) * neurons) + 6, int(8 * neurons) + 34),
             "gradients": (fewest * max(1, width - 1), int(1.8 * cells * across) + 16),
             "random points": (4, int(0.6 * parameters) + 8),
-            "check": (min(3, self.checks), self.checks),
+            "check": (min(RELU.least_checks, self.checks), self.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
@@ -151,7 +151,9 @@ class FFNLearner:
                 polished = self._polished(questions, model, margins, doubtful=rough)
                 if polished is not None:
                     foretold = int(np.sum(errors <= 1e-3 * spread * (1 + np.linalg.norm(points, axis=1) / length)))
-                    fresh = min(self.checks, max(3, self.checks + RELU.foretold - foretold))
+                    fresh = (
+                        self.checks if rough else min(self.checks, max(RELU.least_checks, self.checks + RELU.foretold - foretold))
+                    )
                     deviation = self._check(questions, places, polished[0], length, spread, rng, fresh)
                     if deviation <= 1.0:
                         if rough:

@@ -110,7 +110,7 @@ class Line:
         first = self._first_pieces(ask, noise, questions, sized=known is not None, lean=lean)
         search = KinkSearch(ask, noise, self.scale, self.most, nearness(questions.floor.relative), lean=lean)
         read = self._read(search.run(first))
-        if lift and len(read.bends):
+        if lift and len(read.bends) and np.linalg.norm(read.jumps, axis=1).min() > 0:
             read, lifted = self._lifted(questions, search, read, asked, rng)
             if lifted is not None:
                 return lifted

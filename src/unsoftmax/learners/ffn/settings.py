@@ -56,6 +56,7 @@ class Settings:
     # learner
     attempts: int = 6  # lines tried before the target is refused; each adds what the ones before missed
     checks: int = 9  # fresh points that the finished network must answer
+    least_checks: int = 3  # one at each distance
     foretold: int = 2  # random points that a model must foretell before it is fitted to them; each further one stands for a check
     accept: float = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
     goal: float = 4e-11  # predicted standard error, relative to the spread, at which no more random points are asked

@@ -139,7 +139,7 @@ class KinkSearch:
         return pieces
 
     def _searched(self, pieces: list[Piece], todo: list[Interval]) -> list[Piece]:
-        bends = 0
+        bends = len(pieces) - 1 - len(todo)
         for _ in range(RELU.rounds):
             waiting: list[Interval] = []
             for interval in todo:

@@ -38,15 +38,17 @@ AMBIGUITY = (
 class FFNLearner:
     """Recover ``A relu(B x + b) + c`` (+ a linear skip) from one-token answers, biases, width and number of neurons unknown.
 
-    One random line meets every neuron's hyperplane once; the bends on it (4.2 to 5.5 questions each) name the neurons, one-sided
-    gradients between them (one question per weight) give their normals, and a least-squares fit to all answers and some random
-    points takes back the digits that short steps lost. Coarse answers are asked far out, around a corner instead of along a line.
+    One random line meets every neuron's hyperplane once; the bends on it (3.7 to 5 questions each) name the neurons. Short steps
+    beside the line give one more component of their normals, long ones from places in that plane all others (one question per
+    weight), and a least-squares fit to all answers and some random points takes back the digits that steps lost. Coarse answers are
+    asked far out, around a corner instead of along a line, and gradients between the bends.
 
-    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the bends (``3.3 m`` with several outputs),
-    ``(m + 1) d`` for the gradients (``m d`` where the slopes on the line tell the active sides of at most about 28 neurons; with
-    ``p`` outputs about ``(m / (p - 1) + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
-    (``1.5 P / p`` for coarse answers) and 9 checks: ``1.2 P`` to ``1.5 P`` in all for one output. Where a line leaves the answers
-    unexplained, 24 questions follow its bends along their hyperplanes: those of a deeper network end or change there.
+    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 3.7..5 m`` for the bends (``3.2 m`` with several outputs),
+    ``(d - 1) (m + 1)`` for the normals (``(d - 1) m`` where the slopes on the line tell the active sides of up to 28 neurons;
+    with ``p`` outputs ``(d - 1) (m / p + 1)``) and up to ``m / p`` to know the plane better, at least 4 random points and at most
+    ``0.6 P / p`` (``1.5 P / p`` for coarse answers) and 3 to 9 checks: ``1.1 P`` to ``1.3 P`` in all for one output. Where steps
+    disagree, gradients are told between the bends instead (``(m + 1) d``). Where a line leaves the answers unexplained, 24
+    questions follow its bends along their hyperplanes: those of a deeper network end or change there.
 
     Assumes: every hyperplane crosses the probed region; a neuron that bends only farther out is invisible, and said to be.
 

@@ -297,7 +297,7 @@ class Lift:
         """Steps into a new direction ``(n,)`` of which this share crosses a bend.
 
         The basis is random, so that the next component of a normal, in root mean squares of the ``known`` ones, is distributed as
-        Student's t with that many degrees of freedom, whatever the network.
+        Student's t with that many degrees of freedom, whatever the network. Biases that grow with the whole normal make it less.
         """
         known, room = model.normal.shape[1], self._room(model, points)
         if known > 1:  # the nearest matter; on a line the tails are long, and all do

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -102,6 +102,7 @@ class KinkSearch:
         scale: length on which the line is thought to vary; only sets where probe distances stop shrinking.
         most: more bends than that refuse the function.
         near: see ``nearness``.
+        lean: one answer beside a bend is enough, on the side of which less is known.
     """
 
     ask: Callable[[Floats], Floats]
@@ -109,15 +110,36 @@ class KinkSearch:
     scale: float
     most: int
     near: float = RELU.near
+    lean: bool = False
 
     def run(self, known: list[Piece]) -> list[Piece]:
         """The straight pieces from the first of those ``known`` to the last, in order; bends lie at the crossings of neighbours.
 
         A piece between the ends is worth its two questions: bends that cancel leave both ends on one straight line.
         """
-        pieces = list(known)
-        todo = [Interval(left, right) for left, right in pairwise(known)]
-        bends = 0
+        return self._searched(list(known), [Interval(left, right) for left, right in pairwise(known)])
+
+    def confirmed(self, pieces: list[Piece], share: float) -> list[Piece]:
+        """The pieces once every bend has answers on both sides, no more than ``share`` of the usual distance of bends off."""
+        strict = replace(self, lean=False)
+        for _ in range(RELU.again):
+            bends = np.array([crossing(left, right) for left, right in pairwise(pieces)])
+            if len(bends) == 0:
+                break
+            usual = float(np.median(np.diff(np.arcsinh(bends / self.scale)))) if len(bends) > 1 else 0.0
+            todo = []
+            for t, left, right in zip(bends, pieces, pieces[1:], strict=False):
+                limit = max(share * usual, 4 * self.near)
+                far = [abs(np.arcsinh(t / self.scale) - np.arcsinh(end / self.scale)) for end in (left.high, right.low)]
+                if max(far) > limit:
+                    todo.append(Interval(left, right, sure=(far[0] <= limit, far[1] <= limit)))
+            if not todo:
+                break
+            pieces = strict._searched(pieces, todo)
+        return pieces
+
+    def _searched(self, pieces: list[Piece], todo: list[Interval]) -> list[Piece]:
+        bends = len(pieces) - 1 - len(todo)
         for _ in range(RELU.rounds):
             waiting: list[Interval] = []
             for interval in todo:
@@ -160,7 +182,7 @@ class KinkSearch:
         interval.bend = None
         if interval.lone is not None:
             place = interval.lone[0]
-            other = place + self._near(place)
+            other = place + self._near(place) * (RELU.wider if self.lean else 1.0)
             interval.probe = other if other < right.low else (place + right.low) / 2
             return False
         if _straight(left, right):
@@ -203,7 +225,7 @@ class KinkSearch:
                 if interval.bend is None or side is sides[1]:
                     return [Interval(left, right)]
                 interval.sure = (interval.sure[0] or side is left, interval.sure[1] or side is right)
-                return [] if all(interval.sure) else [interval]
+                return [] if all(interval.sure) or self.lean else [interval]
         interval.lone = (t, value, error)
         return [interval]
 

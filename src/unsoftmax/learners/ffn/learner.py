@@ -20,7 +20,7 @@ from unsoftmax.learners.ffn.kinks import nearness
 from unsoftmax.learners.ffn.normal_equations import NormalEquations
 from unsoftmax.learners.ffn.orientation import tied_sides
 from unsoftmax.learners.ffn.places import Places
-from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.ffn.questions import Answered, Questions
 from unsoftmax.learners.ffn.rough import find_roughly
 from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.models import Floats
@@ -38,15 +38,17 @@ AMBIGUITY = (
 class FFNLearner:
     """Recover ``A relu(B x + b) + c`` (+ a linear skip) from one-token answers, biases, width and number of neurons unknown.
 
-    One random line meets every neuron's hyperplane once; the bends on it (4.2 to 5.5 questions each) name the neurons, one-sided
-    gradients between them (one question per weight) give their normals, and a least-squares fit to all answers and some random
-    points takes back the digits that short steps lost. Coarse answers are asked far out, around a corner instead of along a line.
+    One random line meets every neuron's hyperplane once; the bends on it (3.7 to 5 questions each) name the neurons. Short steps
+    beside the line give one more component of their normals, long ones from places in that plane all others (one question per
+    weight), and a least-squares fit to all answers and some random points takes back the digits that steps lost. Coarse answers are
+    asked far out, around a corner instead of along a line, and gradients between the bends.
 
-    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 4.2..5.5 m`` for the bends (``3.3 m`` with several outputs),
-    ``(m + 1) d`` for the gradients (``m d`` where the slopes on the line tell the active sides of at most about 28 neurons; with
-    ``p`` outputs about ``(m / (p - 1) + 1) d``) plus about a tenth for steps that crossed a bend, up to ``0.6 P / p`` random points
-    (``1.5 P / p`` for coarse answers) and 9 checks: ``1.2 P`` to ``1.5 P`` in all for one output. Where a line leaves the answers
-    unexplained, 24 questions follow its bends along their hyperplanes: those of a deeper network end or change there.
+    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 3.7..5 m`` for the bends (``3.2 m`` with several outputs),
+    ``(d - 1) (m + 1)`` for the normals (``(d - 1) m`` where the slopes on the line tell the active sides of up to 28 neurons;
+    with ``p`` outputs ``(d - 1) (m / p + 1)``) and up to ``m / p`` to know the plane better, at least 4 random points and at most
+    ``0.6 P / p`` (``1.5 P / p`` for coarse answers) and 3 to 9 checks: ``1.1 P`` to ``1.3 P`` in all for one output. Where steps
+    disagree, gradients are told between the bends instead (``(m + 1) d``). Where a line leaves the answers unexplained, 24
+    questions follow its bends along their hyperplanes: those of a deeper network end or change there.
 
     Assumes: every hyperplane crosses the probed region; a neuron that bends only farther out is invisible, and said to be.
 
@@ -58,7 +60,8 @@ class FFNLearner:
         extra: random points as a share of ``P / outputs``; None asks as many as the predicted error calls for.
         through_origin: the network has no biases; saves a question per cell.
         accept: error accepted at the checks, relative to the spread of the answers.
-        checks: fresh points that the finished network must answer.
+        checks: fresh points that the finished network must answer; fewer where it foretold more than the least random points.
+        seen: points and answers that are known already.
 
     >>> from unsoftmax.models import FFN
     >>> from unsoftmax.oracles.local import CallableOracle
@@ -76,10 +79,11 @@ class FFNLearner:
     through_origin: bool = False
     accept: float = RELU.accept
     checks: int = RELU.checks
+    seen: Answered | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the network; the answers may be scalars or vectors."""
-        questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
+        questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm, seen=self.seen)
         found = self.find(questions, rng=rng)
         network, notes = canonical_network(found)
         evidence = {
@@ -97,11 +101,11 @@ class FFNLearner:
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
         across = max(1, width - self.through_origin)
         ranges = {
-            "scale": (4, 4),
+            "scale": (3, 4),
             "kinks": (int((3.5 if outputs == 1 else 2.5) * neurons) + 6, int(8 * neurons) + 34),
             "gradients": (fewest * max(1, width - 1), int(1.8 * cells * across) + 16),
             "random points": (4, int(0.6 * parameters) + 8),
-            "check": (self.checks, self.checks),
+            "check": (min(RELU.least_checks, self.checks), self.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 
@@ -119,7 +123,7 @@ class FFNLearner:
         doubt, deviation = 0.0, np.inf
         for attempt in range(RELU.attempts):
             line = places.line(width, scale, 0.0 if model is None else doubt, rng)
-            lift = model is None and not (rough or self.through_origin)
+            lift = attempt == 0 and not (rough or self.through_origin)
             line = replace(line, through_origin=self.through_origin, lift=lift)
             known = model
             if coarse and known is None:
@@ -148,7 +152,11 @@ class FFNLearner:
                 margins = (1e-3, 1e-5, 1e-8) if rough or attempt else (max(1e-9, 30 * float(np.median(relative))),)
                 polished = self._polished(questions, model, margins, doubtful=rough)
                 if polished is not None:
-                    deviation = self._check(questions, places, polished[0], length, spread, rng)
+                    foretold = int(np.sum(errors <= 1e-3 * spread * (1 + np.linalg.norm(points, axis=1) / length)))
+                    fresh = (
+                        self.checks if rough else min(self.checks, max(RELU.least_checks, self.checks + RELU.foretold - foretold))
+                    )
+                    deviation = self._check(questions, places, polished[0], length, spread, rng, fresh)
                     if deviation <= 1.0:
                         if rough:
                             references, certain = self._patterns(questions, polished[0], margins[-1], doubtful=True)
@@ -243,11 +251,18 @@ class FFNLearner:
         return references, beyond_doubt(model, references, margin) & near
 
     def _check(
-        self, questions: Questions, places: Places, model: Hinges, length: float, spread: float, rng: np.random.Generator
+        self,
+        questions: Questions,
+        places: Places,
+        model: Hinges,
+        length: float,
+        spread: float,
+        rng: np.random.Generator,
+        count: int,
     ) -> float:
-        """Largest error at fresh points at three distances, in units of what is accepted there."""
+        """Largest error at ``count`` fresh points at three distances, in units of what is accepted there."""
         phase(questions.oracle, "check")
-        points = places.at(np.repeat([0.5 * length, length, 4 * length], self.checks // 3), questions.width, rng)
+        points = places.at(np.resize([0.5 * length, length, 4 * length], count), questions.width, rng)
         errors = np.linalg.norm(questions.ask(points) - model(points), axis=1)
         distances = np.linalg.norm(points, axis=1)
         return float((errors / (self.accept * spread * (1 + distances / length) + 300 * questions.noise(points))).max())
@@ -258,7 +273,7 @@ class FFNLearner:
         """No bend on the whole line: the target must be affine."""
         questions.offset, questions.slope = part.sizes()
         spread = max(float(np.linalg.norm(part.linear)) * scale, float(np.linalg.norm(part.constant)), 1e-300)
-        deviation = self._check(questions, places, part, scale, spread, rng)
+        deviation = self._check(questions, places, part, scale, spread, rng, self.checks)
         if deviation > 1:
             raise NotInFamilyError(
                 "The target does not bend on a random line, yet it is not affine. It is not a ReLU network, or its bends lie out "

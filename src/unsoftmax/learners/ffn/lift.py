@@ -196,7 +196,9 @@ class Lift:
             picks = telling(pool.rows * scales * pool.weights[:, None, None], count + 1)
         bases = pool.take(picks)
         goal = RELU.base * float(np.median(pool.noise))
-        unsure = bases.take(choose_points(model, system, bases.points, bases.noise, goal, count, least=1, rng=self.rng))
+        unsure = bases.take(
+            choose_points(model, system, bases.points, bases.noise, goal, count, least=RELU.least_bases, rng=self.rng)
+        )
         off = np.linalg.norm(self._ask(unsure.points) - unsure.values, axis=1)
         if np.any(off > 3 * RELU.trust * (predicted_error(model, system, unsure.points) + unsure.noise)):
             return None
@@ -217,6 +219,8 @@ class Lift:
         singly = failed.take(np.repeat(np.arange(len(failed.lengths)), new))
         moves = singly.lengths[:, None] * np.tile(np.eye(new), (len(failed.lengths), 1))
         wrong = np.unique(self._unforetold(singly, told, moves) % new)
+        if len(wrong) > max(2, new / 2):  # no step but the ground is not what it was thought to be
+            return None
         for _ in range(RELU.again if len(wrong) else 0):
             bases, checks = bases.times(1 / RELU.shrink), checks.times(1 / RELU.shrink)
             again = self._told(bases, np.eye(new)[wrong], scales)
@@ -293,7 +297,7 @@ class Lift:
         """Steps into a new direction ``(n,)`` of which this share crosses a bend.
 
         The basis is random, so that the next component of a normal, in root mean squares of the ``known`` ones, is distributed as
-        Student's t with that many degrees of freedom, whatever the network.
+        Student's t with that many degrees of freedom, whatever the network. Biases that grow with the whole normal make it less.
         """
         known, room = model.normal.shape[1], self._room(model, points)
         if known > 1:  # the nearest matter; on a line the tails are long, and all do

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unsoftmax.learners.ffn.gradients import CellSlopes
+from unsoftmax.learners.ffn.gradients import CellSlopes, CrowdedCellError
 from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.kinks import KinkSearch, Piece, crossing, nearness
 from unsoftmax.learners.ffn.lift import Lift
@@ -19,6 +20,36 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
 
 Answers = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """What a line tells.
+
+    Attributes:
+        pieces: straight ones, in order.
+        bends: where they meet.
+        jumps: of the slope there ``(bends, outputs)``.
+        middles: a place well inside each piece.
+    """
+
+    pieces: list[Piece]
+    bends: Floats
+    jumps: Floats
+    middles: Floats
+
+    def hinges(self) -> Hinges:
+        """The function on the line."""
+        strengths, linear = np.linalg.norm(self.jumps, axis=1), self.pieces[0].slope[:, None]
+        constant = self.pieces[0].value(float(self.middles[0])) - linear[:, 0] * self.middles[0]
+        return Hinges(self.jumps / strengths[:, None], strengths[:, None], -strengths * self.bends, linear, constant)
+
+    def active_below(self) -> NDArray[np.bool_] | None:
+        """The bends that are active at the low end, of a scalar network without skip, where the slope there tells them."""
+        if self.jumps.shape[1] > 1:
+            return None
+        errors = [(piece.low_error + piece.high_error) / (piece.high - piece.low) for piece in self.pieces]
+        return subset_of(self.jumps[:, 0], -float(self.pieces[0].slope[0]), 2 * float(np.linalg.norm(errors)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,15 +90,14 @@ class Line:
     def run(self, questions: Questions, known: Hinges | None, *, rng: np.random.Generator) -> Hinges:
         """The difference of the target and ``known``, as far as it bends on this line."""
         phase(questions.oracle, "kinks")
-        first_call = questions.calls
-        places: list[Floats] = []
+        asked: list[tuple[int, Floats]] = []
 
         def difference(points: Floats) -> Floats:
             answers = questions.ask(points)
             return answers if known is None else np.asarray(answers - known(points))
 
         def ask(t: Floats) -> Floats:
-            places.append(t)
+            asked.append((questions.calls, t))
             return difference(self._points(t))
 
         def noise(t: Floats) -> Floats:
@@ -75,44 +105,64 @@ class Line:
             sizes = questions.offset + questions.slope * np.linalg.norm(points, axis=1)
             return np.asarray(questions.noise(points) + self.doubt * sizes)
 
-        first = self._first_pieces(ask, noise, questions, sized=known is not None)
-        pieces = KinkSearch(ask, noise, self.scale, self.most, nearness(questions.floor.relative)).run(first)
-        bends = np.array([crossing(a, b) for a, b in itertools.pairwise(pieces)])
-        jumps = np.array([b.slope - a.slope for a, b in itertools.pairwise(pieces)]).reshape(len(bends), len(pieces[0].low_value))
-        middles = self._middles(bends)
-        if known is None:  # else the bends are those of the difference, and there are more on the line
-            for call, t in enumerate(places, start=first_call):
-                questions.relocate(call, self._points(middles[np.searchsorted(bends, t)]))
-        phase(questions.oracle, "gradients")
-        if self.lift and len(bends) and len(self.origin) > 1:
-            lifted = self._lifted(questions, first_call, pieces, bends, jumps, middles, rng)
+        lift = self.lift and len(self.origin) > 1
+        lean = lift and questions.answers.shape[1] == 1 and self.reach == RELU.reach * self.scale
+        first = self._first_pieces(ask, noise, questions, sized=known is not None, lean=lean)
+        search = KinkSearch(ask, noise, self.scale, self.most, nearness(questions.floor.relative), lean=lean)
+        read = self._read(search.run(first))
+        if lift and len(read.bends) and np.linalg.norm(read.jumps, axis=1).min() > 0:
+            read, lifted = self._lifted(questions, search, read, asked, rng)
             if lifted is not None:
                 return lifted
-        return self._assemble(questions, difference, pieces, bends, jumps, middles, noise, rng)
+        if known is None:  # else the bends are those of the difference, and there are more on the line
+            self._relocate(questions, read, asked)
+        phase(questions.oracle, "gradients")
+        return self._assemble(questions, difference, read, noise, rng)
+
+    def _hold(self, search: KinkSearch, read: Read) -> None:
+        """Refuse ends that bend in their middle."""
+        t = self.reach * (1 - self.ends / 2) * np.array([-1.0, 1.0])
+        for end, *answer in zip((read.pieces[0], read.pieces[-1]), t, search.ask(t), search.noise(t), strict=True):
+            if not end.holds(*answer):
+                raise CrowdedCellError("A bend lies near the end of the line.")
+
+    def _read(self, pieces: list[Piece]) -> Read:
+        bends = np.array([crossing(a, b) for a, b in itertools.pairwise(pieces)])
+        jumps = np.array([b.slope - a.slope for a, b in itertools.pairwise(pieces)]).reshape(len(bends), len(pieces[0].low_value))
+        return Read(pieces, bends, jumps, self._middles(bends))
+
+    def _relocate(self, questions: Questions, read: Read, asked: list[tuple[int, Floats]]) -> None:
+        """Tell which answers were given in which cell."""
+        for call, t in asked:
+            questions.relocate(call, self._points(read.middles[np.searchsorted(read.bends, t)]))
 
     def _points(self, t: Floats) -> Floats:
         return np.asarray(self.origin + np.asarray(t)[:, None] * self.direction)
 
-    def _first_pieces(self, ask: Answers, noise: Answers, questions: Questions, *, sized: bool) -> list[Piece]:
-        """The outermost pieces, from three answers at each end of which the middle one must agree, and two pieces in between."""
+    def _first_pieces(self, ask: Answers, noise: Answers, questions: Questions, *, sized: bool, lean: bool) -> list[Piece]:
+        """The outermost pieces, from three answers at each end of which the middle one must agree, and two pieces in between.
+
+        With ``lean`` the middle ones are not asked: the slopes must add up.
+        """
         inner = min(0.7 * self.scale, 0.3 * self.reach)
         starts = np.array([-inner, inner])
         seeds = np.stack([starts, starts + nearness(questions.floor.relative) * (self.scale + inner)], axis=1)
         for attempt in range(4):
             share = self.ends * 10.0**-attempt
-            shares = np.array([1.0, 1 - share / 2, 1 - share])
-            t = np.concatenate([-self.reach * shares, self.reach * shares, seeds.ravel() if attempt == 0 else []])
+            outer = self.reach * np.array([-1.0, share - 1, 1 - share, 1.0])
+            between = np.zeros(0) if lean else self.reach * np.array([share / 2 - 1, 1 - share / 2])
+            t = np.concatenate([outer, between, seeds.ravel() if attempt == 0 else []])
             values = ask(t)
             if not sized:
-                slopes = [np.linalg.norm(values[i] - values[j]) / abs(t[i] - t[j]) for i, j in ((0, 2), (3, 5))]
+                slopes = [np.linalg.norm(values[i + 1] - values[i]) / (t[i + 1] - t[i]) for i in (0, 2)]
                 questions.slope = max(questions.slope, RELU.room * float(max(slopes)))
             if attempt == 0:
+                seed_values = values[-4:]
                 if not sized:
-                    questions.offset = max(questions.offset, RELU.room * float(np.linalg.norm(values[6:], axis=1).max()))
-                seed_values = values[6:]
+                    questions.offset = max(questions.offset, RELU.room * float(np.linalg.norm(seed_values, axis=1).max()))
             errors = noise(t)
-            ends = [Piece(t[i], t[j], values[i], values[j], errors[i], errors[j]) for i, j in ((0, 2), (5, 3))]
-            if all(end.holds(t[k], values[k], errors[k]) for end, k in zip(ends, (1, 4), strict=True)):
+            ends = [Piece(t[i], t[i + 1], values[i], values[i + 1], errors[i], errors[i + 1]) for i in (0, 2)]
+            if lean or all(end.holds(t[k], values[k], errors[k]) for end, k in zip(ends, (4, 5), strict=True)):
                 break
         errors = noise(seeds.ravel())
         middle = [
@@ -149,50 +199,47 @@ class Line:
         return chosen
 
     def _lifted(
-        self,
-        questions: Questions,
-        call: int,
-        pieces: list[Piece],
-        bends: Floats,
-        jumps: Floats,
-        middles: Floats,
-        rng: np.random.Generator,
-    ) -> Hinges | None:
-        """The whole network from that on the line, whose answers begin at ``call``; None where its answers do not fit together.
+        self, questions: Questions, search: KinkSearch, read: Read, asked: list[tuple[int, Floats]], rng: np.random.Generator
+    ) -> tuple[Read, Hinges | None]:
+        """The line, and the whole network from that on it; None where its answers do not fit together.
 
-        Of a network without skip the slope at the low end is minus the sum of the jumps of those that are active there: a choice of
-        a few numbers that one number tells.
+        Bends with a near answer on one side alone are believed where little is unexplored on the other and all slopes add up: of a
+        network without skip the one at the low end is minus the sum of the jumps of those that are active there, a choice of a few
+        numbers that one number tells. Where the network beside the line is not what the line says, they are all looked at again.
         """
-        width, strengths = len(self.origin), np.linalg.norm(jumps, axis=1)
+        width, share = len(self.origin), RELU.unexplored
         basis = np.linalg.qr(np.concatenate([self.direction[:, None], rng.normal(size=(width, width - 1))], axis=1))[0].T
         basis[0] = self.direction
-        chosen = None
-        if jumps.shape[1] == 1:
-            errors = sum((piece.low_error + piece.high_error) / (piece.high - piece.low) for piece in pieces)
-            chosen = subset_of(jumps[:, 0], -float(pieces[0].slope[0]), errors)
-        cells = self._chosen_cells(jumps, bends)
-        values = np.array([pieces[k].value(middles[k]) for k in cells])
-        linear = pieces[0].slope[:, None]
-        line = Hinges(
-            jumps / strengths[:, None], strengths[:, None], -strengths * bends, linear, values[0] - linear[:, 0] * middles[0]
-        )
-        points, references, answers = questions.since(call)
-        t, inside = (((x - self.origin) @ self.direction)[:, None] for x in (points, references))
-        return Lift(questions, self.origin, basis, chosen, self.farthest, rng, [(t, inside, answers)]).run(
-            line, middles[cells, None], values
-        )
+        while True:
+            phase(questions.oracle, "kinks")
+            if search.lean:
+                read = self._read(search.confirmed(read.pieces, share))
+            chosen = read.active_below()
+            if chosen is None and search.lean and share > 0:
+                share = 0.0
+                self._hold(search, read)
+                continue
+            self._relocate(questions, read, asked)
+            points, references, answers = questions.of([call for call, _ in asked])
+            t, inside = (((x - self.origin) @ self.direction)[:, None] for x in (points, references))
+            cells = self._chosen_cells(read.jumps, read.bends)
+            values = np.array([read.pieces[k].value(read.middles[k]) for k in cells])
+            phase(questions.oracle, "gradients")
+            lift = Lift(questions, self.origin, basis, chosen, self.farthest, rng, [(t, inside, answers)])
+            lifted = lift.run(read.hinges(), read.middles[cells, None], values)
+            if lifted is not None or share == 0.0 or not search.lean:
+                return read, lifted
+            share = 0.0
 
     def _assemble(
         self,
         questions: Questions,
         difference: Answers,
-        pieces: list[Piece],
-        bends: Floats,
-        jumps: Floats,
-        middles: Floats,
+        read: Read,
         noise: Answers,
         rng: np.random.Generator,
     ) -> Hinges:
+        pieces, bends, jumps, middles = read.pieces, read.bends, read.jumps, read.middles
         width = len(self.origin)
         basis = np.linalg.qr(np.concatenate([self.direction[:, None], rng.normal(size=(width, width - 1))], axis=1))[0]
         across = basis[:, 1:].T

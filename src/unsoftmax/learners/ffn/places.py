@@ -30,7 +30,7 @@ class Places:
     most: int
 
     def scale(self, questions: Questions, rng: np.random.Generator) -> float:
-        """Distance at which to look: near the origin, farther out where the answers are coarse, within the bound; 4 questions.
+        """Distance at which to look: near the origin, farther out where the answers are coarse, within the bound; 3 or 4 questions.
 
         Steps and answers grow with the distance, the rounding of the answers and of a constant in them does not: what is lost near
         the origin to either is seen from farther away.
@@ -41,9 +41,9 @@ class Places:
         far = min(1e3 * near, bound)
         rays = rng.normal(size=(3, questions.width))
         rays *= far / np.linalg.norm(rays, axis=1, keepdims=True)
-        answers = questions.ask(np.concatenate([np.zeros((1, questions.width)), rays]))
-        slope = float(np.linalg.norm(answers[1:] - answers[0], axis=1).max()) / far
-        coarse = questions.floor.absolute + 2.0**-52 * float(np.linalg.norm(answers[0]))
+        middle = questions.at_origin()
+        slope = float(np.linalg.norm(questions.ask(rays) - middle, axis=1).max()) / far
+        coarse = questions.floor.absolute + 2.0**-52 * float(np.linalg.norm(middle))
         wanted = min(RELU.farthest, RELU.seen * coarse / slope) if slope > 0 else 0.0
         if wanted > near:
             return min(wanted, bound)

@@ -11,6 +11,8 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.results import Floor
 
+Answered = tuple[Floats, Floats]  # points ``(n, width)`` that were asked before, and their answers ``(n, outputs)``
+
 
 class Questions:
     """Asks points ``(n, width)`` as sequences of one token and keeps every answer.
@@ -25,7 +27,7 @@ class Questions:
         beside: in how many cells between the bends of a line gradients were told, by steps as short as these are narrow.
     """
 
-    def __init__(self, oracle: Oracle, *, floor: Floor, max_norm: float | None) -> None:
+    def __init__(self, oracle: Oracle, *, floor: Floor, max_norm: float | None, seen: Answered | None = None) -> None:
         self.oracle = LastPosition(oracle)
         self.width = oracle.width
         self.floor = floor
@@ -33,9 +35,9 @@ class Questions:
         self.offset = 0.0
         self.slope = 0.0
         self.marked = self.beside = 0
-        self._points: list[Floats] = []
-        self._answers: list[Floats] = []
-        self._references: list[Floats] = []
+        self._points: list[Floats] = [] if seen is None else [seen[0]]
+        self._answers: list[Floats] = [] if seen is None else [seen[1]]
+        self._references: list[Floats] = [points.copy() for points in self._points]
 
     def ask(self, points: Floats) -> Floats:
         """Answers ``(n, outputs)`` to ``points (n, width)``; each point is its own reference until told otherwise."""
@@ -57,6 +59,14 @@ class Questions:
         self._references.append(points.copy())
         return answers
 
+    def at_origin(self) -> Floats:
+        """The answer ``(1, outputs)`` where all inputs are 0; asked if it is not known."""
+        for points, answers in zip(self._points, self._answers, strict=True):
+            zero = ~points.any(axis=1)
+            if zero.any():
+                return answers[zero][:1]
+        return self.ask(np.zeros((1, self.width)))
+
     def relocate(self, call: int, references: Floats) -> None:
         """Set the references of the ``call``-th call of ``ask``."""
         self._references[call] = references
@@ -65,9 +75,11 @@ class Questions:
         """Forget answers that are not ``kept (asked,)`` and set the references of all, ``(asked, width)``."""
         self._points, self._answers, self._references = [self.points[kept]], [self.answers[kept]], [references[kept]]
 
-    def since(self, call: int) -> tuple[Floats, Floats, Floats]:
-        """Points, references and answers from the ``call``-th call of ``ask`` on."""
-        points, references, answers = (np.concatenate(x[call:]) for x in (self._points, self._references, self._answers))
+    def of(self, calls: list[int]) -> tuple[Floats, Floats, Floats]:
+        """Points, references and answers of some calls of ``ask``."""
+        points, references, answers = (
+            np.concatenate([kept[call] for call in calls]) for kept in (self._points, self._references, self._answers)
+        )
         return points, references, answers
 
     @property

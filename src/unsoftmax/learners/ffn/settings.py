@@ -44,6 +44,10 @@ class Settings:
     passing: float = 1e-3  # of the usual distance of lines that pass each other: uncertain ones may meet by chance
     rounds: int = 400  # a bound only; the depth of the search is near log2 of the number of bends
 
+    # share of the usual distance of bends that may stay unexplored on one side of one: two more hide there in one of 50 lines of 20
+    unexplored: float = 0.05
+    wider: float = 100.0  # pairs that begin a piece are then so much farther apart, as fewer answers lengthen it
+
     # lattice
     lattice_largest: int = 64  # vectors; a reduction in double precision becomes slow and unreliable beyond
     steps: int = 200_000  # exchanges before a reduction is given up; a solvable case of 64 vectors needs a third
@@ -52,6 +56,8 @@ class Settings:
     # learner
     attempts: int = 6  # lines tried before the target is refused; each adds what the ones before missed
     checks: int = 9  # fresh points that the finished network must answer
+    least_checks: int = 3  # one at each distance
+    foretold: int = 2  # random points that a model must foretell before it is fitted to them; each further one stands for a check
     accept: float = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
     goal: float = 4e-11  # predicted standard error, relative to the spread, at which no more random points are asked
     doubt: float = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks
@@ -71,6 +77,7 @@ class Settings:
     again: int = 6  # rounds of steps beside the line
     unheard: float = 1e-6  # relative size of a disagreement that a crossed bend would leave only by chance
     heard: float = 0.05  # share of a wrong slope that a check must show
+    least_bases: int = 2  # asked at least, to see that the ground is known
     base: float = 1e4  # expected errors of an answer by which a base may be off: asking for one more costs a question
     crowded: int = (
         48  # bends from which on a block of directions is learned on the way to all others (32: 1.25 P with, 1.22 without;

@@ -148,14 +148,16 @@ class SmoothNetworkLearner:
         fewest = max(BENDS.least, int(min(self.extra, self.fewest) * parameters))
         afar = max(8, int(0.05 * parameters))
         offsets = -(-(neurons + outputs) // outputs)
-        ranges = {name: bounds for name, bounds, _ in FFNLearner(through_origin=True).price(width, neurons, outputs)}
+        limit = FFNLearner(through_origin=True, checks=BENDS.checks_limit).price(width, neurons, outputs)
+        ranges = {name: bounds for name, bounds, _ in limit}
+        fewest_checks = ranges["check"][0]
         ranges |= {
             "reach": (4, 12),
             "offsets": (offsets, 2 * offsets),
             "activation": (7, 28),
             "sharpness": (neurons, 5 * neurons),
             "random points": (fewest + max(4, int(0.02 * parameters)), random + 2 * afar),
-            "check": (BENDS.checks_limit + BENDS.checks, BENDS.checks_limit + 2 * BENDS.checks),
+            "check": (fewest_checks + BENDS.checks, BENDS.checks_limit + 2 * BENDS.checks),
         }
         return [(name, bounds, bounds) for name, bounds in ranges.items()]
 

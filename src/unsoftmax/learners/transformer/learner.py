@@ -12,7 +12,7 @@ from unsoftmax.learners.ffn.forms import Found, canonical_network
 from unsoftmax.learners.ffn.hinges import Hinges
 from unsoftmax.learners.ffn.learner import FFNLearner
 from unsoftmax.learners.ffn.places import distances
-from unsoftmax.learners.ffn.questions import Questions
+from unsoftmax.learners.ffn.questions import Answered, Questions
 from unsoftmax.learners.ffn.settings import RELU
 from unsoftmax.learners.transformer.fit import JointFit
 from unsoftmax.learners.transformer.model import Mixture, Sequences
@@ -57,15 +57,17 @@ class TransformerLearner:
         floor: how coarse the answers are.
         max_norm: no token longer than this is asked.
         max_neurons: refuse a target with more bends on one line.
+        seen: tokens and answers that are known already.
     """
 
     floor: Floor = field(default_factory=Floor)
     max_norm: float | None = None
     max_neurons: int = 2048
+    seen: Answered | None = None
 
     def run(self, oracle: Oracle, *, rng: np.random.Generator) -> Learned:
         """Learn the Transformer; the answers may be scalars or vectors."""
-        questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm)
+        questions = Questions(oracle, floor=self.floor, max_norm=self.max_norm, seen=self.seen)
         found = FFNLearner(floor=self.floor, max_norm=self.max_norm, max_neurons=self.max_neurons).find(questions, rng=rng)
         found = _nearer(found, rng)
         sequences = Sequences(oracle, floor=self.floor, max_norm=self.max_norm)

@@ -182,8 +182,8 @@ class KinkSearch:
         interval.bend = None
         if interval.lone is not None:
             place = interval.lone[0]
-            other = place + self._near(place) * (RELU.wider if self.lean else 1.0)
-            interval.probe = other if other < right.low else (place + right.low) / 2
+            tries = [place + self._near(place) * wider for wider in (RELU.wider if self.lean else 1.0, 1.0)]
+            interval.probe = next((other for other in tries if other < right.low), (place + right.low) / 2)
             return False
         if _straight(left, right):
             if max(left.high - left.low, right.high - right.low) < 0.01 * gap:
@@ -215,6 +215,9 @@ class KinkSearch:
         left, right, t = interval.left, interval.right, interval.probe
         if interval.lone is not None:
             place, first, its_error = interval.lone
+            if self.lean and right.holds(t, value, error) and t - place > 2 * self._near(place):
+                right.stretch(t, value, error)  # a bend lies between: once more, nearer
+                return [interval]
             piece = Piece(place, t, first, value, its_error, error)
             pieces.append(piece)
             return [Interval(left, piece), Interval(piece, right)]

@@ -63,14 +63,19 @@ class Told:
     Attributes:
         inverse: from slopes to the unknowns of a direction, ``(unknowns, bases, outputs)``.
         found: the unknowns of every direction ``(unknowns, new)``.
-        errors: to expect of the slopes ``(bases,)``.
-        steepest: the largest of them.
+        slopes: ``(bases, outputs, new)``.
+        errors: to expect of them ``(bases,)``.
     """
 
     inverse: Floats
     found: Floats
+    slopes: Floats
     errors: Floats
-    steepest: float
+
+    @property
+    def steepest(self) -> float:
+        """The largest slope."""
+        return float(np.abs(self.slopes).max())
 
     @classmethod
     def solved(cls, bases: Bases, slopes: Floats, scales: Floats) -> Told:
@@ -80,7 +85,15 @@ class Told:
         weighted = weights[:, None] * bases.rows.reshape(-1, unknowns) * scales
         inverse = scales[:, None] * np.linalg.pinv(weighted, rcond=RELU.singular) * weights
         found = inverse @ slopes.reshape(count * outputs, -1)
-        return cls(inverse.reshape(unknowns, count, outputs), found, bases.errors / bases.lengths, float(np.abs(slopes).max()))
+        return cls(inverse.reshape(unknowns, count, outputs), found, slopes, bases.errors / bases.lengths)
+
+    def culprit(self, witnesses: Bases, off: Floats) -> tuple[int, float]:
+        """The base whose slope explains best by what answers ``(witnesses, outputs)`` are off, and what it leaves of that."""
+        told = np.einsum("c,cou,ubp->bcop", witnesses.lengths, witnesses.rows, self.inverse, optimize=True)
+        told = told.reshape(len(told), off.size, -1)
+        left = [off.ravel() - effect @ np.linalg.lstsq(effect, off.ravel(), rcond=None)[0] for effect in told]
+        sizes = np.linalg.norm(left, axis=1)
+        return int(np.argmin(sizes)), float(sizes.min())
 
     def hearing(self, rows: Floats, culprits: Floats, taken: NDArray[np.intp]) -> NDArray[np.intp]:
         """Of places with ``rows (n, outputs, unknowns)``, few whose slopes show a wrong one at any base.
@@ -212,21 +225,40 @@ class Lift:
 
         bases = known_by_now(bases)
         told = self._told(bases, np.eye(new), scales)
-        checks = known_by_now(pool.take(told.hearing(pool.rows, self._culprits(model, bases), picks)))
-        failed = checks.take(self._unforetold(checks, told, self._mixes(checks, np.ones(new))))
-        if len(failed.lengths) == 0:
+        hearing = told.hearing(pool.rows, self._culprits(model, bases), picks)
+        checks = known_by_now(pool.take(hearing))
+        moves = self._mixes(checks, np.ones(new))
+        if np.all(np.linalg.norm(self._off(checks, told, moves), axis=1) <= told.limits(checks, moves)):
             return self._with(model, told.found)
-        singly = failed.take(np.repeat(np.arange(len(failed.lengths)), new))
-        moves = singly.lengths[:, None] * np.tile(np.eye(new), (len(failed.lengths), 1))
-        wrong = np.unique(self._unforetold(singly, told, moves) % new)
-        if len(wrong) > max(2, new / 2):  # no step but the ground is not what it was thought to be
-            return None
-        for _ in range(RELU.again if len(wrong) else 0):
-            bases, checks = bases.times(1 / RELU.shrink), checks.times(1 / RELU.shrink)
-            again = self._told(bases, np.eye(new)[wrong], scales)
-            told.found[:, wrong] = again.found
-            mixes = self._mixes(checks, np.where(np.isin(np.arange(new), wrong), 1.0, 0.0))
-            if len(self._unforetold(checks, replace(again, found=told.found), mixes)) == 0:
+        more = self.rng.choice(np.setdiff1d(np.arange(len(pool.lengths)), picks), size=2, replace=False)
+        return self._mended(model, bases, known_by_now(pool.take(np.concatenate([hearing, more]))), told, scales)
+
+    def _mended(self, model: Hinges, bases: Bases, witnesses: Bases, told: Told, scales: Floats) -> Hinges | None:
+        """The network with steps repeated shorter that crossed a bend; None where no such steps explain what the witnesses miss."""
+        count, new = len(witnesses.lengths), told.found.shape[1]
+        singly = witnesses.take(np.repeat(np.arange(count), new))
+        moves = singly.lengths[:, None] * np.tile(np.eye(new), (count, 1))
+        off = self._off(singly, told, moves).reshape(count, new, -1)
+        limits = told.limits(singly, moves).reshape(count, new)
+        wrong = np.flatnonzero(np.any(np.linalg.norm(off, axis=2) > limits, axis=0))
+        crossed = np.zeros(len(wrong), dtype=np.intp)
+        for k, i in enumerate(wrong):
+            crossed[k], left = told.culprit(witnesses, off[:, i])
+            if left > np.linalg.norm(limits[:, i]):
+                return None
+        among = np.zeros(new)
+        among[wrong] = 1.0
+        for shorter in RELU.shrink ** -np.arange(1.0, 4.0):
+            if len(wrong) == 0:  # a check crossed a bend itself
+                break
+            steps = shorter * bases.lengths[crossed]
+            ends = np.concatenate([bases.points[crossed], steps[:, None] * np.eye(new)[wrong]], axis=1)
+            slopes = told.slopes.copy()
+            slopes[crossed, :, wrong] = (self._ask(ends) - bases.values[crossed]) / steps[:, None]
+            told = Told.solved(bases, slopes, scales)
+            told.errors[crossed] /= shorter
+            moves = self._mixes(witnesses, among)
+            if np.all(np.linalg.norm(self._off(witnesses, told, moves), axis=1) <= told.limits(witnesses, moves)):
                 return self._with(model, told.found)
         return self._with(model, told.found) if len(wrong) == 0 else None
 
@@ -237,11 +269,10 @@ class Lift:
         slopes = (self._ask(ends).reshape(len(moves), len(directions), -1) - bases.values[:, None]) / bases.lengths[:, None, None]
         return Told.solved(bases, slopes.transpose(0, 2, 1), scales)
 
-    def _unforetold(self, bases: Bases, told: Told, moves: Floats) -> NDArray[np.intp]:
-        """Which answers at ``moves (n, new)`` from the bases are not those foretold."""
+    def _off(self, bases: Bases, told: Told, moves: Floats) -> Floats:
+        """What answers at ``moves (n, new)`` from the bases have beyond those foretold ``(n, outputs)``."""
         predicted = bases.values + np.einsum("cou,ui,ci->co", bases.rows, told.found, moves)
-        off = np.linalg.norm(self._ask(np.concatenate([bases.points, moves], axis=1)) - predicted, axis=1)
-        return np.flatnonzero(off > told.limits(bases, moves))
+        return np.asarray(self._ask(np.concatenate([bases.points, moves], axis=1)) - predicted)
 
     def _mixes(self, bases: Bases, among: Floats) -> Floats:
         """A step from each base into a random mix of directions."""
@@ -310,8 +341,15 @@ class Lift:
         return np.asarray(np.minimum(np.exp(low), self.farthest - np.linalg.norm(points, axis=1)))
 
     def _room(self, model: Hinges, points: Floats) -> Floats:
-        """How far each bend is ``(n, neurons)``, in root mean squares of the components of its normal."""
-        return np.asarray(np.abs(model.before(points)) / (np.linalg.norm(model.normal, axis=1) / np.sqrt(model.normal.shape[1])))
+        """How far each bend is ``(n, neurons)``, in root mean squares of the components of its normal.
+
+        A bend of which little is known beside the others may point elsewhere: then it is taken for less faint than it looks.
+        """
+        sizes = np.linalg.norm(model.normal, axis=1) / np.sqrt(model.normal.shape[1])
+        if model.normal.shape[1] > 1:
+            usual = float(np.median(sizes))
+            sizes = np.where(sizes > RELU.faintest * usual, np.maximum(sizes, RELU.elsewhere * usual), sizes)
+        return np.asarray(np.abs(model.before(points)) / sizes)
 
     def _pool(self, model: Hinges, places: Floats) -> Floats:
         """Random points as far out as the bends are, and the places on the line, which have every bend on either side."""

@@ -44,8 +44,8 @@ class Settings:
     passing: float = 1e-3  # of the usual distance of lines that pass each other: uncertain ones may meet by chance
     rounds: int = 400  # a bound only; the depth of the search is near log2 of the number of bends
 
-    # share of the usual distance of bends that may stay unexplored on one side of one: two more hide there in one of 50 lines of 20
-    unexplored: float = 0.05
+    # share of the usual distance of bends that may stay unexplored on one side of one: more hide there in one of 300 lines
+    unexplored: float = 0.02
     wider: float = 100.0  # pairs that begin a piece are then so much farther apart, as fewer answers lengthen it
 
     # lattice
@@ -84,6 +84,8 @@ class Settings:
     )
     # 64: 1.13 and 1.25)
     block: int = 4  # new directions for each known one in it
+    elsewhere: float = 0.1  # size, beside the usual one, of a bend whose known components are smaller, unless they are
+    faintest: float = 1e-3  # smaller than that: of 20 bends on a plane one is 30 times too small in one of 100 networks
     nearest: int = 16  # bends near a point that say how far a step may go
     candidates: int = 20  # points among which bases are chosen, for each bend,
     pool_largest: int = 2000  # and of them at most

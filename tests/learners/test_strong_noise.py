@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.strategies import seeds
 
 import unsoftmax as us
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import InconclusiveError, NotInFamilyError
 from unsoftmax.models import Attention
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.oracles.noise import Cast, Noisy, Rounded
@@ -125,7 +125,7 @@ def test_vector_answers_of_one_head(wrap):
 def test_a_second_head_in_another_output_is_seen():
     pair = drawn(2, 5, outputs=2, heads=2)
     apart = Attention(pair.W, pair.V * np.array([[[1.0, 0.0]], [[0.0, 0.3]]]))
-    with pytest.raises(NotInFamilyError):
+    with pytest.raises((NotInFamilyError, InconclusiveError), match="miss"):  # several heads are not excluded through rounding
         us.recover(Rounded(CallableOracle(apart), decimals=3), max_norm=limit(5))
 
 

@@ -108,6 +108,6 @@ def test_the_plain_mean_is_foretold_without_scores():
 
 def test_coarse_answers_say_that_they_cannot_tell():
     rng = np.random.default_rng(0)
-    found, _ = outcome(lambda X: LAYER(X) + 0.3 * rng.normal(size=len(X)), floor=Floor(kind="noisy", absolute=0.5))
+    found, _ = outcome(lambda X: LAYER(X) + 0.03 * rng.normal(size=len(X)), floor=Floor(kind="noisy", absolute=0.05))
     assert found.passed is None
     assert found.why

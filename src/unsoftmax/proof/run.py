@@ -328,7 +328,7 @@ class _Proof:
             natural=desk.wishes.natural,
             like=self.family.like(desk),
             count=None if count is None else count // price,
-            every=is_local(desk) and desk.like is None,
+            every=(count is None or count // price >= COUNT) and is_local(desk) and desk.like is None,
         )
         left = desk.left()
         if left is None:

@@ -72,7 +72,7 @@ AXES: dict[str, tuple[str, list[Sizes], list[Sizes]]] = {  # title, sizes, sizes
         [{"width": d, "neurons": 8} for d in (4, 8, 16)],
     ),
     "everywhere, heads": (
-        "several heads of rank 8, answers at every position",
+        "heads of rank 8, at every position",
         [{"demo": "attention,rank=8,outputs=64,positions=1", "width": 64, "heads": h} for h in (1, 2, 4, 8)],
         [{"demo": "attention,rank=4,outputs=16,positions=1", "width": 16, "heads": h} for h in (1, 2)],
     ),
@@ -102,22 +102,22 @@ AXES: dict[str, tuple[str, list[Sizes], list[Sizes]]] = {  # title, sizes, sizes
         [{"demo": "squared-ffn", "width": 4, "hidden": m} for m in (4, 8)],
     ),
     "stack layers": (
-        "pre-norm stacks of four heads of rank 8 a layer, width 32",
+        "pre-norm stacks, four heads a layer",
         [{"demo": "stack,heads=4,rank=8", "width": 32, "layers": n} for n in (1, 2, 3, 4)],
         [{"demo": "stack,heads=2,rank=4", "width": 16, "layers": n} for n in (1, 2)],
     ),
     "stack width": (
-        "pre-norm stacks of two layers of four heads",
+        "pre-norm stacks, two layers",
         [{"demo": f"stack,layers=2,heads=4,rank={d // 4}", "width": d} for d in (32, 48, 64)],
         [{"demo": f"stack,layers=1,heads=2,rank={d // 4}", "width": d} for d in (16, 24)],
     ),
     "everywhere, stack width": (
-        "the same, answers at every position",
+        "the same, at every position",
         [{"demo": f"stack,layers=2,heads=4,rank={d // 4},positions=1", "width": d} for d in (32, 48, 64)],
         [{"demo": f"stack,layers=1,heads=2,rank={d // 4},positions=1", "width": d} for d in (16, 24)],
     ),
     "decoder layers": (
-        "Llama-like decoders of two heads of rank 8 a layer, width 32, 64 logits (questions per parameter)",
+        "Llama-like decoders (per parameter)",
         [{"demo": "decoder", "width": 32, "layers": n} for n in (1, 2, 3)],
         [{"demo": "decoder,rank=4", "width": 16, "layers": n} for n in (1,)],
     ),

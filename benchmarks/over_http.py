@@ -45,8 +45,8 @@ def bodies_of(run: Callable[[], Any]) -> list[bytes]:
     sent: list[bytes] = []
     encode = http_oracle.encode_request
 
-    def listen(*arguments: Any, binary: bool) -> Any:
-        body, headers = encode(*arguments, binary=binary)
+    def listen(*arguments: Any, binary: bool, **named: Any) -> Any:
+        body, headers = encode(*arguments, binary=binary, **named)
         if not binary:
             sent.append(body)
         return body, headers

@@ -10,19 +10,12 @@ import numpy as np
 from unsoftmax.bills import Bill
 from unsoftmax.desk import Desk
 from unsoftmax.families.base import Family, Learner, Size
-from unsoftmax.models import Floats, Model
+from unsoftmax.models import Model
 from unsoftmax.oracles.base import LastPosition, Oracle
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.fresh import Fresh
 from unsoftmax.results import Learned
-
-
-def seen_at(desk: Desk) -> tuple[Floats, Floats]:
-    """Tokens that the first look asked one by one ``(3, width)``, and their answers ``(3, outputs)``."""
-    look = desk.first_look()
-    points = np.concatenate([np.zeros((1, desk.width)), look.pair])
-    return points, np.concatenate([look.zero_answer.reshape(1, -1), look.pair_answers])
 
 
 class NetworkFamily(Family):
@@ -78,7 +71,7 @@ class ReluNetwork(NetworkFamily):
         """Kinks on a line, gradients beside them, one solve."""
         from unsoftmax.learners.ffn import FFNLearner
 
-        return FFNLearner(floor=desk.precision, max_norm=desk.max_norm, seen=seen_at(desk))
+        return FFNLearner(floor=desk.precision, max_norm=desk.max_norm, seen=(desk.first_look().tokens, desk.first_look().answers))
 
 
 class ReluTransformer(NetworkFamily):
@@ -98,7 +91,7 @@ class ReluTransformer(NetworkFamily):
         """The network first, then the scores through it."""
         from unsoftmax.learners.transformer import TransformerLearner
 
-        return TransformerLearner(floor=desk.precision, max_norm=desk.max_norm, seen=seen_at(desk))
+        return TransformerLearner(floor=desk.precision, max_norm=desk.max_norm, seen=(desk.first_look().tokens, desk.first_look().answers))
 
 
 class BehindNetwork(NetworkFamily):

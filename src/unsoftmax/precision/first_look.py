@@ -24,8 +24,8 @@ class FirstLook:
         layout: "scalar", "vector" or "all positions".
         outputs: length of an answer (1 for scalar).
         zero_answer: the answer to the zero token, as it came.
-        pair: two of the tokens asked, ``(2, width)``.
-        pair_answers: what they were answered, one at a time, ``(2, outputs)``.
+        tokens: those asked, the zero token first ``(5, width)``.
+        answers: what they were answered, one at a time, ``(5, outputs)``.
         floor: precision of the answers as far as seen; ``kind`` is "exact", "float32" or "coarse".
         grid: precision of the numbers alone: float32 or rounded to decimals if they look so, whatever the function does.
         bend: deviation of one-token answers from an affine function, relative to their size.
@@ -41,8 +41,8 @@ class FirstLook:
     layout: str
     outputs: int
     zero_answer: Floats
-    pair: Floats
-    pair_answers: Floats
+    tokens: Floats
+    answers: Floats
     floor: Floor
     grid: Floor
     bend: float
@@ -52,6 +52,16 @@ class FirstLook:
     calm: bool
     cancelled: bool
     queries: int
+
+    @property
+    def pair(self) -> Floats:
+        """Two of the tokens ``(2, width)``."""
+        return self.tokens[1:3]
+
+    @property
+    def pair_answers(self) -> Floats:
+        """What they were answered ``(2, outputs)``."""
+        return self.answers[1:3]
 
 
 def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | None = None, three: bool = True) -> FirstLook:
@@ -109,8 +119,8 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         layout=layout,
         outputs=flat.shape[1],
         zero_answer=answers[0:1],
-        pair=batch[1:3, 0],
-        pair_answers=flat[1:3],
+        tokens=batch[:, 0],
+        answers=flat,
         floor=floor,
         grid=grid,
         bend=bend,

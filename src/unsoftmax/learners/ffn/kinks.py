@@ -135,7 +135,7 @@ class KinkSearch:
                     todo.append(Interval(left, right, sure=(far[0] <= limit, far[1] <= limit)))
             if not todo:
                 break
-            pieces = strict._searched(pieces, todo)
+            pieces = strict._searched(list(pieces), todo)
         return pieces
 
     def _searched(self, pieces: list[Piece], todo: list[Interval]) -> list[Piece]:

@@ -164,6 +164,8 @@ class FFNLearner:
                         return Found(*polished, length, spread, deviation * self.accept, line.reach)
             elif not rough:
                 _refuse_depth(*bends_found_again(questions, places, model, length, rng), len(questions.points), model)
+                if not questions.beside:  # of a network told by long steps all is wrong where some is
+                    model = None
             if known is not None and part.neurons == 0:  # nothing to add and yet wrong: begin again
                 model = None
             doubt = RELU.doubt + 1e3 * self.floor.absolute / spread + 1e2 * self.floor.relative * rough

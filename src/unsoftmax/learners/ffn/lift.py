@@ -87,13 +87,12 @@ class Told:
         found = inverse @ slopes.reshape(count * outputs, -1)
         return cls(inverse.reshape(unknowns, count, outputs), found, slopes, bases.errors / bases.lengths)
 
-    def culprit(self, witnesses: Bases, off: Floats) -> tuple[int, float]:
-        """The base whose slope explains best by what answers ``(witnesses, outputs)`` are off, and what it leaves of that."""
+    def culprits(self, witnesses: Bases, off: Floats, limit: float) -> NDArray[np.intp]:
+        """Bases of which one wrong slope explains, within ``limit``, what answers ``(witnesses, outputs)`` are off."""
         told = np.einsum("c,cou,ubp->bcop", witnesses.lengths, witnesses.rows, self.inverse, optimize=True)
         told = told.reshape(len(told), off.size, -1)
         left = [off.ravel() - effect @ np.linalg.lstsq(effect, off.ravel(), rcond=None)[0] for effect in told]
-        sizes = np.linalg.norm(left, axis=1)
-        return int(np.argmin(sizes)), float(sizes.min())
+        return np.flatnonzero(np.linalg.norm(left, axis=1) <= limit)
 
     def hearing(self, rows: Floats, culprits: Floats, taken: NDArray[np.intp]) -> NDArray[np.intp]:
         """Of places with ``rows (n, outputs, unknowns)``, few whose slopes show a wrong one at any base.
@@ -240,12 +239,16 @@ class Lift:
         moves = singly.lengths[:, None] * np.tile(np.eye(new), (count, 1))
         off = self._off(singly, told, moves).reshape(count, new, -1)
         limits = told.limits(singly, moves).reshape(count, new)
-        wrong = np.flatnonzero(np.any(np.linalg.norm(off, axis=2) > limits, axis=0))
-        crossed = np.zeros(len(wrong), dtype=np.intp)
-        for k, i in enumerate(wrong):
-            crossed[k], left = told.culprit(witnesses, off[:, i])
-            if left > np.linalg.norm(limits[:, i]):
-                return None
+        heard = np.linalg.norm(off, axis=2) > limits
+        wrong, crossed, unexplained = [], [], 0
+        for i in np.flatnonzero(heard.any(axis=0)):
+            suspects = told.culprits(witnesses, off[:, i], float(np.linalg.norm(limits[:, i])))
+            if len(suspects) == 0 and heard[:, i].sum() > 1:  # more than one step; else the only witness may have crossed a bend
+                suspects, unexplained = np.arange(len(bases.lengths)), unexplained + 1
+            crossed += suspects.tolist()
+            wrong += [i] * len(suspects)
+        if 4 * unexplained > max(4, new):  # the ground is not what it was thought to be
+            return None
         among = np.zeros(new)
         among[wrong] = 1.0
         for shorter in RELU.shrink ** -np.arange(1.0, 4.0):

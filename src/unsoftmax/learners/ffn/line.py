@@ -230,6 +230,11 @@ class Line:
             if lifted is not None or share == 0.0 or not search.lean:
                 return read, lifted
             share = 0.0
+            phase(questions.oracle, "kinks")
+            confirmed = search.confirmed(read.pieces, share)
+            if len(confirmed) == len(read.pieces):
+                return read, None
+            read = self._read(confirmed)
 
     def _assemble(
         self,

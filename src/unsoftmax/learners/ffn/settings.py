@@ -45,7 +45,7 @@ class Settings:
     rounds: int = 400  # a bound only; the depth of the search is near log2 of the number of bends
 
     # share of the usual distance of bends that may stay unexplored on one side of one: more hide there in one of 300 lines
-    unexplored: float = 0.02
+    unexplored: float = 0.05
     wider: float = 100.0  # pairs that begin a piece are then so much farther apart, as fewer answers lengthen it
 
     # lattice

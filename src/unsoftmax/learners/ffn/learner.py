@@ -152,7 +152,7 @@ class FFNLearner:
                 margins = (1e-3, 1e-5, 1e-8) if rough or attempt else (max(1e-9, 30 * float(np.median(relative))),)
                 polished = self._polished(questions, model, margins, doubtful=rough)
                 if polished is not None:
-                    foretold = int(np.sum(errors <= 1e-3 * spread * (1 + np.linalg.norm(points, axis=1) / length)))
+                    foretold = self._foretold(model, points, answers, spread, length)
                     fresh = (
                         self.checks if rough else min(self.checks, max(RELU.least_checks, self.checks + RELU.foretold - foretold))
                     )
@@ -251,6 +251,13 @@ class FFNLearner:
         sizes = np.maximum(questions.offset + questions.slope * np.linalg.norm(points, axis=1), 1e-300)
         near = errors <= RELU.outlier * (questions.noise(points) + float(np.median(errors / sizes)) * sizes)
         return references, beyond_doubt(model, references, margin) & near
+
+    def _foretold(self, model: Hinges, points: Floats, answers: Floats, spread: float, length: float) -> int:
+        """How many answers a model foretold roughly: those at random points, and those that were there before it."""
+        if self.seen is not None:
+            points, answers = np.concatenate([points, self.seen[0]]), np.concatenate([answers, self.seen[1]])
+        errors = np.linalg.norm(answers - model(points), axis=1)
+        return int(np.sum(errors <= 1e-3 * spread * (1 + np.linalg.norm(points, axis=1) / length)))
 
     def _check(
         self,

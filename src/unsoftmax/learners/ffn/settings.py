@@ -44,8 +44,8 @@ class Settings:
     passing: float = 1e-3  # of the usual distance of lines that pass each other: uncertain ones may meet by chance
     rounds: int = 400  # a bound only; the depth of the search is near log2 of the number of bends
 
-    # share of the usual distance of bends that may stay unexplored on one side of one: more hide there in one of 300 lines
-    unexplored: float = 0.05
+    # share of the usual distance of bends that may stay unexplored on one side of one: more hide there in one of 200 lines
+    unexplored: float = 0.03
     wider: float = 100.0  # pairs that begin a piece are then so much farther apart, as fewer answers lengthen it
 
     # lattice
@@ -57,7 +57,7 @@ class Settings:
     attempts: int = 6  # lines tried before the target is refused; each adds what the ones before missed
     checks: int = 9  # fresh points that the finished network must answer
     least_checks: int = 3  # one at each distance
-    foretold: int = 2  # random points that a model must foretell before it is fitted to them; each further one stands for a check
+    foretold: int = 4  # answers that a model must foretell before it is fitted to them; each further one stands for a check
     accept: float = 1e-9  # error accepted there, relative to the spread of the answers; rounding leaves 1e-12 to 1e-11
     goal: float = 4e-11  # predicted standard error, relative to the spread, at which no more random points are asked
     doubt: float = 1e-8  # error of a rough model, relative to the numbers inside it, when a second line looks for what it lacks

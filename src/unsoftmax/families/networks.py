@@ -91,7 +91,9 @@ class ReluTransformer(NetworkFamily):
         """The network first, then the scores through it."""
         from unsoftmax.learners.transformer import TransformerLearner
 
-        return TransformerLearner(floor=desk.precision, max_norm=desk.max_norm, seen=(desk.first_look().tokens, desk.first_look().answers))
+        return TransformerLearner(
+            floor=desk.precision, max_norm=desk.max_norm, seen=(desk.first_look().tokens, desk.first_look().answers)
+        )
 
 
 class BehindNetwork(NetworkFamily):

@@ -123,7 +123,7 @@ class FFNLearner:
         doubt, deviation = 0.0, np.inf
         for attempt in range(RELU.attempts):
             line = places.line(width, scale, 0.0 if model is None else doubt, rng)
-            lift = attempt == 0 and not (rough or self.through_origin)
+            lift = attempt == 0 and self.max_norm is None and not (rough or self.through_origin)  # long steps take room
             line = replace(line, through_origin=self.through_origin, lift=lift)
             known = model
             if coarse and known is None:

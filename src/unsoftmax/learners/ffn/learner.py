@@ -101,7 +101,7 @@ class FFNLearner:
         parameters = (neurons * (width + 1 + outputs) + outputs) / outputs
         across = max(1, width - self.through_origin)
         ranges = {
-            "scale": (3, 4),
+            "scale": (0, 4),
             "kinks": (int((3.5 if outputs == 1 else 2.5) * neurons) + 6, int(8 * neurons) + 34),
             "gradients": (fewest * max(1, width - 1), int(1.8 * cells * across) + 16),
             "random points": (4, int(0.6 * parameters) + 8),

@@ -30,7 +30,9 @@ class Places:
     most: int
 
     def scale(self, questions: Questions, rng: np.random.Generator) -> float:
-        """Distance at which to look: near the origin, farther out where the answers are coarse, within the bound; 3 or 4 questions.
+        """Distance at which to look: near the origin, farther out where the answers are coarse, within the bound.
+
+        Four questions, or none where answers that are there tell that these are not coarse at all.
 
         Steps and answers grow with the distance, the rounding of the answers and of a constant in them does not: what is lost near
         the origin to either is seen from farther away.
@@ -39,15 +41,22 @@ class Places:
         near = float(np.sqrt(questions.width))
         bound = np.inf if self.max_norm is None else 0.95 * self.max_norm
         far = min(1e3 * near, bound)
+        if questions.calls and RELU.plainly * self._wanted(questions, questions.points, questions.answers) < near:
+            return min(near, 0.05 * bound)
         rays = rng.normal(size=(3, questions.width))
         rays *= far / np.linalg.norm(rays, axis=1, keepdims=True)
-        middle = questions.at_origin()
-        slope = float(np.linalg.norm(questions.ask(rays) - middle, axis=1).max()) / far
-        coarse = questions.floor.absolute + 2.0**-52 * float(np.linalg.norm(middle))
-        wanted = min(RELU.farthest, RELU.seen * coarse / slope) if slope > 0 else 0.0
-        if wanted > near:
+        wanted = self._wanted(questions, rays, questions.ask(rays))
+        if near < wanted < np.inf:
             return min(wanted, bound)
         return min(near, 0.05 * bound)  # a line farther out than that misses hyperplanes near the origin
+
+    def _wanted(self, questions: Questions, points: Floats, answers: Floats) -> float:
+        """Distance from which on answers are not coarse, as far as those at ``points`` tell."""
+        middle = questions.at_origin()
+        distances = np.maximum(np.linalg.norm(points, axis=1), 1e-300)
+        slope = float((np.linalg.norm(answers - middle, axis=1) / distances).max())
+        coarse = questions.floor.absolute + 2.0**-52 * float(np.linalg.norm(middle))
+        return min(RELU.farthest, RELU.seen * coarse / slope) if slope > 0 else np.inf
 
     def line(self, width: int, scale: float, doubt: float, rng: np.random.Generator) -> Line:
         """A random line at distance about ``scale`` from the origin."""

@@ -104,6 +104,7 @@ class Settings:
 
     # places
     seen: float = 1e11  # distance at which to look, in units of (coarseness of the answers) / (their slope): leaves 11 digits
+    plainly: float = 100.0  # times nearer than one would look anyhow: then no answers from afar are asked for it
     farthest: float = 1e6  # no farther than that, however coarse the answers
     reach: float = 1e5  # half length of a line, in distances from the origin: one bend in 1e5 lies farther out
     corner: float = 1e-3  # share of a leg taken by the probes that find its first slope

@@ -191,7 +191,8 @@ class FFNLearner:
         allowed = 1.28 * parameters + (7.0 if outputs == 1 else 5.3) * neurons - len(questions.points) - self.checks
         if neurons <= questions.width:  # answers of few neurons vary little: an error weighs more against their spread
             allowed += 0.4 * parameters
-        usual = 1.5 * parameters if coarse else min(max(allowed, 0.1 * parameters), 0.6 * parameters)
+        least_share = 0.6 if questions.beside else 0.1  # short steps lose digits that only such points take back
+        usual = 1.5 * parameters if coarse else min(max(allowed, least_share * parameters), 0.6 * parameters)
         most = max(least, int(usual if self.extra is None else self.extra * parameters))
         if (neurons + outputs) * (questions.width + 1) > RELU.design_largest:
             share = RELU.undesigned_beside if questions.beside else RELU.undesigned

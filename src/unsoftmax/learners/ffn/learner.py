@@ -43,7 +43,7 @@ class FFNLearner:
     weight), and a least-squares fit to all answers and some random points takes back the digits that steps lost. Coarse answers are
     asked far out, around a corner instead of along a line, and gradients between the bends.
 
-    Price, with ``P = m (d + 1 + p) + p``: 4 for the scale, ``10 + 3.7..5 m`` for the bends (``3.2 m`` with several outputs),
+    Price, with ``P = m (d + 1 + p) + p``: up to 4 for the scale, ``8 + 3.7..5 m`` for the bends (``3.2 m`` with several outputs),
     ``(d - 1) (m + 1)`` for the normals (``(d - 1) m`` where the slopes on the line tell the active sides of up to 28 neurons;
     with ``p`` outputs ``(d - 1) (m / p + 1)``) and up to ``m / p`` to know the plane better, at least 4 random points and at most
     ``0.6 P / p`` (``1.5 P / p`` for coarse answers) and 3 to 9 checks: ``1.1 P`` to ``1.3 P`` in all for one output. Where steps

@@ -3,7 +3,10 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import unsoftmax as us
 from unsoftmax.errors import BudgetExceededError, TargetError
 from unsoftmax.models import Attention
 from unsoftmax.oracles.adapt import as_oracle, identity_of
@@ -153,3 +156,68 @@ def test_an_error_of_the_target_is_not_taken_for_an_attempt_to_write(monkeypatch
 
     with pytest.raises(TargetError, match="no such thing"):
         CallableOracle(target, width=2)(np.ones((1, 1, 2)))
+
+
+class Narrow:
+    """A head that takes at most ``most`` sequences at once, and counts what it was sent."""
+
+    def __init__(self, most, seed=0, width=6):
+        rng = np.random.default_rng(seed)
+        self.head = us.Attention.single(W=rng.normal(size=(width, width)), v=rng.normal(size=width))
+        self.width, self.most, self.sent = width, most, 0
+
+    def __call__(self, X):
+        self.sent += len(X)
+        if len(X) > self.most:
+            raise MemoryError(f"{len(X)} sequences at once")
+        return self.head(X)
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 50])
+def test_what_a_target_raised_on_is_billed_as_often_as_it_was_sent(most):
+    target = Narrow(most)
+    found = us.recover(target, seed=1)
+    assert found.status is us.Status.EXACT
+    assert found.account.queries.total == target.sent
+
+
+@given(most=st.integers(1, 40), sizes=st.lists(st.integers(1, 90), min_size=1, max_size=6))
+def test_the_meter_counts_what_leaves_whatever_the_batch_limit(most, sizes):
+    target = Narrow(most)
+    oracle, rng = Metered(CallableOracle(target)), np.random.default_rng(0)
+    for size in sizes:
+        X = rng.normal(size=(size, 2, target.width))
+        assert np.allclose(oracle(X), target.head(X), rtol=1e-13, atol=1e-13)
+    assert oracle.spent == target.sent
+    assert oracle.tokens == 2 * target.sent
+
+
+@pytest.mark.parametrize("budget", [60, 100, 200, 400])
+def test_no_batch_is_divided_beyond_the_budget(budget):
+    target = Narrow(5)
+    found = us.recover(target, seed=1, budget=budget, on_failure="return")
+    assert found.account.queries.total == target.sent <= budget
+
+
+def test_a_batch_that_the_budget_cannot_repeat_says_so():
+    oracle = Budgeted(CallableOracle(Narrow(5)), 15)
+    with pytest.raises(
+        BudgetExceededError, match="smaller batches would take 21 sequences for this step, where the budget leaves 15"
+    ):
+        oracle(np.zeros((10, 2, 6)))
+    assert oracle.spent == 10
+
+
+def test_a_question_that_a_target_spoilt_is_sent_and_billed_again(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # beside torch memory is not protected but copied
+    seen = []
+
+    def in_place(X):
+        seen.append(len(X))
+        X *= 2.0
+        return X.sum(axis=(1, 2))
+
+    oracle = Metered(CallableOracle(in_place, width=3))
+    for _ in range(3):
+        oracle(np.ones((4, 2, 3)))
+    assert oracle.spent == sum(seen) == 16

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from unsoftmax.errors import RefusalError, Sign, TargetError, UnknownWidthError, tried
+from unsoftmax.errors import BudgetExceededError, RefusalError, Sign, TargetError, UnknownWidthError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.text import class_number, plain
 
@@ -33,7 +34,7 @@ class CallableOracle:
         self.target = target
         self._writes = False
         self._layout = Layout()
-        self._batches = Batches()
+        self.batches = Batches()
         self._width = checked_width(target, width)
 
     @property
@@ -49,7 +50,7 @@ class CallableOracle:
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Ask the target and check shape and finiteness of what it says."""
-        return self._batches.told(self._told, sequences)
+        return self.batches.told(self._told, sequences)
 
     def _told(self, sequences: Floats) -> Floats:
         with blamed("target", f"sequences of shape {sequences.shape}", "arrays (batch, length, width) of this width"):
@@ -77,30 +78,58 @@ class CallableOracle:
             if "read-only" not in str(error):
                 raise
             self._writes = True
+            self.batches.vain += len(sequences)
             return self.target(sequences.copy())
 
 
 class Batches:
-    """Asks as many sequences at once as a target takes: where it raises, but takes the first alone, half as many from then on."""
+    """Asks as many sequences at once as a target takes: where it raises, but takes the first alone, half as many from then on.
+
+    Attributes:
+        vain: sequences sent beyond those that were wanted, because a call that held them raised; they are billed, too.
+        allowance: sequences that one call may send, however often it must be divided; None without a limit.
+    """
 
     def __init__(self) -> None:
+        self.vain = 0
+        self.allowance: int | None = None
         self._most: int | None = None
 
     def told(self, ask: Callable[[Floats], Floats], sequences: Floats) -> Floats:
         """What ``ask`` says of all sequences, in the fewest calls that it takes."""
-        count, most = len(sequences), self._most
-        if most is not None and count > most:
-            parts = [self.told(ask, sequences[at : at + most]) for at in range(0, count, most)]
-            together: Floats = array_namespace(parts[0]).concat(parts)
-            return together
-        answers = tried(lambda: ask(sequences), TargetError)
-        if not isinstance(answers, TargetError):
-            return answers
-        alone = tried(lambda: ask(sequences[:1]), TargetError) if count > 1 and Sign.RAISED in answers.signs else answers
-        if isinstance(alone, TargetError):
-            raise answers
-        self._most = count // 2
-        return self.told(ask, sequences)
+        parts: list[Floats] = []
+        sent, at, count = 0, 0, len(sequences)
+        try:
+            while at < count or not parts:
+                part = sequences[at : at + (self._most or count)]
+                sent += len(part)
+                answers = tried(partial(ask, part), TargetError)
+                if isinstance(answers, TargetError):
+                    if len(part) == 1 or Sign.RAISED not in answers.signs:
+                        raise answers
+                    self._affordable(sent + 1 + count - at, answers)
+                    sent += 1
+                    if isinstance(tried(partial(ask, part[:1]), TargetError), TargetError):
+                        raise answers
+                    self._most = len(part) // 2
+                    continue
+                parts.append(answers)
+                at += len(part)
+        except RefusalError as error:
+            error.billed = min(sent, count)
+            raise
+        finally:
+            self.vain += max(sent - count, 0)
+        together: Floats = parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts)
+        return together
+
+    def _affordable(self, sent: int, error: TargetError) -> None:
+        """Refuse to send as many sequences in all where that is more than the budget leaves."""
+        if self.allowance is not None and sent > self.allowance:
+            raise BudgetExceededError(
+                f"{error} Asking it in smaller batches would take {sent} sequences for this step, where the budget leaves "
+                f"{self.allowance}. Raise `budget`, or let the target take larger batches."
+            ) from error
 
 
 @contextmanager

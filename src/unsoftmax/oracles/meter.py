@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from unsoftmax.errors import BudgetExceededError, RefusalError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper
+from unsoftmax.oracles.local import Batches
 from unsoftmax.watching import watchers
 
 
@@ -19,10 +20,10 @@ class Count:
     tokens: int = 0
     calls: int = 0
 
-    def add(self, sequences: Floats) -> None:
-        """Count one call."""
-        self.queries += sequences.shape[0]
-        self.tokens += sequences.shape[0] * sequences.shape[1]
+    def add(self, queries: int, length: int) -> None:
+        """Count one call of sequences of one length."""
+        self.queries += queries
+        self.tokens += queries * length
         self.calls += 1
 
 
@@ -61,25 +62,31 @@ class Metered(Wrapper):
                 evidence={"wanted": wanted, "budget": self.budget, "spent": self.spent},
                 billed=0,
             )
+        batches: Batches | None = getattr(self.inner, "batches", None)
+        vain = 0 if batches is None else batches.vain
+        if batches is not None:
+            batches.allowance = None if self.budget is None else self.budget - self.spent
+        sent = len(sequences)
         try:
             answers = self.inner(sequences)
         except Exception as error:
-            sent = error.billed if isinstance(error, RefusalError) else None
-            self.charge(self._phase, sequences[: len(sequences) if sent is None else sent])
+            if isinstance(error, RefusalError) and error.billed is not None:
+                sent = error.billed
             raise
-        self.charge(self._phase, sequences)
+        finally:
+            self.charge(self._phase, sent + (0 if batches is None else batches.vain - vain), sequences.shape[1])
         for watcher in watchers():
             watcher.hears(sequences, answers)
         return answers
 
-    def charge(self, phase: str, sequences: Floats) -> None:
-        """Count sequences that were sent, whatever came back: a failed reply, NaN and a wrong shape are paid for, too."""
-        if len(sequences) == 0:
+    def charge(self, phase: str, queries: int, length: int) -> None:
+        """Count sequences of ``length`` tokens that were sent, whatever came back: what failed is paid for, too."""
+        if queries == 0:
             return
-        self.spent += sequences.shape[0]
-        self.phases.setdefault(phase, Count()).add(sequences)
+        self.spent += queries
+        self.phases.setdefault(phase, Count()).add(queries, length)
         if self._on_count is not None:
-            self._on_count(phase, sequences.shape[0])
+            self._on_count(phase, queries)
 
 
 class Budgeted(Metered):

@@ -64,7 +64,7 @@ class TorchOracle:
         self._build_there = self.device.type != "cpu" if build_there is None else build_there
         self._width = checked_width(module, width if width is not None else _told_width(module, torch))
         self._layout = Layout()
-        self._batches = Batches()
+        self.batches = Batches()
         self._call = _way_to_call(module, torch)
         if self.device.type == "cuda" and self.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:
             warnings.warn(
@@ -107,7 +107,7 @@ class TorchOracle:
 
     def __call__(self, sequences: Floats, /) -> Floats:
         """Ask the module and check shape and finiteness of what it says."""
-        return self._batches.told(self._told, sequences)
+        return self.batches.told(self._told, sequences)
 
     def _told(self, sequences: Floats) -> Floats:
         torch = self._torch

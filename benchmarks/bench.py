@@ -4,7 +4,8 @@
 
 Each script runs in a process of its own with a limit in seconds. What it prints, how it ended, when, on which machine and with
 which versions goes to ``benchmarks/results/bench.json``; ``bench.md`` beside it is written from that file, one table first.
-``--only`` renews some jobs and keeps the others. Jobs that measure time run alone, after the others. Exits 1 if any job failed.
+``--only`` renews some jobs and keeps the others. Jobs whose time is measured by the clock, or beside a target's, run alone, after
+the others; rivals are given processor time, and run side by side. Exits 1 if any job failed.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ JOBS = (
     Job("from examples", "from_examples.py --quick --bars 1 --seed 82000", None, 300),
     Job("diagnose", "diagnose.py --quick --seed 82000", None, 300),
     Job("faults", "faults.py --quick --first 82000", None, 300),
-    Job("rivals, width 8 and 16", "rivals --part plain --widths 8 16", "rivals --quick --part plain", 600, alone=True),
-    Job("rivals, width 32", "rivals --part plain --widths 32", None, 900, alone=True),
-    Job("rivals, width 64", "rivals --part plain --widths 64 --seeds 2", None, 1200, alone=True),
-    Job("rivals, awkward heads", "rivals --part hard --seeds 2", "rivals --quick --part hard --seeds 1", 600, alone=True),
-    Job("rivals, low rank", "rivals --part low-rank", "rivals --quick --part low-rank", 900, alone=True),
-    Job("rivals, ReLU networks", "rivals --part networks --seeds 10", "rivals --quick --part networks", 300, alone=True),
+    Job("rivals, width 8 and 16", "rivals --part plain --widths 8 16", "rivals --quick --part plain", 600),
+    Job("rivals, width 32", "rivals --part plain --widths 32", None, 900),
+    Job("rivals, width 64", "rivals --part plain --widths 64 --seeds 2", None, 1200),
+    Job("rivals, awkward heads", "rivals --part hard --seeds 2", "rivals --quick --part hard --seeds 1", 600),
+    Job("rivals, low rank", "rivals --part low-rank", "rivals --quick --part low-rank", 900),
+    Job("rivals, ReLU networks", "rivals --part networks --seeds 10", "rivals --quick --part networks", 300),
     Job("growth", "growth.py --figure docs/images/growth.svg", "growth.py --quick", 900, alone=True),
     Job("start", "start.py", "start.py", 60, alone=True),
     Job("cost, width 512", "cost.py --width 512", "cost.py --width 256", 300, alone=True),
@@ -167,8 +168,9 @@ def main() -> int:
         store.write_text(json.dumps(ordered, indent=1) + "\n")
         store.with_suffix(".md").write_text(page(ordered))
 
+    longest_first = sorted((job for job in chosen if not job.alone), key=lambda job: -job.limit)
     with ThreadPoolExecutor(options.workers) as pool:
-        for record in pool.map(lambda job: run(job, arguments[job.name] or "", about), [job for job in chosen if not job.alone]):
+        for record in pool.map(lambda job: run(job, arguments[job.name] or "", about), longest_first):
             done(record)
     for job in chosen:
         if job.alone:

@@ -47,7 +47,7 @@ def test_variances_are_those_of_many_draws(alike, heads):
 def test_shaken_scores_move_answers_as_foretold():
     rng = np.random.default_rng(6)
     layer, seen = compared(rng, 1)
-    foretold = first_order(seen, layer, None, Variances.of_scores(layer.on_device(np.empty(0)), SIZE))[0]
+    foretold = first_order(seen, layer, None, Variances.of_scores(layer, SIZE, None))[0]
     moved = [(predicted_as(seen, layer.shaken(SIZE, rng)) - predicted_as(seen, layer))[:, 0] ** 2 for _ in range(300)]
     np.testing.assert_allclose(foretold, np.mean(moved, axis=0), rtol=0.5, atol=1e-20)
 

@@ -51,6 +51,16 @@ def phase(oracle: Oracle, name: str) -> None:
         begin(name)
 
 
+def foretell(oracle: Oracle, W: Callable[[], Floats]) -> None:
+    """Offer the score matrix of one head as it will be unless something is asked again, though nobody has looked at it yet.
+
+    A device still answers then: whoever listens loses no time by asking what comes next. Nobody but a desk does.
+    """
+    listen = getattr(oracle, "foretold", None)
+    if listen is not None:
+        listen(W())
+
+
 def is_local(oracle: Oracle) -> bool:
     """Whether the target runs in this process: what fails then fails because of the question, not of the way to the target."""
     return bool(getattr(oracle, "local", False))

@@ -11,7 +11,7 @@ from unsoftmax.linalg import normal, on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
-from unsoftmax.proof.first_order import Variances, first_order
+from unsoftmax.proof.first_order import Variances, first_order, one_number
 from unsoftmax.proof.fresh import Fresh, ordinary
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.proof.noisy import doubt
@@ -59,7 +59,7 @@ def strangeness(
     bounds, (layer, *_) = learned.bounds, learned.model.attentions
     scalar = seen.causal is None and layer.V is not None and layer.V.ndim == 2
     if bounds is not None and bounds.W is not None and not learned.known_to and scalar:
-        of_scores = Variances.of_scores(layer.on_device(np.empty(0) if like is None else like), LIMITS.shake * floor.relative)
+        of_scores = Variances.of_scores(layer, LIMITS.shake * floor.relative, like)
         inside, bars = np.sqrt(first_order(seen, layer, like, of_scores, Variances.within(bounds, like)))[:, :, None]
     else:
         drawn = doubts(seen, learned, rng)
@@ -71,6 +71,11 @@ def strangeness(
     return times
 
 
+def largest(bars: Floats) -> float:
+    """The largest of some bars, which are often one number seen many times."""
+    return float(bars.flat[0] if one_number(bars) else np.max(bars))
+
+
 def scores_in_doubt(learned: Learned, bounds: Bounds | None, tolerance: float) -> bool:
     """Whether the error bars leave scores of natural tokens open by so much that answers might differ by the tolerance."""
     if learned.known_to > 0:
@@ -78,8 +83,8 @@ def scores_in_doubt(learned: Learned, bounds: Bounds | None, tolerance: float) -
     if bounds is None or bounds.W is None:
         return False
     width = learned.model.width
-    of_c = 0.0 if bounds.c is None else float(np.max(bounds.c)) * width**0.5
-    return float(np.max(bounds.W)) * width + of_c > tolerance / 4
+    of_c = 0.0 if bounds.c is None else largest(bounds.c) * width**0.5
+    return largest(bounds.W) * width + of_c > tolerance / 4
 
 
 def beside_ties(

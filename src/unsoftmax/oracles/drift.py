@@ -62,7 +62,8 @@ class Sizes:
 
     def _look(self) -> None:
         for _, questions, answers in _joined(self._seen):
-            reach, told = np.frexp(on_host(_largest(questions)))[1], on_host(_largest(answers))
+            largest, told = on_host(array_namespace(questions).stack([_largest(questions), _largest(answers)]))
+            reach = np.frexp(largest)[1]
             for exponent in np.unique(reach):
                 self.largest[int(exponent)] = max(self.largest.get(int(exponent), 0.0), float(told[reach == exponent].max()))
         self._seen.clear()
@@ -93,8 +94,12 @@ def _joined(pairs: list[tuple[Floats, Floats]]) -> Iterator[tuple[list[int], Flo
     for number, (questions, answers) in enumerate(pairs):
         alike.setdefault((type(questions), questions.shape[1:], answers.shape[1:]), []).append(number)
     for numbers in alike.values():
-        concat = array_namespace(pairs[numbers[0]][0]).concat
-        yield numbers, concat([pairs[i][0] for i in numbers]), concat([pairs[i][1] for i in numbers])
+        yield numbers, _concat([pairs[i][0] for i in numbers]), _concat([pairs[i][1] for i in numbers])
+
+
+def _concat(parts: list[Floats]) -> Floats:
+    joined: Floats = parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts)
+    return joined
 
 
 class Watched(Wrapper):
@@ -174,9 +179,14 @@ class Watched(Wrapper):
         Raises:
             DriftingError: an answer changed by more than the precision of the answers explains.
         """
-        repeated, self._repeated = self._repeated, []
-        for *arrays, floor in repeated:
-            questions, before, after = map(on_host, arrays)
+        kinds: dict[object, list[tuple[Floats, Floats, Floats, Precision]]] = {}
+        for entry in self._repeated:
+            kinds.setdefault((id(entry[3]), *((type(array), array.shape[1:]) for array in entry[:3])), []).append(entry)
+        self._repeated = []
+        for alike in kinds.values():
+            *columns, floors = zip(*alike, strict=True)
+            questions, before, after = (on_host(_concat(list(parts))) for parts in columns)
+            floor = floors[0]
             self._sizes.learn(questions, before)
             items = map(Remembered, questions, before, self._sizes.of(questions))
             with self._sentinels():
@@ -195,9 +205,10 @@ class Watched(Wrapper):
         predicted = on_host(predict([questions for _, questions, _ in joined]))
         puzzling = []
         for _, questions, answers in joined:
+            self._sizes.learn(questions, answers)
+        for _, questions, answers in joined:
             expected, predicted = predicted[: len(questions)], predicted[len(questions) :]
             told = on_host(answers)
-            self._sizes.learn(questions, answers)
             sizes = self._sizes.of(questions)
             last = told[:, -1] if told.ndim == 3 else told
             off = np.abs(expected.reshape(len(told), -1) - last.reshape(len(told), -1)).max(axis=1)

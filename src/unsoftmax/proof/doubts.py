@@ -54,8 +54,12 @@ def strangeness(
     """Each row's deviation, of ``allowed`` times all that rounding of answers and scores and the error bars explain.
 
     What they do not explain no model of the family does, and nothing bounds it on other sequences, however faint it is here.
-    Zeros where there are no bars. With ``like`` scalar answers are looked at on its device.
+    Zeros where there are no bars; where rounding of the answers explains all, it is no more than that which is counted. With
+    ``like`` scalar answers are looked at on its device.
     """
+    explained = _of_answers(seen, floor)
+    if (seen.deviations <= allowed * explained).all():
+        return np.asarray((seen.deviations / np.maximum(allowed * explained, np.finfo(float).tiny)).max(axis=1))
     bounds, (layer, *_) = learned.bounds, learned.model.attentions
     scalar = seen.causal is None and layer.V is not None and layer.V.ndim == 2
     if bounds is not None and bounds.W is not None and not learned.known_to and scalar:
@@ -66,7 +70,7 @@ def strangeness(
         if drawn is None:
             return np.zeros(len(seen.answers))
         inside, bars = moved(seen, learned.model, learned.model.shaken(LIMITS.shake * floor.relative, rng)), drawn
-    explained = _of_answers(seen, floor) + LIMITS.shaken * inside + LIMITS.doubts * bars
+    explained = explained + LIMITS.shaken * inside + LIMITS.doubts * bars
     times: Floats = (seen.deviations / (allowed * np.maximum(explained, np.finfo(float).tiny))).max(axis=1)
     return times
 

@@ -116,7 +116,7 @@ def _extremes(sequences: Floats, count: int, model: Sized) -> Floats:
     xp = array_namespace(scores)
     lowest = xp.argsort(xp.min(xp.max(scores, axis=2), axis=0))[:count]
     high = xp.max(xp.min(scores, axis=2), axis=0)
-    high[lowest] = -np.inf
+    high[lowest] = high[lowest] - np.inf  # a number from this machine would be waited for
     few: Floats = sequences[xp.concat([lowest[: count - 1], xp.argmax(high, axis=0, keepdims=True)])]
     return few
 

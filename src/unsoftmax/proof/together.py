@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ class Together:
             length = int(batch.shape[1])
             kind = int(length > PROOF.moderate)
             if like is None:
-                kind = -number if batch.size > PROOF.step_apart else 1 + (length - 1).bit_length()
+                kind = -number if math.prod(batch.shape) > PROOF.step_apart else 1 + (length - 1).bit_length()
             kinds.setdefault(kind, []).append(number)
         groups = tuple(_padded([batches[i] for i in some], like) for some in kinds.values())
         return cls(groups, tuple(map(tuple, kinds.values())), tuple(len(batch) for batch in batches))

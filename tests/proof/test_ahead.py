@@ -116,12 +116,13 @@ def test_what_is_foretold_suits_the_head_as_the_model_does():
     np.testing.assert_allclose(head.last_scores(X).numpy(), target.head.last_scores(X.numpy()), rtol=1e-9, atol=1e-9)
 
 
-def test_where_the_target_fails_on_what_is_asked_ahead_nothing_is():
+@pytest.mark.parametrize("length", [64, 128])
+def test_where_the_target_fails_on_what_is_asked_ahead_nothing_is(length):
     target = Target(WIDE)
     desk = Desk(target.oracle(), Wishes())
     desk.first_look()
     desk.foretold = lambda W: ONE_HEAD._ask_ahead(desk, W)
-    target.fails_at = 128
+    target.fails_at = length
     desk.foretold(target.W)
     assert desk.ahead is None
     assert desk.foretold is None

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotInFamilyError, Sign
+from unsoftmax.errors import NotInFamilyError, Sign, TargetError, tried
 from unsoftmax.families.base import Learner
 from unsoftmax.families.coarse_heads import NoisyHead
 from unsoftmax.families.layer_of_heads import AttentionFamily
@@ -86,18 +86,26 @@ class OneHead(AttentionFamily):
         return Outcome(learned=outcome.learned if sign is Sign.ONE_HEAD else None, refusal=refusal)
 
     def _ask_ahead(self, desk: Desk, W: Floats) -> None:
-        """Ask what follows while the device still answers; W told a second time means that some answers were asked for again."""
+        """Ask what follows while the device still answers.
+
+        Only once: W told a second time means that some answers had to be asked for again, so that the first was not the head. What
+        a target fails on is asked again when it is due.
+        """
         if desk.ahead is not None:
             desk.ahead = desk.foretold = None
             return
         head, wishes = Foretold(W), desk.wishes
-        longer = self._longer(desk, head, LAWS.lengths) if wishes.heads != 1 else None
-        desk.checked.begin_phase("held-out check")
-        ahead = Ahead.of(desk.checked, head, desk.fresh, longest=self.longest(desk), count=wishes.check)
-        if ahead is None:
+
+        def ask() -> Ahead:
+            longer = self._longer(desk, head, LAWS.lengths) if wishes.heads != 1 else None
+            desk.checked.begin_phase("held-out check")
+            ahead = Ahead.of(desk.checked, head, desk.fresh, longest=self.longest(desk), count=wishes.check)
+            return replace(ahead, longer=longer)
+
+        asked = tried(ask, TargetError)
+        desk.ahead = None if isinstance(asked, TargetError) else asked
+        if desk.ahead is None:
             desk.foretold = None
-        else:
-            desk.ahead = replace(ahead, longer=longer)
 
     def _longer(self, desk: Desk, head: Sized, lengths: tuple[int, ...]) -> tuple[list[Floats], list[Floats]] | None:
         """A fresh sequence of each of these lengths, of a size that suits the head, and the answers; None where nothing is asked.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from array_api_compat import array_namespace
 
-from unsoftmax.errors import TargetError, tried
 from unsoftmax.linalg import alike
 from unsoftmax.models import Floats
 from unsoftmax.models.attention import SCORES
@@ -61,11 +60,9 @@ class Ahead:
     longer: tuple[list[Floats], list[Floats]] | None = None
 
     @classmethod
-    def of(cls, oracle: Oracle, head: Foretold, rng: np.random.Generator, *, longest: int, count: int | None) -> Ahead | None:
-        """Draw fresh sequences that suit a head and ask them; None where the target fails on them."""
+    def of(cls, oracle: Oracle, head: Foretold, rng: np.random.Generator, *, longest: int, count: int | None) -> Ahead:
+        """Draw fresh sequences that suit a head, and ask them."""
         batches = fresh_batches(head, rng, longest=longest, like=head.W, count=count)
         together = Together.of([batch.sequences for batch in batches], head.W)
-        told = tried(lambda: ask(oracle, batches), TargetError)
-        if isinstance(told, TargetError):
-            return None
+        told = ask(oracle, batches)
         return cls([replace(batch, told=raw) for batch, raw in zip(batches, told, strict=True)], together)

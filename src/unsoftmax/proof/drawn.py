@@ -96,7 +96,7 @@ def _drawn(
     which = [np.repeat(np.resize(part.sizes, part.count), part.length) for part in parts if part.sizes is not None]
     if which:
         known = alike(sizes, like) if isinstance(sizes, np.ndarray) else sizes
-        ours = there(np.concatenate(which), like)
+        ours = there(np.concatenate(which).astype(np.int32), like)  # few bytes travel to a busy device unawaited
         tokens[: len(ours)] *= known[ours][:, None]
     _vary(tokens, [place for place, part in zip(places, parts, strict=True) if part.natural], rng, like)
     tokens = _within(tokens, max_norm)

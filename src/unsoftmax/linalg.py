@@ -85,6 +85,18 @@ def on_host(array: Any) -> Floats:
     return _by_parts(array)
 
 
+def all_on_host(arrays: list[Any]) -> list[Floats]:
+    """Arrays of any kind as NumPy's; small tensors of one kind in a single copy: each waits for the device."""
+    there = [i for i, array in enumerate(arrays) if not isinstance(array, np.ndarray)]
+    if len(there) < 2 or len({(arrays[i].dtype, arrays[i].device) for i in there}) > 1:
+        return [on_host(array) for array in arrays]
+    some = [arrays[i] for i in there]
+    whole = on_host(array_namespace(some[0]).concat([array.reshape(-1) for array in some]))
+    parts = np.split(whole, np.cumsum([array.numel() for array in some])[:-1])
+    told = dict(zip(there, (part.reshape(tuple(array.shape)) for part, array in zip(parts, some, strict=True)), strict=True))
+    return [told.get(i, array) for i, array in enumerate(arrays)]
+
+
 def _by_parts(array: Any) -> Floats:
     """A very large tensor from a device, by several threads: what takes time is to touch so much new memory."""
     whole = np.empty(tuple(array.shape), dtype=np.float64)

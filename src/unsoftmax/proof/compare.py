@@ -8,11 +8,10 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from unsoftmax.errors import TargetError, tried
-from unsoftmax.linalg import on_host
+from unsoftmax.linalg import all_on_host, on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.oracles.base import Oracle, is_local
 from unsoftmax.oracles.local import checked_answers
@@ -123,7 +122,7 @@ def compared(
     where somebody has put them there already.
     """
     asked = ask(oracle, batches)
-    told = _on_host([raw for raw in asked if raw is not None])
+    told = all_on_host([raw for raw in asked if raw is not None])
     answered = [batch for batch, raw in zip(batches, asked, strict=True) if raw is not None]
     sound = [np.isfinite(part).all() or not batch.natural for batch, part in zip(answered, told, strict=True)]
     kept = tuple(batch for batch, good in zip(answered, sound, strict=True) if good)
@@ -192,14 +191,6 @@ def ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:
             oracle(batches[0].sequences[:1])  # a target that is gone fails here again
         raw.append(None if isinstance(answers, TargetError) else answers)
     return raw
-
-
-def _on_host(raw: list[Floats]) -> list[Floats]:
-    """Answers on this machine; those of one device and shape in a single copy."""
-    if any(isinstance(part, np.ndarray) for part in raw) or raw[0].ndim == 3:
-        return [on_host(part) for part in raw]
-    whole = on_host(array_namespace(raw[0]).concat(raw))
-    return np.split(whole, np.cumsum([len(part) for part in raw])[:-1])
 
 
 def predictor(model: Model, like: Floats | None = None, *, off: float = 0.0, rng: np.random.Generator | None = None) -> Predict:

@@ -15,7 +15,7 @@ from unsoftmax.families.coarse_heads import NoisyHead
 from unsoftmax.families.layer_of_heads import AttentionFamily
 from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.one_head import OneHeadLearner
-from unsoftmax.linalg import on_host
+from unsoftmax.linalg import all_on_host
 from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.proof.ahead import Ahead, Foretold
@@ -131,8 +131,9 @@ class OneHead(AttentionFamily):
             return 0.0
         floor, zero = desk.precision, desk.first_look().zero_answer
         batches, answers = asked
-        told = np.concatenate([on_host(part).reshape(1, -1) for part in answers])
-        off = float(np.abs(on_host(predict(batches)).reshape(told.shape) - told).max())
+        predicted, *answers = all_on_host([predict(batches), *answers])
+        told = np.concatenate([part.reshape(1, -1) for part in answers])
+        off = float(np.abs(predicted.reshape(told.shape) - told).max())
         size = float(np.abs(told - zero.reshape(-1)).max())  # without the constant, which every model gets right
         rounding = LAWS.rounded * floor.relative * float(np.abs(told).max())
         allowed = max((LAWS.coarsely * floor.relative if self._coarse(desk) else LAWS.fits) * size, rounding)

@@ -1,10 +1,11 @@
 """Numerical primitives."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unsoftmax.linalg import log_odds, orthonormal
+from unsoftmax.linalg import alike, all_on_host, log_odds, orthonormal, there
 
 
 @given(size=st.sampled_from([1, 2, 7, 128, 129, 200]), seed=st.integers(0, 999))
@@ -37,3 +38,23 @@ def test_answers_at_an_end_are_infinite_scores():
     assert log_odds(answers, np.array(0.0), np.array(1.0)).tolist() == [-np.inf, np.inf, -np.inf, np.inf]
     assert log_odds(answers, np.array(1.0), np.array(0.0)).tolist() == [np.inf, -np.inf, np.inf, -np.inf]
     assert not np.isfinite(log_odds(answers, np.array(1.0), np.array(1.0))).any()
+
+
+def test_arrays_of_any_kind_come_back_as_they_were():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(3, 2)), torch.tensor(rng.normal(size=(2, 1, 4))), torch.tensor(rng.normal(size=5)), np.ones(0)]
+    for some in (arrays, arrays[:2], [], [arrays[1], torch.ones(2, dtype=torch.float32)]):
+        told = all_on_host(some)
+        assert all(isinstance(array, np.ndarray) for array in told)
+        for array, expected in zip(told, some, strict=True):
+            np.testing.assert_array_equal(array, np.asarray(expected))
+            assert array.dtype == np.asarray(expected).dtype
+
+
+def test_numbers_keep_their_type_on_the_way_to_a_device_and_become_floats_where_these_are_wanted():
+    torch = pytest.importorskip("torch")
+    like, whole = torch.empty(0, dtype=torch.float64), np.arange(3)
+    assert there(whole, like).dtype == torch.int64
+    assert there(whole, None) is whole
+    assert alike(whole, like).dtype == torch.float64

@@ -21,6 +21,7 @@ from unsoftmax.oracles.journal import Journal, Journaled
 from unsoftmax.oracles.meter import Metered
 from unsoftmax.precision.calibration import Calibration, examine
 from unsoftmax.precision.first_look import FirstLook, first_look
+from unsoftmax.proof.ahead import Ahead
 from unsoftmax.proof.compare import Predict
 from unsoftmax.proof.length import longest_taken
 from unsoftmax.proof.settings import PROOF
@@ -54,6 +55,8 @@ class Desk(Wrapper):
         outcomes: what learners came back with, in order.
         notes: sentences for the report.
         predict: the model learned, where it had to predict already.
+        foretold: who wants to ask ahead when a learner foretells a head, while a device still answers.
+        ahead: what was asked then.
         case: the diagnosis in progress, where one was opened.
         told: what the last diagnosis told.
         rng: randomness of the learning questions, from the seed.
@@ -98,6 +101,8 @@ class Desk(Wrapper):
         self.outcomes: list[Outcome] = []
         self.notes: list[str] = []
         self.predict: Predict | None = None
+        self.foretold: Callable[[Floats], None] | None = None
+        self.ahead: Ahead | None = None
         self.case: Case | None = None
         self.told: Diagnosis | None = None
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from unsoftmax.models import Floats
 
 LARGE = (2**18, 2**27)  # numbers for which the way of an array from a device matters; beyond, memory that stays in place costs more
+STAGED = 2**16  # bytes up to which CUDA takes numbers over before it returns, however busy the device is
 PART = 2**23  # numbers of such a large array that one thread copies at a time
 INSIDE = 1 - 2.0**-30  # of the longest token allowed: no longer than that, however a norm is rounded
 
@@ -43,12 +44,23 @@ def alike(array: NDArray[Any], like: Floats | None) -> Floats:
     """A host array as one of the kind of ``like``, on its device, or as floats of NumPy."""
     if like is None or isinstance(like, np.ndarray):
         return np.asarray(array, dtype=np.float64)
+    moved: Floats = array_namespace(like).astype(
+        there(array, like), like.dtype, copy=False
+    )  # converted there: small numbers travel
+    return moved
+
+
+def there(array: NDArray[Any], like: Floats | None) -> Any:
+    """A host array on the device of ``like``, its numbers of the type they are; for a small one nobody waits until it is there."""
+    if like is None or isinstance(like, np.ndarray):
+        return array
     xp = array_namespace(like)
     with warnings.catch_warnings():  # that nothing may write to memory of ours, which nothing does
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        there = xp.asarray(array, device=device(like))
-    moved: Floats = xp.astype(there, like.dtype, copy=False)  # converted there: small numbers travel
-    return moved
+        here = xp.asarray(array)
+        if getattr(like, "is_cuda", False) and array.nbytes <= STAGED:  # copied at once to where a busy device fetches it later
+            return here.to(device(like), non_blocking=True)
+        return xp.asarray(here, device=device(like))
 
 
 def normal(shape: tuple[int, ...], rng: np.random.Generator, like: Any = None) -> Floats:
@@ -71,6 +83,18 @@ def on_host(array: Any) -> Floats:
     if array.numel() < LARGE[1]:  # memory that stays in place is copied to many times faster
         return np.asarray(array.new_empty(array.shape, device="cpu", pin_memory=True).copy_(array))
     return _by_parts(array)
+
+
+def all_on_host(arrays: list[Any]) -> list[Floats]:
+    """Arrays of any kind as NumPy's; small tensors of one kind in a single copy: each waits for the device."""
+    there = [i for i, array in enumerate(arrays) if not isinstance(array, np.ndarray)]
+    if len(there) < 2 or len({(arrays[i].dtype, arrays[i].device) for i in there}) > 1:
+        return [on_host(array) for array in arrays]
+    some = [arrays[i] for i in there]
+    whole = on_host(array_namespace(some[0]).concat([array.reshape(-1) for array in some]))
+    parts = np.split(whole, np.cumsum([array.numel() for array in some])[:-1])
+    told = dict(zip(there, (part.reshape(tuple(array.shape)) for part, array in zip(parts, some, strict=True)), strict=True))
+    return [told.get(i, array) for i, array in enumerate(arrays)]
 
 
 def _by_parts(array: Any) -> Floats:

@@ -234,7 +234,7 @@ def play(path, target, *, at_once, late=60.0):
     asked = questions(7, 8)
     told += [oracle(x) for x in asked[:4]]
     if at_once:
-        with oracle.together():
+        with oracle.one_commit():
             told += [oracle(x) for x in asked[4:]]
     else:
         told += [oracle(x) for x in asked[4:]]
@@ -274,7 +274,7 @@ def test_whatever_else_ends_calls_that_share_a_commit_keeps_their_answers(tmp_pa
     oracle = Journaled(target, journal)
 
     def ask():
-        with oracle.together():
+        with oracle.one_commit():
             oracle(asked[0])
             target.target = stopped
             oracle(asked[1])

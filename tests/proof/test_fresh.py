@@ -6,9 +6,11 @@ import pytest
 from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.proof.compare import compared, predictor
+from unsoftmax.proof.drawn import Part, tokens_of
 from unsoftmax.proof.fresh import COUNT, fresh_batches, natural_tokens
 from unsoftmax.proof.judge import checked, covered, relative_errors, unnoticed, varies
 from unsoftmax.proof.length import longest_taken
+from unsoftmax.proof.together import Together
 
 
 def attention(size, width=6, seed=0, c=None):
@@ -174,7 +176,39 @@ def test_all_lengths_are_predicted_together_on_a_device_as_one_by_one_elsewhere(
     mixed = [torch.asarray(batches[0]), *batches[1:]]
     told = predictor(model, torch.empty(0, dtype=torch.float64))(mixed)
     assert isinstance(told, torch.Tensor)
-    assert np.abs(told.numpy().reshape(10, -1) - predictor(model)(batches)).max() < 1e-13
+    one_by_one = np.concatenate([model.answer(batch) for batch in batches])
+    assert np.abs(told.numpy().reshape(10, -1) - one_by_one).max() < 1e-13
+    assert np.abs(predictor(model)(batches) - one_by_one).max() < 1e-13
+
+
+def test_on_the_host_small_batches_of_like_lengths_are_predicted_together_and_large_ones_apart():
+    rng = np.random.default_rng(9)
+    counts = ((3, 5), (2, 8), (4, 1), (1000, 7), (5, 6))
+    together = Together.of([rng.normal(size=(count, length, 6)) for count, length in counts], None)
+    assert sorted(together.batches) == [(0, 1, 4), (2,), (3,)]
+    lengths = together.told(lambda sequences, absent: np.full(len(sequences), sequences.shape[1]) - _none(absent))
+    assert lengths.tolist() == [5] * 3 + [8] * 2 + [1] * 4 + [7] * 1000 + [6] * 5
+
+
+def _none(absent):
+    return 0 if absent is None else absent[:, 0].sum(axis=1)
+
+
+@pytest.mark.parametrize("width", [40, 3000])
+def test_all_kinds_keep_their_laws_however_they_are_drawn_together(width):
+    """Also where many numbers are drawn apart, of fewer digits: sizes in turn, natural tokens of size one."""
+    rng, sizes = np.random.default_rng(1), np.array([0.1, 10.0])
+    parts = [Part(30, 4, np.array([1, 0])), Part(2, 2), Part(40, 12), Part(100, 3, np.array([0, 1]))]
+    drawn = tokens_of(parts, width, sizes, rng)
+    assert [part.shape for part in drawn] == [(4, 30, width), (2, 2, width), (12, 40, width), (3, 100, width)]
+    rms = [np.sqrt(np.mean(part**2, axis=(1, 2))) for part in drawn]
+    np.testing.assert_allclose(rms[0], [10.0, 0.1, 10.0, 0.1], rtol=0.3)
+    np.testing.assert_allclose(rms[3], [0.1, 10.0, 0.1], rtol=0.3)
+    np.testing.assert_allclose(rms[2], np.ones(12), rtol=0.3)
+    whole = [np.array_equal(2 * X, np.rint(2 * X)) for X in drawn[2]]
+    repeated = [len(np.unique(X, axis=0)) < len(X) for X in drawn[2]]
+    equal = [np.ptp(np.linalg.norm(X, axis=1)) < 1e-9 * width for X in drawn[2]]
+    assert (sum(whole), sum(repeated), sum(equal)) == (2, 2, 2)
 
 
 def test_numbers_drawn_on_a_device_are_normal_and_follow_from_the_seed():

@@ -189,7 +189,7 @@ def test_ties_are_judged_by_each_output_and_by_the_scores_alone():
 )
 def test_a_mismatch_has_the_reason_that_fits(heads, kind, error, status):
     seen = compared(0, error)
-    allowed = 1e-8 * seen.spreads()[:, None]
+    allowed = 1e-8 * seen.spreads[:, None]
     check = checked(seen, "")
     reason = refusals.mismatch(
         seen, check, learned(layer(0, heads)), Floor(kind=kind), heads=heads, asked=99, allowed=allowed, rank=None

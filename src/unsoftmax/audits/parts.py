@@ -37,5 +37,5 @@ def part_error(oracle: Oracle, model: Model, *, seed: int, max_length: int | Non
     law = first_look(oracle, rng=rng).grid
     batches = fresh_batches(model, rng, longest=max_length or 64, count=count)
     seen = family.compare_part(LastPosition(oracle), model, batches, law, rng)
-    off = np.abs(seen.answers - seen.predicted) / np.maximum(seen.spreads(), np.finfo(float).tiny)[:, None]
+    off = np.abs(seen.answers - seen.predicted) / np.maximum(seen.spreads, np.finfo(float).tiny)[:, None]
     return float(off.max()) if np.isfinite(off).all() else None

@@ -58,7 +58,9 @@ class AttentionFamily(Family):
 
     def compare(self, desk: Desk, learned: Learned, batches: list[Fresh]) -> Compared:
         """The model against fresh answers, on the target's device where it can be."""
-        return compared(desk.checked, learned.model, batches, self.like(desk))
+        ahead = desk.ahead
+        together = ahead.together if ahead is not None and batches is ahead.fresh else None
+        return compared(desk.checked, learned.model, batches, self.like(desk), together)
 
     def predictor(self, desk: Desk, learned: Learned) -> Predict | None:
         """The model as a function of batches; the one that had to predict already, if any."""

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from unsoftmax.desk import Desk
-from unsoftmax.errors import NotInFamilyError, Sign
+from unsoftmax.errors import NotInFamilyError, Sign, TargetError, tried
 from unsoftmax.families.base import Learner
 from unsoftmax.families.coarse_heads import NoisyHead
 from unsoftmax.families.layer_of_heads import AttentionFamily
 from unsoftmax.families.settings import LAWS
 from unsoftmax.learners.one_head import OneHeadLearner
-from unsoftmax.linalg import on_host
-from unsoftmax.models import Attention
+from unsoftmax.linalg import all_on_host
+from unsoftmax.models import Attention, Floats
 from unsoftmax.oracles.base import Oracle, phase
+from unsoftmax.proof.ahead import Ahead, Foretold
 from unsoftmax.proof.compare import Predict, predictor
-from unsoftmax.proof.fresh import COUNT, sized
+from unsoftmax.proof.drawn import Part, tokens_of
+from unsoftmax.proof.fresh import COUNT, Sized
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.results import Learned, Outcome
 
 
@@ -38,8 +42,20 @@ class OneHead(AttentionFamily):
 
     def learn(self, desk: Desk) -> Outcome:
         """Learn, then see whether one head explains more than it was learned from."""
+        outcome = self._learned(desk)
+        if not outcome.explains:
+            desk.ahead = None
+        return outcome
+
+    def _learned(self, desk: Desk) -> Outcome:
         state = desk.rng.bit_generator.state
+        wishes = desk.wishes
+        plain = wishes.budget is None and desk.max_norm is None and wishes.natural is None and desk.precision.exact
+        # asked in vain, where it is not this head, they cost no more than a check may
+        if plain and desk.like is not None and PROOF.share * desk.width**2 >= 2 * COUNT:
+            desk.foretold = partial(self._ask_ahead, desk)
         outcome = super().learn(desk)
+        desk.foretold = None
         if outcome.learned is not None and desk.precision.absolute:
             outcome = self._beyond_noise(desk, outcome.learned)
         elif outcome.learned is not None:
@@ -47,12 +63,14 @@ class OneHead(AttentionFamily):
         if outcome.learned is None or desk.wishes.heads == 1:
             return outcome
         predict = predictor(outcome.learned.model, desk.like)
-        misfit = self._misfit(desk, outcome.learned, LAWS.lengths[: 2 if desk.first_look().outputs == 1 else 1], predict)
+        model = outcome.learned.model
+        lengths = LAWS.lengths[: 2 if desk.first_look().outputs == 1 else 1]
+        misfit = self._misfit(desk, desk.ahead.longer if desk.ahead else self._longer(desk, model, lengths), predict)
         if not misfit:
             desk.predict = predict if desk.precision.exact else None
             return outcome
-        if desk.precision.exact and not self._misfit(desk, outcome.learned, LAWS.lengths[1:], predict):
-            if min(misfit, self._misfit(desk, outcome.learned, LAWS.lengths[:1], predict)) <= LAWS.faintly:
+        if desk.precision.exact and not self._misfit(desk, self._longer(desk, model, LAWS.lengths[1:]), predict):
+            if min(misfit, self._misfit(desk, self._longer(desk, model, LAWS.lengths[:1]), predict)) <= LAWS.faintly:
                 return outcome  # a faint misfit, or one that comes and goes by chance: the held-out check tells
             words = (
                 f"One head explains sequences of {LAWS.lengths[1]} tokens, but not one of {min(LAWS.lengths[0], desk.longest)}: "
@@ -67,23 +85,58 @@ class OneHead(AttentionFamily):
         refusal = NotInFamilyError(words, model=outcome.learned.model, signs=signs, evidence={"misfit": misfit})
         return Outcome(learned=outcome.learned if sign is Sign.ONE_HEAD else None, refusal=refusal)
 
-    def _misfit(self, desk: Desk, learned: Learned, lengths: tuple[int, ...], predict: Predict) -> float:
-        """By how much one head misses a fresh sequence of each of these lengths, of its size; 0 if by no more than rounding.
+    def _ask_ahead(self, desk: Desk, W: Floats) -> None:
+        """Ask what follows while the device still answers.
+
+        Only once: W told a second time means that some answers had to be asked for again, so that the first was not the head. What
+        a target fails on is asked again when it is due.
+        """
+        if desk.ahead is not None:
+            desk.ahead = desk.foretold = None
+            return
+        head, wishes = Foretold(W), desk.wishes
+
+        def ask() -> Ahead:
+            longer = self._longer(desk, head, LAWS.lengths) if wishes.heads != 1 else None
+            desk.checked.begin_phase("held-out check")
+            ahead = Ahead.of(desk.checked, head, desk.fresh, longest=self.longest(desk), count=wishes.check)
+            return replace(ahead, longer=longer)
+
+        asked = tried(ask, TargetError)
+        desk.ahead = None if isinstance(asked, TargetError) else asked
+        if desk.ahead is None:
+            desk.foretold = None
+
+    def _longer(self, desk: Desk, head: Sized, lengths: tuple[int, ...]) -> tuple[list[Floats], list[Floats]] | None:
+        """A fresh sequence of each of these lengths, of a size that suits the head, and the answers; None where nothing is asked.
 
         Several heads that pass for one miss them. Coarse answers are asked for a short one alone.
         """
-        floor, look = desk.precision, desk.first_look()
-        coarse = floor.fine and look.outputs > 1  # several heads can still be read then
+        floor, coarse = desk.precision, self._coarse(desk)
         if not (floor.exact or coarse) or desk.wishes.rank is not None:
-            return 0.0  # left to the held-out check
+            return None  # left to the held-out check
         phase(desk, "one head?")
-        counts = [(min(length, desk.longest), 1) for length in (lengths if floor.exact else LAWS.lengths[1:])]
-        batches = sized(learned.model.token_sizes, counts, desk.width, desk.rng, desk.max_norm)
-        told = np.concatenate([desk.last(batch).reshape(1, -1) for batch in batches])
-        off = float(np.abs(on_host(predict(batches)).reshape(told.shape) - told).max())
-        size = float(np.abs(told - look.zero_answer.reshape(-1)).max())  # without the constant, which every model gets right
+        first = np.zeros(1, dtype=np.intp)
+        parts = [Part(min(length, desk.longest), 1, first) for length in (lengths if floor.exact else LAWS.lengths[1:])]
+        batches = tokens_of(parts, desk.width, head.token_sizes, desk.rng, desk.max_norm, like=desk.like)
+        return batches, [desk.last(batch) for batch in batches]
+
+    def _coarse(self, desk: Desk) -> bool:
+        """Answers that are fine enough to read several heads from, though not exact."""
+        return desk.precision.fine and desk.first_look().outputs > 1
+
+    def _misfit(self, desk: Desk, asked: tuple[list[Floats], list[Floats]] | None, predict: Predict) -> float:
+        """By how much one head misses the answers to fresh sequences, of their size; 0 if by no more than rounding."""
+        if asked is None:
+            return 0.0
+        floor, zero = desk.precision, desk.first_look().zero_answer
+        batches, answers = asked
+        predicted, *answers = all_on_host([predict(batches), *answers])
+        told = np.concatenate([part.reshape(1, -1) for part in answers])
+        off = float(np.abs(predicted.reshape(told.shape) - told).max())
+        size = float(np.abs(told - zero.reshape(-1)).max())  # without the constant, which every model gets right
         rounding = LAWS.rounded * floor.relative * float(np.abs(told).max())
-        allowed = max((LAWS.coarsely * floor.relative if coarse else LAWS.fits) * size, rounding)
+        allowed = max((LAWS.coarsely * floor.relative if self._coarse(desk) else LAWS.fits) * size, rounding)
         return 0.0 if off <= allowed else off / max(size, np.finfo(float).tiny)
 
     def _with_bars(self, desk: Desk, learned: Learned, state: Any) -> Learned:

@@ -117,7 +117,7 @@ class OnDevice:
     c: Floats
     b: Floats
 
-    def __call__(self, sequences: Floats, absent: NDArray[np.bool_]) -> Floats:
+    def __call__(self, sequences: Floats, absent: NDArray[np.bool_] | None) -> Floats:
         """Answers at the last position; tokens that are ``absent (batch, 1, length)`` are none."""
         assert self.V is not None  # whoever predicts has asked whether the model can answer
         return attend(sequences, self.W, self.V, self.c, self.b, absent=absent)

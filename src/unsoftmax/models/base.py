@@ -50,8 +50,8 @@ class Sizes:
 class Forward(Protocol):
     """The forward pass of a model on a device."""
 
-    def __call__(self, sequences: Floats, absent: NDArray[np.bool_]) -> Floats:
-        """Answers to padded sequences; ``absent`` says which tokens are none."""
+    def __call__(self, sequences: Floats, absent: NDArray[np.bool_] | None) -> Floats:
+        """Answers to padded sequences; ``absent`` says which tokens are none, None that all are some."""
 
     def shaken(self, relative: float, rng: np.random.Generator) -> Forward:
         """As ``Model.shaken``."""

@@ -52,11 +52,21 @@ def phase(oracle: Oracle, name: str) -> None:
         begin(name)
 
 
-def together(oracle: Oracle) -> AbstractContextManager[None]:
+def one_commit(oracle: Oracle) -> AbstractContextManager[None]:
     """Say that nobody looks at the answers to the next calls before all are there: in a journal one commit will do."""
-    begin = getattr(oracle, "together", None)
+    begin = getattr(oracle, "one_commit", None)
     told: AbstractContextManager[None] = nullcontext() if begin is None else begin()
     return told
+
+
+def foretell(oracle: Oracle, W: Callable[[], Floats]) -> None:
+    """Offer the score matrix of one head as it will be unless something is asked again, though nobody has looked at it yet.
+
+    A device still answers then: whoever listens loses no time by asking what comes next. Nobody but a desk does.
+    """
+    listen = getattr(oracle, "foretold", None)
+    if listen is not None:
+        listen(W())
 
 
 def is_local(oracle: Oracle) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from unsoftmax.errors import BudgetExceededError, DriftingError
-from unsoftmax.linalg import on_host
+from unsoftmax.linalg import all_on_host, on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 from unsoftmax.oracles.contradiction import (
@@ -55,14 +55,20 @@ class Sizes:
 
     def of(self, questions: Floats) -> list[float]:
         """For each question the size of the values that may enter its answer."""
+        return self.up_to(on_host(_largest(questions)))
+
+    def up_to(self, largest: Floats) -> list[float]:
+        """The same for questions whose largest numbers are these."""
         self._look()
-        exponents = np.frexp(on_host(_largest(questions)))[1].tolist()
+        exponents = np.frexp(largest)[1].tolist()
         known = {e: max((size for reach, size in self.largest.items() if reach <= e), default=0.0) for e in set(exponents)}
         return [known[e] for e in exponents]
 
     def _look(self) -> None:
-        for _, questions, answers in _joined(self._seen):
-            reach, told = np.frexp(on_host(_largest(questions)))[1], on_host(_largest(answers))
+        kinds = [_largest(array) for _, *pair in _joined(self._seen) for array in pair]
+        sizes = iter(all_on_host(kinds))
+        for largest, told in zip(sizes, sizes, strict=True):
+            reach = np.frexp(largest)[1]
             for exponent in np.unique(reach):
                 self.largest[int(exponent)] = max(self.largest.get(int(exponent), 0.0), float(told[reach == exponent].max()))
         self._seen.clear()
@@ -93,8 +99,12 @@ def _joined(pairs: list[tuple[Floats, Floats]]) -> Iterator[tuple[list[int], Flo
     for number, (questions, answers) in enumerate(pairs):
         alike.setdefault((type(questions), questions.shape[1:], answers.shape[1:]), []).append(number)
     for numbers in alike.values():
-        concat = array_namespace(pairs[numbers[0]][0]).concat
-        yield numbers, concat([pairs[i][0] for i in numbers]), concat([pairs[i][1] for i in numbers])
+        yield numbers, _concat([pairs[i][0] for i in numbers]), _concat([pairs[i][1] for i in numbers])
+
+
+def _concat(parts: list[Floats]) -> Floats:
+    joined: Floats = parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts)
+    return joined
 
 
 class Watched(Wrapper):
@@ -174,9 +184,14 @@ class Watched(Wrapper):
         Raises:
             DriftingError: an answer changed by more than the precision of the answers explains.
         """
-        repeated, self._repeated = self._repeated, []
-        for *arrays, floor in repeated:
-            questions, before, after = map(on_host, arrays)
+        kinds: dict[object, list[tuple[Floats, Floats, Floats, Precision]]] = {}
+        for entry in self._repeated:
+            kinds.setdefault((id(entry[3]), *((type(array), array.shape[1:]) for array in entry[:3])), []).append(entry)
+        self._repeated = []
+        for alike in kinds.values():
+            *columns, floors = zip(*alike, strict=True)
+            questions, before, after = all_on_host([_concat(list(parts)) for parts in columns])
+            floor = floors[0]
             self._sizes.learn(questions, before)
             items = map(Remembered, questions, before, self._sizes.of(questions))
             with self._sentinels():
@@ -192,13 +207,14 @@ class Watched(Wrapper):
         allowed = RELATIVE_SLACK * max(error, np.finfo(np.float64).eps)
         copied = {id(kept.questions): kept for kept in self._sample}.values()  # many were copied together
         joined = list(_joined([(kept.questions, kept.answers) for kept in copied]))
-        predicted = on_host(predict([questions for _, questions, _ in joined]))
+        asked, answers = [questions for _, questions, _ in joined], [told for _, _, told in joined]
+        predicted, *brought = all_on_host([predict(asked), *answers, *map(_largest, asked)])
         puzzling = []
-        for _, questions, answers in joined:
+        for questions, told in zip(asked, answers, strict=True):
+            self._sizes.learn(questions, told)
+        for questions, told, largest in zip(asked, brought[: len(asked)], brought[len(asked) :], strict=True):
             expected, predicted = predicted[: len(questions)], predicted[len(questions) :]
-            told = on_host(answers)
-            self._sizes.learn(questions, answers)
-            sizes = self._sizes.of(questions)
+            sizes = self._sizes.up_to(largest)
             last = told[:, -1] if told.ndim == 3 else told
             off = np.abs(expected.reshape(len(told), -1) - last.reshape(len(told), -1)).max(axis=1)
             puzzling += [

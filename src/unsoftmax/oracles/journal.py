@@ -377,7 +377,7 @@ class Journaled(Wrapper):
                 self.journal.receipts.take((self.stream, number, start), sequences[start : start + len(answers)], answers)
         return np.concatenate([pieces[start] for start in sorted(pieces)])
 
-    def together(self) -> AbstractContextManager[None]:
+    def one_commit(self) -> AbstractContextManager[None]:
         """Calls whose answers are not looked at before the end: one commit, where the target runs in this process."""
         return self.journal.one_commit() if is_local(self.inner) else nullcontext()
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from unsoftmax.errors import TargetError, tried
-from unsoftmax.linalg import alike, on_host
+from unsoftmax.linalg import all_on_host, on_host
 from unsoftmax.models import Floats, Model
-from unsoftmax.oracles.base import Oracle, is_local, together
+from unsoftmax.oracles.base import Oracle, is_local, one_commit
 from unsoftmax.oracles.local import checked_answers
 from unsoftmax.proof.fresh import Fresh
 from unsoftmax.proof.settings import PROOF
+from unsoftmax.proof.together import Together
 
 Predict = Callable[[list[Floats]], Floats]  # batches of sequences to the answers of a model to all of them, at the last position
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Compared:
     """Answers and predictions, a row for each sequence, or for each position of each where all are answered.
 
@@ -34,6 +34,7 @@ class Compared:
         positions: how many positions of each batch were looked at; empty for the last alone.
         unanswered: lengths of natural sequences that the target failed on.
         price: queries that each sequence took.
+        padded: the sequences as few arrays, on the host and on a device, where somebody made them.
     """
 
     answers: Floats
@@ -43,18 +44,19 @@ class Compared:
     positions: tuple[int, ...] = ()
     unanswered: tuple[int, ...] = ()
     price: int = 1
+    padded: dict[bool, Together] = field(init=False, default_factory=dict)  # a copy with other sequences begins anew
 
     def _by_row(self, of_batch: list[Any]) -> NDArray[Any]:
         places = self.positions or (1,) * len(self.batches)
         rows = [len(batch.sequences) * at for batch, at in zip(self.batches, places, strict=True)]
         return np.repeat(np.asarray(of_batch), rows)
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[np.intp]:
         """Tokens of each row's sequence ``(rows,)``."""
         return self._by_row([batch.length for batch in self.batches])
 
-    @property
+    @cached_property
     def natural(self) -> NDArray[np.bool_]:
         """Whether its tokens have natural size ``(rows,)``."""
         return self._by_row([batch.natural for batch in self.batches])
@@ -77,12 +79,13 @@ class Compared:
         whole = all(at == batch.length for at, batch in zip(self.positions, self.batches, strict=True))
         return f"{'every position' if whole else 'some positions of each sequence'}{', causal' if self.causal else ''}"
 
-    @property
+    @cached_property
     def deviations(self) -> Floats:
         """How far they lie apart ``(rows, outputs)``."""
         off: Floats = np.abs(self.answers - self.predicted)
         return off
 
+    @cached_property
     def spreads(self) -> Floats:
         """For each row the standard deviation of the answers of its kind (root mean square over outputs).
 
@@ -98,24 +101,41 @@ class Compared:
             spread[rows] = max(found) if constant else size
         return spread
 
+    def together(self, like: Floats | None) -> Together:
+        """All sequences as few arrays on the device of ``like``, made once."""
+        there = like is not None
+        if there not in self.padded:
+            self.padded[there] = Together.of([batch.sequences for batch in self.batches], like)
+        return self.padded[there]
 
-def compared(oracle: Oracle, model: Model, batches: list[Fresh], like: Floats | None = None) -> Compared:
+
+def compared(
+    oracle: Oracle, model: Model, batches: list[Fresh], like: Floats | None = None, together: Together | None = None
+) -> Compared:
     """Ask every batch and predict it, at every position where every position is answered.
 
     All are asked before the first is looked at: a device answers meanwhile. Natural sequences may fail (scores that overflow
-    inside the target); then they are left out, and ``unanswered`` says so.
+    inside the target); then they are left out, and ``unanswered`` says so. ``together`` are all batches on the device of ``like``,
+    where somebody has put them there already.
     """
-    asked = _ask(oracle, batches)
-    told = _on_host([raw for raw in asked if raw is not None])
+    asked = ask(oracle, batches)
+    told = all_on_host([raw for raw in asked if raw is not None])
     answered = [batch for batch, raw in zip(batches, asked, strict=True) if raw is not None]
     sound = [np.isfinite(part).all() or not batch.natural for batch, part in zip(answered, told, strict=True)]
     kept = tuple(batch for batch, good in zip(answered, sound, strict=True) if good)
     told = [checked_answers(part, batch.sequences.shape) for batch, part in zip(kept, _kept(told, sound), strict=True)]
     unanswered = tuple(sorted({batch.length for batch in batches} - {batch.length for batch in kept}))
     if told[0].ndim < 3:
-        predicted = on_host(predictor(model, like)([batch.sequences for batch in kept]))
         answers = np.concatenate([part.reshape(len(part), -1) for part in told])
-        return Compared(answers, predicted.reshape(len(answers), -1), kept, unanswered=unanswered)
+        forward = model.on_device(np.empty(0) if like is None else like)
+        if forward is None:
+            return Compared(answers, predictor(model)([batch.sequences for batch in kept]), kept, unanswered=unanswered)
+        if together is None or len(kept) < len(batches):
+            together = Together.of([batch.sequences for batch in kept], like)
+        predicted = on_host(together.told(forward)).reshape(len(answers), -1)
+        seen = Compared(answers, predicted, kept, unanswered=unanswered)
+        seen.padded[like is not None] = together
+        return seen
     best: Compared | None = None
     for causal in (False, True):  # whichever form is nearer
         places, predictions = zip(*(model.answer_at(on_host(batch.sequences), causal=causal) for batch in kept), strict=True)
@@ -135,6 +155,9 @@ def _kept(parts: list[Floats], sound: list[Any]) -> list[Floats]:
 def predicted_as(seen: Compared, model: Model) -> Floats:
     """What another model predicts for everything compared ``(rows, outputs)``."""
     if seen.causal is None:
+        forward = model.on_device(np.empty(0))
+        if forward is not None:
+            return seen.together(None).told(forward).reshape(len(seen.answers), -1)
         return np.concatenate([model.answer(on_host(batch.sequences)) for batch in seen.batches])
     told = [model.answer_at(on_host(batch.sequences), causal=seen.causal)[1] for batch in seen.batches]
     return np.concatenate([part.reshape(-1, part.shape[2]) for part in told])
@@ -155,12 +178,12 @@ def computed_in(seen: Compared, model: Model, unit: float, rng: np.random.Genera
     return total / PROOF.draws
 
 
-def _ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:
+def ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:
     """Raw answers to each batch; None for natural ones that the target fails on although it still answers others."""
     raw: list[Floats | None] = []
-    with together(oracle):
+    with one_commit(oracle):
         for batch in batches:
-            answers = tried(partial(oracle, batch.sequences), TargetError)
+            answers = batch.told if batch.told is not None else tried(partial(oracle, batch.sequences), TargetError)
             if isinstance(answers, TargetError):
                 if not (batch.natural and is_local(oracle)):
                     raise answers
@@ -169,51 +192,21 @@ def _ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:
     return raw
 
 
-def _on_host(raw: list[Floats]) -> list[Floats]:
-    """Answers on this machine; those of one device and shape in a single copy."""
-    if any(isinstance(part, np.ndarray) for part in raw) or raw[0].ndim == 3:
-        return [on_host(part) for part in raw]
-    whole = on_host(array_namespace(raw[0]).concat(raw))
-    return np.split(whole, np.cumsum([len(part) for part in raw])[:-1])
-
-
 def predictor(model: Model, like: Floats | None = None, *, off: float = 0.0, rng: np.random.Generator | None = None) -> Predict:
     """The model as a function of batches of sequences, of any lengths, that tells all answers at the last position.
 
-    With ``like``, attention is computed on its device, all lengths in one go, and the answers stay there. With ``off`` it is the
-    model shaken by that, as ``rng`` draws it.
+    Attention takes many lengths in one go; with ``like``, on its device, where the answers stay. With ``off`` it is the model
+    shaken by that, as ``rng`` draws it.
     """
-    there = None if like is None else model.on_device(like)
+    place = np.empty(0) if like is None else like
+    forward = model.on_device(place)
     if off:
         assert rng is not None
-        model, there = (model.shaken(off, rng), None) if there is None else (model, there.shaken(off, rng))
-    if like is None or there is None:
+        model, forward = (model, forward.shaken(off, rng)) if forward and like is not None else (model.shaken(off, rng), None)
+        forward = forward or model.on_device(place)
+    if forward is None:
         return lambda batches: np.concatenate([model.answer(on_host(batch)) for batch in batches])
-
-    return lambda batches: array_namespace(like).concat(padded(batches, like, there))
-
-
-def padded(batches: list[Floats], like: Floats, forward: Callable[[Floats, NDArray[np.bool_]], Floats]) -> list[Floats]:
-    """What a forward pass on the device of ``like`` gives for each batch, all in one go but for the long ones."""
-    groups = [[i for i, batch in enumerate(batches) if (batch.shape[1] > PROOF.moderate) == long] for long in (False, True)]
-    parts: list[Floats] = [like] * len(batches)
-    for group in filter(None, groups):  # padded to the longest, so long ones apart
-        told = forward(*_padded([batches[i] for i in group], like))
-        at = 0
-        for i in group:
-            parts[i] = told[at : (at := at + len(batches[i]))]
-    return parts
-
-
-def _padded(batches: list[Floats], like: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Sequences of several lengths ``(all, longest, width)`` on the device of ``like``, and which of the tokens are none."""
-    xp = array_namespace(like)
-    total, longest = sum(map(len, batches)), max(batch.shape[1] for batch in batches)
-    sequences = xp.zeros((total, longest, batches[0].shape[2]), dtype=like.dtype, device=device(like))
-    absent = xp.ones((total, 1, longest), dtype=xp.bool, device=device(like))
-    at = 0
-    for batch in batches:
-        here = slice(at, at := at + len(batch)), slice(longest - batch.shape[1], None)
-        sequences[here] = alike(batch, like) if isinstance(batch, np.ndarray) else batch
-        absent[here[0], :, here[1]] = False
-    return sequences, absent
+    layer = forward
+    if like is not None:
+        return lambda batches: Together.of(batches, like).told(layer)
+    return lambda batches: Together.of(batches, None).told(layer).reshape(sum(map(len, batches)), -1)

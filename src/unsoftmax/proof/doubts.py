@@ -11,7 +11,7 @@ from unsoftmax.linalg import normal, on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
-from unsoftmax.proof.first_order import Variances, first_order
+from unsoftmax.proof.first_order import Variances, first_order, one_number
 from unsoftmax.proof.fresh import Fresh, ordinary
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.proof.noisy import doubt
@@ -54,21 +54,30 @@ def strangeness(
     """Each row's deviation, of ``allowed`` times all that rounding of answers and scores and the error bars explain.
 
     What they do not explain no model of the family does, and nothing bounds it on other sequences, however faint it is here.
-    Zeros where there are no bars. With ``like`` scalar answers are looked at on its device.
+    Zeros where there are no bars; where rounding of the answers explains all, it is no more than that which is counted. With
+    ``like`` scalar answers are looked at on its device.
     """
+    explained = _of_answers(seen, floor)
+    if (seen.deviations <= allowed * explained).all():
+        return np.asarray((seen.deviations / np.maximum(allowed * explained, np.finfo(float).tiny)).max(axis=1))
     bounds, (layer, *_) = learned.bounds, learned.model.attentions
     scalar = seen.causal is None and layer.V is not None and layer.V.ndim == 2
     if bounds is not None and bounds.W is not None and not learned.known_to and scalar:
-        of_scores = Variances.of_scores(layer.on_device(np.empty(0) if like is None else like), LIMITS.shake * floor.relative)
+        of_scores = Variances.of_scores(layer, LIMITS.shake * floor.relative, like)
         inside, bars = np.sqrt(first_order(seen, layer, like, of_scores, Variances.within(bounds, like)))[:, :, None]
     else:
         drawn = doubts(seen, learned, rng)
         if drawn is None:
             return np.zeros(len(seen.answers))
         inside, bars = moved(seen, learned.model, learned.model.shaken(LIMITS.shake * floor.relative, rng)), drawn
-    explained = _of_answers(seen, floor) + LIMITS.shaken * inside + LIMITS.doubts * bars
+    explained = explained + LIMITS.shaken * inside + LIMITS.doubts * bars
     times: Floats = (seen.deviations / (allowed * np.maximum(explained, np.finfo(float).tiny))).max(axis=1)
     return times
+
+
+def largest(bars: Floats) -> float:
+    """The largest of some bars, which are often one number seen many times."""
+    return float(bars.flat[0] if one_number(bars) else np.max(bars))
 
 
 def scores_in_doubt(learned: Learned, bounds: Bounds | None, tolerance: float) -> bool:
@@ -78,8 +87,8 @@ def scores_in_doubt(learned: Learned, bounds: Bounds | None, tolerance: float) -
     if bounds is None or bounds.W is None:
         return False
     width = learned.model.width
-    of_c = 0.0 if bounds.c is None else float(np.max(bounds.c)) * width**0.5
-    return float(np.max(bounds.W)) * width + of_c > tolerance / 4
+    of_c = 0.0 if bounds.c is None else largest(bounds.c) * width**0.5
+    return largest(bounds.W) * width + of_c > tolerance / 4
 
 
 def beside_ties(

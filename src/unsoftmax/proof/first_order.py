@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Floats
 from unsoftmax.models.attention import Attention, OnDevice, softmax
-from unsoftmax.proof.compare import Compared, padded
+from unsoftmax.proof.compare import Compared
 from unsoftmax.results import Bounds
 
 
@@ -31,35 +31,38 @@ class Variances:
         def variance(bars: Floats | None) -> Floats | float:
             if bars is None:
                 return 0.0
-            alone = not any(bars.strides)  # one number, seen many times
-            return float(bars.flat[0] / 2) ** 2 if alone else alike(bars / 2, like) ** 2
+            return float(bars.flat[0] / 2) ** 2 if one_number(bars) else alike(bars / 2, like) ** 2
 
         return cls(*(variance(bars) for bars in (bounds.W, bounds.V, bounds.c, bounds.b)))
 
     @classmethod
-    def of_scores(cls, layer: OnDevice, relative: float) -> Variances:
+    def of_scores(cls, model: Attention, relative: float, like: Floats | None) -> Variances:
         """Of scores off by this share of themselves."""
-        return cls(W=(relative * layer.W) ** 2, c=(relative * layer.c) ** 2)
+        layer = model.on_device(np.empty(0) if like is None else like)
+        return cls(W=(relative * layer.W) ** 2, c=(relative * layer.c) ** 2 if model.has_c else 0.0)
+
+
+def one_number(bars: Floats) -> bool:
+    """Whether an array is one number, seen many times."""
+    return bool(bars.size) and not any(bars.strides)
 
 
 def first_order(seen: Compared, model: Attention, like: Floats | None, *spreads: Variances) -> Floats:
     """Variances ``(spreads, rows)`` of all that was compared at the last position; one pass, on the device of ``like``."""
     layer = model.on_device(np.empty(0) if like is None else like)
 
-    def forward(sequences: Floats, absent: NDArray[np.bool_] | None = None) -> Floats:
+    def forward(sequences: Floats, absent: NDArray[np.bool_] | None) -> Floats:
         return _variances(layer, spreads, sequences, absent)
 
-    sequences = [batch.sequences for batch in seen.batches]
-    if like is None:
-        return np.concatenate([forward(on_host(batch)) for batch in sequences]).T
-    return on_host(array_namespace(like).concat(padded(sequences, like, forward))).T
+    return on_host(seen.together(like).told(forward)).T
 
 
 def _variances(layer: OnDevice, spreads: tuple[Variances, ...], X: Floats, absent: NDArray[np.bool_] | None) -> Floats:
     """``(batch, spreads)``: an error of a score moves the answer by that token's weight times its value's distance from it."""
     assert layer.V is not None
     xp, last = array_namespace(X), X[:, -1]
-    totals = [spread.b + 0.0 * last[:, 0] for spread in spreads]
+    none = 0.0 * last[:, 0]
+    totals = [none + spread.b for spread in spreads]
     for head, (W, v, c) in enumerate(zip(layer.W, layer.V, layer.c, strict=True)):
         scores = X @ (last @ W.T + c)[:, :, None]
         if absent is not None:
@@ -67,20 +70,25 @@ def _variances(layer: OnDevice, spreads: tuple[Variances, ...], X: Floats, absen
         weights = softmax(scores[:, :, 0])
         values = X @ v
         pulls = weights * (values - xp.sum(weights * values, axis=1, keepdims=True))
-        moved, mean = ((of[:, None] @ X)[:, 0] ** 2 for of in (pulls, weights))
+        squares = (xp.stack([pulls, weights], axis=1) @ X) ** 2
+        moved, mean = squares[:, 0], squares[:, 1]
         for i, spread in enumerate(spreads):
             by_W = _row(moved, spread.W, head, last**2) + _row(moved, spread.c, head)
-            totals[i] = totals[i] + by_W + _row(mean, spread.V, head)
+            totals[i] = totals[i] + (by_W + _row(mean, spread.V, head))
     stacked: Floats = xp.stack(totals, axis=1)
     return stacked
 
 
-def _row(squares: Floats, variance: Floats | float, head: int, last: Floats | None = None) -> Floats:
+def _row(squares: Floats, variance: Floats | float, head: int, last: Floats | None = None) -> Floats | float:
     """``sum_a squares_a variance_a``, or ``sum_ab squares_a variance_ab last_b``, for each row."""
     xp = array_namespace(squares)
     if isinstance(variance, float):
-        weights: Floats | float = variance if last is None else variance * xp.sum(last, axis=1, keepdims=True)
-    else:
-        weights = variance[head] if last is None else last @ variance[head].T
-    summed: Floats = xp.sum(squares * weights, axis=1)
+        if variance == 0.0:
+            return 0.0
+        all_alike: Floats = variance * xp.sum(squares, axis=1)
+        return all_alike if last is None else all_alike * xp.sum(last, axis=1)
+    if last is None:
+        alone: Floats = squares @ variance[head]
+        return alone
+    summed: Floats = xp.sum(squares * (last @ variance[head].T), axis=1)
     return summed

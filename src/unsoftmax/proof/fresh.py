@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from unsoftmax.linalg import INSIDE, alike, normal, on_host
-from unsoftmax.models import Floats, Model
+from unsoftmax.linalg import on_host
+from unsoftmax.models import Floats
+from unsoftmax.proof.drawn import Part, rows_of, tokens_of
 from unsoftmax.proof.settings import PROOF
 
 SIZED = PROOF.sized * PROOF.per_length
@@ -19,12 +21,13 @@ COUNT = SIZED + PROOF.natural * PROOF.per_natural + (len(PROOF.long) + 1) * PROO
 class Fresh:
     """Sequences ``(batch, length, width)`` of one length; ``natural`` ones have tokens of natural size, others suit the model.
 
-    ``chosen`` ones are the most extreme of many.
+    ``chosen`` ones are the most extreme of many. ``told`` are raw answers, where these were asked for already.
     """
 
     sequences: Floats
     natural: bool = False
     chosen: bool = False
+    told: Floats | None = None
 
     @property
     def length(self) -> int:
@@ -33,11 +36,27 @@ class Fresh:
 
     def first(self, count: int) -> Fresh:
         """The first few of them."""
-        return replace(self, sequences=self.sequences[:count])
+        return replace(self, sequences=self.sequences[:count], told=None if self.told is None else self.told[:count])
+
+
+class Sized(Protocol):
+    """What must be known of a model to draw sequences that suit it."""
+
+    @property
+    def width(self) -> int:
+        """Length of a token vector."""
+
+    @property
+    def token_sizes(self) -> Floats:
+        """Root mean square entries of tokens at which its parts show."""
+
+    @property
+    def attentions(self) -> tuple[Any, ...]:
+        """Its layers of heads: what tells the scores of tokens."""
 
 
 def fresh_batches(
-    model: Model,
+    model: Sized,
     rng: np.random.Generator,
     *,
     longest: int = PROOF.longest,
@@ -54,54 +73,51 @@ def fresh_batches(
     deviation one, or the rows of ``natural (tokens, width)``; some of them are whole numbers, repeat each other or are equally
     long, and a few short ones are those of many whose scores are the most extreme. The rest are long. No sequence has more than
     ``longest`` tokens, no token is longer than ``max_norm``. With a ``vocabulary (tokens, width)`` all are made of its rows; with
-    ``like`` moderate ones are arrays of that kind, on its device; with ``every`` there are some of every moderate length, which
-    takes a call each.
+    ``like`` they are arrays of that kind, drawn on its device, for which nobody waits; with ``every`` there are some of every
+    moderate length, which takes a call each.
     """
     plan = _lengths(rng, longest, every)
     share = 1.0 if count is None else count / sum(each for _, _, each in plan)
     counts = [(length, kind, max(1, round(share * each))) for length, kind, each in plan]
     if vocabulary is not None:
-        return [Fresh(_rows(vocabulary, (count, n), rng), kind in ("natural", "extreme")) for n, kind, count in counts]
-    moderate = [(n, count) for n, kind, count in counts if kind == "sized"]
-    sizes = rng.permutation(model.token_sizes)
-    batches = [Fresh(part) for part in sized(sizes, moderate, model.width, rng, max_norm, like)]
-    for length, kind, count in counts:
-        if kind == "natural":
-            batches.append(Fresh(_within(_natural(count, length, model.width, natural, rng, like), max_norm), natural=True))
-        if kind == "extreme":
-            pool = min(PROOF.pool, PROOF.large // (4 * model.width)) if model.attentions else count
-            drawn = _within(_natural(max(count, pool), length, model.width, natural, rng, like), max_norm)
-            batches.append(Fresh(_extremes(drawn, count, model), natural=True, chosen=len(drawn) > count))
-        if kind == "long":
-            half = count // 2
-            if half:
-                (part,) = sized(rng.permutation(sizes), [(length, half)], model.width, rng, max_norm, like)
-                batches.append(Fresh(part))
-            rest = _natural(count - half, length, model.width, natural, rng, like)
-            batches.append(Fresh(_within(rest, max_norm), natural=True))
-    return batches
+        return [Fresh(rows_of(vocabulary, (count, n), rng), kind in ("natural", "extreme")) for n, kind, count in counts]
+    sizes = rng.permutation(len(model.token_sizes))
+    pool = min(PROOF.pool, PROOF.large // (4 * model.width)) if model.attentions else 0
+    parts: list[Part] = []
+    for length, kind, each in counts:
+        half = each // 2 if kind == "long" else each if kind == "sized" else 0
+        if half:
+            parts.append(Part(length, half, sizes if kind == "sized" else rng.permutation(sizes)))
+        if half < each:
+            parts.append(Part(length, each - half, drawn=pool if kind == "extreme" else 0))
+    drawn = tokens_of(parts, model.width, model.token_sizes, rng, max_norm, natural, like)
+    return [
+        Fresh(
+            sequences if (few := len(sequences) <= part.count) else _extremes(sequences, part.count, model), part.natural, not few
+        )
+        for part, sequences in zip(parts, drawn, strict=True)
+    ]
 
 
 def ordinary(
     count: int, length: int, width: int, rng: np.random.Generator, *, natural: Floats | None, max_norm: float | None
 ) -> Floats:
     """Sequences of natural tokens, on this machine."""
-    return _within(_natural(count, length, width, natural, rng, None), max_norm)
+    return tokens_of([Part(length, count)], width, np.ones(0), rng, max_norm, natural)[0]
 
 
-def _extremes(sequences: Floats, count: int, model: Model) -> Floats:
+def _extremes(sequences: Floats, count: int, model: Sized) -> Floats:
     """Of many sequences those whose scores are all very low, and one on which several are high at once.
 
     Where no token scores, whatever else takes a share of the weights shows (a sink, a second head); where several score high at
     once, whatever bends scores does (a cap, a norm, short numbers). Ordinary sequences are like that once in hundreds.
     """
-    if len(sequences) <= count:
-        return sequences
-    scores = on_host(model.attentions[0].last_scores(sequences))
-    lowest = np.argsort(scores.max(axis=2).min(axis=0))[:count]
-    highest = np.argsort(scores.min(axis=2).max(axis=0))[::-1]
-    chosen = [*lowest[: count - 1].tolist(), *[at for at in highest.tolist() if at not in lowest][:1]]
-    few: Floats = sequences[chosen]
+    scores = model.attentions[0].last_scores(sequences)
+    xp = array_namespace(scores)
+    lowest = xp.argsort(xp.min(xp.max(scores, axis=2), axis=0))[:count]
+    high = xp.max(xp.min(scores, axis=2), axis=0)
+    high[lowest] = high[lowest] - np.inf  # a number from this machine would be waited for
+    few: Floats = sequences[xp.concat([lowest[: count - 1], xp.argmax(high, axis=0, keepdims=True)])]
     return few
 
 
@@ -125,77 +141,6 @@ def _lengths(rng: np.random.Generator, longest: int, every: bool) -> list[tuple[
     plan += [(1, "natural", PROOF.per_natural - few), (1, "extreme", few), (2, "extreme", few)]
     plan += [(int(n), "natural", PROOF.per_natural - few * (n == natural[0])) for n in natural]
     return [*plan, *((n, "long", PROOF.per_long) for n in long)]
-
-
-def sized(
-    sizes: Floats,
-    wanted: list[tuple[int, int]],
-    width: int,
-    rng: np.random.Generator,
-    max_norm: float | None = None,
-    like: Floats | None = None,
-) -> list[Floats]:
-    """Sequences for each ``(length, count)``, with entries of these ``sizes`` in turn, sequence by sequence."""
-    each = np.concatenate([np.repeat(np.resize(sizes, count), length) for length, count in wanted])
-    pool = _draw(each, width, rng, max_norm, like)
-    parts, end = [], 0
-    for length, count in wanted:
-        start, end = end, end + length * count
-        parts.append(pool[start:end].reshape(count, length, -1))
-    return parts
-
-
-def _draw(sizes: Floats, width: int, rng: np.random.Generator, max_norm: float | None, like: Floats | None) -> Floats:
-    """Tokens ``(len(sizes), width)`` with entries of these sizes."""
-    count = len(sizes) * width
-    plain = count < PROOF.large or like is not None  # else evenly spread numbers of 8 bits, as fresh and drawn at memory speed
-    tokens = normal((len(sizes), width), rng, like) if plain else _even_bits(len(sizes), width, rng)
-    tokens *= alike(sizes[:, None], like)
-    return _within(tokens, max_norm)
-
-
-def _even_bits(count: int, width: int, rng: np.random.Generator) -> Floats:
-    """Tokens ``(count, width)`` of standard deviation one whose entries are whole multiples of one step."""
-    steps = np.asarray(rng.bit_generator.random_raw(-(-count * width // 8))).view(np.int8)[: count * width]
-    tokens: Floats = steps.reshape(-1, width).astype(np.float64) * float(np.sqrt(3.0) / 2**7)
-    return tokens
-
-
-def _natural(count: int, length: int, width: int, given: Floats | None, rng: np.random.Generator, like: Floats | None) -> Floats:
-    """Sequences of natural tokens; in turn plain ones, whole numbers, tokens that repeat each other, and equally long ones."""
-    if given is not None:
-        return _rows(given, (count, length), rng)
-    plain = count * length * width < PROOF.large or like is not None
-    tokens = (
-        normal((count, length, width), rng, like) if plain else _even_bits(count * length, width, rng).reshape(count, length, -1)
-    )
-    xp = array_namespace(tokens)
-    order = rng.permutation(count)
-    whole, repeated, equal = (order[kind::6].tolist() for kind in range(3))
-    if whole:
-        step = alike(rng.choice([0.5, 1.0], size=(len(whole), 1, 1)), like)
-        tokens[whole] = xp.round(tokens[whole] / step) * step
-    if repeated:
-        again = rng.integers(0, -(-length // 2), size=(len(repeated), length))
-        tokens[repeated] = tokens[np.array(repeated)[:, None], again]
-    if equal:
-        norms = xp.linalg.vector_norm(tokens[equal], axis=-1, keepdims=True)
-        tokens[equal] = tokens[equal] * (width**0.5 / xp.clip(norms, min=1e-300))
-    return tokens
-
-
-def _rows(table: Floats, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
-    return np.asarray(table[rng.integers(0, len(table), size=shape)])
-
-
-def _within(tokens: Floats, max_norm: float | None) -> Floats:
-    """Tokens shortened to ``max_norm`` where they are longer."""
-    if max_norm is None:
-        return tokens
-    xp = array_namespace(tokens)
-    norms = xp.linalg.vector_norm(tokens, axis=-1, keepdims=True)
-    shortened: Floats = tokens * xp.clip(max_norm * INSIDE / xp.where(norms > 0, norms, max_norm), max=1.0)
-    return shortened
 
 
 def natural_tokens(samples: object, width: int) -> Floats:

@@ -25,7 +25,7 @@ class Errors(NamedTuple):
 def relative_errors(seen: Compared, beyond: Floats | float = 0.0) -> Errors:
     """The largest deviations ``beyond`` what is explained otherwise ``(rows, 1)``, each in units of its kind's spread."""
     off = np.maximum(seen.deviations - beyond, 0.0).max(axis=1)
-    spread = seen.spreads()
+    spread = seen.spreads
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(off == 0, 0.0, off / spread)
     return Errors(*(float(shares[rows].max(initial=0.0)) for rows in (slice(None), ~seen.natural, seen.natural)))
@@ -55,7 +55,7 @@ def varies(seen: Compared, relative: float) -> bool:
     rows = ~seen.natural
     if not rows.any():
         rows = ~rows
-    spread = float(seen.spreads()[rows].max())
+    spread = float(seen.spreads[rows].max())
     return spread > PROOF.empty * min(relative, 2.0**-20) * float(np.abs(seen.answers[rows]).max()) and spread > 0
 
 
@@ -91,16 +91,18 @@ def covered(seen: Compared, *, tolerance: float, max_norm: float | None, sampled
 
 def checked(seen: Compared, covers: str) -> Check:
     """The comparison as a ``Check``: the largest deviations, absolute and relative, and by length."""
-    spread = seen.spreads()
     off = seen.deviations.max(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(off == 0, 0.0, off / spread)
+        shares = np.where(off == 0, 0.0, off / seen.spreads)
     errors = relative_errors(seen)
+    lengths, which = np.unique(seen.lengths, return_inverse=True)
+    worst = np.zeros(len(lengths))
+    np.maximum.at(worst, which, shares)
     return Check(
         sequences=seen.sequences,
         max_abs_error=float(off.max()),
         relative_error=errors.all,
         natural_error=errors.natural if seen.natural.any() else None,
-        by_length={int(n): float(shares[seen.lengths == n].max()) for n in np.unique(seen.lengths)},
+        by_length=dict(zip(lengths.tolist(), worst.tolist(), strict=True)),
         covers=covers,
     )

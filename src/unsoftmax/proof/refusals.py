@@ -38,7 +38,7 @@ def one_token_alone(learned: Learned) -> RefusalError:
 def hardly_varies(seen: Compared, learned: Learned) -> RefusalError:
     """Answers that agree because they are all alike."""
     return NotIdentifiableError(
-        f"Fresh answers of about {np.abs(seen.answers).max():.3g} vary by {seen.spreads().max():.2g} only, hardly more than their "
+        f"Fresh answers of about {np.abs(seen.answers).max():.3g} vary by {seen.spreads.max():.2g} only, hardly more than their "
         "rounding: that they agree proves nothing. Ask a target whose answers depend on its tokens.",
         model=learned.model,
     )
@@ -74,7 +74,7 @@ def faint_output(output: int, worst: float, learned: Learned) -> RefusalError:
 
 def open_beside_ties(seen: Compared, expected: float, learned: Learned) -> RefusalError:
     """Error bars that say nothing about natural sequences."""
-    largest, spread = float(np.abs(seen.predicted).max()), float(seen.spreads()[~seen.natural].max(initial=0.0))
+    largest, spread = float(np.abs(seen.predicted).max()), float(seen.spreads[~seen.natural].max(initial=0.0))
     return TooNoisyError(
         f"Answers of up to {largest:.3g} vary by {spread:.2g} only, so that their rounding hides the head: by the error "
         f"bars of its scores, natural sequences may differ by {expected:.1g} of their spread. Take the constant off the "
@@ -119,7 +119,7 @@ def hidden_by_constant(seen: Compared, check: Check, learned: Learned, tolerance
     natural = relative_errors(seen).natural
     if off > growth * LIMITS.constant * largest or (natural > LIMITS.loosest):
         return None
-    spread = float(seen.spreads()[~seen.natural].max(initial=0.0))
+    spread = float(seen.spreads[~seen.natural].max(initial=0.0))
     return TooNoisyError(
         f"Answers of about {largest:.3g} vary by {spread:.2g} only, so that their rounding hides the head: fresh sequences "
         f"agree to {check.relative_error:.1g} of that, where {tolerance:.0e} is wanted. Take the constant off the "
@@ -133,7 +133,7 @@ def mismatch(
     seen: Compared, check: Check, learned: Learned, floor: Floor, *, heads: int, asked: int, allowed: Floats, rank: int | None
 ) -> RefusalError:
     """Why a model fails on fresh sequences that fits all ``asked`` answers before; ``heads`` it has, 0 if it is no such layer."""
-    spread = seen.spreads()[:, None]
+    spread = seen.spreads[:, None]
     share = float((allowed[spread > 0] / spread[spread > 0]).max())
     several = f"{heads} heads explain fresh sequences to {check.relative_error:.1g} of their spread, where {share:.1g} is allowed"
     if heads > 1 and floor.exact and check.relative_error <= LIMITS.almost:

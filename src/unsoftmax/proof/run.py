@@ -92,7 +92,7 @@ class _Proof:
         own = floor.off(seen.answers)
         self.noise = float(own.max()) if own.any() else floor.largest  # each may be off by a share of itself; what is beyond counts
         check = self._said(seen)
-        spread = seen.spreads()[:, None]
+        spread = seen.spreads[:, None]
         if not varies(seen, floor.relative):
             return refusals.hardly_varies(seen, learned)
         beyond = seen.deviations - own
@@ -124,7 +124,7 @@ class _Proof:
         if seen.lengths.max() < 64 or self.desk.longest < 256:
             words += f" Longer sequences than {int(seen.lengths.max())} tokens were not asked."
         self.check = checked(seen, words)
-        spread = seen.spreads()
+        spread = seen.spreads
         own = self.floor.off(seen.answers).max(axis=1)
         off = own if own.any() else np.full(len(own), self.noise)
         self._noise_share = float((off[spread > 0] / spread[spread > 0]).max(initial=0.0))
@@ -141,7 +141,7 @@ class _Proof:
         kinds = [rows for rows in (seen.natural, ~seen.natural) if rows.any()]
         if not all(self.floor.explains(seen.deviations[rows], expected[rows]) for rows in kinds):
             return self._why(seen, self._said(seen), allowed)
-        spread = seen.spreads()[:, None]
+        spread = seen.spreads[:, None]
         shares = seen.deviations / np.where(spread > 0, spread, np.inf)
         usual = max(float(shares.max()), READING.largest_noise * float(np.sqrt(np.mean(shares**2))))
         if usual > LIMITS.half:
@@ -171,7 +171,7 @@ class _Proof:
         if worst > loosest:
             self.open = worst
             return False
-        spread = seen.spreads()
+        spread = seen.spreads
         self.stated = worst + self.noise / float(spread[spread > 0].min())
         self.desk.notes.append(
             f"Fresh sequences differ by up to {worst:.1g} of their spread, which the error bars of W explain: tokens that "
@@ -317,6 +317,8 @@ class _Proof:
     def _fresh(self, count: int | None = None) -> list[Fresh]:
         """Fresh sequences, so many or as wished for, if the budget allows; nothing is announced unchecked."""
         desk, price = self.desk, 2 if self.family.network else 1
+        if count is None and desk.ahead is not None:
+            return desk.ahead.fresh
         if count is None:
             count = desk.wishes.check if desk.wishes.check is not None or price == 1 else COUNT
         batches = fresh_batches(

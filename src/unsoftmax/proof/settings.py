@@ -40,6 +40,7 @@ class Settings:
     per_long: int = 17  # tokens cost little beside queries, and what strikes one in thousands of them is met in long sequences
     tokens: int = 14900  # of all of them, on average over the lengths drawn
     large: int = 2**20  # numbers in all from which on drawing them takes longer than asking
+    step_apart: int = 2**15  # numbers of a batch from which on a step of its own is faster than filling it up to others' length
 
     # judge
     empty: float = 2.0**10  # roundings by which answers must vary, or a comparison of them proves nothing

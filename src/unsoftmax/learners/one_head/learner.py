@@ -140,13 +140,13 @@ class OneHeadLearner:
         """Error bars from the errors of the answers; in low rank they pass through a basis that has errors itself."""
         precision = 4 * self.floor.relative
         assert model.V is not None
-        return Bounds(
-            kind="estimated",
-            W=np.broadcast_to(2 * noise * (1.0 if rank in (0, model.width) else HEAD.low_rank_growth), model.W.shape),
-            V=np.full(model.V.shape, precision * float(np.abs(model.V).max())),
-            c=np.full(model.c.shape, 16 * blur * precision * float(np.abs(model.c).max())),
-            b=np.full(model.b.shape, precision * float(np.abs(model.b).max())),
-        )
+        bars = {
+            "W": 2 * noise * (1.0 if rank in (0, model.width) else HEAD.low_rank_growth),
+            "V": precision * float(np.abs(model.V).max()),
+            "c": 16 * blur * precision * float(np.abs(model.c).max()),
+            "b": precision * float(np.abs(model.b).max()),
+        }
+        return Bounds(kind="estimated", **{name: np.broadcast_to(bar, getattr(model, name).shape) for name, bar in bars.items()})
 
     def _values(self, oracle: Oracle, zero: Floats, loud: Loud | None) -> Values:
         """The value of each axis: ``d`` one-token queries, unless loud tokens have told them."""

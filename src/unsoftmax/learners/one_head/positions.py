@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsoftmax.errors import NotInFamilyError, Sign
-from unsoftmax.learners.one_head.scores import ScoreReader, Values, log_weights, refuse_saturated
+from unsoftmax.learners.one_head.scores import Products, ScoreReader, Sees, Values, log_weights, refuse_saturated
 from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import orthonormal
 from unsoftmax.models import Floats
@@ -119,11 +119,14 @@ class PositionReader(ScoreReader):
         scores = log_weights(worth, self.token_size * (tokens @ self.values.worth), answers) + np.log(counts)[:, None]
         return np.asarray(scores.T / self.gain)
 
-    def all_products(self, pairs: list[tuple[Floats, Floats]], retries: int = HEAD.retries) -> list[tuple[Floats, Floats]]:
-        """Products ``(n, k)`` for each pair: one query per group of keys, whatever the number of tokens."""
-        return [self._read(keys, tokens, retries) for keys, tokens in pairs]
+    def all_products(self, pairs: list[tuple[Floats, Floats]], retries: int = HEAD.retries, sees: Sees | None = None) -> Products:
+        """Products ``(n, k)`` for each pair: one query per group of keys, whatever the number of tokens; all on this machine."""
+        read = [self._read_pair(keys, tokens, retries) for keys, tokens in pairs]
+        if sees is not None:
+            sees(read)
+        return read
 
-    def _read(self, keys: Floats, tokens: Floats, retries: int) -> tuple[Floats, Floats]:
+    def _read_pair(self, keys: Floats, tokens: Floats, retries: int) -> tuple[Floats, Floats]:
         """Products of one pair, asked again if a score saturates."""
         usable = self.values.usable
         result = np.empty((len(keys), len(tokens)))

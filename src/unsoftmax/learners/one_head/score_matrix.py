@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from unsoftmax.learners.one_head.positions import PositionReader
-from unsoftmax.learners.one_head.scores import Frame, ScoreReader
+from unsoftmax.learners.one_head.scores import Frame, Products, ScoreReader
 from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import on_host, orthonormal
 from unsoftmax.models import Attention, Floats
-from unsoftmax.oracles.base import phase
+from unsoftmax.oracles.base import foretell, phase
 from unsoftmax.results import Floor
 from unsoftmax.watching import watchers
 
@@ -39,13 +40,20 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
     test = _RankTest(table.noise)
     found = min(_leading_rank(table, test) if rank is None else rank, d)
     tokens = table.all_tokens
-    table.extend(d, found)
-    vectors = xp.empty((d, d), dtype=tokens.dtype, device=device(tokens))
     # where tokens have no scores of their own and keys share one tilt, the inverse is a rotation: nothing is left to mend
     precise = table.pure and reader.values.usable == 1 and d > HEAD.mended
-    vectors[:, :found] = (frame.vectors if precise else frame.refined)(
-        tokens[:found].T, table.products[:, :found], table.ratios[:, :found]
-    )
+
+    vectors = xp.empty((d, d), dtype=tokens.dtype, device=device(tokens))
+
+    def see() -> None:
+        vectors[:, :found] = (frame.vectors if precise else frame.refined)(
+            tokens[:found].T, table.products[:, :found], table.ratios[:, :found]
+        )
+        if found == d:  # all is asked but what saturates, and no answer has been looked at yet
+            foretell(reader.oracle, lambda: _turned(vectors, tokens, precise))
+            phase(reader.oracle, "columns")
+
+    table.extend(d, found, see)
     if found == d and rank is None:
         rank = test.rank(table.products) if table.pure else _RankTest(table.noise).rank(vectors)
     phase(reader.oracle, "rows")
@@ -61,10 +69,15 @@ def read_score_matrix(reader: ScoreReader, floor: Floor, rank: int | None, rng: 
             fitted = _resized(reader, keys @ vectors[:, :at], HEAD.score / 8 if pilot else HEAD.score)
             vectors[:, at : at + len(some)] = basis @ inside.refined((some @ basis).T, *fitted.products(keys, some))
             at += len(some)
-    W = vectors @ tokens if found else 0.0 * tokens
-    if found and not precise:
-        W = W + (vectors - W @ tokens.T) @ tokens  # the rotation is orthonormal only to rounding
+    W = _turned(vectors, tokens, precise) if found else 0.0 * tokens
     return W, found if rank is None else rank, table.noise
+
+
+def _turned(vectors: Floats, tokens: Floats, precise: bool) -> Floats:
+    """W from its products ``vectors`` with the ``tokens`` of a rotation."""
+    W = vectors @ tokens
+    # the rotation is orthonormal only to rounding
+    return W if precise else W + (vectors - W @ tokens.T) @ tokens
 
 
 class _Table:
@@ -113,8 +126,11 @@ class _Table:
         self.all_tokens = xp.take(self.all_tokens, order, axis=0)
         self.products, self.ratios = (xp.take(table, order, axis=1) for table in (self.products, self.ratios))
 
-    def extend(self, keys: int, tokens: int) -> None:
-        """Read what is missing of the first ``keys`` keys with the first ``tokens`` tokens."""
+    def extend(self, keys: int, tokens: int, see: Callable[[], None] = lambda: None) -> None:
+        """Read what is missing of the first ``keys`` keys with the first ``tokens`` tokens.
+
+        ``see`` is called when the table holds them; on a device before anybody waits, and once more if some had to be asked again.
+        """
         keys = min(len(self.all_keys), -(-max(keys, self.keys) // self.unit) * self.unit)
         parts = [
             (slice(self.keys, keys), slice(min(tokens, self.tokens))),
@@ -125,9 +141,17 @@ class _Table:
             self.reader = _resized(self.reader, self.products[: self.keys, : self.tokens])
             self.noise = max(self.noise, self._precision / self.reader.gain)
         asked = [(self.all_keys[rows], self.all_tokens[columns]) for rows, columns in parts]
-        for part, read in zip(parts, self.reader.all_products(asked) if asked else (), strict=True):
-            self.products[part], self.ratios[part] = read
-        self.keys, self.tokens = keys, max(tokens, self.tokens)
+
+        def keep(read: Products) -> None:
+            for part, numbers in zip(parts, read, strict=True):
+                self.products[part], self.ratios[part] = numbers
+            self.keys, self.tokens = keys, max(tokens, self.tokens)
+            see()
+
+        if asked:
+            self.reader.all_products(asked, sees=keep)
+        else:
+            keep([])
         for watcher in watchers():
             watcher.sees(self.sketch)
 

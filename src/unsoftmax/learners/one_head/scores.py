@@ -7,6 +7,7 @@ product with W for every key.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -19,6 +20,9 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.pairs import BATCH_NUMBERS, FEW, all_pairs
 from unsoftmax.results import Floor
+
+Products = list[tuple[Floats, Floats]]  # products of keys with tokens, and the ratios at which they were read
+Sees = Callable[[Products], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,14 +207,28 @@ class ScoreReader:
         """
         return self.all_products([(keys, tokens)], retries)[0]
 
-    def all_products(self, pairs: list[tuple[Floats, Floats]], retries: int = HEAD.retries) -> list[tuple[Floats, Floats]]:
-        """``products`` of several keys and tokens; a device is waited for once, when all of them are asked."""
+    def all_products(self, pairs: list[tuple[Floats, Floats]], retries: int = HEAD.retries, sees: Sees | None = None) -> Products:
+        """``products`` of several keys and tokens; a device is waited for once, when all of them are asked.
+
+        ``sees`` is shown them, on a device before anybody waits, and then once more if some had to be asked again.
+        """
         asked = [[self._ask(groups, tokens) for groups in self._groups(keys)] for keys, tokens in pairs]
         xp = array_namespace(pairs[0][1])
-        largest = xp.stack([xp.linalg.vector_norm(part.products, ord=np.inf) for parts in asked for part in parts])
-        if not float(xp.max(largest)) * self.gain <= self.saturated:  # one look for all that may be wrong
+        largest = xp.max(xp.stack([xp.linalg.vector_norm(part.products, ord=np.inf) for parts in asked for part in parts]))
+        read, seen = self._read(asked), False
+        if sees is not None and not isinstance(pairs[0][1], np.ndarray):
+            sees(read)
+            seen = True
+        if not float(largest) * self.gain <= self.saturated:  # one look for all that may be wrong
             for part in (part for parts in asked for part in parts):
                 self._ask_again(part, retries)
+            read, seen = self._read(asked), False
+        if sees is not None and not seen:
+            sees(read)
+        return read
+
+    def _read(self, asked: list[list[_Asked]]) -> Products:
+        xp = array_namespace(asked[0][0].tokens)
         return [
             (xp.concat([part.columns for part in parts]), xp.concat([self.ratio * part.factors for part in parts]))
             if len(parts) > 1
@@ -413,7 +431,8 @@ class Frame:
         """``w_j (r, k)`` with ``(keys - ratios_j x_j^T) w_j = products_j``; ``tokens (r, k)`` in the frame's coordinates."""
         xp = array_namespace(products)
         plain = self._solve(products)
-        lift = self._ones * ratios[:1] if bool(xp.all(ratios == ratios[0])) else self._solve(ratios)
+        even = isinstance(ratios, np.ndarray) and bool(np.all(ratios == ratios[0]))  # a device would be waited for
+        lift = self._ones * ratios[:1] if even else self._solve(ratios)
         along: Floats = xp.sum(tokens * plain, axis=0) / (1.0 - xp.sum(tokens * lift, axis=0))
         return plain + lift * along
 

@@ -57,7 +57,7 @@ def strangeness(
     Zeros where there are no bars. With ``like`` scalar answers are looked at on its device.
     """
     bounds, (layer, *_) = learned.bounds, learned.model.attentions
-    scalar = seen.causal is None and layer.V is not None and layer.V.ndim == 2
+    scalar = seen.causal is None and layer.scalar
     if bounds is not None and bounds.W is not None and not learned.known_to and scalar:
         of_scores = Variances.of_scores(layer.on_device(np.empty(0) if like is None else like), LIMITS.shake * floor.relative)
         inside, bars = np.sqrt(first_order(seen, layer, like, of_scores, Variances.within(bounds, like)))[:, :, None]

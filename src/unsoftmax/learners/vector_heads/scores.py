@@ -14,13 +14,14 @@ from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.keys import Keys, grouped, spread_keys
 from unsoftmax.learners.vector_heads.loose import tightened
 from unsoftmax.learners.vector_heads.mixtures import LowRank, pinned
-from unsoftmax.learners.vector_heads.ranges import ill
+from unsoftmax.learners.vector_heads.ranges import ill, stacked
 from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import slices_for
 from unsoftmax.learners.vector_heads.values import Values, group_size
 from unsoftmax.learners.vector_heads.weighted import Sheet, weighted_columns
 from unsoftmax.linalg import left_inverse, on_host, spectrum
 from unsoftmax.models import Floats
+from unsoftmax.models.matrices import Matrices
 from unsoftmax.oracles.base import phase
 
 SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in small weights
@@ -60,12 +61,12 @@ class Biases:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreMatrices:
-    """``W (heads, width, width)``, ``biases``, the rank of each W, and how well the answers were explained.
+    """``W`` of all heads, ``biases``, the rank of each W, and how well the answers were explained.
 
     ``noise (heads,)`` is the error of the entries of each W that the rounding of the answers leads to.
     """
 
-    W: Floats
+    W: Matrices
     values: Values
     biases: Biases
     ranks: tuple[int, ...]
@@ -83,8 +84,7 @@ class ScoreMatrices:
 
         That of c is relative to the largest c: a head beside it may have none.
         """
-        xp = array_namespace(self.W)
-        size = np.maximum(on_host(xp.linalg.vector_norm(self.W, axis=(1, 2))), 1e-300)
+        xp, size = array_namespace(self.biases.c), np.maximum(self.W.sizes, 1e-300)
         largest = max(float(xp.max(xp.linalg.vector_norm(self.biases.c, axis=1))), 1e-300)
         return np.asarray(np.maximum(self.noise * self.W.shape[1] / size, on_host(self.biases.errors) / largest))
 
@@ -184,9 +184,7 @@ def read_matrices(
         if answers.coarse:
             ranges, within = weighted_columns(sheet(keys, c, read), part, ranges, within)
     turned = xp.linalg.inv(x).T
-    W = xp.empty((heads, width, width), dtype=x.dtype, device=device(x))
-    for head, (basis, w) in enumerate(zip(ranges, within, strict=True)):
-        W[head] = basis @ (w @ turned)
+    W = Matrices.product(stacked(ranges), stacked([w @ turned for w in within]))
     ranks = tuple(basis.shape[1] for basis in ranges)
     return ScoreMatrices(W=W, values=values, biases=biases, ranks=ranks, residual=residual, noise=noise / x_length)
 

@@ -13,6 +13,7 @@ from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import Slices, Switches, slices_for
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
+from unsoftmax.models.matrices import Matrices
 
 WITHIN = 64.0  # units of the expected error by which a switched answer may be off; a switch that fails is off by a value
 
@@ -46,6 +47,11 @@ class Values:
         """The values themselves, ``(heads, width, outputs)``."""
         whole: Floats = self.left if self.right is None else self.left @ self.right
         return whole
+
+    @property
+    def matrices(self) -> Matrices:
+        """The same in factors, where that is less."""
+        return Matrices(self.left) if self.right is None else Matrices.product(self.left, self.right)
 
     @property
     def heads(self) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from array_api_compat import array_namespace, device
-from numpy.typing import NDArray
 
 from unsoftmax.models import Floats
 from unsoftmax.models.places import alike as alike
@@ -97,19 +96,3 @@ def singular(matrix: Floats) -> tuple[Floats, Floats, Floats]:
     """
     left, values, right = scipy.linalg.svd(matrix, full_matrices=False, lapack_driver="gesvd", check_finite=False)
     return left, values, right
-
-
-def spectrum(columns: Floats) -> tuple[NDArray[np.float64], Floats]:
-    """Singular values of ``columns (n, k)``, on the host, and the left singular vectors ``(n, min(n, k))``, where they are.
-
-    Of the many numbers only a triangle of ``min(n, k)`` rows is decomposed, on the host: devices are slow at that.
-    """
-    xp = array_namespace(columns)
-    n, k = columns.shape
-    if n >= k:
-        basis, triangle = xp.linalg.qr(columns)
-        left, sizes, _ = np.linalg.svd(on_host(triangle))
-        return sizes, basis @ alike(left, columns)
-    triangle = on_host(xp.linalg.qr(columns.T)[1]).T
-    left, sizes, _ = np.linalg.svd(triangle)
-    return sizes, alike(left, columns)

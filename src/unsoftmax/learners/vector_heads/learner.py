@@ -137,7 +137,7 @@ class VectorHeadsLearner:
         totals = Totals(b=b, total=answers.there(np.zeros((answers.width, len(b)))))
         slicer = SideBySide.of(answers, steering, len(b), rng)
         values = self._values_everywhere(answers, totals, mixture, steering, slicer, rng).ordered()
-        biased = has_biases(Pairs(answers, totals, mixture))
+        biased = has_biases(Pairs.of(answers, totals, mixture))
         scores = read_matrices_everywhere(answers, totals, values, rng, biased=biased, causal=causal)
         return self._packed(answers, b, values, scores, rng, causal=causal)
 

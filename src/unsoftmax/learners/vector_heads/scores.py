@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,9 +18,10 @@ from unsoftmax.learners.vector_heads.mixtures import LowRank, pinned
 from unsoftmax.learners.vector_heads.ranges import ill, stacked
 from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import slices_for
+from unsoftmax.learners.vector_heads.spectra import spectra
 from unsoftmax.learners.vector_heads.values import Values, group_size
 from unsoftmax.learners.vector_heads.weighted import Sheet, weighted_columns
-from unsoftmax.linalg import left_inverse, on_host, spectrum
+from unsoftmax.linalg import left_inverse, on_host
 from unsoftmax.models import Floats
 from unsoftmax.models.matrices import Matrices
 from unsoftmax.oracles.base import phase
@@ -158,7 +160,7 @@ def read_matrices(
         read.append(told)
         columns = xp.concat([columns, inverse @ told.z - c[:, :, None]], axis=2)
         noise, residual = np.maximum(noise, told.noise), max(residual, told.residual)
-        ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(columns, noise, strict=True)]
+        ranges = column_ranges(list(columns), noise * np.sqrt(width))
         rank = max(basis.shape[1] for basis in ranges)
         if columns_for(rank, answers) <= wanted:
             break
@@ -296,12 +298,16 @@ def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> 
     raise AssertionError
 
 
-def column_range(columns: Floats, noise: float) -> Floats:
-    """Orthonormal columns that span ``columns`` as far as their error allows to tell."""
-    spread, basis = spectrum(columns)
+def column_ranges(blocks: Sequence[Floats], noise: Floats) -> list[Floats]:
+    """Orthonormal columns that span those of each block as far as its error allows to tell."""
+    return [basis[:, : rank_of(spread, error)] for (spread, basis), error in zip(spectra(blocks), noise, strict=True)]
+
+
+def rank_of(spread: Floats, noise: float) -> int:
+    """How many singular values stand out of the error, or before a cliff."""
     rank = int((spread > 8 * noise).sum())
     drops = spread[:-1] / np.maximum(spread[1:], 1e-300)
     drops[spread[1:] > 1e-6 * spread[0]] = 0.0  # a decaying spectrum is no cliff
     if len(drops) and drops[:rank].max(initial=0.0) > 1e3:  # the error estimate was too small: the cliff shows the rank
         rank = int(drops[:rank].argmax()) + 1
-    return basis[:, :rank]
+    return rank

@@ -17,7 +17,7 @@ from unsoftmax.learners.vector_heads.scores import (
     SCORE,
     Biases,
     ScoreMatrices,
-    column_range,
+    column_ranges,
     keys_for,
     longest_step,
     read_biases,
@@ -81,7 +81,7 @@ def read_matrices_everywhere(
             product = moderate_product(answers, layer, keys, step, rng)
         sheets.append(ask_sheet(answers, layer, keys, step, min(product, SHORT * step**2), rng))
     W, noise, largest, residual = settle(answers, layer, sheets)
-    ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(W, largest, strict=True)]
+    ranges = column_ranges(list(W), largest * np.sqrt(width))
     within = [basis.T @ block for basis, block in zip(ranges, W, strict=True)]
     ranks = tuple(basis.shape[1] for basis in ranges)
     return ScoreMatrices(

@@ -13,7 +13,7 @@ from unsoftmax.models.places import alike, on_host
 Heads = int | slice
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Matrices:
     """Matrices ``(heads, rows, columns)``: ``left`` itself, or ``left (heads, rows, k) @ right (heads, k, columns)``.
 
@@ -23,6 +23,9 @@ class Matrices:
 
     left: Floats
     right: Floats | None = None
+
+    def __repr__(self) -> str:
+        return " @ ".join(map(repr, self.factors))
 
     @classmethod
     def product(cls, left: Floats, right: Floats) -> Matrices:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from unsoftmax.models.base import Floats
 
-LARGE = (2**18, 2**27)  # numbers for which the way of an array from a device matters; beyond, memory that stays in place costs more
-PART = 2**23  # numbers of such a large array that one thread copies at a time
+LARGE = (2**18, 2**22)  # numbers for which the way of an array from a device matters; beyond, memory that stays in place costs more
+PART = 2**20  # numbers of such a large array that one thread copies at a time
 
 
 def alike(array: NDArray[Any], like: Floats | None) -> Floats:

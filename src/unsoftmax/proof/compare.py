@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from unsoftmax.proof.settings import PROOF
 Predict = Callable[[list[Floats]], Floats]  # batches of sequences to the answers of a model to all of them, at the last position
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Compared:
     """Answers and predictions, a row for each sequence, or for each position of each where all are answered.
 
@@ -77,7 +77,7 @@ class Compared:
         whole = all(at == batch.length for at, batch in zip(self.positions, self.batches, strict=True))
         return f"{'every position' if whole else 'some positions of each sequence'}{', causal' if self.causal else ''}"
 
-    @property
+    @cached_property
     def deviations(self) -> Floats:
         """How far they lie apart ``(rows, outputs)``."""
         off: Floats = np.abs(self.answers - self.predicted)
@@ -89,6 +89,10 @@ class Compared:
         The answers' own spread, so that a constant in them cannot hide an error; natural answers apart, as they may vary far more.
         Answers of a kind that do not vary beyond their rounding, as those of neurons that sleep there, are held to the others'.
         """
+        return self._spreads.copy()
+
+    @cached_property
+    def _spreads(self) -> Floats:
         natural = self.natural
         kinds = [rows for rows in (natural, ~natural) if rows.any()]
         found = [float(np.sqrt(np.mean(np.var(self.answers[rows], axis=0)))) for rows in kinds]

@@ -113,7 +113,7 @@ def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Gen
     usual = min(2.0**10 / length, 1.0)  # without c any size will do
     if offsets.any():
         usual = min(float(2.0 ** np.floor(-np.log2(np.abs(offsets).max() * length))), usual)
-    D = orthonormal(width, rng, rows=steps_for(width, mixture.heads))
+    D = on_host(orthonormal(width, rng, rows=steps_for(width, mixture.heads), like=answers.like))
     factor, first = readable(lambda part: pairs.log_odds(np.array([usual]), D[:1] * (length * part))[0], READABLE / 2)
     size = length * factor * 2.0 ** np.clip(-np.round(np.log2(np.abs(first - offsets * usual * length).max() + 1e-30)), -8, 8)
     size = float(min(size, length))

@@ -81,6 +81,14 @@ class Matrices:
             found = found @ factor[head].swapaxes(-1, -2)
         return found
 
+    def summed(self, rows: Floats) -> Floats:
+        """``sum_h rows_h @ M_h`` of ``(n, heads, rows of M)``: ``(n, columns)``."""
+        xp, last = array_namespace(rows), self.factors[-1]
+        if self.right is not None:
+            rows = xp.permute_dims(xp.permute_dims(rows, (1, 0, 2)) @ self.left, (1, 0, 2))
+        total: Floats = rows.reshape(len(rows), -1) @ last.reshape(-1, last.shape[2])
+        return total
+
     @property
     def sizes(self) -> Floats:
         """The Frobenius norm of each head's matrix ``(heads,)``."""

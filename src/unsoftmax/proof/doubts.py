@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 from array_api_compat import array_namespace
 
-from unsoftmax.linalg import normal, on_host
+from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
 from unsoftmax.proof.first_order import Variances, first_order
-from unsoftmax.proof.fresh import Fresh, ordinary
+from unsoftmax.proof.fresh import Fresh, ordinary, plain
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.proof.noisy import doubt
 from unsoftmax.proof.settings import PROOF
@@ -100,7 +100,7 @@ def beside_ties(
 
     def drawn(count: int, length: int) -> Floats:
         shape = (count, length)
-        X = normal((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
+        X = plain((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
         return X if max_norm is None else X * min(1.0, max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
 
     def told(of: Model, X: Floats, off: float = 0.0) -> Floats:

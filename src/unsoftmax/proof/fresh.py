@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -147,11 +148,16 @@ def sized(
 
 def _draw(sizes: Floats, width: int, rng: np.random.Generator, max_norm: float | None, like: Floats | None) -> Floats:
     """Tokens ``(len(sizes), width)`` with entries of these sizes."""
-    count = len(sizes) * width
-    plain = count < PROOF.large or like is not None  # else evenly spread numbers of 8 bits, as fresh and drawn at memory speed
-    tokens = normal((len(sizes), width), rng, like) if plain else _even_bits(len(sizes), width, rng)
+    tokens = plain((len(sizes), width), rng, like)
     tokens *= alike(sizes[:, None], like)
     return _within(tokens, max_norm)
+
+
+def plain(shape: tuple[int, ...], rng: np.random.Generator, like: Floats | None) -> Floats:
+    """Entries of standard deviation one; many on this machine evenly spread, of 8 bits: as fresh, and drawn at memory speed."""
+    if like is not None or math.prod(shape) < PROOF.large:
+        return normal(shape, rng, like)
+    return _even_bits(math.prod(shape[:-1]), shape[-1], rng).reshape(shape)
 
 
 def _even_bits(count: int, width: int, rng: np.random.Generator) -> Floats:
@@ -165,10 +171,7 @@ def _natural(count: int, length: int, width: int, given: Floats | None, rng: np.
     """Sequences of natural tokens; in turn plain ones, whole numbers, tokens that repeat each other, and equally long ones."""
     if given is not None:
         return _rows(given, (count, length), rng)
-    plain = count * length * width < PROOF.large or like is not None
-    tokens = (
-        normal((count, length, width), rng, like) if plain else _even_bits(count * length, width, rng).reshape(count, length, -1)
-    )
+    tokens = plain((count, length, width), rng, like)
     xp = array_namespace(tokens)
     order = rng.permutation(count)
     whole, repeated, equal = (order[kind::6].tolist() for kind in range(3))

@@ -1,6 +1,7 @@
 """Numerical primitives."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,3 +38,12 @@ def test_answers_at_an_end_are_infinite_scores():
     assert log_odds(answers, np.array(0.0), np.array(1.0)).tolist() == [-np.inf, np.inf, -np.inf, np.inf]
     assert log_odds(answers, np.array(1.0), np.array(0.0)).tolist() == [np.inf, -np.inf, np.inf, -np.inf]
     assert not np.isfinite(log_odds(answers, np.array(1.0), np.array(1.0))).any()
+
+
+@pytest.mark.parametrize(("size", "rows"), [(7, None), (129, None), (200, None), (60, 5)])
+def test_rotations_on_a_device_are_those_of_the_host(size, rows):
+    torch = pytest.importorskip("torch")
+    here = orthonormal(size, np.random.default_rng(3), rows=rows)
+    there = orthonormal(size, np.random.default_rng(3), rows=rows, like=torch.empty(0, dtype=torch.float64))
+    assert isinstance(there, torch.Tensor)
+    assert np.allclose(there.numpy(), here, rtol=0, atol=1e-12)

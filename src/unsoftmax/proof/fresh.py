@@ -163,7 +163,8 @@ def plain(shape: tuple[int, ...], rng: np.random.Generator, like: Floats | None)
 def _even_bits(count: int, width: int, rng: np.random.Generator) -> Floats:
     """Tokens ``(count, width)`` of standard deviation one whose entries are whole multiples of one step."""
     steps = np.asarray(rng.bit_generator.random_raw(-(-count * width // 8))).view(np.int8)[: count * width]
-    tokens: Floats = steps.reshape(-1, width).astype(np.float64) * float(np.sqrt(3.0) / 2**7)
+    tokens: Floats = steps.reshape(-1, width).astype(np.float64)
+    tokens *= float(np.sqrt(3.0) / 2**7)
     return tokens
 
 

@@ -124,10 +124,8 @@ def spread_keys(values: Values, U: Floats, ranges: Sequence[Floats] = (), *, acr
             inverse = left_inverse(seen) if seen.shape[2] > seen.shape[3] else right_inverse(seen)
             pull = inverse @ (inverse.swapaxes(2, 3) @ inverse)
             pull = pull.swapaxes(2, 3) / xp.sum(inverse**2, axis=(2, 3))[:, :, None, None]
-            pull = xp.permute_dims(pull.reshape(len(U), len(left), U.shape[1], -1), (0, 2, 1, 3)).reshape(
-                -1, left.shape[0] * left.shape[2]
-            )
-            gradient = gradient + (pull @ xp.permute_dims(left, (0, 2, 1)).reshape(-1, left.shape[1])).reshape(U.shape)
+            by_key = xp.permute_dims(pull.reshape(len(U), len(left), U.shape[1], -1), (0, 2, 1, 3)).reshape(len(U) * U.shape[1], -1)
+            gradient = gradient + (by_key @ left.swapaxes(1, 2).reshape(-1, U.shape[2])).reshape(U.shape)
         if across is not None and len(across):
             gradient = gradient - (gradient @ across.T) @ across
         U = U + 0.3 * gradient / xp.linalg.vector_norm(gradient, axis=(1, 2), keepdims=True)

@@ -268,10 +268,11 @@ def self_check(answers: Answers, model: Attention, rng: np.random.Generator, *, 
     At every position two sequences will do; ``causal`` is None where the last one is looked at.
     """
     phase(answers.oracle, "self-check")
-    count, directions = 6 if causal is None else 2, answers.there(unit(rng, (6 if causal is None else 2) * 5, answers.width))
+    count = 6 if causal is None else 2
+    directions = answers.there(unit(rng, count * 5, answers.width))
     xp, apart, found = array_namespace(directions), directions.reshape(count, 5, -1), model.on_device(directions)
-    asked = found.scores.turned(directions).reshape(-1, *apart.shape)
-    quadratic = float(xp.max(xp.abs(apart @ asked.swapaxes(2, 3))))
+    scored = found.scores.turned(directions).reshape(-1, *apart.shape)
+    quadratic = float(xp.max(xp.abs(apart @ scored.swapaxes(2, 3))))
     linear = float(xp.max(xp.abs(directions @ found.c.T)))
     length = min(1 / np.sqrt(quadratic + 1e-300), 1 / (linear + 1e-300), 1e6)
     if answers.max_norm is not None:

@@ -17,7 +17,7 @@ from scipy.special import erf
 
 from unsoftmax.errors import RefusalError
 from unsoftmax.learners.behind_network import BehindNetworkLearner, mixed_tokens
-from unsoftmax.models.attention import Floats, softmax
+from unsoftmax.models import Floats, softmax
 from unsoftmax.oracles import CallableOracle, Metered
 
 ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {

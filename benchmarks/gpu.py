@@ -83,11 +83,12 @@ class Layer(Timed):
         query, key, value = (w.double().reshape(self.heads, -1, self.width) for w in (self.query, self.key, self.value))
         out, worst = self.out.double().reshape(self.width, self.heads, -1), {"W": 0.0, "V": 0.0}
         row = torch.stack([value[h].T[0] @ out[:, h].T for h in range(self.heads)]).cpu().numpy()
+        first_rows = model.values.first_rows
         for h in range(self.heads):
-            mine = int(np.argmin(np.linalg.norm(model.V[:, 0] - row[h], axis=1)))
+            mine = int(np.argmin(np.linalg.norm(first_rows - row[h], axis=1)))
             truth = {"W": key[h].T @ query[h] / np.sqrt(key.shape[1]), "V": value[h].T @ out[:, h].T}
-            for name, block in truth.items():
-                found = torch.tensor(getattr(model, name)[mine], device=block.device)
+            for name, matrices in (("W", model.scores), ("V", model.values)):
+                found, block = matrices.some([mine]).at(truth[name]).together[0], truth[name]
                 worst[name] = max(worst[name], float((found - block).norm() / block.norm()))
         return worst
 
@@ -165,9 +166,9 @@ def measure_layer(shape, seed, options):
     total = time.perf_counter() - started
     peak = torch.cuda.max_memory_allocated() / 1e9 if options.device == "cuda" else None
     own = target.seconds()
-    if model is None or model.V is None or model.heads != heads:
+    if model is None or model.values is None or model.heads != heads:
         print(f"{shape} seed {seed}: {status}, {queries} queries. {'' if options.alone else recovery.message}")
-    found = {"W": None, "V": None} if model is None or model.V is None or model.heads != heads else target.errors(model)
+    found = {"W": None, "V": None} if model is None or model.values is None or model.heads != heads else target.errors(model)
     least = 2 * heads * rank * (2 * width - rank) / width
     return {
         "width, heads, rank": f"{width}, {heads}, {rank}",

@@ -58,3 +58,12 @@ def test_numbers_keep_their_type_on_the_way_to_a_device_and_become_floats_where_
     assert there(whole, like).dtype == torch.int64
     assert there(whole, None) is whole
     assert alike(whole, like).dtype == torch.float64
+
+
+@pytest.mark.parametrize(("size", "rows"), [(7, None), (129, None), (200, None), (60, 5)])
+def test_rotations_on_a_device_are_those_of_the_host(size, rows):
+    torch = pytest.importorskip("torch")
+    here = orthonormal(size, np.random.default_rng(3), rows=rows)
+    there = orthonormal(size, np.random.default_rng(3), rows=rows, like=torch.empty(0, dtype=torch.float64))
+    assert isinstance(there, torch.Tensor)
+    assert np.allclose(there.numpy(), here, rtol=0, atol=1e-12)

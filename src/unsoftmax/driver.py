@@ -242,6 +242,8 @@ def _packed(
 ) -> Recovery:
     """Everything that the report and the JSON tell, from one place."""
     model = learned.model if learned is not None else None if refusal is None else refusal.model
+    for layer in () if model is None else model.attentions:
+        layer.left_device()
     status = Status[refusal.status_name] if refusal is not None else proof.status if proof is not None else Status.NOT_IN_FAMILY
     look, phases = desk.look, desk.meter.phases
     account = Account(

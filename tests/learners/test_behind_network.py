@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from unsoftmax.errors import BudgetExceededError, NotIdentifiableError, NotInFamilyError, RefusalError
 from unsoftmax.learners.behind_network import BehindNetworkLearner, mixed_tokens, price
-from unsoftmax.models import Attention
-from unsoftmax.models.attention import Floats, softmax
+from unsoftmax.models import Attention, Floats, softmax
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.results import Floor, Learned
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.recognition.targets import D, case_of, head, heads, passed, scores_of, weighted
 from tests.strategies import seeds
 
-from unsoftmax.models.attention import softmax
+from unsoftmax.models.forward import softmax
 from unsoftmax.recognition.one_head import one_head
 from unsoftmax.recognition.one_token import pilot
 from unsoftmax.recognition.plane import Plane, random_coordinates

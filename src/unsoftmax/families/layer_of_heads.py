@@ -71,7 +71,7 @@ class AttentionFamily(Family):
         from unsoftmax.proof.certificate import certificate
 
         model = cast(Attention, learned.model)
-        if model.V is None or model.heads == 1:
+        if not model.can_answer or model.heads == 1:
             return ()
         found = certificate(model, held_out=held_out, tolerance=tolerance, rounding=rounding)
         if not found.holds:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace, device
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from unsoftmax.models.base import Floats, Places, Sizes, jittered
+from unsoftmax.models.forward import OnDevice
+from unsoftmax.models.matrices import Matrices
+from unsoftmax.models.places import alike
 
 SCORES = (0.5, 1.0, 2.0, 4.0)  # standard deviations of scores that tokens are sized for: even, typical and peaked attention
 
@@ -27,6 +29,16 @@ def frozen_array(value: ArrayLike, name: str, ndim: tuple[int, ...]) -> Floats:
         raise ValueError(f"{name} holds NaN or infinite numbers; parameters must be finite.")
     array.setflags(write=False)
     return array
+
+
+def _matrices(given: ArrayLike | Matrices, name: str, ndim: tuple[int, ...]) -> Matrices:
+    """``given`` as matrices of finite numbers that nobody writes to; of ``(heads, width)`` each row becomes one column."""
+    if not isinstance(given, Matrices):
+        array = frozen_array(given, name, ndim)
+        return Matrices(array if array.ndim == 3 else array[:, :, None])
+    if not all(all_finite(factor) for factor in given.factors):
+        raise ValueError(f"{name} holds NaN or infinite numbers; parameters must be finite.")
+    return given
 
 
 def _is_frozen(value: ArrayLike) -> bool:
@@ -46,93 +58,13 @@ def all_finite(array: Floats) -> bool:
         return bool(xp.isfinite(xp.sum(array)) or xp.all(xp.isfinite(array)))
 
 
-def softmax(scores: Floats, *, spent: bool = False) -> Floats:
-    """Normalised exponentials along the last axis; rows of ``-inf`` beyond the first entry are masked out.
-
-    Scores that are ``spent``, needed by nobody afterwards, are overwritten: fresh memory takes as long as the arithmetic.
-    """
-    xp = array_namespace(scores)
-    highest = xp.max(scores, axis=-1, keepdims=True)
-    weights: Floats
-    if isinstance(scores, np.ndarray):
-        weights = np.subtract(scores, highest, out=scores if spent else None)
-        np.exp(weights, out=weights)
-    else:
-        weights = xp.exp(scores - highest)
-    weights /= xp.sum(weights, axis=-1, keepdims=True)
-    return weights
-
-
-def attend(
-    X: Floats,
-    W: Floats,
-    V: Floats,
-    c: Floats,
-    b: Floats,
-    *,
-    everywhere: bool = False,
-    causal: bool = False,
-    absent: NDArray[np.bool_] | None = None,
-) -> Floats:
-    """The answers of an ``Attention`` with these parameters to ``X (batch, length, width)``; arrays of any one kind.
-
-    Tokens that are ``absent (batch, 1, length)`` are not attended to.
-    """
-    batch, width = len(X), X.shape[2]
-    queries = X if everywhere else X[:, -1:]
-    values = V if V.ndim == 3 else V[:, :, None]
-    answers = b
-    for h in range(len(W)):
-        asked = queries.reshape(-1, width) @ W[h].T + c[h]  # one product for the batch: a stack of small ones is far slower
-        mixed = _mixed(asked.reshape(queries.shape), X, causal and everywhere, absent).reshape(-1, width)
-        answers = answers + (mixed @ values[h]).reshape(batch, queries.shape[1], values.shape[2])
-    if everywhere:
-        return answers
-    return answers[:, 0, 0] if V.ndim == 2 else answers[:, 0]
-
-
-def _mixed(asked: Floats, X: Floats, causal: bool, absent: NDArray[np.bool_] | None, most: int = 2**20) -> Floats:
-    """Tokens mixed by the softmax of their products with ``asked (batch, queries, width)``.
-
-    On the host about ``most`` scores at a time: fresh memory for all of a large batch takes longer than the arithmetic.
-    """
-    size = max(1, most // (asked.shape[1] * X.shape[1])) if isinstance(X, np.ndarray) else len(X)
-    if len(X) > size:
-        parts = [slice(i, i + size) for i in range(0, len(X), size)]
-        return np.concatenate([_mixed(asked[part], X[part], causal, None if absent is None else absent[part]) for part in parts])
-    scores = asked @ X.swapaxes(1, 2)
-    if causal:
-        scores[:, ~np.tri(X.shape[1], dtype=bool)] = -np.inf
-    if absent is not None:
-        scores[absent] = -np.inf
-    return softmax(scores, spent=True) @ X
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OnDevice:
-    """The forward pass of a layer whose parameters are arrays of any one kind."""
-
-    W: Floats
-    V: Floats | None
-    c: Floats
-    b: Floats
-
-    def __call__(self, sequences: Floats, absent: NDArray[np.bool_] | None) -> Floats:
-        """Answers at the last position; tokens that are ``absent (batch, 1, length)`` are none."""
-        assert self.V is not None  # whoever predicts has asked whether the model can answer
-        return attend(sequences, self.W, self.V, self.c, self.b, absent=absent)
-
-    def shaken(self, relative: float, rng: np.random.Generator) -> OnDevice:
-        """The same with every score off by about this share of itself."""
-        return replace(self, W=jittered(self.W, relative, rng), c=jittered(self.c, relative, rng))
-
-
 @dataclass(frozen=True, eq=False, init=False)
 class Attention:
     """One attention layer: scores ``x_i·W[h]·x_N + c[h]·x_i``, answer ``b + sum_h sum_i softmax(s)_i V[h]^T x_i``.
 
     Args:
-        W: score matrices ``(heads, width, width)``.
+        W: score matrices ``(heads, width, width)``, as one array or as ``Matrices`` in factors, which are kept as they are; ``W``
+            and ``V`` read as arrays of NumPy all the same, multiplied out when first read.
         V: value vectors ``(heads, width)`` for scalar answers, ``(heads, width, outputs)`` for vector answers,
             or None where the values were not learned (then the model cannot be called).
         c: query biases ``(heads, width)``; None means that the model has none.
@@ -145,22 +77,26 @@ class Attention:
     array([0.5])
     """
 
-    W: Floats
-    V: Floats | None
+    scores: Matrices
+    values: Matrices | None
     c: Floats
     b: Floats
     has_c: bool
     has_b: bool
+    scalar: bool
 
-    def __init__(self, W: ArrayLike, V: ArrayLike | None, c: ArrayLike | None = None, b: ArrayLike | None = None) -> None:
-        W = frozen_array(W, "W", (3,))
-        heads, width, other = W.shape
+    def __init__(
+        self, W: ArrayLike | Matrices, V: ArrayLike | Matrices | None, c: ArrayLike | None = None, b: ArrayLike | None = None
+    ) -> None:
+        scores, values = _matrices(W, "W", (3,)), None if V is None else _matrices(V, "V", (2, 3))
+        heads, width, other = scores.shape
         if width != other or width == 0 or heads == 0:
-            raise ValueError(f"W has shape {W.shape}; it needs (heads, width, width) with at least one head and width 1.")
-        values = None if V is None else frozen_array(V, "V", (2, 3))
+            raise ValueError(f"W has shape {scores.shape}; it needs (heads, width, width) with at least one head and width 1.")
+        scalar = V is not None and not isinstance(V, Matrices) and np.ndim(np.asarray(V)) == 2
         if values is not None and values.shape[:2] != (heads, width):
-            raise ValueError(f"V has shape {values.shape}; with W {W.shape} it must start with {(heads, width)}.")
-        tail = () if values is None else values.shape[2:]
+            given = values.shape[:2] if scalar else values.shape
+            raise ValueError(f"V has shape {given}; with W {scores.shape} it must start with {(heads, width)}.")
+        tail = () if values is None or scalar else values.shape[2:]
         object.__setattr__(self, "has_c", c is not None)
         object.__setattr__(self, "has_b", b is not None)
         c = frozen_array(np.zeros((heads, width)) if c is None else c, "c", (2,))
@@ -169,7 +105,7 @@ class Attention:
             raise ValueError(f"c has shape {c.shape}; it must be {(heads, width)}.")
         if b.shape != tail:
             raise ValueError(f"b has shape {b.shape}; for these values it must be {tail}.")
-        for name, value in (("W", W), ("V", values), ("c", c), ("b", b)):
+        for name, value in (("scores", scores), ("values", values), ("c", c), ("b", b), ("scalar", scalar)):
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -205,38 +141,51 @@ class Attention:
         return to_state_dict(self, layout, rank=rank)
 
     @cached_property
+    def W(self) -> Floats:
+        """Score matrices ``(heads, width, width)``."""
+        return self.scores.whole()
+
+    @cached_property
+    def V(self) -> Floats | None:
+        """Values ``(heads, width)`` or ``(heads, width, outputs)``; None where they were not learned."""
+        if self.values is None:
+            return None
+        whole = self.values.whole()
+        return whole[:, :, 0] if self.scalar else whole
+
+    @cached_property
     def score_sizes(self) -> Floats:
         """The Frobenius norm of each score matrix ``(heads,)``."""
-        return np.asarray(np.sqrt(np.einsum("hij,hij->h", self.W, self.W)))  # one pass, and no threads to wake
+        return self.scores.sizes
 
     @property
     def heads(self) -> int:
         """Number of heads."""
-        return int(self.W.shape[0])
+        return self.scores.shape[0]
 
     @property
     def width(self) -> int:
         """Length of a token vector."""
-        return int(self.W.shape[1])
+        return self.scores.shape[1]
 
     @property
     def outputs(self) -> int | None:
         """Length of a vector answer; None for scalar answers."""
-        return None if self.V is None or self.V.ndim == 2 else int(self.V.shape[2])
+        return None if self.values is None or self.scalar else self.values.shape[2]
 
     def __call__(self, sequences: ArrayLike, positions: Literal["last", "all"] = "last", *, causal: bool = False) -> Floats:
         """Answer ``(batch, length, width)`` with ``(batch,)`` or ``(batch, outputs)``, everywhere ``(batch, length, outputs)``."""
         X = check_sequences(sequences, self.width)
-        if self.V is None:
+        if self.values is None:
             raise ValueError("This model holds W and c only (V is None): the values were not learned, so it cannot answer.")
         if positions not in ("last", "all"):
             raise ValueError(f"positions is {positions!r}; it must be 'last' or 'all'.")
-        return attend(X, self.W, self.V, self.c, self.b, everywhere=positions == "all", causal=causal)
+        return self.on_device(X)(X, everywhere=positions == "all", causal=causal)
 
     def last_scores(self, sequences: Floats) -> Floats:
         """Scores ``(heads, batch, length)`` of all tokens at the last position, on the device of the ``sequences``."""
         there = self.on_device(sequences)
-        asked = sequences[:, -1] @ there.W.swapaxes(1, 2) + there.c[:, None]  # products: sums by index take far longer
+        asked = there.scores.turned(sequences[:, -1]) + there.c[:, None]  # products: sums by index take far longer
         scores: Floats = (asked[:, :, None] @ sequences.swapaxes(1, 2))[:, :, 0]
         return scores
 
@@ -285,7 +234,7 @@ class Attention:
     @property
     def can_answer(self) -> bool:
         """Whether its values are known."""
-        return self.V is not None
+        return self.values is not None
 
     def respond(self, sequences: Floats) -> Floats:
         """Answers at the last position."""
@@ -300,31 +249,31 @@ class Attention:
         return np.arange(sequences.shape[1]), self(sequences, "all", causal=causal)
 
     def on_device(self, like: Floats) -> OnDevice:
-        """The layer on the device of ``like``; parameters move there once, and stay until ``left_device``."""
-        if isinstance(like, np.ndarray):
-            return OnDevice(self.W, self.V, self.c, self.b)
-        place = (device(like), like.dtype)
-        kept: tuple[Any, OnDevice] | None = self.__dict__.get("_there")
-        if kept is None or kept[0] != place:
-            xp = array_namespace(like)
-            with warnings.catch_warnings():  # that nothing may write to these numbers, which nothing does
-                warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-                there = (
-                    None if p is None else xp.asarray(p, dtype=like.dtype, device=place[0])
-                    for p in (self.W, self.V, self.c, self.b)
-                )
-                kept = place, OnDevice(*there)
-            self.__dict__["_there"] = kept
-        return kept[1]
+        """The layer as arrays of the kind of ``like``, where it is; parameters move there once, and stay until ``left_device``."""
+        kept: dict[Any, OnDevice] = self.__dict__.setdefault("_there", {})
+        place = type(like), device(like)
+        if place not in kept:
+            values = None if self.values is None else self.values.at(like)
+            kept[place] = OnDevice(self.scores.at(like), values, alike(self.c, like), alike(self.b, like), self.scalar)
+        return kept[place]
 
     def left_device(self) -> None:
-        """No copy of the parameters stays on a device."""
+        """Nothing of the layer stays on a device."""
         self.__dict__.pop("_there", None)
+        here = np.empty(0)
+        object.__setattr__(self, "scores", self.scores.at(here))
+        object.__setattr__(self, "values", None if self.values is None else self.values.at(here))
 
     def shaken(self, relative: float, rng: np.random.Generator) -> Attention:
         """The layer with every score off by about this share of itself."""
+        scores = self.scores.jittered(relative, rng)
         c = jittered(self.c, relative, rng) if self.has_c else None
-        return Attention(jittered(self.W, relative, rng), self.V, c, self.b if self.has_b else None)
+        return self.with_(scores, self.values, c)
+
+    def with_(self, scores: Matrices, values: Matrices | None, c: Floats | None) -> Attention:
+        """Heads with these matrices, whose answers have the form and the constant of this layer's."""
+        V = values.whole()[:, :, 0] if self.scalar and values is not None else values
+        return Attention(scores, V, c, self.b if self.has_b else None)
 
     def within(self, bounds: Any, rng: np.random.Generator) -> Attention | None:
         """A layer drawn within 95% bars of this one; None where W or V have none."""
@@ -340,7 +289,7 @@ class Attention:
         """Heads, ranks and the number of free parameters."""
         d, known = self.width, ranks or (self.width,) * self.heads
         outputs = self.outputs or 1
-        values = 0 if self.V is None else self.heads * d * outputs + outputs * self.has_b
+        values = 0 if self.values is None else self.heads * d * outputs + outputs * self.has_b
         scores = sum(r * (2 * d - r) for r in known) + self.heads * d * self.has_c
         return Sizes(parameters=scores + values, heads=self.heads, rank=max(known), ranks=known)
 

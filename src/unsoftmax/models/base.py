@@ -144,16 +144,20 @@ def answered_at(model: Model, sequences: Floats, causal: bool) -> tuple[Places, 
     return at, np.stack([model.answer(seen_at(sequences, int(i), causal)) for i in at], axis=1)
 
 
+def signs(shape: tuple[int, ...], relative: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """For numbers that are off by this share of themselves: a sign for each row, times the share, and one for each column."""
+    return relative * rng.choice([-1.0, 1.0], size=(*shape[:-1], 1)), rng.choice([-1.0, 1.0], size=shape[-1])
+
+
 def jittered(array: Floats, relative: float, rng: np.random.Generator) -> Floats:
     """Numbers off by this share of themselves, up or down: by a sign for each row times one for each column; where they are."""
-    rows = relative * rng.choice([-1.0, 1.0], size=(*array.shape[:-1], 1))
-    columns = rng.choice([-1.0, 1.0], size=array.shape[-1])
+    rows, columns = signs(array.shape, relative, rng)
     if isinstance(array, np.ndarray):
         off: Floats = array * (1.0 + rows * columns)
         off.setflags(write=False)  # no copy of it is needed
         return off
     xp = array_namespace(array)
-    there = [xp.asarray(signs, dtype=array.dtype, device=device(array)) for signs in (rows, columns)]
+    there = [xp.asarray(some, dtype=array.dtype, device=device(array)) for some in (rows, columns)]
     return array + array * there[0] * there[1]
 
 

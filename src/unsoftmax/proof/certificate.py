@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.models import Attention, Floats
 from unsoftmax.proof.settings import PROOF
-from unsoftmax.symmetry import attention_jacobian, canonical, head_gap, identifiability, numerical_nullity, shows
+from unsoftmax.symmetry import attention_jacobian, canonical, head_gap, identifiability, numerical_nullity
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,13 @@ def certificate(model: Attention, *, held_out: float, tolerance: float = 1e-8, r
         tolerance: the largest held-out error that counts as a match.
         rounding: relative precision of the answers.
     """
-    if model.V is None:
+    if model.values is None:
         raise ValueError("A certificate judges answers, and this layer has no V. Judge W and c by other means.")
     gap = head_gap(model)
     known = identifiability(model)
     # what the held-out error leaves open is no difference between heads, nor a value
-    reduced = canonical(model, tolerance=max(2.0**-46, min(held_out, tolerance))).heads == model.heads and shows(model.V)
+    reduced = canonical(model, tolerance=max(2.0**-46, min(held_out, tolerance))).heads == model.heads
+    reduced = reduced and any(map(model.values.shows, range(model.heads)))
     condition = None
     if known.parameters <= PROOF.largest_jacobian:
         numerical, condition = numerical_nullity(_rows(model, known.parameters))

@@ -99,6 +99,7 @@ class Compared:
         spread = np.zeros(len(natural))
         for size, rows, constant in zip(found, kinds, still, strict=True):
             spread[rows] = max(found) if constant else size
+        spread.flags.writeable = False  # everybody gets the same array
         return spread
 
     def together(self, like: Floats | None) -> Together:

@@ -6,11 +6,13 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from unsoftmax.linalg import normal, on_host
+from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
+from unsoftmax.proof.drawn import plain
 from unsoftmax.proof.first_order import Variances, first_order, one_number
 from unsoftmax.proof.fresh import Fresh, ordinary
 from unsoftmax.proof.limits import LIMITS
@@ -61,7 +63,7 @@ def strangeness(
     if (seen.deviations <= allowed * explained).all():
         return np.asarray((seen.deviations / np.maximum(allowed * explained, np.finfo(float).tiny)).max(axis=1))
     bounds, (layer, *_) = learned.bounds, learned.model.attentions
-    scalar = seen.causal is None and layer.V is not None and layer.V.ndim == 2
+    scalar = seen.causal is None and layer.scalar
     if bounds is not None and bounds.W is not None and not learned.known_to and scalar:
         of_scores = Variances.of_scores(layer, LIMITS.shake * floor.relative, like)
         inside, bars = np.sqrt(first_order(seen, layer, like, of_scores, Variances.within(bounds, like)))[:, :, None]
@@ -108,18 +110,22 @@ def beside_ties(
 
     def drawn(count: int, length: int) -> Floats:
         shape = (count, length)
-        X = normal((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
+        X = plain((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
         return X if max_norm is None else X * min(1.0, max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
 
-    def answers(of: Model, X: Floats, off: float = 0.0) -> Floats:
-        told = on_host(predictor(of, like, off=off, rng=rng)([X]))
-        return told.reshape(len(told), -1)
+    def told(of: Model, X: Floats, off: float = 0.0) -> Floats:
+        there = predictor(of, like, off=off, rng=rng)([X])
+        return there.reshape(len(there), -1)
+
+    def answers(of: Model, X: Floats) -> Floats:
+        return on_host(told(of, X))
 
     if learned.known_to > 0:  # a share of all scores, which bounds them and is no bar of each
         X = drawn(LIMITS.ties, LIMITS.shared)
-        centre = answers(model, X)
-        apart = float(np.abs(answers(model, X, learned.known_to) - centre).max())
-        return apart / max(float(centre.std(axis=0).max()), np.finfo(float).tiny)
+        centre = told(model, X)
+        xp = array_namespace(centre)
+        apart = float(xp.max(xp.abs(told(model, X, learned.known_to) - centre)))
+        return apart / max(float(xp.max(xp.std(centre, axis=0))), np.finfo(float).tiny)
     if bounds is None or bounds.V is None:
         return 0.0
     of_scores = replace(bounds, V=np.zeros(np.shape(bounds.V)), b=None)
@@ -127,13 +133,13 @@ def beside_ties(
         X = drawn(min(LIMITS.ties, LIMITS.tied // length), length)
         centre, other = answers(model, X), model.within(of_scores, rng)
         spread = centre.std(axis=0)
-        told = spread > LIMITS.faintest * spread.max()
-        if other is None or not told.any():
+        shown = spread > LIMITS.faintest * spread.max()
+        if other is None or not shown.any():
             continue
-        shares = (np.abs(answers(other, X) - centre)[:, told] / spread[told]).max(axis=1)
+        shares = (np.abs(answers(other, X) - centre)[:, shown] / spread[shown]).max(axis=1)
         some = X[np.argsort(shares)[-LIMITS.sensitive :]]
         apart_by = np.sqrt(doubt(model, of_scores, rng, partial(answers, X=some))).max(axis=0)
-        worst = max(worst, PROOF.two_sided * float((apart_by[told] / spread[told]).max()))
+        worst = max(worst, PROOF.two_sided * float((apart_by[shown] / spread[shown]).max()))
     return worst
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,13 @@ def tokens_of(
     return [drawn[i] for i in range(len(parts))]
 
 
+def plain(shape: tuple[int, ...], rng: np.random.Generator, like: Floats | None) -> Floats:
+    """Entries of standard deviation one; many on this machine evenly spread, of 8 bits: as fresh, and drawn at memory speed."""
+    if like is not None or math.prod(shape) < PROOF.large:
+        return normal(shape, rng, like)
+    return _even_bits(math.prod(shape[:-1]), shape[-1], rng).reshape(shape)
+
+
 def _drawn(
     parts: list[Part],
     width: int,
@@ -128,7 +136,8 @@ def _vary(tokens: Floats, places: list[Numbers], rng: np.random.Generator, like:
 def _even_bits(count: int, width: int, rng: np.random.Generator) -> Floats:
     """Tokens ``(count, width)`` of standard deviation one whose entries are whole multiples of one step."""
     steps = np.asarray(rng.bit_generator.random_raw(-(-count * width // 8))).view(np.int8)[: count * width]
-    tokens: Floats = steps.reshape(-1, width).astype(np.float64) * float(np.sqrt(3.0) / 2**7)
+    tokens: Floats = steps.reshape(-1, width).astype(np.float64)
+    tokens *= float(np.sqrt(3.0) / 2**7)
     return tokens
 
 

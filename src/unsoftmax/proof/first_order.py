@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Floats
-from unsoftmax.models.attention import Attention, OnDevice, softmax
+from unsoftmax.models.attention import Attention
+from unsoftmax.models.forward import OnDevice, softmax
 from unsoftmax.proof.compare import Compared
 from unsoftmax.results import Bounds
 
@@ -39,7 +40,7 @@ class Variances:
     def of_scores(cls, model: Attention, relative: float, like: Floats | None) -> Variances:
         """Of scores off by this share of themselves."""
         layer = model.on_device(np.empty(0) if like is None else like)
-        return cls(W=(relative * layer.W) ** 2, c=(relative * layer.c) ** 2 if model.has_c else 0.0)
+        return cls(W=(relative * layer.scores.together) ** 2, c=(relative * layer.c) ** 2 if model.has_c else 0.0)
 
 
 def one_number(bars: Floats) -> bool:
@@ -59,16 +60,16 @@ def first_order(seen: Compared, model: Attention, like: Floats | None, *spreads:
 
 def _variances(layer: OnDevice, spreads: tuple[Variances, ...], X: Floats, absent: NDArray[np.bool_] | None) -> Floats:
     """``(batch, spreads)``: an error of a score moves the answer by that token's weight times its value's distance from it."""
-    assert layer.V is not None
+    assert layer.values is not None
     xp, last = array_namespace(X), X[:, -1]
     none = 0.0 * last[:, 0]
     totals = [none + spread.b for spread in spreads]
-    for head, (W, v, c) in enumerate(zip(layer.W, layer.V, layer.c, strict=True)):
-        scores = X @ (last @ W.T + c)[:, :, None]
+    for head, c in enumerate(layer.c):
+        scores = X @ (layer.scores.turned(last, head) + c)[:, :, None]
         if absent is not None:
             scores[absent.swapaxes(1, 2)] = -np.inf
         weights = softmax(scores[:, :, 0])
-        values = X @ v
+        values = layer.values.after(X, head)[:, :, 0]
         pulls = weights * (values - xp.sum(weights * values, axis=1, keepdims=True))
         squares = (xp.stack([pulls, weights], axis=1) @ X) ** 2
         moved, mean = squares[:, 0], squares[:, 1]

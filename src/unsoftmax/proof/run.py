@@ -40,11 +40,7 @@ if TYPE_CHECKING:
 
 def prove(desk: Desk, family: Family, learned: Learned) -> Proof:
     """Compare with fresh answers and judge; a mismatch is a drifting target or one outside the family."""
-    try:
-        return _Proof(desk, family, learned).run()
-    finally:
-        for layer in learned.model.attentions:
-            layer.left_device()
+    return _Proof(desk, family, learned).run()
 
 
 class _Proof:
@@ -221,7 +217,7 @@ class _Proof:
         model, fresh = self.learned.model, self.desk.fresh
         nothing = seen, np.zeros(len(seen.answers))
         (layer,) = model.attentions
-        if layer.V is None or model.sizes(None).parameters > PROOF.largest_tangent:
+        if not layer.can_answer or model.sizes(None).parameters > PROOF.largest_tangent:
             return nothing
         rounding = LIMITS.foreign * by_rounding(seen, self.learned, self.floor, fresh)
         if (seen.deviations <= rounding).all():

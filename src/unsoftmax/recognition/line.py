@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.models.attention import softmax
+from unsoftmax.models.forward import softmax
 from unsoftmax.recognition.case import Case, DecidedError, Shape, Verdict, asked_once
 from unsoftmax.recognition.curve import Curve, curve_along
 from unsoftmax.recognition.one_head import Outcome

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.models import Floats
-from unsoftmax.models.attention import softmax
+from unsoftmax.models.forward import softmax
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 from unsoftmax.symmetry.canonical import canonical
 from unsoftmax.symmetry.distance import block_error, distance
-from unsoftmax.symmetry.heads import head_gap, shows
+from unsoftmax.symmetry.heads import head_gap
 from unsoftmax.symmetry.identifiability import Identifiability, identifiability
 from unsoftmax.symmetry.jacobian import attention_jacobian, numerical_nullity
 from unsoftmax.symmetry.witness import witness
@@ -16,6 +16,5 @@ __all__ = [
     "head_gap",
     "identifiability",
     "numerical_nullity",
-    "shows",
     "witness",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.models import Attention, Floats
+from unsoftmax.models.matrices import Matrices
 
 ROUNDING = (
     2.0**-46
@@ -21,43 +22,48 @@ def canonical_heads(model: Attention, *, tolerance: float = ROUNDING) -> Attenti
 
     A layer whose answers do not depend on the tokens becomes one head of zeros.
     """
-    if model.V is None:
-        order = np.lexsort((model.c[:, 0], -model.W[:, 0, 0], -_sizes(model.W)))
-        return _pick(model, model.W[order], None, model.c[order])
-    W, V, c = merged(model.W, model.V, model.c, tolerance=tolerance)
-    sizes = _sizes(V)
-    largest = (sizes if V is model.V else _sizes(model.V)).max()  # of the given heads: sums may have cancelled
+    if model.values is None:
+        order = np.lexsort((model.c[:, 0], -model.scores.first_rows[:, 0], -model.scores.sizes))
+        return model.with_(model.scores.some(order.tolist()), None, model.c[order] if model.has_c else None)
+    scores, values, c = merged(model.scores, model.values, model.c, tolerance=tolerance)
+    sizes = values.sizes
+    largest = (sizes if values is model.values else model.values.sizes).max()  # of the given heads: sums may have cancelled
     kept = np.flatnonzero(sizes > tolerance * largest)
     if kept.size == 0:
-        return _pick(model, np.zeros_like(model.W[:1]), np.zeros_like(model.V[:1]), np.zeros_like(model.c[:1]))
-    order = np.lexsort((c[:, 0], -W[:, 0, 0], -_sizes(W), -sizes))
+        scores, values = (Matrices(np.zeros((1, *some.shape[1:]))) for some in (scores, values))
+        return model.with_(scores, values, np.zeros_like(c[:1]) if model.has_c else None)
+    order = np.lexsort((c[:, 0], -scores.first_rows[:, 0], -scores.sizes, -sizes))
     order = order[np.isin(order, kept)]
-    if V is model.V and np.array_equal(order, np.arange(model.heads)):  # in canonical form already; large ones are not copied
+    if values is model.values and np.array_equal(order, np.arange(model.heads)):  # in canonical form: large ones are not copied
         return model
-    return _pick(model, W[order], V[order], c[order])
+    chosen: list[int] = order.tolist()
+    return model.with_(scores.some(chosen), values.some(chosen), c[order] if model.has_c else None)
 
 
-def merged(W: Floats, V: Floats, c: Floats, *, tolerance: float) -> tuple[Floats, Floats, Floats]:
+def merged(scores: Matrices, values: Matrices, c: Floats, *, tolerance: float) -> tuple[Matrices, Matrices, Floats]:
     """Heads with equal ``(W, c)`` become one whose V is their sum; the first of each group lends its W and c."""
-    groups, _ = score_groups(W, c, tolerance=tolerance)
-    if len(groups) == len(W):
-        return W, V, c
+    groups, _ = score_groups(scores, c, tolerance=tolerance)
+    if len(groups) == c.shape[0]:
+        return scores, values, c
     firsts = [group[0] for group in groups]
-    return W[firsts], np.stack([V[group].sum(axis=0) for group in groups]), c[firsts]
+    summed = np.stack([values.some(group).whole().sum(axis=0) for group in groups])
+    return scores.some(firsts), Matrices(summed), c[firsts]
 
 
-def score_groups(W: Floats, c: Floats, *, tolerance: float = ROUNDING, mirrored: bool = False) -> tuple[list[list[int]], Floats]:
+def score_groups(
+    scores: Matrices, c: Floats, *, tolerance: float = ROUNDING, mirrored: bool = False
+) -> tuple[list[list[int]], Floats]:
     """Heads with equal ``(W, c)``, or with ``mirrored`` equal up to sign, and each head's sign in its group, 0 where W = c = 0."""
-    sizes = np.hypot(_sizes(W), _sizes(c))
+    sizes, rows = np.hypot(scores.sizes, np.linalg.norm(c, axis=1)), scores.first_rows
     signs = (sizes > 0.0).astype(np.float64)
     groups: list[list[int]] = []
 
     def apart(i: int, j: int, sign: float, reach: float) -> float:
         """The distance of two heads; that of their first rows alone where it tells enough."""
-        first = float(np.linalg.norm(W[i, 0] - sign * W[j, 0]))
-        return first if first > reach else float(np.hypot(np.linalg.norm(W[i] - sign * W[j]), np.linalg.norm(c[i] - sign * c[j])))
+        first = float(np.linalg.norm(rows[i] - sign * rows[j]))
+        return first if first > reach else float(np.hypot(scores.apart(i, j, sign), np.linalg.norm(c[i] - sign * c[j])))
 
-    for i in range(len(W)):
+    for i in range(len(c)):
         for group in groups:
             j, reach = group[0], tolerance * max(sizes[i], sizes[group[0]])
             if apart(i, j, 1.0, reach) <= reach:
@@ -73,32 +79,18 @@ def score_groups(W: Floats, c: Floats, *, tolerance: float = ROUNDING, mirrored:
     return groups, signs
 
 
-def shows(block: Floats) -> bool:
-    """Whether any number of a block is not zero; the first row tells of most, and large ones take long to look through."""
-    return bool(block[0].any() or block.any())
-
-
-def _sizes(blocks: Floats) -> Floats:
-    """The Frobenius norm of each block; one pass."""
-    return np.sqrt([np.dot(flat, flat) for flat in blocks.reshape(len(blocks), -1)])
-
-
-def _pick(model: Attention, W: Floats, V: Floats | None, c: Floats) -> Attention:
-    return Attention(W, V, c if model.has_c else None, model.b if model.has_b else None)
-
-
 def head_gap(model: Attention) -> float:
     """Smallest distance between the (W, c) of two heads, relative to the larger of them."""
-    W, c = model.W.reshape(model.heads, -1), model.c
-    sizes = np.maximum(np.hypot(_sizes(W), _sizes(c)), np.finfo(float).tiny)
-    units, turns = W / sizes[:, None], c / sizes[:, None]
-    products = units @ units.T + turns @ turns.T
+    scores, c = model.scores, model.c
+    sizes = np.maximum(np.hypot(scores.sizes, np.linalg.norm(c, axis=1)), np.finfo(float).tiny)
+    turns = c / sizes[:, None]
+    products = scores.products(sizes) + turns @ turns.T
     gaps = []
     for i in range(model.heads):
         for j in range(i):
             larger, smaller = max(sizes[i], sizes[j]), min(sizes[i], sizes[j])
             square = 1 + (smaller / larger) ** 2 - 2 * products[i, j] * smaller / larger
             if square < 1e-6:  # where products cancel
-                square = float(np.sum((W[i] - W[j]) ** 2) + np.sum((c[i] - c[j]) ** 2)) / larger**2
+                square = (scores.apart(i, j) ** 2 + float(np.sum((c[i] - c[j]) ** 2))) / larger**2
             gaps.append(float(np.sqrt(square)))
     return min(gaps, default=np.inf)

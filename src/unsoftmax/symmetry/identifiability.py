@@ -10,7 +10,7 @@ from unsoftmax.brevity import Brief
 from unsoftmax.models import FFN, Attention, Floats, GatedFFN, Model, Stack, Transformer
 from unsoftmax.models.activations import activation_named
 from unsoftmax.symmetry.gates import SENTENCES, gated_jacobian
-from unsoftmax.symmetry.heads import score_groups, shows
+from unsoftmax.symmetry.heads import score_groups
 from unsoftmax.symmetry.jacobian import network_jacobian, numerical_nullity, transformer_jacobian
 
 LARGEST_JACOBIAN = 1500  # parameters; its singular values take a few seconds there and grow with the cube
@@ -62,22 +62,23 @@ def _of_heads(model: Attention, max_length: int | None) -> Identifiability:
     heads, width, biased = model.heads, model.width, int(model.has_c)
     sentences = ["Permutation: the order of the heads is not visible."] if heads > 1 else []
     sentences.append("Factors: of W = Wk^T Wq and V = Wv^T Wo^T only the products are visible.")
-    if model.V is None:
+    values = model.values
+    if values is None:
         parameters = heads * width * (width + biased)
         return Identifiability(parameters, 0, parameters, tuple(sentences))
-    V = model.V.reshape(heads, width, -1)
-    outputs = V.shape[2]
+    outputs = values.shape[2]
     parameters = heads * width * (width + outputs + biased) + outputs * model.has_b
     if max_length == 1:
         known = width * outputs + outputs * model.has_b
         sentences.append("One token: every weight is 1, so only the sum of all V (and b) is visible, nothing of W and c.")
         return Identifiability(parameters, parameters - known, known, tuple(sentences))
-    groups, signs = score_groups(model.W, model.c, mirrored=max_length == 2)
+    groups, signs = score_groups(model.scores, model.c, mirrored=max_length == 2)
     nullity = 0
     for group in groups:
-        flat = first_order_freedom(V[group[0]][None] if len(group) == 1 else V[group])
+        alone = len(group) == 1
+        flat = width * (not values.shows(group[0])) if alone else first_order_freedom(values.some(group).whole())
         nullity += flat * (width + biased)
-        sentences += _group_sentences(model, group, V, flat, signs, paired=max_length == 2)
+        sentences += _group_sentences(model, group, flat, signs, paired=max_length == 2)
     constraints = len(groups)
     if max_length == 2:  # sums of V over each ± group with signs, and the sum of all V unless the former imply it
         zero = [not signs[group[0]] for group in groups]
@@ -124,8 +125,6 @@ def first_order_freedom(V: Floats) -> int:
     with random a span the symmetric ones, which keeps the system small for wide layers.
     """
     heads, width, outputs = V.shape
-    if heads == 1:
-        return 0 if shows(V[0]) else width
     rng = np.random.default_rng(0)  # fixed: a count must not change from call to call
     tokens, mixtures = rng.normal(size=(4 * heads * width, width)), rng.normal(size=(4 * heads * width, outputs))
     seen = np.einsum("nd,hdo,no->nh", tokens, V, mixtures, optimize=True)
@@ -133,11 +132,15 @@ def first_order_freedom(V: Floats) -> int:
     return nullity
 
 
-def _group_sentences(model: Attention, group: list[int], V: Floats, flat: int, signs: Floats, *, paired: bool) -> list[str]:
+def _group_sentences(model: Attention, group: list[int], flat: int, signs: Floats, *, paired: bool) -> list[str]:
     names = ", ".join(str(h) for h in group)
     share = "W and c" if model.has_c else "W"
     if len(group) == 1:
-        return [] if shows(V[group[0]]) else [f"Head {names} has V = 0: its {share} is not visible at all."]
+        return (
+            []
+            if model.values is None or model.values.shows(group[0])
+            else [f"Head {names} has V = 0: its {share} is not visible at all."]
+        )
     same = len({float(signs[h]) for h in group}) == 1
     sentences = []
     if same:

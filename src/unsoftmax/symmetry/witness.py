@@ -6,6 +6,7 @@ import numpy as np
 
 from unsoftmax.models import FFN, Attention, GatedFFN, Model, Stack, Transformer
 from unsoftmax.models.activations import activation_named
+from unsoftmax.models.matrices import Matrices
 from unsoftmax.models.stack import MLP
 from unsoftmax.symmetry.heads import merged, score_groups
 
@@ -57,7 +58,7 @@ def _other_heads(model: Attention, max_length: int | None) -> Attention | None:
         return None
     W, V, c = model.W.copy(), model.V.copy(), model.c.copy()
     change = np.random.default_rng(0)  # fixed: the same model gets the same witness
-    groups, _ = score_groups(W, c)
+    groups, _ = score_groups(model.scores, c)
     empty = [h for h in range(model.heads) if not V[h].any()]
     twins = [group[:2] for group in groups if len(group) > 1]
     if twins:
@@ -75,7 +76,10 @@ def _other_heads(model: Attention, max_length: int | None) -> Attention | None:
         V = np.concatenate([V, 2.0 * V[h : h + 1]])
         c = np.concatenate([c, np.zeros_like(c[:1])])
         W[h], V[h], c[h] = -W[h], -V[h], -c[h]
-        W, V, c = merged(W, V, c, tolerance=0.0)  # a head of zeros may have been there already
+        scores, values, c = merged(
+            Matrices(W), Matrices(V.reshape(*V.shape[:2], -1)), c, tolerance=0.0
+        )  # one of zeros may be there
+        return model.with_(scores, values, c if model.has_c else None)
     else:
         return None
     return Attention(W, V, c if model.has_c else None, model.b if model.has_b else None)

@@ -15,7 +15,7 @@ from unsoftmax.learners.behind_network.lines import Mixing, Reader, Target
 from unsoftmax.learners.behind_network.residual import residual_mixing
 from unsoftmax.learners.behind_network.settings import BEHIND
 from unsoftmax.models import Attention, Floats
-from unsoftmax.models.attention import softmax
+from unsoftmax.models.forward import softmax
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 

@@ -65,17 +65,21 @@ class Pairs:
     answers: Answers
     totals: Totals
     mixture: Mixture
+    solve: Floats  # what tells the heads' shares of an answer, for a base direction of length one
+
+    @classmethod
+    def of(cls, answers: Answers, totals: Totals, mixture: Mixture) -> Pairs:
+        """Of the base direction of a mixture."""
+        return cls(answers, totals, mixture, np.asarray(np.linalg.pinv(mixture.parts / answers.reach), dtype=np.float64))
 
     def log_odds(self, factors: Floats, x: Floats) -> Floats:
         """Scores ``(n, heads)``; infinite where a head is saturated as far as the answers can tell."""
-        parts = self.mixture.parts / self.answers.reach  # for a base direction of length one
         lengths = factors[:, None] * self.answers.reach
         tokens, sizes = self.answers.there(x), self.answers.there(factors)[:, None]
         pairs = array_namespace(tokens).stack([tokens + self.mixture.u * sizes, tokens], axis=1)
         told = on_host(self.answers.last(pairs) - self.totals.of(tokens))
-        solve = np.linalg.pinv(parts)
-        share = told / lengths @ solve
-        noise = 256 * self.answers.eps(float(np.abs(told).max())) * np.linalg.norm(solve) * np.abs(parts).max()
+        share, largest = told / lengths @ self.solve, np.abs(self.mixture.parts).max() / self.answers.reach
+        noise = 256 * self.answers.eps(float(np.abs(told).max())) * np.linalg.norm(self.solve) * largest
         clipped = np.clip(share, 1e-300, 1 - 1e-16)
         z = np.log(clipped) - np.log1p(-clipped)
         z[np.minimum(share, 1 - share) < noise] = np.inf
@@ -104,12 +108,12 @@ def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Gen
     """Measure the scores of the base direction at moderate size: 7 queries and ``steps_for`` (3 less without c)."""
     phase(answers.oracle, "scales")
     width, length = answers.width, answers.reach
-    pairs = Pairs(answers, totals, mixture)
+    pairs = Pairs.of(answers, totals, mixture)
     offsets = read_offsets(pairs)
     usual = min(2.0**10 / length, 1.0)  # without c any size will do
     if offsets.any():
         usual = min(float(2.0 ** np.floor(-np.log2(np.abs(offsets).max() * length))), usual)
-    D = orthonormal(width, rng, rows=steps_for(width, mixture.heads))
+    D = on_host(orthonormal(width, rng, rows=steps_for(width, mixture.heads), like=answers.like))
     factor, first = readable(lambda part: pairs.log_odds(np.array([usual]), D[:1] * (length * part))[0], READABLE / 2)
     size = length * factor * 2.0 ** np.clip(-np.round(np.log2(np.abs(first - offsets * usual * length).max() + 1e-30)), -8, 8)
     size = float(min(size, length))

@@ -20,7 +20,7 @@ from unsoftmax.learners.vector_heads.addressing import Steering, checked_steerin
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import MOST_SEARCHED, Mixture, binary_patterns, sums_rank, too_many
 from unsoftmax.learners.vector_heads.half_circle import patterns_on_half_circle
-from unsoftmax.learners.vector_heads.ranges import Split, ill, range_of, stacked
+from unsoftmax.learners.vector_heads.ranges import Split, ill, ranges_of, stacked
 from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.values import Values
 from unsoftmax.linalg import on_host, orthonormal
@@ -188,7 +188,7 @@ def spread_values(answers: Answers, blocks: Sequence[Floats], rng: np.random.Gen
     """
     phase(answers.oracle, "values")
     width = answers.width
-    bases = [range_of(block, answers) for block in blocks]
+    bases = ranges_of(blocks, answers)
     split, T = Split.of(bases), answers.rotation(rng)
     xp = array_namespace(T)
     sums = [np.zeros((width, len(basis))) for basis in bases]

@@ -94,7 +94,7 @@ class Answers:
         return told
 
     def stream(self, build: Callable[[int, int], Floats], count: int, length: int) -> Floats:
-        """Ask ``count`` sequences that ``build(start, stop)`` makes when their turn comes; last position only."""
+        """Ask ``count`` sequences, or groups of ``length`` tokens, that ``build(start, stop)`` makes in turn; last position."""
         step = self._step(length)
         parts = []
         for start in range(0, count, step):
@@ -112,8 +112,8 @@ class Answers:
         return told
 
     def _step(self, length: int) -> int:
-        """Sequences at once: 32 MB of probes, on a device 256."""
-        return max(1, 2 ** (22 if self.like is None else 25) // (length * self.width))
+        """Sequences, or groups of so many tokens, at once: 32 MB of probes, on a device 512."""
+        return max(1, 2 ** (22 if self.like is None else 26) // (length * self.width))
 
 
 def unit(rng: np.random.Generator, count: int, width: int) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.answers import Answers
@@ -66,14 +66,13 @@ def ask_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: F
     steps = length * keys.U
 
     def build(start: int, stop: int) -> Floats:
-        number = xp.arange(start, stop, device=device(x))
-        last = xp.take(x, number // groups, axis=0)[:, None]
-        behind = xp.broadcast_to(last, (len(last), copies, last.shape[2]))
-        sequences: Floats = xp.concat([last + xp.take(steps, number % groups, axis=0), behind], axis=1)
+        last = x[start:stop, None, None]
+        behind = xp.broadcast_to(last, (stop - start, groups, copies, steps.shape[2]))
+        sequences: Floats = xp.concat([last + steps[None], behind], axis=2).reshape(-1, size + copies, steps.shape[2])
         return sequences
 
     alone = totals.of(x)
-    told = answers.stream(build, len(x) * groups, size + copies).reshape(len(x), groups, -1) - alone[:, None]
+    told = answers.stream(build, len(x), groups * (size + copies)).reshape(len(x), groups, -1) - alone[:, None]
     magnitude = float(xp.max(xp.abs(told)) + xp.max(xp.abs(alone)))
     return Asked(told / length, length, magnitude)
 

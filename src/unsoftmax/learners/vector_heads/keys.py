@@ -114,7 +114,9 @@ def spread_keys(values: Values, U: Floats, ranges: Sequence[Floats] = (), *, acr
     xp = array_namespace(U)
     left, blocks = (values.V, 1) if values.right is None or values.loose is not None else (values.left, values.heads)
     frames = [(left / xp.linalg.vector_norm(left, axis=(1, 2), keepdims=True), blocks)]
-    frames += [(basis[None], 1) for basis in ranges]
+    for rank in sorted({basis.shape[1] for basis in ranges}):
+        alike = [basis for basis in ranges if basis.shape[1] == rank]
+        frames.append((xp.stack(alike), len(alike)))
     for _ in range(turns):
         gradient = 0.0 * U
         for left, parts in frames:
@@ -122,9 +124,8 @@ def spread_keys(values: Values, U: Floats, ranges: Sequence[Floats] = (), *, acr
             inverse = left_inverse(seen) if seen.shape[2] > seen.shape[3] else right_inverse(seen)
             pull = inverse @ (inverse.swapaxes(2, 3) @ inverse)
             pull = pull.swapaxes(2, 3) / xp.sum(inverse**2, axis=(2, 3))[:, :, None, None]
-            pull = pull.reshape(len(U), len(left), U.shape[1], -1)
-            for head in range(len(left)):
-                gradient = gradient + pull[:, head] @ left[head].T
+            by_key = xp.permute_dims(pull.reshape(len(U), len(left), U.shape[1], -1), (0, 2, 1, 3)).reshape(len(U) * U.shape[1], -1)
+            gradient = gradient + (by_key @ left.swapaxes(1, 2).reshape(-1, U.shape[2])).reshape(U.shape)
         if across is not None and len(across):
             gradient = gradient - (gradient @ across.T) @ across
         U = U + 0.3 * gradient / xp.linalg.vector_norm(gradient, axis=(1, 2), keepdims=True)

@@ -32,7 +32,7 @@ from unsoftmax.learners.vector_heads.unnamed import unnamed_values
 from unsoftmax.learners.vector_heads.values import Values, direct_values, group_size, split_values
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Attention, Floats
-from unsoftmax.models.attention import attend
+from unsoftmax.models.matrices import Matrices
 from unsoftmax.oracles.base import Oracle, phase
 from unsoftmax.results import Floor, Learned
 from unsoftmax.symmetry import canonical
@@ -112,7 +112,7 @@ class VectorHeadsLearner:
     def _projected(self, answers: Answers, b: Floats, refusal: NotInFamilyError, rng: np.random.Generator) -> Learned:
         try:
             model, rounding = learn_projected(answers, b, rng, heads=self.heads)
-            misfit = self_check(answers, Blocks(model.W, _values(model), model.c, model.b, model), rng)
+            misfit = self_check(answers, model, rng)
         except RefusalError as error:
             within = error.within if isinstance(error, NotInFamilyError) else np.inf  # of its own check
             if within < 1e-3:  # heads that explain the answers this far are heads, and two of them are one
@@ -128,7 +128,7 @@ class VectorHeadsLearner:
             signs = (*refusal.signs, *error.signs)
             raise type(error)(message, evidence=evidence, model=_without_mixed(error.model), signs=signs) from error
         ranks = tuple(int(np.linalg.matrix_rank(W, tol=1e-9 * float(np.linalg.norm(W, 2)))) for W in model.W)
-        value_ranks = tuple(int(np.linalg.matrix_rank(V, tol=1e-9 * float(np.linalg.norm(V, 2)))) for V in _values(model))
+        value_ranks = tuple(int(np.linalg.matrix_rank(V, tol=1e-9 * float(np.linalg.norm(V, 2)))) for V in _values(model).whole())
         return package(model, ranks, value_ranks, 0.0, misfit, max(rounding, SPREAD * misfit))
 
     def _everywhere(self, answers: Answers, b: Floats, rng: np.random.Generator) -> Learned:
@@ -137,7 +137,7 @@ class VectorHeadsLearner:
         totals = Totals(b=b, total=answers.there(np.zeros((answers.width, len(b)))))
         slicer = SideBySide.of(answers, steering, len(b), rng)
         values = self._values_everywhere(answers, totals, mixture, steering, slicer, rng).ordered()
-        biased = has_biases(Pairs(answers, totals, mixture))
+        biased = has_biases(Pairs.of(answers, totals, mixture))
         scores = read_matrices_everywhere(answers, totals, values, rng, biased=biased, causal=causal)
         return self._packed(answers, b, values, scores, rng, causal=causal)
 
@@ -185,40 +185,24 @@ class VectorHeadsLearner:
         *,
         causal: bool | None = None,
     ) -> Learned:
-        """The heads, checked where they are and only then brought to the host."""
-        found = Blocks(scores.W, values.V, scores.biases.c, b, None)
-        misfit = self_check(answers, found, rng, causal=causal)
-        model = found.model(answers, has_c=scores.c is not None)
+        """The heads, checked where they are; their matrices stay there, in factors, until the proof is over."""
+        constant = on_host(b)
+        model = Attention(
+            W=scores.W,
+            V=values.matrices,
+            c=on_host(scores.biases.c) if scores.c is not None else None,
+            b=constant if np.abs(constant).max() > answers.floor.absolute else None,
+        )
+        misfit = self_check(answers, model, rng, causal=causal)
         error = known(answers, model, np.maximum(scores.errors, SPREAD * values.errors(answers)), misfit)
         return package(model, scores.ranks, values.ranks, scores.residual, misfit, error)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
-    """The parameters of a layer where they were found, and the model that they are, if there is one already."""
-
-    W: Floats
-    V: Floats
-    c: Floats
-    b: Floats
-    built: Attention | None
-
-    def model(self, answers: Answers, *, has_c: bool) -> Attention:
-        """On the host; without the constant where it is zero as far as the answers can tell."""
-        if self.built is not None:
-            return self.built
-        W, V, c, b = (on_host(block) for block in (self.W, self.V, self.c, self.b))
-        for block in (W, V):
-            block.setflags(write=False)  # no copy of it is needed
-        constant = np.abs(b).max() > answers.floor.absolute
-        return Attention(W=W, V=V, c=c if has_c else None, b=b if constant else None)
 
 
 def known(answers: Answers, model: Attention, errors: Floats, misfit: float) -> float:
     """The largest relative error of a head's W, as rounding and the learner's own check tell; refuses where it is not known."""
     worst, head = float(errors.max()), int(errors.argmax())
     if worst > (1e-2 if answers.coarse else WORST):
-        W, V = model.score_sizes, np.linalg.norm(_values(model), axis=(1, 2))
+        W, V = model.score_sizes, _values(model).sizes
         raise NotIdentifiableError(
             f"The answers tell the W of one head only to about {worst:.1g}: its values are {V[head] / V.max():.1g} and its scores "
             f"{W[head] / W.max():.1g} of the largest among the {model.heads} heads, and the rounding of answers hides it. "
@@ -238,7 +222,8 @@ def package(
     ``misfit`` is the error of the learner's own check, ``error`` what it expects of W.
     """
     form = canonical(model)
-    order = [next((i for i, W in enumerate(model.W) if np.array_equal(W[0], kept[0])), 0) for kept in form.W]
+    rows = model.scores.first_rows
+    order = [int(np.argmin(np.linalg.norm(rows - kept, axis=1))) for kept in form.scores.first_rows]
     ranks, value_ranks = tuple(ranks[i] for i in order), tuple(value_ranks[i] for i in order)
     heads = f"{form.heads} head{'s' if form.heads > 1 else ''}"
     words, interval = unseen_gap(max(misfit, residual))
@@ -272,21 +257,22 @@ def _without_mixed(model: Attention | None) -> Attention | None:
     return Attention(W=model.W, V=None, c=model.c if model.has_c else None)
 
 
-def _values(model: Attention) -> Floats:
-    assert model.V is not None
-    return model.V
+def _values(model: Attention) -> Matrices:
+    assert model.values is not None
+    return model.values
 
 
-def self_check(answers: Answers, found: Blocks, rng: np.random.Generator, *, causal: bool | None = None) -> float:
+def self_check(answers: Answers, model: Attention, rng: np.random.Generator, *, causal: bool | None = None) -> float:
     """The error on six fresh sequences with scores around 1 and around 10; refuses where it is too large.
 
     At every position two sequences will do; ``causal`` is None where the last one is looked at.
     """
     phase(answers.oracle, "self-check")
-    count, xp = 6 if causal is None else 2, array_namespace(found.W)
+    count = 6 if causal is None else 2
     directions = answers.there(unit(rng, count * 5, answers.width))
-    apart = directions.reshape(count, 5, -1)
-    quadratic = max(float(xp.max(xp.abs(apart @ (directions @ W.T).reshape(apart.shape).swapaxes(1, 2)))) for W in found.W)
+    xp, apart, found = array_namespace(directions), directions.reshape(count, 5, -1), model.on_device(directions)
+    scored = found.scores.turned(directions).reshape(-1, *apart.shape)
+    quadratic = float(xp.max(xp.abs(apart @ scored.swapaxes(2, 3))))
     linear = float(xp.max(xp.abs(directions @ found.c.T)))
     length = min(1 / np.sqrt(quadratic + 1e-300), 1 / (linear + 1e-300), 1e6)
     if answers.max_norm is not None:
@@ -294,7 +280,7 @@ def self_check(answers: Answers, found: Blocks, rng: np.random.Generator, *, cau
     X = apart * answers.there(length * np.where(np.arange(count) % 2, 1.0, 3.0))[:, None, None]
     everywhere = causal is not None
     asked = answers.everywhere(X) if everywhere else answers.last(X)
-    predicted = attend(X, found.W, found.V, found.c, found.b, everywhere=everywhere, causal=bool(causal))
+    predicted = found(X, everywhere=everywhere, causal=bool(causal))
     told, predicted = (on_host(answer).reshape(-1, answer.shape[-1]) for answer in (asked, predicted))
     spread = np.abs(told - told.mean(axis=0)).max(axis=1)
     error = float((np.abs(told - predicted).max(axis=1) / np.maximum(spread, np.abs(told).max() * 1e-6 + 1e-300)).max())
@@ -305,7 +291,7 @@ def self_check(answers: Answers, found: Blocks, rng: np.random.Generator, *, cau
             "Two heads may be nearly equal, or the target is more than attention; `unsoftmax diagnose` tells which test it fails.",
             evidence={"self_check_error": error, "allowed": allowed},
             within=error,
-            model=found.model(answers, has_c=bool((found.c != 0).any())),
+            model=model,
         )
     return error
 

@@ -9,7 +9,8 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from unsoftmax.learners.vector_heads.answers import Answers
-from unsoftmax.linalg import alike, on_host, spectrum
+from unsoftmax.learners.vector_heads.spectra import least_singular, spectra
+from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Floats
 
 
@@ -20,7 +21,7 @@ class Split:
     ``weakest (all ranks,)`` is the combination of rows that comes nearest to zero.
     """
 
-    sizes: tuple[int, ...]
+    bases: tuple[Floats, ...]
     rows: Floats
     dual: Floats
     conditioning: float
@@ -34,7 +35,12 @@ class Split:
         orthonormal, triangle = xp.linalg.qr(rows.T)
         inverse = xp.linalg.inv(triangle)
         (largest, _), (smallest, weakest) = (_largest(matrix) for matrix in (triangle.T, inverse))
-        return cls(tuple(map(len, bases)), rows, orthonormal @ inverse.T, largest * smallest, weakest)
+        return cls(tuple(bases), rows, orthonormal @ inverse.T, largest * smallest, weakest)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The rank of each range."""
+        return tuple(map(len, self.bases))
 
     def parts(self, rows: Floats) -> list[Floats]:
         """Coordinates ``(n, rank)`` of each head, of rows ``(n, outputs)``."""
@@ -53,13 +59,13 @@ class Split:
         whole: Floats = xp.concat(pieces, axis=1)
         return whole
 
-    def loose(self, bases: Sequence[Floats], least: float) -> Floats:
+    def loose(self, least: float) -> Floats:
         """Combinations ``(n, heads, outputs)`` of the ranges' rows that are shorter than ``least`` times the longest."""
-        xp = array_namespace(bases[0])
-        left, sizes, _ = np.linalg.svd(on_host(xp.concat(list(bases))), full_matrices=False)
+        xp = array_namespace(self.rows)
+        left, sizes, _ = np.linalg.svd(on_host(self.rows), full_matrices=False)
         weights = left.T[sizes < least * sizes[0]]
         ends = np.cumsum(self.sizes)
-        parts = [alike(weights[:, end - len(b) : end], b) @ b for end, b in zip(ends, bases, strict=True)]
+        parts = [alike(weights[:, end - len(b) : end], b) @ b for end, b in zip(ends, self.bases, strict=True)]
         combined: Floats = xp.stack(parts, axis=1)
         return combined
 
@@ -98,9 +104,18 @@ def ill(answers: Answers) -> float:
     return max(1e-11, 64 * answers.floor.relative * answers.width)
 
 
-def range_of(block: Floats, answers: Answers, units: float = 64.0) -> Floats:
-    """Orthonormal rows that span the rows of ``block`` as far as the answers, off by so many ``units`` of rounding, can tell."""
-    sizes, columns = spectrum(block.T)
-    noise = units * answers.floor.of(float(array_namespace(block).max(abs(block))) * answers.reach) / answers.reach
-    basis: Floats = columns.T[: int((sizes > noise * np.sqrt(max(block.shape))).sum())]
-    return basis
+def ranges_of(blocks: Sequence[Floats], answers: Answers, units: float = 64.0) -> list[Floats]:
+    """Orthonormal rows that span the rows of each block as far as the answers, off by so many ``units`` of rounding, can tell."""
+    found = zip(spectra([block.T for block in blocks]), blocks, strict=True)
+    return [columns.T[: int((sizes > units * rounding(block, answers)).sum())] for (sizes, columns), block in found]
+
+
+def independent(blocks: Floats, answers: Answers) -> bool:
+    """Whether squares tell already that the rows of every block ``(heads, n, outputs)`` are independent: each range has ``n``."""
+    return all(least > 64.0 * rounding(block, answers) for least, block in zip(least_singular(blocks), blocks, strict=True))
+
+
+def rounding(block: Floats, answers: Answers) -> float:
+    """The largest singular value that rounding of the answers leads to in a block of values."""
+    largest = float(array_namespace(block).max(abs(block)))
+    return float(answers.floor.of(largest * answers.reach) / answers.reach * np.sqrt(max(block.shape)))

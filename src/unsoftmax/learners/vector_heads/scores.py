@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,13 +15,15 @@ from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.keys import Keys, grouped, spread_keys
 from unsoftmax.learners.vector_heads.loose import tightened
 from unsoftmax.learners.vector_heads.mixtures import LowRank, pinned
-from unsoftmax.learners.vector_heads.ranges import ill
+from unsoftmax.learners.vector_heads.ranges import ill, stacked
 from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import slices_for
+from unsoftmax.learners.vector_heads.spectra import spectra
 from unsoftmax.learners.vector_heads.values import Values, group_size
 from unsoftmax.learners.vector_heads.weighted import Sheet, weighted_columns
-from unsoftmax.linalg import left_inverse, on_host, spectrum
+from unsoftmax.linalg import left_inverse, on_host
 from unsoftmax.models import Floats
+from unsoftmax.models.matrices import Matrices
 from unsoftmax.oracles.base import phase
 
 SCORE = 0.4  # typical score of the strongest head; larger ones lose digits in small weights
@@ -60,12 +63,12 @@ class Biases:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreMatrices:
-    """``W (heads, width, width)``, ``biases``, the rank of each W, and how well the answers were explained.
+    """``W`` of all heads, ``biases``, the rank of each W, and how well the answers were explained.
 
     ``noise (heads,)`` is the error of the entries of each W that the rounding of the answers leads to.
     """
 
-    W: Floats
+    W: Matrices
     values: Values
     biases: Biases
     ranks: tuple[int, ...]
@@ -83,8 +86,7 @@ class ScoreMatrices:
 
         That of c is relative to the largest c: a head beside it may have none.
         """
-        xp = array_namespace(self.W)
-        size = np.maximum(on_host(xp.linalg.vector_norm(self.W, axis=(1, 2))), 1e-300)
+        xp, size = array_namespace(self.biases.c), np.maximum(self.W.sizes, 1e-300)
         largest = max(float(xp.max(xp.linalg.vector_norm(self.biases.c, axis=1))), 1e-300)
         return np.asarray(np.maximum(self.noise * self.W.shape[1] / size, on_host(self.biases.errors) / largest))
 
@@ -158,7 +160,7 @@ def read_matrices(
         read.append(told)
         columns = xp.concat([columns, inverse @ told.z - c[:, :, None]], axis=2)
         noise, residual = np.maximum(noise, told.noise), max(residual, told.residual)
-        ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(columns, noise, strict=True)]
+        ranges = column_ranges(list(columns), noise * np.sqrt(width))
         rank = max(basis.shape[1] for basis in ranges)
         if columns_for(rank, answers) <= wanted:
             break
@@ -184,9 +186,7 @@ def read_matrices(
         if answers.coarse:
             ranges, within = weighted_columns(sheet(keys, c, read), part, ranges, within)
     turned = xp.linalg.inv(x).T
-    W = xp.empty((heads, width, width), dtype=x.dtype, device=device(x))
-    for head, (basis, w) in enumerate(zip(ranges, within, strict=True)):
-        W[head] = basis @ (w @ turned)
+    W = Matrices.product(stacked(ranges), stacked([w @ turned for w in within]))
     ranks = tuple(basis.shape[1] for basis in ranges)
     return ScoreMatrices(W=W, values=values, biases=biases, ranks=ranks, residual=residual, noise=noise / x_length)
 
@@ -298,12 +298,16 @@ def read_biases(answers: Answers, totals: Totals, keys: Keys, length: float) -> 
     raise AssertionError
 
 
-def column_range(columns: Floats, noise: float) -> Floats:
-    """Orthonormal columns that span ``columns`` as far as their error allows to tell."""
-    spread, basis = spectrum(columns)
+def column_ranges(blocks: Sequence[Floats], noise: Floats) -> list[Floats]:
+    """Orthonormal columns that span those of each block as far as its error allows to tell."""
+    return [basis[:, : rank_of(spread, error)] for (spread, basis), error in zip(spectra(blocks), noise, strict=True)]
+
+
+def rank_of(spread: Floats, noise: float) -> int:
+    """How many singular values stand out of the error, or before a cliff."""
     rank = int((spread > 8 * noise).sum())
     drops = spread[:-1] / np.maximum(spread[1:], 1e-300)
     drops[spread[1:] > 1e-6 * spread[0]] = 0.0  # a decaying spectrum is no cliff
     if len(drops) and drops[:rank].max(initial=0.0) > 1e3:  # the error estimate was too small: the cliff shows the rank
         rank = int(drops[:rank].argmax()) + 1
-    return basis[:, :rank]
+    return rank

@@ -11,12 +11,13 @@ from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.asked import demand, score_errors, typical_noise
 from unsoftmax.learners.vector_heads.demixing import Totals
 from unsoftmax.learners.vector_heads.keys import Keys, grouped
+from unsoftmax.learners.vector_heads.ranges import stacked
 from unsoftmax.learners.vector_heads.scores import (
     MOST_BIAS,
     SCORE,
     Biases,
     ScoreMatrices,
-    column_range,
+    column_ranges,
     keys_for,
     longest_step,
     read_biases,
@@ -24,6 +25,7 @@ from unsoftmax.learners.vector_heads.scores import (
 from unsoftmax.learners.vector_heads.values import Values, group_size
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
+from unsoftmax.models.matrices import Matrices
 from unsoftmax.oracles.base import phase
 
 SHORT = 0.1  # tokens are at most this part of the keys; then what they do to the weights settles in a few passes
@@ -79,10 +81,17 @@ def read_matrices_everywhere(
             product = moderate_product(answers, layer, keys, step, rng)
         sheets.append(ask_sheet(answers, layer, keys, step, min(product, SHORT * step**2), rng))
     W, noise, largest, residual = settle(answers, layer, sheets)
-    ranges = [column_range(block, error * np.sqrt(width)) for block, error in zip(W, largest, strict=True)]
-    W = xp.stack([basis @ (basis.T @ block) for basis, block in zip(ranges, W, strict=True)])
+    ranges = column_ranges(list(W), largest * np.sqrt(width))
+    within = [basis.T @ block for basis, block in zip(ranges, W, strict=True)]
     ranks = tuple(basis.shape[1] for basis in ranges)
-    return ScoreMatrices(W=W, values=values, biases=biases, ranks=ranks, residual=residual, noise=noise)
+    return ScoreMatrices(
+        W=Matrices.product(stacked(ranges), stacked(within)),
+        values=values,
+        biases=biases,
+        ranks=ranks,
+        residual=residual,
+        noise=noise,
+    )
 
 
 def settle(answers: Answers, layer: Layer, sheets: list[Sheet]) -> tuple[Floats, Floats, Floats, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.addressing import Steering
 from unsoftmax.learners.vector_heads.answers import Answers
 from unsoftmax.learners.vector_heads.demixing import Mixture, Totals
-from unsoftmax.learners.vector_heads.ranges import Split, ill, range_of
+from unsoftmax.learners.vector_heads.ranges import Split, ill, independent, ranges_of
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
@@ -25,10 +25,14 @@ WIDENED_LOSS = 1e-9  # the same where more slices are all that can be asked of t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slices:
-    """Directions ``U (slices, width)`` of about unit length and each head's value there, ``Y (heads, slices, outputs)``."""
+    """Directions ``U (slices, width)`` of about unit length and each head's value there, ``Y (heads, slices, outputs)``.
+
+    ``split`` are the ranges of the heads, taken apart, where the slices tell them.
+    """
 
     U: Floats
     Y: Floats
+    split: Split | None = None
 
 
 class Slicer(Protocol):
@@ -147,16 +151,18 @@ def collect(
     new = none = Batch(base[None][:0], told[:0], [])
     waiting = [(row, reach) for row in range(len(mixture.around) - 1, -1, -1)]
     goal = slices_for(mixture.parts.shape[1] // mixture.heads)  # enough if the ranks share the outputs equally
-    goals, doubtful = (goal, wider(goal)), False
+    goals, seen = (goal, wider(goal)), None
     while worst < slack and min((abs(step) for _, step in waiting), default=reach) > reach / 2**12:
-        both = sure.with_(new)
-        found = Slices(U=both.U, Y=xp.permute_dims(both.Y, (1, 0, 2)))
-        done = not waiting
-        if waiting and answers.floor.relative < PROJECTOR_LOSS:
-            bases = [range_of(block, answers) for block in found.Y]
-            done = enough(answers, bases, len(both.U), widen=widen)
-            # a head of lower rank than there are slices beside one of too high a rank: a slice that failed may be behind it
-            doubtful = len(both.U) >= goal and min(map(len, bases)) < len(both.U)
+        state = bool(waiting), sure.steps + new.steps
+        if state != seen:
+            seen, both, doubtful = state, sure.with_(new), False
+            found = Slices(U=both.U, Y=xp.permute_dims(both.Y, (1, 0, 2)))
+            if waiting and answers.floor.relative < PROJECTOR_LOSS and not independent(found.Y, answers):
+                bases = ranges_of(list(found.Y), answers)
+                found = replace(found, split=enough(answers, bases, len(both.U), widen=widen))
+                # a head of lower rank than there are slices beside one of too high a rank: a slice that failed may be behind it
+                doubtful = len(both.U) >= goal and min(map(len, bases)) < len(both.U)
+        done = not waiting or found.split is not None
         if done and not new.steps:
             return found
         failed: list[tuple[int, float]] = []
@@ -202,13 +208,15 @@ def mixes(answers: Answers, slicer: Slicer, sure: Batch, new: Batch, slack: floa
     return error < float(slack * (1 + np.abs(signs).sum()))
 
 
-def enough(answers: Answers, bases: list[Floats], slices: int, *, widen: bool) -> bool:
-    """Whether the slices exceed every head's rank and the ranges are independent, well enough for projectors."""
+def enough(answers: Answers, bases: list[Floats], slices: int, *, widen: bool) -> Split | None:
+    """The ranges taken apart; None unless slices exceed every head's rank and the ranges are independent enough for projectors."""
     goal = slices_for(max(map(len, bases)))
     if goal > slices or sum(map(len, bases)) > bases[0].shape[1]:
-        return False
-    loss = answers.floor.relative * Split.of(bases).conditioning
-    return loss < PROJECTOR_LOSS if not widen else loss < ill(answers) or (loss < WIDENED_LOSS and slices >= wider(goal))
+        return None
+    split = Split.of(bases)
+    loss = answers.floor.relative * split.conditioning
+    fine = loss < PROJECTOR_LOSS if not widen else loss < ill(answers) or (loss < WIDENED_LOSS and slices >= wider(goal))
+    return split if fine else None
 
 
 def wider(goal: int) -> int:

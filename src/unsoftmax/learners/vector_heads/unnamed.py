@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unsoftmax.learners.vector_heads.all_positions import LONG, SideBySide
 from unsoftmax.learners.vector_heads.answers import Answers, unit
 from unsoftmax.learners.vector_heads.demixing import Mixture
-from unsoftmax.learners.vector_heads.ranges import range_of
+from unsoftmax.learners.vector_heads.ranges import ranges_of
 from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import enough, slices_for
 from unsoftmax.linalg import on_host, singular
@@ -43,11 +43,11 @@ def unnamed_values(slicer: SideBySide, mixture: Mixture, reach: float, rng: np.r
         if min(map(len, found)) < 2:  # scores of rank one: each head looks at an extreme, with all others that it turns on
             return None
         blocks = [supported(answers, xp.concat([block, more])) for block, more in zip(blocks, found, strict=True)]
-        bases = [range_of(block, answers) for block in blocks]
+        bases = ranges_of(blocks, answers)
         ranks = [len(basis) - (len(basis) > len(block) - 2) for basis, block in zip(bases, blocks, strict=True)]
         if sum(ranks) > slicer.outputs:  # though a value in each may be of two heads together
             return None
-        if enough(answers, bases, min(map(len, blocks)), widen=True):
+        if enough(answers, bases, min(map(len, blocks)), widen=True) is not None:
             size = max(float(xp.max(abs(block))) for block in blocks)
             fits = (explained(slicer, direction, bases, size) for direction in base + steps[:3])
             return blocks if any(fits) else None
@@ -56,7 +56,7 @@ def unnamed_values(slicer: SideBySide, mixture: Mixture, reach: float, rng: np.r
 
 def supported(answers: Answers, block: Floats) -> Floats:
     """The values ``(n, outputs)`` that follow from the others, once these span the range; one that two heads share does not."""
-    rank = len(range_of(block, answers))
+    rank = len(ranges_of([block], answers)[0])
     if rank == len(block):
         return block
     alone = np.sum(singular(on_host(block))[0][:, :rank] ** 2, axis=1)  # one where a value is the only one of its direction

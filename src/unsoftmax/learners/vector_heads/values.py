@@ -8,11 +8,12 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from unsoftmax.learners.vector_heads.answers import Answers
-from unsoftmax.learners.vector_heads.ranges import Split, ill, range_of, stacked
+from unsoftmax.learners.vector_heads.ranges import Split, ill, ranges_of, stacked
 from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.learners.vector_heads.slices import Slices, Switches, slices_for
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
+from unsoftmax.models.matrices import Matrices
 
 WITHIN = 64.0  # units of the expected error by which a switched answer may be off; a switch that fails is off by a value
 
@@ -46,6 +47,11 @@ class Values:
         """The values themselves, ``(heads, width, outputs)``."""
         whole: Floats = self.left if self.right is None else self.left @ self.right
         return whole
+
+    @property
+    def matrices(self) -> Matrices:
+        """The same in factors, where that is less."""
+        return Matrices(self.left) if self.right is None else Matrices.product(self.left, self.right)
 
     @property
     def heads(self) -> int:
@@ -109,8 +115,8 @@ def direct_values(answers: Answers, slices: Slices) -> Values:
     xp = array_namespace(slices.Y)
     # ranks beyond doubt, but of the values all that stands out of rounding: a weak direction left out costs digits of all of W
     # (the largest singular value of n x n independent errors is 2 sqrt(n) of them)
-    bases = [range_of(block, answers, units=2.0) for block in slices.Y]
-    ranks = tuple(len(range_of(block, answers)) for block in slices.Y)
+    blocks = list(slices.Y)
+    bases, ranks = ranges_of(blocks, answers, units=2.0), tuple(map(len, ranges_of(blocks, answers)))
     solved = xp.linalg.solve(slices.U, xp.permute_dims(slices.Y, (1, 0, 2)).reshape(count, -1))
     blocks = xp.permute_dims(solved.reshape(-1, heads, outputs), (1, 0, 2))
     V = xp.stack([block @ basis.T @ basis for block, basis in zip(blocks, bases, strict=True)])
@@ -126,12 +132,12 @@ def split_values(switches: Switches, slices: Slices, reach: float) -> Values:
     and taken out of the sum: the ranges of the others are further apart.
     """
     answers, total = switches.answers, switches.totals.total
-    bases = [range_of(block, answers) for block in slices.Y]
-    split, ranks = Split.of(bases), tuple(map(len, bases))
+    split = slices.split or Split.of(ranges_of(list(slices.Y), answers))
+    bases, ranks = split.bases, split.sizes
     if answers.floor.relative * split.conditioning < ill(answers):
         left, right = (stacked(part) for part in (split.parts(total), bases))
         return Values(left, right, split.padded(right.shape[1]), ranks, split.conditioning)
-    loose = split.loose(bases, answers.floor.relative / ill(answers))
+    loose = split.loose(answers.floor.relative / ill(answers))
     size = group_size(bases[0].shape[1], len(bases), min(ranks), SEVERAL.fewer)
     unseen = bases[0].shape[1] - len(bases) * size
     if 0 < len(loose) <= SEVERAL.loose and unseen * slices_for(min(ranks)) >= 4 * size * len(loose):

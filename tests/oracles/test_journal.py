@@ -1,3 +1,5 @@
+import os
+import signal
 import sqlite3
 
 import numpy as np
@@ -5,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import unsoftmax as us
 from unsoftmax.errors import JournalError
 from unsoftmax.oracles.journal import Journal, Journaled
 from unsoftmax.oracles.journal_file import meta_values
@@ -185,7 +188,7 @@ def test_streams_are_numbered_apart_and_the_digest_names_the_contents(tmp_path):
         assert db.execute("SELECT COUNT(*) FROM calls").fetchone()[0] == 2
 
 
-@pytest.mark.parametrize(("local", "late", "syncs"), [(False, 60.0, 5), (True, 60.0, 1), (True, 0.0, 5)])
+@pytest.mark.parametrize(("local", "late", "syncs"), [(False, 60.0, 5), (True, 60.0, 0), (True, 0.0, 5)])
 def test_answers_that_were_paid_for_are_synced_at_once_and_others_soon(local, late, syncs, tmp_path):
     journal = Journal(tmp_path / "journal.sqlite", IDENTITY, late=late)
     target = Raw(lambda X: X.sum(axis=(1, 2)))
@@ -200,3 +203,104 @@ def test_answers_that_were_paid_for_are_synced_at_once_and_others_soon(local, la
     assert modes.count(("NORMAL", True)) == 5 - syncs
     assert journal.answered == sum(map(len, questions(3, 5)))
     journal.close()
+
+
+class Local(Raw):
+    local = True
+
+    def __init__(self, deadly=None):
+        super().__init__(self.answer)
+        self.deadly, self.asked = deadly, []
+
+    def answer(self, X):
+        self.asked.append(len(X))
+        if len(self.asked) == self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return X.sum(axis=(1, 2))
+
+
+def killed_at(path, call, *, at_once, late=60.0):
+    """A process that is killed while its target answers one of eight calls, of which the last four share a commit."""
+    child = os.fork()
+    if child == 0:
+        play(path, Local(call), at_once=at_once, late=late)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+
+
+def play(path, target, *, at_once, late=60.0):
+    journal, told = Journal(path, IDENTITY, late=late), []
+    oracle = Journaled(target, journal)
+    asked = questions(7, 8)
+    told += [oracle(x) for x in asked[:4]]
+    if at_once:
+        with oracle.together():
+            told += [oracle(x) for x in asked[4:]]
+    else:
+        told += [oracle(x) for x in asked[4:]]
+    assert all(np.array_equal(y, x.sum(axis=(1, 2))) for x, y in zip(asked, told, strict=True))
+    journal.close()
+    with sqlite3.connect(path) as db:
+        kept, lost = db.execute("SELECT SUM(sequences), SUM(lost) FROM calls").fetchone()
+    db.close()
+    assert kept == sum(map(len, asked))
+    return lost
+
+
+@pytest.mark.parametrize("call", [1, 3, 8])
+def test_a_request_of_this_process_that_a_kill_cut_short_is_counted(call, tmp_path):
+    path, sizes = tmp_path / "journal.sqlite", [len(x) for x in questions(7, 8)]
+    for kills in (1, 2):
+        killed_at(path, call if kills == 1 else 1, at_once=False)
+        target = Local()
+    assert play(path, target, at_once=False) == 2 * sizes[call - 1]
+    assert target.asked == sizes[call - 1 :]
+    assert play(path, target := Local(), at_once=False) == 2 * sizes[call - 1]
+    assert target.asked == []
+
+
+@pytest.mark.parametrize(("late", "lost"), [(60.0, slice(4, None)), (0.0, slice(6, None))])
+def test_calls_that_share_a_commit_are_lost_and_counted_together_but_none_waits_long(late, lost, tmp_path):
+    path, sizes = tmp_path / "journal.sqlite", [len(x) for x in questions(7, 8)]
+    killed_at(path, 7, at_once=True, late=late)
+    target = Local()
+    assert play(path, target, at_once=True, late=late) == sum(sizes[lost])  # all of them may have been under way
+    assert target.asked == sizes[lost]
+
+
+def test_whatever_else_ends_calls_that_share_a_commit_keeps_their_answers(tmp_path):
+    path, target = tmp_path / "journal.sqlite", Local()
+    journal, asked = Journal(path, IDENTITY), questions(7, 3)
+    oracle = Journaled(target, journal)
+
+    def ask():
+        with oracle.together():
+            oracle(asked[0])
+            target.target = stopped
+            oracle(asked[1])
+
+    with pytest.raises(Stop):
+        ask()
+    assert (journal.answered, journal.repeated) == (len(asked[0]), len(asked[1]))
+    journal.close()
+    again = Journal(path, IDENTITY)
+    assert np.array_equal(Journaled(target, again)(asked[0]), asked[0].sum(axis=(1, 2)))
+    assert target.asked == [len(asked[0])]
+    assert again.repeated == len(asked[1])
+    again.close()
+
+
+def stopped(_):
+    raise Stop
+
+
+def test_a_recovery_commits_its_check_once(tmp_path, monkeypatch):
+    written = []
+    execute = Journal._execute
+    monkeypatch.setattr(Journal, "_execute", lambda self, *words: (written.append(words), execute(self, *words))[1])
+    head = us.Attention.single(np.eye(3), np.ones(3))
+    us.recover(head, journal=tmp_path / "journal.sqlite", seed=1)
+    begin, end = (written.index((word,)) for word in ("BEGIN", "COMMIT"))
+    checks = [i for i, (_, *row) in enumerate(written) if row and row[0][0] == "check"]
+    assert sum(begin < i < end for i in checks) > 50
+    assert sum(i < begin or i > end for i in checks) < 5

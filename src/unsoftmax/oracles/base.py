@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -49,6 +50,13 @@ def phase(oracle: Oracle, name: str) -> None:
     begin = getattr(oracle, "begin_phase", None)
     if begin is not None:
         begin(name)
+
+
+def together(oracle: Oracle) -> AbstractContextManager[None]:
+    """Say that nobody looks at the answers to the next calls before all are there: in a journal one commit will do."""
+    begin = getattr(oracle, "together", None)
+    told: AbstractContextManager[None] = nullcontext() if begin is None else begin()
+    return told
 
 
 def is_local(oracle: Oracle) -> bool:

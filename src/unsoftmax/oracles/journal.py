@@ -1,12 +1,13 @@
 """The journal: every answer on disk before it is used, so that a killed run loses nothing that was paid for.
 
-One SQLite file (WAL). A request is one row: its intent is written before the questions are sent, its answers are committed
-before they are handed on, with the time and a checksum; no kill of the process loses any. What came over a network was paid for,
-and its commit is synced to disk at once. What was computed in this process is synced within ``Journal.late`` seconds: a power cut
-may cost that much computing, never the order, since commits reach the disk one after another. A call to an oracle in this process
-is one request; a call over a network may be several. A learner is deterministic, so a resumed run asks the same questions in the
-same order; those that have an answer are replayed, and only the rest reaches the target. What was replayed is of its own date:
-``confirm_replayed`` asks some of it again, so that no success rests on old answers alone.
+One SQLite file (WAL). A request is one row: its answers are committed before they are used, with the time and a checksum. What
+comes over a network is paid for: its intent is written before the questions are sent, its answers are committed as they come and
+synced to disk at once, and no kill of the process loses any. What is computed in this process is synced within ``Journal.late``
+seconds: a power cut may cost that much computing, never the order, since commits reach the disk one after another. Its intents
+need no rows, as one request is under way at a time, and calls whose answers nobody looks at before all are there share a commit.
+A call to an oracle in this process is one request; a call over a network may be several. A learner is deterministic, so a resumed
+run asks the same questions in the same order; those that have an answer are replayed, and only the rest reaches the target. What
+was replayed is of its own date: ``confirm_replayed`` asks some of it again, so that no success rests on old answers alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import hashlib
 import json
 import sqlite3
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +28,11 @@ from unsoftmax.errors import DriftingError, JournalError, RefusalError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, in_parts, is_local
 from unsoftmax.oracles.contradiction import Precision
-from unsoftmax.oracles.journal_file import MORE_SPACE, WRITE_META, checked_meta, create, meta_values, missing, opened, row_checksum
+from unsoftmax.oracles.journal_file import MORE_SPACE, WRITE_META, checked_meta, create, meta_values, missing, opened
+from unsoftmax.oracles.journal_rows import COLUMNS, REPLACE, Row, numbers_of, sound
 from unsoftmax.oracles.meter import Metered
 from unsoftmax.oracles.receipts import Place, Receipts, misdelivery
 from unsoftmax.oracles.replayed import Kept, Replayed
-
-COLUMNS = "stream, number, start, digest, sequences, lost, time, shape, answers, checksum"
-REPLACE = f"INSERT OR REPLACE INTO calls ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One request as the journal keeps it; ``shape`` and ``answers`` are None until the reply is there."""
-
-    stream: str
-    number: int
-    start: int
-    digest: str
-    sequences: int
-    lost: int
-    time: float
-    shape: str | None
-    answers: bytes | None
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """The columns, checksum last."""
-        known = (self.stream, self.number, self.start, self.digest, self.sequences, self.lost, self.time, self.shape, self.answers)
-        return (*known, row_checksum(*known))
 
 
 class Journal:
@@ -72,16 +52,20 @@ class Journal:
         replaced: answers that a repair asked again and found changed.
     """
 
-    def __init__(self, path: str | Path, identity: dict[str, Any], *, late: float = 0.25) -> None:
+    def __init__(self, path: str | Path, identity: dict[str, Any], *, late: float = 1.0) -> None:
         self.path = Path(path)
         self.late = late
         identity = json.loads(json.dumps(identity))
+        self._called: set[tuple[str, int]] | None = None  # the calls that have rows; None where others may have some
         if missing(self.path):
             create(self.path, identity)
+            self._called = set()
         meta = checked_meta(self.path, identity)
         self._db = opened(self.path)
         self._intents: dict[Place, Row] = {}
-        self._sync, self._synced = "", -float("inf")
+        self._killed = "working" in meta  # the run before this one: one request may have been under way
+        self._working = self._killed
+        self._sync, self._synced = "", time.monotonic()
         self.entropy = int(meta["entropy"], 16)
         self._doubted = float(meta.get("doubted", "-inf"))
         self._mended = float(meta.get("mended", "-inf"))
@@ -138,16 +122,23 @@ class Journal:
                 self.replayed.take(sequences[row.start : row.start + len(answers)], answers, row.time)
         return pieces
 
-    def intend(self, stream: str, number: int, start: int, digest: str, sequences: int) -> None:
-        """Note that a request is about to be sent. Survives a killed process; a sync is not worth its price here."""
+    def intend(self, stream: str, number: int, start: int, digest: str, sequences: int, *, paid: bool = True) -> None:
+        """Note that a request is about to be sent. Survives a killed process; a sync is not worth its price here.
+
+        What is not ``paid`` needs no row of its own: the journal says that a run is at work, and if that run is killed, the first
+        request without an answer is the one that was under way.
+        """
         self.asked += sequences
         before = self._row(stream, number, start)
-        lost = 0 if before is None else before.lost + before.sequences * (before.answers is None)
+        lost = sequences * self._killed if before is None else before.lost + before.sequences * (before.answers is None)
         same = before is not None and (before.digest, before.sequences) == (digest, sequences) and self._doubts(before)
         old = before if same else None  # a repair forgets an answer only for another one
         shape, answers, moment = (None, None, time.time()) if old is None else (old.shape, old.answers, old.time)
         self._intents[stream, number, start] = row = Row(stream, number, start, digest, sequences, lost, moment, shape, answers)
-        self._write("NORMAL", row)
+        if paid or lost:
+            self._write("NORMAL", row)
+        elif not self._working:
+            self._works("NORMAL")
 
     def keep(self, stream: str, number: int, start: int, answers: Floats, lost: int = 0, *, paid: bool = True) -> None:
         """Commit the answers of a request that was intended.
@@ -161,9 +152,41 @@ class Journal:
         self.replaced += int(intent.answers is not None and intent.answers != blob)
         shape, moment = json.dumps(answers.shape), max(time.time(), self._doubted)
         due = paid or time.monotonic() >= self._synced + self.late
-        row = Row(stream, number, start, intent.digest, intent.sequences, intent.lost + lost, moment, shape, blob)
-        self._write("FULL" if due else "NORMAL", row)
+        self._write("FULL" if due else "NORMAL", replace(intent, lost=intent.lost + lost, time=moment, shape=shape, answers=blob))
+        if due and self._db.in_transaction:
+            self._execute("COMMIT")
+            self._works("FULL")
+            self._execute("BEGIN")
         self._synced = time.monotonic() if due else self._synced
+        self._killed = self._killed and self._db.in_transaction
+
+    def unanswered(self) -> None:
+        """Requests that were sent and got no answer get their row: what ended them did not end the process."""
+        rows, self._intents = self._intents, {}
+        with suppress(JournalError):  # a disk that fails may be what ended them
+            for row in rows.values():
+                self._write("NORMAL", row)
+
+    @contextmanager
+    def one_commit(self) -> Iterator[None]:
+        """Calls of a target in this process whose answers are not looked at before the end share a commit.
+
+        None waits longer than ``late`` seconds for it, and whatever but a kill ends the calls, their answers are on disk.
+        """
+        self._syncs("NORMAL")
+        self._execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._db.in_transaction:  # a disk that fails has taken it back
+                self._execute("COMMIT")
+            self._killed = False
+
+    def _works(self, sync: str) -> None:
+        """Say in the file that a run is at work; with ``FULL`` this syncs all that was committed before."""
+        self._syncs(sync)
+        self._execute(WRITE_META, meta_values("working", "yes"))
+        self._working = True
 
     def confirm_replayed(self, oracle: Oracle, floor: Precision | None) -> None:
         """Ask some of what this run replayed again, with fresh randomness; nothing where nothing was replayed.
@@ -219,6 +242,10 @@ class Journal:
 
     def close(self) -> None:
         """Close the file, all of it synced."""
+        if self._working:
+            with suppress(JournalError):  # a disk that fails has said so; one request too many counts as asked twice
+                self._syncs("NORMAL")
+                self._execute("DELETE FROM meta WHERE name = 'working'")
         self._db.close()
 
     def _doubts(self, row: Row) -> bool:
@@ -226,6 +253,8 @@ class Journal:
         return row.time < self._doubted or row.time == 0.0
 
     def _rows(self, stream: str, number: int, digest: str) -> list[Row]:
+        if self._new(stream, number):
+            return []
         rows = [
             row
             for values in self._all(f"SELECT {COLUMNS} FROM calls WHERE stream = ? AND number = ? ORDER BY start", (stream, number))
@@ -242,6 +271,8 @@ class Journal:
         return [row for row in rows if row.digest == digest]
 
     def _row(self, stream: str, number: int, start: int) -> Row | None:
+        if self._new(stream, number):
+            return None
         found = self._all(f"SELECT {COLUMNS} FROM calls WHERE stream = ? AND number = ? AND start = ?", (stream, number, start))
         return self._sound(found[0]) if found else None
 
@@ -260,11 +291,17 @@ class Journal:
 
     def _write(self, sync: str, row: Row) -> None:
         self._syncs(sync)
+        if self._called is not None:
+            self._called.add((row.stream, row.number))
         self._execute(REPLACE, row.values)
+
+    def _new(self, stream: str, number: int) -> bool:
+        """Whether no row of this call is on disk."""
+        return self._called is not None and (stream, number) not in self._called
 
     def _syncs(self, sync: str) -> None:
         """From here on commits wait for the disk (``FULL``) or not (``NORMAL``)."""
-        if sync != self._sync:
+        if sync != self._sync and not self._db.in_transaction:
             self._execute(f"PRAGMA synchronous={sync}")
             self._sync = sync
 
@@ -288,23 +325,6 @@ class Journal:
 
     def _one(self, statement: str) -> Any:
         return self._all(statement)[0][0]
-
-
-def sound(row: Row, checksum: Any) -> bool:
-    """Whether a row is what was once written: checksum, types, and answers that fill their shape."""
-    try:
-        if row.values[-1] != checksum or (row.answers is None) != (row.shape is None):
-            return False
-        return row.answers is None or len(numbers_of(row)) == row.sequences
-    except (ValueError, TypeError, AttributeError, OverflowError):
-        return False
-
-
-def numbers_of(row: Row) -> Floats:
-    """The answers of a row as an array."""
-    assert row.answers is not None
-    assert row.shape is not None
-    return np.frombuffer(row.answers, dtype=np.float64).reshape(json.loads(row.shape)).copy()
 
 
 class Journaled(Wrapper):
@@ -339,7 +359,7 @@ class Journaled(Wrapper):
 
             def intend(start: int, count: int, begin: int = begin) -> None:
                 nonlocal billed
-                self.journal.intend(self.stream, number, begin + start, digest, count)
+                self.journal.intend(self.stream, number, begin + start, digest, count, paid=paid)
                 billed += count
 
             try:
@@ -347,13 +367,19 @@ class Journaled(Wrapper):
                     before, resent = resent, self._resent()
                     self.journal.keep(self.stream, number, begin + start, answers, resent - before, paid=paid)
                     pieces[begin + start] = answers
-            except RefusalError as error:
-                error.billed = billed if error.billed is None else error.billed
+            except BaseException as error:
+                self.journal.unanswered()
+                if isinstance(error, RefusalError):
+                    error.billed = billed if error.billed is None else error.billed
                 raise
         if paid:
             for start, answers in pieces.items():
                 self.journal.receipts.take((self.stream, number, start), sequences[start : start + len(answers)], answers)
         return np.concatenate([pieces[start] for start in sorted(pieces)])
+
+    def together(self) -> AbstractContextManager[None]:
+        """Calls whose answers are not looked at before the end: one commit, where the target runs in this process."""
+        return self.journal.one_commit() if is_local(self.inner) else nullcontext()
 
     def _resent(self) -> int:
         return int(getattr(self.inner, "repeated", 0))
@@ -370,7 +396,7 @@ def _gaps(pieces: dict[int, Floats], total: int) -> list[tuple[int, int]]:
 
 
 def _digest(sequences: Floats) -> str:
-    """A fingerprint of a call: the exclusive-or over its sequences, and of the first and the last two tokens each.
+    """A fingerprint of a call: the exclusive-or over its tokens, and the last token of its first and of its last sequence.
 
     Of a large call 32 sequences at least count, of a long sequence 8 tokens at least: other questions differ in all, and hashing
     must cost little beside the target.
@@ -378,6 +404,6 @@ def _digest(sequences: Floats) -> str:
     batch, length = sequences.shape[:2]
     bits = sequences.view(np.uint64)
     some = bits[:: max(1, batch // 32), :: max(1, length // 8)]
-    parts = np.bitwise_xor.reduce(some, axis=0), bits[0, ::-1][:2], bits[-1, ::-1][:2]
+    parts = np.bitwise_xor.reduce(some, axis=(0, 1)), bits[0, -1], bits[-1, -1]
     known = repr(sequences.shape).encode() + b"".join(part.tobytes() for part in parts)
     return hashlib.blake2b(known, digest_size=16).hexdigest()

@@ -36,6 +36,7 @@ def create(path: Path, identity: dict[str, Any]) -> None:
         os.close(os.open(half, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with closing(sqlite3.connect(half, isolation_level=None)) as db:
             db.execute("PRAGMA journal_mode=MEMORY")
+            db.execute("PRAGMA synchronous=OFF")  # one sync of the whole, before it gets its name
             db.executescript("BEGIN;" + SCHEMA)
             for name, value in (("format", FORMAT), ("identity", json.dumps(identity)), ("entropy", secrets.token_hex(32))):
                 db.execute(WRITE_META, meta_values(name, value))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from unsoftmax.errors import JournalError
-from unsoftmax.oracles.journal import COLUMNS, REPLACE, Row, sound
 from unsoftmax.oracles.journal_file import (
     FORMAT,
     NEEDED,
@@ -21,6 +20,7 @@ from unsoftmax.oracles.journal_file import (
     meta_values,
     opened,
 )
+from unsoftmax.oracles.journal_rows import COLUMNS, REPLACE, Row, sound
 
 
 def repair(path: str | Path) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from unsoftmax.errors import TargetError, tried
 from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Floats, Model
-from unsoftmax.oracles.base import Oracle, is_local
+from unsoftmax.oracles.base import Oracle, is_local, together
 from unsoftmax.oracles.local import checked_answers
 from unsoftmax.proof.fresh import Fresh
 from unsoftmax.proof.settings import PROOF
@@ -158,13 +158,14 @@ def computed_in(seen: Compared, model: Model, unit: float, rng: np.random.Genera
 def _ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:
     """Raw answers to each batch; None for natural ones that the target fails on although it still answers others."""
     raw: list[Floats | None] = []
-    for batch in batches:
-        answers = tried(partial(oracle, batch.sequences), TargetError)
-        if isinstance(answers, TargetError):
-            if not (batch.natural and is_local(oracle)):
-                raise answers
-            oracle(batches[0].sequences[:1])  # a target that is gone fails here again
-        raw.append(None if isinstance(answers, TargetError) else answers)
+    with together(oracle):
+        for batch in batches:
+            answers = tried(partial(oracle, batch.sequences), TargetError)
+            if isinstance(answers, TargetError):
+                if not (batch.natural and is_local(oracle)):
+                    raise answers
+                oracle(batches[0].sequences[:1])  # a target that is gone fails here again
+            raw.append(None if isinstance(answers, TargetError) else answers)
     return raw
 
 

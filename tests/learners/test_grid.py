@@ -11,6 +11,7 @@ from unsoftmax import distance, recover
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError
 from unsoftmax.learners.grid import GridLearner, price
 from unsoftmax.learners.grid.reader import PackedReader
+from unsoftmax.learners.grid.rows import _whole
 from unsoftmax.models import Attention
 from unsoftmax.models.attention import Floats
 from unsoftmax.oracles import CallableOracle, Metered
@@ -95,7 +96,7 @@ def test_entries_that_share_a_factor_by_chance_do_not_hide_the_step(factor: int)
     head = gridded(16, 128, seed=5)
     reader = PackedReader(CallableOracle(head), np.random.default_rng(1))
     assert reader.read_values(None)
-    found = reader._divided(np.array([3]), np.array([factor * 0.037]), np.array([[1.0, -4.0]]))
+    found = reader._divided(3, factor * 0.037, np.array([1.0, -4.0]))
     assert found is not None
     assert np.allclose(found, 0.037, rtol=1e-12)
 
@@ -106,6 +107,51 @@ def test_steps_of_rows_may_be_told() -> None:
     found = recover(head, grid=steps, seed=0)
     assert found.status.name == "EXACT"
     assert distance(found.model, head) < 1e-15
+
+
+@pytest.mark.parametrize(("largest", "bar"), [(128, 400), (8, 300), (1, 250)])
+def test_a_step_for_each_row_is_found_within_the_bar(largest: int, bar: int) -> None:
+    steps = np.exp(np.random.default_rng(largest).uniform(-6, -1, size=32))
+    head = gridded(32, largest, 5, step=steps)
+    learned, oracle = learn(head, "auto")
+    np.testing.assert_allclose(learned.model.W, head.W, rtol=4e-15, atol=0)  # type: ignore[union-attr]
+    np.testing.assert_allclose(learned.evidence["grid"], steps, rtol=4e-15)
+    assert oracle.spent <= bar
+
+
+@pytest.mark.parametrize("special", ["sparse", "first row small", "even row"])
+def test_rows_of_other_kinds_come_out_right(special: str) -> None:
+    rng = np.random.default_rng(3)
+    steps = rng.uniform(0.01, 0.1, size=16)
+    multiples = rng.integers(-128, 129, size=(16, 16))
+    if special == "sparse":
+        multiples[rng.uniform(size=(16, 16)) < 0.2] = 0
+    elif special == "first row small":
+        multiples[0] = rng.integers(-8, 9, size=16)
+    else:
+        multiples[4] = 2 * (multiples[4] // 2)
+    head = Attention.single(W=multiples * steps[:, None], v=rng.normal(size=16))
+    learned, oracle = learn(head, "auto")
+    np.testing.assert_allclose(learned.model.W, head.W, rtol=4e-15, atol=0)  # type: ignore[union-attr]
+    assert "one step per row" in " ".join(learned.notes)
+    assert oracle.spent < 16 * 17
+
+
+def test_digits_in_units_of_a_wrong_step_are_told_by_the_room_they_take() -> None:
+    entries = np.random.default_rng(4).integers(-8, 9, size=14)
+    entries[[0, 1, 3]] = 8, -6, 5
+    numbers = np.array([entries[:2] @ 25 ** np.arange(2), *(entries[i : i + 4] @ 25 ** np.arange(4) for i in (2, 6, 10))])
+    sizes = [2, 4, 4, 4]
+    for share in (1, 2, 3, 7):
+        told, found = _whole(numbers / share, sizes, 25, 8)
+        assert told == share
+        assert np.array_equal(found, entries)
+    assert _whole(numbers / 3.001, sizes, 25, 8)[0] == 0
+    assert _whole(numbers, sizes, 25, 4)[0] == 0, "a larger range"
+    assert _whole(np.full(4, np.nan), sizes, 25, 8)[0] == 0
+    shifted = 25 * (numbers - entries[[1, 5, 9, 13]] * 25 ** (np.array(sizes) - 1))  # the first digit of each is zero
+    assert _whole(shifted, sizes, 25, 8)[0] == 1
+    assert _whole(shifted / 25, sizes, 25, 8)[0] == 0, "entries one place further on would explain it, too"
 
 
 def test_no_grid_is_said_so() -> None:

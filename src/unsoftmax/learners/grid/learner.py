@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from unsoftmax.learners.grid.reader import PackedReader, off_grid
+from unsoftmax.learners.grid.rows import read_rows
 from unsoftmax.learners.grid.settings import ON_GRID
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.models import Attention, Floats
@@ -44,16 +45,15 @@ class GridLearner:
         if not (reader.read_values(steps) and reader.without_bias()):
             return self._plain(oracle, steps, rng)
         if steps is None:
-            steps = reader.find_steps()
-            if steps is None:
-                return self._plain(oracle, steps, rng)
-        found = isinstance(self.grid, str)
-        rough = found and any(float(f"{step:.9g}") != step for step in steps)  # measured, not guessed as a short number
-        multiples = reader.multiples(steps, SAFE_BITS if rough else ANSWER_BITS)
-        if multiples is None and found:  # the first entries shared a step that the others do not
-            return self._plain(oracle, None, rng)
-        if multiples is None:
-            raise off_grid(steps, "its entries are not whole numbers of steps")
+            found = _searched(reader)
+            if found is None:
+                return self._plain(oracle, None, rng)
+            steps, multiples = found
+        else:
+            read = reader.multiples(steps)
+            if read is None:
+                raise off_grid(steps, "its entries are not whole numbers of steps")
+            multiples = read
         model = Attention.single(W=multiples * steps[:, None], v=reader.v, b=reader.b)
         return Learned(
             model=model, ambiguity=_AMBIGUITY, notes=(_grid_note(steps, multiples),), evidence=_evidence(steps, multiples)
@@ -96,6 +96,17 @@ class GridLearner:
             evidence={**learned.evidence, **_evidence(found, multiples)},
             ranks=learned.ranks,
         )
+
+
+def _searched(reader: PackedReader) -> tuple[Floats, Integers] | None:
+    """A common step, or one for each row, with the multiples; None where there is none, or where only some share it."""
+    step = reader.common_step()
+    if step is None:
+        return read_rows(reader)
+    rough = float(f"{step:.9g}") != step  # measured, not guessed as a short number
+    steps = np.full(reader.width, step)
+    multiples = reader.multiples(steps, SAFE_BITS if rough else ANSWER_BITS)
+    return None if multiples is None else (steps, multiples)
 
 
 _AMBIGUITY = "The parameters are unique in this form; W is exact, as whole multiples of the step."

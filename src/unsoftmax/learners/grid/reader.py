@@ -63,7 +63,7 @@ class PackedReader:
     def _packed_values(self, step: float, sample: int) -> bool:
         """Read the remaining values several at a time; False if they do not lie on the grid of the first ones."""
         multiples = np.rint(self.v[:sample] / step).astype(np.int64)
-        largest = _range_of(multiples)
+        largest = range_of(multiples)
         count, base = capacity(largest), base_of(largest)
         places = np.arange(self.width - sample)
         if not len(places):
@@ -112,14 +112,14 @@ class PackedReader:
         sample = self._sample(steps)
         if sample is None:
             return None
-        start = ON_GRID.ranges.index(_range_of(sample))
+        start = ON_GRID.ranges.index(range_of(sample))
         for largest in ON_GRID.ranges[start : start + 3]:
             phase(self.oracle, "entries")
             found = self._entries(steps, largest, bits)
             if found is None:
                 continue
             phase(self.oracle, "confirm")
-            if self._confirmed(steps, found):
+            if self.confirmed(steps, found):
                 return found
         return None
 
@@ -159,7 +159,7 @@ class PackedReader:
             column += strip
         return found
 
-    def _confirmed(self, steps: Floats, multiples: Integers) -> bool:
+    def confirmed(self, steps: Floats, multiples: Integers) -> bool:
         """Dense random products, each of which sees every entry."""
         rows = self.rng.integers(1, 2**8, size=(ON_GRID.confirm, self.width)).astype(np.float64)
         columns = self.rng.integers(1, 2**8, size=(ON_GRID.confirm, self.width)).astype(np.float64)
@@ -167,70 +167,80 @@ class PackedReader:
         top = 2.0**14 * self.width * float(np.abs(multiples).max(initial=1))
         return bool(np.abs(self.products(rows / steps, columns, top) - wanted).max() < ON_GRID.left_over)
 
-    def find_steps(self) -> Floats | None:
-        """A common step from eight entries, or one per row from six entries each, or None where there is no grid."""
+    def common_step(self) -> float | None:
+        """One step for all entries, from eight of them; None where they have none in common."""
         phase(self.oracle, "grid")
         cells = self.rng.choice(self.width**2, size=min(8, self.width**2), replace=False)
         entries = self._singles(cells // self.width, cells % self.width)
         step = common_step(entries)
-        if step is not None:
-            fine = self._divided(cells[:1] // self.width, np.array([step]), np.rint(entries / step)[None])
-            return None if fine is None else np.full(self.width, fine[0])
-        count = min(6, self.width)
-        first = self._row_steps(np.zeros(1, dtype=np.int64), count)
-        if first is None:
+        if step is None:
             return None
-        others = self._row_steps(np.arange(1, self.width), count)
-        return None if others is None else np.concatenate([first, others])
+        return self._divided(cells[0] // self.width, step, np.rint(entries / step))
 
-    def _row_steps(self, rows: Integers, count: int) -> Floats | None:
-        columns = np.array([self.rng.choice(self.width, size=count, replace=False) for _ in rows], dtype=np.int64).reshape(-1)
-        entries = self._singles(np.repeat(rows, count), columns).reshape(len(rows), count)
-        steps = np.array([common_step(row) or np.nan for row in entries])
-        if not np.isfinite(steps).all():
-            return None
-        return self._divided(rows, steps, np.rint(entries / steps[:, None]))
+    def one_row(self) -> tuple[float, int] | None:
+        """The step of a row, from six entries, and the range of its multiples; None where it has no step.
 
-    def _divided(self, rows: Integers, steps: Floats, multiples: Floats) -> Floats | None:
-        """The steps, divided where the multiples seen share a factor of 2 or 3 that others do not; None if there are others still.
-
-        One query per row, of a few more entries in sixths of the step.
+        A row most of whose entries are zero tells nothing: then the next one is asked.
         """
-        largest = 6 * max(128, _range_of(multiples.astype(np.int64)))  # others may be larger than those seen
+        for row in range(min(ON_GRID.rows_tried, self.width)):
+            columns = self.rng.choice(self.width, size=min(ON_GRID.of_row, self.width), replace=False)
+            entries = self._singles(np.full_like(columns, row), columns)
+            if np.count_nonzero(entries) > 1:
+                break
+        step = common_step(entries)
+        if step is None:
+            return None
+        step = self._divided(row, step, np.rint(entries / step))
+        return None if step is None else (step, range_of(np.rint(entries / step).astype(np.int64)))
+
+    def _divided(self, row: int, step: float, multiples: Floats) -> float | None:
+        """The step, divided where the multiples seen share a factor of 2 or 3 that others do not; None if there are others still.
+
+        One query, of a few more entries of the row in sixths of the step.
+        """
+        largest = 6 * max(128, range_of(multiples.astype(np.int64)))  # others may be larger than those seen
         base, count = base_of(largest), min(capacity(largest, SAFE_BITS), self.width)
-        columns = np.array([self.rng.choice(self.width, size=count, replace=False) for _ in rows], dtype=np.int64)
-        tokens = np.zeros((len(rows), self.width))
-        np.put_along_axis(tokens, columns, float(base) ** np.arange(count), axis=1)
-        keys = np.zeros_like(tokens)
-        keys[np.arange(len(rows)), rows] = 6 / steps
-        sixths, rest = digits(self.products(keys, tokens, float(base) ** count / 2), base, count)
+        token, key = np.zeros((1, self.width)), np.zeros((1, self.width))
+        token[0, self.rng.choice(self.width, size=count, replace=False)] = float(base) ** np.arange(count)
+        key[0, row] = 6 / step
+        sixths, rest = digits(self.products(key, token, float(base) ** count / 2), base, count)
         if not np.abs(rest).max() <= ON_GRID.left_over:
             return None
-        shared = np.gcd.reduce(np.concatenate([6 * multiples.astype(np.int64), sixths], axis=1), axis=1)
-        return np.array([plain_number(step) for step in steps * shared / 6])
+        shared = np.gcd.reduce(np.concatenate([6 * multiples.astype(np.int64), sixths[0]]))
+        return plain_number(step * shared / 6)
 
     def _singles(self, rows: Integers, columns: Integers) -> Floats:
-        """Single entries as real numbers, each to nearly full precision: asked again at the scale that the first answer shows."""
-        keys, tokens = np.eye(self.width)[rows], np.eye(self.width)[columns]
-        signs = np.where(self.v < 0, -1.0, 1.0)[rows]
-        entries = np.zeros(len(rows))
+        """Single entries as real numbers, each to nearly full precision."""
         top = np.full(len(rows), ON_GRID.top)
+        return self.sized(rows, np.eye(self.width)[columns], top, top / 8)
+
+    def sized(self, rows: Integers, tokens: Floats, top: Floats, least: Floats) -> Floats:
+        """Products of rows of W with tokens, each to nearly full precision: asked again at the scale that the first answer shows.
+
+        Args:
+            top: the size that is expected of each.
+            least: the size from which on this will do.
+        """
+        keys = np.eye(self.width)[rows]
+        signs = np.where(self.v < 0, -1.0, 1.0)[rows]
+        found = np.zeros(len(rows))
+        enough = least / top
         todo = np.ones(len(rows), dtype=bool)
         for _ in range(12):
-            entries[todo] = self.products(keys[todo], tokens[todo], top[todo]) * signs[todo]
-            size = np.abs(entries)
+            found[todo] = self.products(keys[todo], tokens[todo], top[todo]) * signs[todo]
+            size = np.abs(found)
             lost = ~np.isfinite(size)
             nothing = size <= ON_GRID.blank * top  # zero, or too small to show at this scale
-            shrink = (size < top / 8) & (~nothing if (~nothing & ~lost).any() else True)
+            shrink = (size < enough * top) & (~nothing if (~nothing & ~lost).any() else True)
             todo = lost | (size > 2 * top) | shrink
             if not todo.any() or (nothing.all() and top.max() < ON_GRID.smallest):
                 break
             top = np.where(todo, np.where(lost, 2.0**20 * top, np.where(nothing, 2.0**-20 * top, 1.5 * size)), top)
-        floor = ON_GRID.blank * np.abs(entries[np.isfinite(entries)]).max(initial=0.0)
-        return np.where(np.isfinite(entries) & (np.abs(entries) > floor), entries, 0.0)
+        floor = ON_GRID.blank * np.abs(found[np.isfinite(found)]).max(initial=0.0)
+        return np.where(np.isfinite(found) & (np.abs(found) > floor), found, 0.0)
 
 
-def _range_of(multiples: Integers) -> int:
+def range_of(multiples: Integers) -> int:
     """The smallest usual range that holds these multiples."""
     biggest = int(np.abs(multiples).max(initial=0))
     return next((largest for largest in ON_GRID.ranges if biggest <= largest), ON_GRID.ranges[-1])

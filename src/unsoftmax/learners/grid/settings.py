@@ -26,6 +26,17 @@ class Settings:
     samples: int = 3  # queries of two entries each
     confirm: int = 2
     value_samples: int = 6  # six multiples all share a factor in 2% of the cases
+    # a step for each row
+    of_row: int = 6  # entries of one row, which show the range of the others
+    rows_tried: int = 4  # rows most of whose entries are zero are left for others
+    room: float = 1.5  # of a packed digit, over its range: the digits of 32 wrong numbers all stay within it once in 10^5
+    smalls: int = 3  # packed numbers whose ratios tell the step: all share a divisor beyond 32 once in a thousand
+    small_bits: int = 18  # of each of them: few enough that no ratio is whole by chance
+    ratio: float = 2.0**-43  # to which a ratio of two numbers is known: each to 2^-50 of the size it is asked for, and see faint
+    faint: float = 16.0  # times smaller than expected a number may be without being asked again
+    packed: float = 2.0**-48  # of the range of a packed number: its error in units of a step that such a ratio told
+    shares: int = 32  # the largest divisor that they may share
+    readings: int = 8  # of rows that do not come out whole, at most: of rows half of whose entries are zero a third a time
 
 
 ON_GRID = Settings()

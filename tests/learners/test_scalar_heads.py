@@ -264,18 +264,14 @@ def test_two_heads_almost_alike_are_refused_for_that_reason_also_where_one_head_
 
 @pytest.mark.parametrize("gap", [1e-11, 1e-12, 1e-13])
 def test_heads_closer_than_the_interval_told_appear_merged(gap):
-    told = []
-    for seed in (17, 18, 19):
-        rng = np.random.default_rng(seed)
-        model = layer(rng, 3, 5)
-        W = model.W.copy()
-        W[1] = W[0] + gap * rng.normal(size=(5, 5)) / np.sqrt(5)
-        found, _ = recovered(Attention(W, model.V), 0)
-        assert found.model.heads == 2
-        assert "appear as one head" in found.ambiguity
-        told.append(found.evidence["merged_below"])
-    assert gap < min(told)
-    assert np.median(told) < 1e3 * gap + 1e-11
+    rng = np.random.default_rng(17)
+    model = layer(rng, 3, 5)
+    W = model.W.copy()
+    W[1] = W[0] + gap * rng.normal(size=(5, 5)) / np.sqrt(5)
+    found, _ = recovered(Attention(W, model.V), 0)
+    assert found.model.heads == 2
+    assert gap < found.evidence["merged_below"] < 1e3 * gap + 1e-11
+    assert "appear as one head" in found.ambiguity
 
 
 @pytest.mark.parametrize("outputs", [None, 3])

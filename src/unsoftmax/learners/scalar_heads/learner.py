@@ -203,13 +203,13 @@ class ScalarHeadsLearner:
         return measured, max([*_errors(measured, biased).values(), *together], default=0.0)
 
     def _values_again(self, pairs: Pairs, measured: Measured, sketch: Sketch, rng: np.random.Generator) -> Measured:
-        """The values once more, without small differences, where nothing but their error keeps a head from being known."""
+        """The values once more, without small differences, where it is mostly their error that keeps a head from being known."""
         heads, biased = measured.heads, sketch.biased
         if measured.samples or len(heads.values) < 2:
             return measured
         known = replace(measured, off=np.zeros_like(heads.values))
         errors, best = (_errors(these, biased, complete=True) for these in (measured, known))
-        if not any(best[h] <= self.accuracy < error for h, error in errors.items()):
+        if not any(error > max(self.accuracy, 2.0 * best[h]) for h, error in errors.items()):
             return measured
         values = read_values_again(pairs, heads, rng=rng, reach=sketch.reach, biased=biased)
         return measured if values is heads else _steadier(measured, replace(known, heads=values), _errors(measured, biased), biased)

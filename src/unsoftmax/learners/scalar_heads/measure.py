@@ -66,6 +66,7 @@ class Station:
     share: float  # size of the moves around it, relative to step and token
     noise: float  # error of a score read here, in units of rounding, relative to the part of it that is read
     background: Background = no_others
+    alone: bool = True  # no other head is almost like this one
 
 
 def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: float) -> Station:
@@ -144,6 +145,7 @@ def settle(
         zoom * float(offsets[here]),
         float(shares[best]),
         float(noises[best]),
+        alone=not near.any(),
     )
 
 
@@ -213,6 +215,7 @@ def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | N
     """
     width = len(place.step)
     across = orthonormal(place.step)[1:]
+    across[(across @ value) * (place.step @ value) < 0.0] *= -1.0  # moves that add to what the head shows, and never take it away
     axes = _token_axes(place, biased=biased)
     steps = place.step + np.concatenate([np.zeros((1, width)), place.share * np.linalg.norm(place.step) * across])
     ahead = place.normal / np.linalg.norm(place.normal)
@@ -226,7 +229,7 @@ def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | N
     drift = None
     if estimate is None:
         leads, first, responses, estimate, drift = yield from _first_estimate(place, value, steps, across, biased=biased)
-        near = (leads <= SCALAR.lead) & (np.abs(first) < SCALAR.readable)
+        near = (leads <= SCALAR.lead) & (np.abs(first) < SCALAR.readable) & place.alone  # beside a head like it, every digit counts
         readings.leads[near], readings.responses[near, 0], readings.tokens[near, 0] = leads[near], responses[near], place.token
         scores[near, 0] = first[near]
     rows = steps @ estimate

@@ -75,7 +75,7 @@ class Fit(NamedTuple):
 class ScalarHeadsLearner:
     """Recover any number of heads, with biases c and constant b, from exact scalar answers.
 
-    With H heads of width d about ``H * (d**2 + 3 * d + 16) + d + 60`` questions (see ``price``), where the parameters alone are
+    With H heads of width d about ``H * (d**2 + 2 * d + 16) + d + 60`` questions (see ``price``), where the parameters alone are
     ``H * (d**2 + d)``. A long step u turns each sigmoid of a two-token answer into a jump; along a line of x each head jumps once,
     and where one head is between its levels all others are 0 or 1, so that it is read alone, to rounding. Heads that share all
     hyperplanes are split by copies of the tokens. Assumes exact float64 answers and tokens as long as it likes.

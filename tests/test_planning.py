@@ -118,7 +118,7 @@ def test_a_stack_answered_everywhere_costs_less_and_keeps_to_the_range(causal):
 @pytest.mark.parametrize("positions", [0, 1])
 def test_a_decoder_stays_within_the_range_of_its_plan(positions):
     spec = f"demo:decoder,layers=1,heads=2,width=12,rank=4,seed=3,positions={positions}"
-    told = us.plan(spec, family="decoder", heads=2, rank=4, everywhere=bool(positions))
+    told = us.plan(spec, heads=2, rank=4, everywhere=bool(positions))
     total = us.recover(us.open(spec), seed=0).facts["queries"]["total"]
     assert 0.9 * told.queries <= total <= told.queries_max
     assert told.queries <= sum(queries for _, queries, _ in told.phases) <= told.queries + 256

@@ -10,7 +10,7 @@ from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalErro
 from unsoftmax.learners.scalar_heads import ScalarHeadsLearner, price
 from unsoftmax.learners.scalar_heads.design import patterns
 from unsoftmax.learners.scalar_heads.learner import Walked
-from unsoftmax.learners.scalar_heads.measure import Heads
+from unsoftmax.learners.scalar_heads.measure import Heads, Readings, Station, measure, nearer
 from unsoftmax.learners.scalar_heads.pairs import Pairs
 from unsoftmax.learners.scalar_heads.polish import rounding_error, sequences_for
 from unsoftmax.learners.scalar_heads.settings import SCALAR
@@ -391,3 +391,40 @@ def test_heads_with_proportional_scores_are_told_apart(outputs):
         found = us.recover(layer, seed=seed)
         assert found.status is us.Status.EXACT
         assert us.distance(found.model, layer) < 1e-8
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_first_column_read_nearer_to_the_station_tells_the_same_scores(biased):
+    rng = np.random.default_rng(5)
+    width, columns = 5, 5 + biased
+    scores = np.column_stack([rng.normal(size=(width, width)), biased * rng.normal(size=width)])
+    steps, tokens = rng.normal(size=(width, width)), rng.normal(size=(width, columns, width))
+    tokens[1:, 0] = tokens[0, 0] + 1e-3 * rng.normal(size=(width - 1, width))
+    readings = Readings(steps, tokens, np.zeros((width, columns)), np.array([1.0, 1.0, 2.5, 4.0, 8.0]))
+    u, x, _ = readings.flat()
+    np.testing.assert_allclose(u[::columns], nearer(steps, readings.leads), atol=1e-14)
+    read = np.einsum("nd,de,ne->n", u, scores, np.column_stack([x, np.ones(len(x))]))
+    np.testing.assert_allclose(readings.solve(read, biased=biased), scores, atol=1e-10)
+    done = readings.completed(scores)
+    u, x, _ = done.flat()
+    own = np.einsum("nd,de,ne->n", u, scores, np.column_stack([x, np.ones(len(x))])).reshape(width, columns)
+    assert np.abs(own[2:, 0]).max() < 1e-12, "every new question lies on the head's hyperplane"
+    assert np.array_equal(done.tokens[:, 1:], tokens[:, 1:])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_move_takes_away_what_the_head_shows(seed):
+    rng = np.random.default_rng(seed)
+    step, normal, value = rng.normal(size=(3, 6))
+    value -= 0.99 * step * (value @ step) / (step @ step)  # it hardly shows along the step
+    token = rng.normal(size=6)
+    place = Station(0, step, token - normal * (normal @ token) / (normal @ normal), normal, 0.0, share=0.2, noise=1.0)
+    asked = next(measure(place, value, biased=False))
+    shown = np.array([probe.u @ value for probe in asked]) / (step @ value)
+    assert (shown >= 1.0).all()
+
+
+def test_what_places_a_head_is_not_asked_twice():
+    for seed in range(3):
+        _, oracle = recovered(layer(np.random.default_rng([31, seed]), 2, 8), seed)
+        assert oracle.phases["scores"].queries <= 2 * 64 + 14

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -147,7 +148,7 @@ class DecoderFamily(Family):
         else:
             target = random_decoder(*sizes, rng, groups=settings["groups"] or None, vocabulary=vocabulary, log=log)
         if settings["positions"]:
-            return CallableOracle(lambda sequences: target(sequences, "all"), width=target.width)
+            return CallableOracle(partial(target, positions="all"), width=target.width)
         return CallableOracle(target)
 
     def learner(self, desk: Desk) -> Learner:

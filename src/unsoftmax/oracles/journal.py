@@ -150,9 +150,10 @@ class Journal:
         blob = np.ascontiguousarray(answers, dtype=np.float64).tobytes()
         intent = self._intents.pop((stream, number, start))
         self.replaced += int(intent.answers is not None and intent.answers != blob)
-        shape, moment = json.dumps(answers.shape), max(time.time(), self._doubted)
+        shape, moment = str(list(answers.shape)), max(time.time(), self._doubted)
         due = paid or time.monotonic() >= self._synced + self.late
-        self._write("FULL" if due else "NORMAL", replace(intent, lost=intent.lost + lost, time=moment, shape=shape, answers=blob))
+        row = Row(stream, number, start, intent.digest, intent.sequences, intent.lost + lost, moment, shape, blob)
+        self._write("FULL" if due else "NORMAL", row)
         if due and self._db.in_transaction:
             self._execute("COMMIT")
             self._works("FULL")

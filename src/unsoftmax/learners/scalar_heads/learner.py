@@ -75,7 +75,7 @@ class Fit(NamedTuple):
 class ScalarHeadsLearner:
     """Recover any number of heads, with biases c and constant b, from exact scalar answers.
 
-    With H heads of width d about ``H * (d**2 + 3 * d + 16) + d + 60`` questions (see ``price``), where the parameters alone are
+    With H heads of width d about ``H * (d**2 + 2 * d + 16) + d + 60`` questions (see ``price``), where the parameters alone are
     ``H * (d**2 + d)``. A long step u turns each sigmoid of a two-token answer into a jump; along a line of x each head jumps once,
     and where one head is between its levels all others are 0 or 1, so that it is read alone, to rounding. Heads that share all
     hyperplanes are split by copies of the tokens. Assumes exact float64 answers and tokens as long as it likes.
@@ -181,27 +181,38 @@ class ScalarHeadsLearner:
 
     def _again(self, pairs: Pairs, measured: Measured, sketch: Sketch, rng: np.random.Generator) -> tuple[Measured, float]:
         """Measure again what is known too coarsely: values without small differences, heads from a better place."""
-        heads, biased = measured.heads, sketch.biased
-        errors = _errors(measured, biased)
-        if not measured.samples and len(heads.values) > 1 and max(errors.values()) > self.accuracy:
-            values = read_values_again(pairs, heads, rng=rng, reach=sketch.reach, biased=biased)
-            if values is not heads:
-                renewed = replace(measured, heads=values, off=np.zeros_like(heads.values))
-                measured = _steadier(measured, renewed, errors, biased)
-                errors = _errors(measured, biased)
-        weak = [h for h, error in errors.items() if error > self.accuracy]
+        biased = sketch.biased
+        measured = self._values_again(pairs, measured, sketch, rng)
+        errors, best = _errors(measured, biased), _errors(measured, biased, complete=True)
         readings = dict(measured.readings)
+        short = [h for h, error in errors.items() if best[h] <= self.accuracy < error]
+        tasks = [readings[h].complete(measured.heads.scores[h]) for h in short]
+        readings |= zip(short, run_together(tasks, pairs.respond_to), strict=True)
+        weak = [h for h, error in best.items() if error > self.accuracy]
         for h, taken in _read_again(pairs, measured.heads, weak, rng, reach=sketch.reach, biased=biased).items():
             if _expected_apart(measured.heads, h, taken, measured.off, biased) < errors[h]:
                 readings[h] = taken
-        if weak:
+        if short or weak:
             measured = _steadier(measured, replace(measured, readings=readings), errors, biased)
+            measured = self._values_again(pairs, measured, sketch, rng)
         found = measured.heads
         together = [
             members_error(found.scores[m], found.values[m], sample, SCALAR.rounding, biased=biased)
             for m, sample in measured.samples
         ]
         return measured, max([*_errors(measured, biased).values(), *together], default=0.0)
+
+    def _values_again(self, pairs: Pairs, measured: Measured, sketch: Sketch, rng: np.random.Generator) -> Measured:
+        """The values once more, without small differences, where it is mostly their error that keeps a head from being known."""
+        heads, biased = measured.heads, sketch.biased
+        if measured.samples or len(heads.values) < 2:
+            return measured
+        known = replace(measured, off=np.zeros_like(heads.values))
+        errors, best = (_errors(these, biased, complete=True) for these in (measured, known))
+        if not any(error > max(self.accuracy, 2.0 * best[h]) for h, error in errors.items()):
+            return measured
+        values = read_values_again(pairs, heads, rng=rng, reach=sketch.reach, biased=biased)
+        return measured if values is heads else _steadier(measured, replace(known, heads=values), _errors(measured, biased), biased)
 
     def _learned(self, fit: Fit, attempts: int) -> Learned:
         form = canonical(fit.model)
@@ -248,7 +259,7 @@ def unseen_gap(misfit: float) -> tuple[str, float]:
 def price(width: int, heads: int, *, biased: bool = False) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
     """Questions and tokens by phase, as (low, high) ranges: ``(name, queries, tokens)``; heads in general position."""
     columns = width + biased
-    scores = heads * (width * columns + width - 1)
+    scores = heads * width * columns
     rows = [
         ("one token", (width + 2, width + 2), 1),
         ("scales", (34, 34) if biased else (5, 6), 2),
@@ -259,8 +270,8 @@ def price(width: int, heads: int, *, biased: bool = False) -> list[tuple[str, tu
             ((heads - 1) * (width + 1),) * 2 if heads == 1 else ((heads - 1) * (width + 1), 3 * (heads - 1) * (width + 1)),
             2,
         ),
-        ("scores", (scores, int(1.15 * scores) + 8 * heads), 2),
-        ("again", (0, (heads - 1) * width + int(1.1 * heads * width * columns) + 8 * heads), 2),
+        ("scores", (scores, int(1.15 * scores) + heads * (width + 8)), 2),
+        ("again", (0, 2 * (heads - 1) * width + int(1.1 * scores) + heads * (width + 8)), 2),
         ("check", (SCALAR.fresh, SCALAR.fresh), 5),
     ]
     return [(name, (low, high), (low * tokens, high * tokens)) for name, (low, high), tokens in rows]
@@ -338,9 +349,12 @@ def _separated(pairs: Pairs, model: Attention, rng: np.random.Generator) -> tupl
     return _model(heads, pairs.constant, model.b.shape), error
 
 
-def _errors(measured: Measured, biased: bool) -> dict[int, float]:
-    """Relative error to expect of each head that was measured alone."""
-    return {h: _expected_apart(measured.heads, h, taken, measured.off, biased) for h, taken in measured.readings.items()}
+def _errors(measured: Measured, biased: bool, *, complete: bool = False) -> dict[int, float]:
+    """Relative error to expect of each head that was measured alone; or what it would be if its readings were ``complete``."""
+    heads, readings = measured.heads, measured.readings
+    if complete:
+        readings = {h: taken.completed(heads.scores[h]) for h, taken in readings.items()}
+    return {h: _expected_apart(heads, h, taken, measured.off, biased) for h, taken in readings.items()}
 
 
 def _steadier(measured: Measured, renewed: Measured, errors: dict[int, float], biased: bool) -> Measured:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit
@@ -66,6 +66,7 @@ class Station:
     share: float  # size of the moves around it, relative to step and token
     noise: float  # error of a score read here, in units of rounding, relative to the part of it that is read
     background: Background = no_others
+    alone: bool = True  # no other head is almost like this one
 
 
 def better_station(heads: Heads, head: int, *, rng: np.random.Generator, reach: float) -> Station:
@@ -144,6 +145,7 @@ def settle(
         zoom * float(offsets[here]),
         float(shares[best]),
         float(noises[best]),
+        alone=not near.any(),
     )
 
 
@@ -155,48 +157,81 @@ def _terms(normals: Floats, offsets: Floats, tokens: Floats) -> Floats:
 
 @dataclass
 class Readings:
-    """Questions around a station: steps ``(width, width)``, tokens ``(width, columns, width)``, responses ``(width, columns)``."""
+    """Questions around a station: steps ``(width, width)``, tokens ``(width, columns, width)``, responses ``(width, columns)``.
+
+    The first question of a row may have been asked ``leads (width,)`` times nearer to the first step than the row's own step is.
+    """
 
     steps: Floats
     tokens: Floats
     responses: Floats
+    leads: Floats
 
     def flat(self) -> tuple[Floats, Floats, Floats]:
         """Steps as the target saw them, tokens, responses, one row per question."""
         columns, width = self.tokens.shape[1:]
         tokens = self.tokens.reshape(-1, width)
-        return (tokens + np.repeat(self.steps, columns, axis=0)) - tokens, tokens, self.responses.reshape(-1)
+        steps = np.repeat(self.steps, columns, axis=0)
+        steps[::columns] = nearer(self.steps, self.leads)
+        return (tokens + steps) - tokens, tokens, self.responses.reshape(-1)
 
     def solve(self, scores: Floats, *, biased: bool) -> Floats:
         """``[W | c]`` from the scores of all questions."""
         rows, columns, width = self.tokens.shape
         tokens = np.concatenate([self.tokens, np.ones((rows, columns, 1))], axis=2) if biased else self.tokens
-        found = np.linalg.solve(
-            self.steps, np.stack([np.linalg.solve(x, z) for x, z in zip(tokens, scores.reshape(rows, -1), strict=True)])
-        )
+        scores = scores.reshape(rows, columns).copy()
+        own = tokens[:, 0] @ np.linalg.solve(tokens[0], scores[0])  # what the first step scores at these tokens
+        scores[:, 0] = own + self.leads * (scores[:, 0] - own)
+        found = np.linalg.solve(self.steps, np.stack([np.linalg.solve(x, z) for x, z in zip(tokens, scores, strict=True)]))
         return found if biased else np.concatenate([found, np.zeros((width, 1))], axis=1)
+
+    def completed(self, scores: Floats) -> Readings:
+        """As it would be with every first question at its row's own step, for a head of these ``[W | c]``; not asked yet."""
+        width = self.steps.shape[1]
+        rows, tokens = self.steps @ scores, self.tokens.copy()
+        ahead = rows[0, :width] / np.linalg.norm(rows[0, :width])
+        for i in np.flatnonzero(self.leads > 1.0):
+            tokens[i, 0] -= ahead * (rows[i, :width] @ tokens[i, 0] + rows[i, width]) / (rows[i, :width] @ ahead)
+        return replace(self, tokens=tokens, leads=np.ones_like(self.leads))
+
+    def complete(self, scores: Floats) -> Task:
+        """Ask what ``completed`` lacks: one question for each row whose first was nearer."""
+        done, short = self.completed(scores), np.flatnonzero(self.leads > 1.0)
+        done.responses = self.responses.copy()
+        done.responses[short, 0] = yield [Probe(done.steps[i], done.tokens[i, 0]) for i in short]
+        return done
+
+
+def nearer(steps: Floats, leads: Floats) -> Floats:
+    """Steps ``leads`` times nearer to the first of them."""
+    return np.asarray(steps[0] + (steps - steps[0]) / leads[:, None])
 
 
 def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | None = None) -> Task:
-    """Questions that determine one head's ``[W | c]``: ``width * (width + biased)``, and ``width - 1`` before if it is unknown.
+    """Questions that determine one head's ``[W | c]``: ``width * (width + biased)``.
 
-    Returns ``(scores, readings)``.
+    Where it is unknown, the first question of each row is asked before all others, nearer to the station, and serves where that is
+    near enough; else once more. Returns ``(scores, readings)``.
     """
     width = len(place.step)
     across = orthonormal(place.step)[1:]
+    across[(across @ value) * (place.step @ value) < 0.0] *= -1.0  # moves that add to what the head shows, and never take it away
     axes = _token_axes(place, biased=biased)
-    drift = None
-    if estimate is None:
-        estimate, drift = yield from _first_estimate(place, value, across, biased=biased)
     steps = place.step + np.concatenate([np.zeros((1, width)), place.share * np.linalg.norm(place.step) * across])
     ahead = place.normal / np.linalg.norm(place.normal)
     # one token on the hyperplane, one ahead of it, the others aside
     aside = np.concatenate([np.zeros((2, width)), place.share * np.linalg.norm(place.token) * axes])
     aims = np.zeros(len(aside))
     aims[1] = 1.5
-    readings = Readings(steps, np.empty((width, len(aside), width)), np.zeros((width, len(aside))))
+    readings = Readings(steps, np.empty((width, len(aside), width)), np.zeros((width, len(aside))), np.ones(width))
     scores = np.full((width, len(aside)), np.nan)
     shifts, shrink = np.zeros_like(scores), np.ones_like(scores)
+    drift = None
+    if estimate is None:
+        leads, first, responses, estimate, drift = yield from _first_estimate(place, value, steps, across, biased=biased)
+        near = (leads <= SCALAR.lead) & (np.abs(first) < SCALAR.readable) & place.alone  # beside a head like it, every digit counts
+        readings.leads[near], readings.responses[near, 0], readings.tokens[near, 0] = leads[near], responses[near], place.token
+        scores[near, 0] = first[near]
     rows = steps @ estimate
     for _ in range(12):
         todo = np.argwhere(~(np.abs(scores) < SCALAR.readable))
@@ -215,12 +250,12 @@ def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | N
         lost = [i for i in range(1, width) if not abs(scores[i, 0]) < SCALAR.legible]
         if lost and drift is not None and abs(scores[0, 0]) < SCALAR.legible:  # the estimate took the station's own score for zero
             estimate, drift = estimate - scores[0, 0] * drift, None
-            rows, scores[1:] = steps @ estimate, np.nan
+            rows, scores[1:], readings.leads[1:] = steps @ estimate, np.nan, 1.0
             continue
         for i in lost:  # not even the station's own token shows the head at this step: it leads too far
             steps[i] = place.step + 0.25 * (steps[i] - place.step)
             rows[i] = steps[i] @ estimate
-            scores[i], shifts[i], shrink[i] = np.nan, 0.0, 1.0
+            scores[i], shifts[i], shrink[i], readings.leads[i] = np.nan, 0.0, 1.0, 1.0
         for i, j in todo:  # too far from zero: correct by what was read, or, beyond reading, move less far aside
             if i in lost:
                 continue
@@ -228,6 +263,8 @@ def measure(place: Station, value: Floats, *, biased: bool, estimate: Floats | N
                 shifts[i, j] += scores[i, j] - aims[j]
             else:
                 shrink[i, j] *= 0.25
+                if readings.leads[i] > 1.0:  # does the row's own step show the head?
+                    scores[i, 0], readings.leads[i] = np.nan, 1.0
     raise NotIdentifiableError(
         f"The scores of head {place.head} could not be brought near zero: the heads do not separate here.",
         evidence={"head": place.head},
@@ -276,26 +313,29 @@ def _token_axes(place: Station, *, biased: bool) -> Floats:
     return np.asarray(q[:, first.shape[1] : len(place.token)].T)
 
 
-def _first_estimate(place: Station, value: Floats, across: Floats, *, biased: bool) -> Task:
-    """``[W | c]`` as far as it shows in the station's own row and column: tiny steps give ``W x + c`` at the token.
+def _first_estimate(place: Station, value: Floats, steps: Floats, across: Floats, *, biased: bool) -> Task:
+    """``[W | c]`` as far as it shows in the station's own row and column: shorter steps give ``W x + c`` at the token.
 
-    With it, how it changes with the score at the station itself, which is taken for zero.
+    Returns how many times nearer than ``steps`` each step was, for all but the first, with the scores and the responses there; the
+    estimate; and how it changes with the score at the station itself, which is taken for zero.
     """
-    length = np.linalg.norm(place.step)
+    width, length = len(place.step), np.linalg.norm(place.step)
     terms = np.linalg.norm(place.normal) * np.linalg.norm(place.token) + abs(place.offset)
-    sizes = np.full(len(across), length / terms)
-    scores = np.full(len(across), np.nan)
+    leads = np.full(width, max(1.0, place.share * terms / (SCALAR.first_score * np.sqrt(width))))
+    scores, responses = np.full(width, np.nan), np.zeros(width)
     for _ in range(12):
-        todo = np.flatnonzero(~(np.abs(scores) < SCALAR.readable))
+        todo = 1 + np.flatnonzero(~(np.abs(scores[1:]) < SCALAR.readable))
         if not len(todo):
             break
-        steps = place.step + sizes[todo, None] * across[todo]
+        taken = nearer(steps, leads)[todo]
         tokens = np.repeat(place.token[None], len(todo), axis=0)
-        responses = np.array((yield [Probe(step, place.token) for step in steps]))
-        low = place.background(steps, tokens, 1.0)
-        scores[todo] = log_odds(responses - low, low + steps @ value - responses)
-        sizes[todo[~(np.abs(scores[todo]) < SCALAR.readable)]] /= 8.0
+        responses[todo] = yield [Probe(step, place.token) for step in taken]
+        low = place.background(taken, tokens, 1.0)
+        scores[todo] = log_odds(responses[todo] - low, low + taken @ value - responses[todo])
+        leads[todo[~(np.abs(scores[todo]) < SCALAR.readable)]] *= 8.0
     own, token = np.append(place.normal, place.offset), np.append(place.token, float(biased))
     seen = token / (token @ token)
-    column, change = np.nan_to_num(scores / sizes) @ across, (1.0 / sizes) @ across
-    return np.outer(place.step / length**2, own) + np.outer(column, seen), np.outer(change, seen)
+    sizes = place.share * length / leads[1:]
+    column, change = np.nan_to_num(scores[1:] / sizes) @ across, (1.0 / sizes) @ across
+    estimate = np.outer(place.step / length**2, own) + np.outer(column, seen)
+    return leads, scores, responses, estimate, np.outer(change, seen)

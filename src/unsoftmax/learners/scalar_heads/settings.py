@@ -60,6 +60,9 @@ class Settings:
     # heads with scores below this part of another's move too little beside it to need silencing, once they are known
     faint: float = 1e-2
     longer: float = 32.0  # steps over tokens, without biases
+    # a head's first column is read at steps at which scores are about this; it serves where others are at most so many times longer
+    first_score: float = 2.0
+    lead: float = 8.0
     readable: float = 4.0  # larger scores are asked again nearer to zero: a sigmoid loses exp(|z|) of its precision
 
     # pairs

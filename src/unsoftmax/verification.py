@@ -149,7 +149,7 @@ def verify(
 
 def _sizes(seen: Compared) -> Floats:
     """What rounding is relative to, for each row ``(rows, 1)``: the spread of answers of its kind, or a share of the largest."""
-    size = seen.spreads
+    size = seen.spreads.copy()
     for kind in (False, True):
         rows = seen.natural == kind
         if rows.any():

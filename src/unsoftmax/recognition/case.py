@@ -98,6 +98,9 @@ class Case:
         everywhere: the target answers at every position; the last answer is used.
         longest: longest sequence that the target takes, as far as tried.
         most: no sequence of more tokens than this is sent.
+        cheap: the target runs in this process, so that sequences of many lengths may be asked one by one.
+        thorough: no learner follows, whose check asks sequences of every length.
+        foretold: lengths of sequences whose answers were foretold.
         recent: the latest answers, for their size.
         unit: what answers are multiplied by, a power of two, where they are so large or small that their squares are no numbers.
         bend: how far one-token answers miss a straight line, of their change, where they do.
@@ -119,6 +122,8 @@ class Case:
         self.everywhere = False
         self.outputs: int | None = None
         self.longest = self.most = 256
+        self.cheap = self.thorough = False
+        self.foretold: set[int] = set()
         self.unit = 1.0
         self.bend = 0.0
         self.reach = math.inf if max_norm is None else max_norm / (math.sqrt(self.width) + 3)

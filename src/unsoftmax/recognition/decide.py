@@ -15,7 +15,8 @@ from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
-from unsoftmax.recognition.one_head import Outcome, at_other_lengths, faintly, one_head
+from unsoftmax.recognition.lengths import at_other_lengths, every_length
+from unsoftmax.recognition.one_head import Outcome, faintly, one_head
 from unsoftmax.recognition.one_token import (
     Pilot,
     clearly_bends,
@@ -57,6 +58,8 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool
     verdict = yield from until(_verdict(found, look), Verdict)
     unexplained = (yield from of_case(coarse_without_reason, bias=bool(found.extras.bias))) if verdict.inside else ""
     verdict = inconclusive("power", unexplained) if unexplained else verdict
+    if verdict.inside:
+        verdict = (yield from of_case(every_length, found.scale or 1.0, found.plane)) or verdict
     same = yield from of_case(unchanged)
     if not same and Sign.RANDOM not in verdict.signs:
         words = "An early question got another answer at the end: the target changed, or several replicas answer."
@@ -127,7 +130,7 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
         if longer is None and one.plane is not None:
             one = faintly(one.plane)
     if one.passed:
-        found.heads = 1
+        found.heads, found.plane = 1, one.plane
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
         return (yield from _of_heads(words))
     if one.passed is None and one.plane is not None:

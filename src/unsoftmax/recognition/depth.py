@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.errors import Sign
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, Verdict
+from unsoftmax.recognition.case import Case, DecidedError, Verdict, outside
 from unsoftmax.recognition.settings import TESTS
 
 
@@ -44,6 +45,8 @@ def several_layers(case: Case, scale: float, *, kinks: int = 1) -> bool | None:
     for look in range(kinks + 1):
         followed_on = case.tried(lambda: _followed(case, scale))
         if isinstance(followed_on, Verdict):
+            if Sign.UNDECIDED not in followed_on.signs:
+                raise DecidedError(followed_on)
             break  # out of questions, or tokens would be too long
         if followed_on is None:
             return None
@@ -114,7 +117,34 @@ def _lone_kink(case: Case, scale: float) -> tuple[Kink | None, bool]:
     place = float((y_low - y_high + slope) @ jump) / max(float(jump @ jump), 1e-300)
     kink = Kink(low + place * along, along, jump, beside, answers)
     there = 0 < place < 1 and bool(_met(case, kink, np.zeros((1, case.width)), 0.0).all())
+    if not there:
+        _refuse_jump(case, np.stack([low, (low + high) / 2, high]), np.stack([y_low, y, y_high]), float(np.abs(jump).max()))
     return (kink if there else None), False
+
+
+def _refuse_jump(case: Case, points: Floats, answers: Floats, kink: float) -> None:
+    """Halve a stretch ``(3, width)`` that holds no lone kink, two queries each time: the bends of a network shrink with it.
+
+    ``kink``: change of the slope from one end to the other, per stretch.
+
+    Raises:
+        DecidedError: they do not, and are more than such a change of slope explains: the answers jump.
+    """
+    seen = []
+    for _ in range(TESTS.jump_halvings):
+        if case.left() < 2:
+            return
+        between = (points[:-1] + points[1:]) / 2
+        points, answers = np.insert(points, [1, 2], between, axis=0), np.insert(answers, [1, 2], case.ask(between[:, None]), axis=0)
+        bends = np.abs(answers[[0, 2]] + answers[[2, 4]] - 2 * answers[[1, 3]]).max(axis=1)
+        half = slice(0, 3) if bends[0] >= bends[1] else slice(2, 5)
+        points, answers = points[half], answers[half]
+        seen.append(float(bends.max()))
+    shrunk = kink * 2.0**-TESTS.jump_halvings
+    if seen[-1] > max(TESTS.jump_stays * seen[0], TESTS.jump_clear * shrunk, TESTS.depth_loud * case.noise(answers)):
+        words = "One-token answers jump: over ever shorter stretches they change by as much. No network with ReLU does that."
+        case.record("jump", seen[-1] / seen[0], TESTS.jump_stays, False, words)
+        raise DecidedError(outside("not piecewise linear", words))
 
 
 def _follow(case: Case, kink: Kink, scale: float) -> int | None:

@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from unsoftmax.models import Floats
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.recognition.case import Case
 from unsoftmax.recognition.heads_design import Design
 from unsoftmax.recognition.heads_fit import fitted, pruned
@@ -28,7 +29,7 @@ class Heads:
 def several_heads(case: Case, scale: float) -> Heads:
     """Fit ``y - f([x]) = sum_h A_h share_h`` with two numbers a head besides A_h, and check it on sequences not in the fit."""
     case.begin("several heads")
-    design = _design(case.rng, min(case.longest, case.most))
+    design = _design(case.rng, min(case.longest, case.most), every=case.cheap)
     size = case.cap(1.4 * _unsaturated(case, scale), 14.0)
     x0, e, u = size * case.draw(3)
     single = case.ask(np.stack([x0, x0 + e, x0 + u])[:, None])
@@ -65,6 +66,7 @@ def several_heads(case: Case, scale: float) -> Heads:
         loud = float(np.abs(Y).max() / allowed.max())
         if check <= 1 and loud >= 20 and _soft(design.rows(slice(TESTS.fit)), height, pace, A, noise):
             count = len(height)
+            case.foretold.update(int(n) for n in design.copies.sum(axis=1))
             case.record("heads fit", found.worst / (limit * noise), 1.0, True, f"{count} heads fit {TESTS.fit} answers.")
             case.record("heads check", check, 1.0, True, f"{count} heads foretell {TESTS.check + TESTS.heads_far} other answers.")
             case.record(
@@ -110,12 +112,19 @@ def _unsaturated(case: Case, scale: float) -> float:
     return scale
 
 
-def _design(rng: np.random.Generator, longest: int) -> Design:
-    """Sequences of one length; those of the check have others, up to ``longest``: a target may change with the number of tokens."""
+def _design(rng: np.random.Generator, longest: int, *, every: bool = False) -> Design:
+    """Sequences of one length; those of the check have others, up to ``longest``: a target may change with the number of tokens.
+
+    With ``every`` all have different ones, up to 64: what is another law at one of them explains no fit.
+    """
     rows, kinds = TESTS.fit + TESTS.check + TESTS.heads_far, 4
     lengths, most = np.full(rows, TESTS.heads_length), max(longest, TESTS.heads_length)
     others = np.exp(rng.uniform(np.log(kinds + 1), np.log(most), size=TESTS.check)).astype(int)
     lengths[TESTS.fit : TESTS.fit + TESTS.check] = np.r_[most, others[1:]]
+    if every and most >= PROOF.moderate:
+        elsewhere = {2 * TESTS.length}  # where tokens are doubled
+        each = [n for n in range(PROOF.moderate + 1 - rows, PROOF.moderate + 1) if n not in elsewhere]
+        lengths = np.insert(np.resize(rng.permutation(each), rows - 1), TESTS.fit, most)
     steps = np.zeros((rows, kinds))
     # sizes over three octaves both ways: heads of one layer differ in scale, and values that cancel mislead the pilot
     steps[:, :-1] = rng.uniform(-2.0, 2.0, size=(rows, kinds - 1)) * 2.0 ** rng.uniform(-3.0, TESTS.heads_largest, size=(rows, 1))

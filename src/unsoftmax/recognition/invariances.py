@@ -67,6 +67,7 @@ def invariances(case: Case, shape: Shape, scale: float) -> bool | Verdict:
         constant <= 1,
         "Repeating one token " + ("changes nothing." if constant <= 1 else "changes the answer."),
     )
+    case.foretold.update((few, 2 * few))
     faint = TESTS.faint_coarse if case.coarse else 1.0 if shape is Shape.AFFINE else TESTS.faint_bent
     if 1 < max(order, constant, doubled) <= faint:
         return inconclusive("power", "Sequences that attention answers alike differ by no more than what a recovery lets pass.")

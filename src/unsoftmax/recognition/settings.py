@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unsoftmax.precision.settings import READING
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -32,6 +34,10 @@ class Settings:
     even: float = 0.3
     evenly: int = 4
     depth_loud: float = 100.0  # floors that a kink must show in such a stretch
+    # a jump: a stretch is halved so often, its bend stays this share of itself, and is so many times what its ends' slopes explain
+    jump_halvings: int = 7
+    jump_stays: float = 0.3
+    jump_clear: float = 4.0
 
     # floor
     float64: float = 2.0**-50  # a handful of roundings; measured noise may be smaller by luck
@@ -40,6 +46,8 @@ class Settings:
     exact: float = 2.0**-44  # relative noise of one-token answers up to which they count as exact
     pairs_again: int = 10  # questions asked twice where errors have no law; rounding by chance leaves two in three as they are
     turns: int = 4  # times that a question is asked alone once more where its answers differ
+    versions: int = 3  # different ones of those five, at most, that come back: jitter of 2^-45 has one of a few hundred by chance
+    jittery: float = READING.jittery  # up to which a recovery takes answers that differ from call to call for their precision
     tiny: float = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
 
     # heads

@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.desk import Desk
 from unsoftmax.errors import DriftingError, RefusalError, TargetError, tried
+from unsoftmax.oracles.base import is_local
 from unsoftmax.precision.calibration import Calibration
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.precision.law import Floor
@@ -97,6 +98,8 @@ def opened(desk: Desk, *, alone: bool) -> Case:
         return desk.case
     desk.case = Case(desk, np.random.default_rng(desk.seed) if alone else desk.rng, desk.max_norm)
     desk.case.longest = desk.longest
+    desk.case.cheap = is_local(desk) and desk.like is None
+    desk.case.thorough = alone and desk.case.cheap
     if alone:
         desk.case.most, desk.case.asked = desk.longest, desk.meter.spent
     return desk.case

@@ -21,17 +21,18 @@ from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition import standing
 from unsoftmax.recognition.case import Shape, Verdict, inconclusive, outside
 from unsoftmax.recognition.decide import _by_depth, by_tests
-from unsoftmax.recognition.depth import several_layers
+from unsoftmax.recognition.depth import jumps_instead, refuse_jumps, several_layers
 from unsoftmax.recognition.diagnosis import Diagnosis, Findings, diagnosis_of
 from unsoftmax.recognition.extras import Extras, extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import Heads, several_heads
 from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.invariances import invariances
+from unsoftmax.recognition.lengths import at_other_lengths, every_length
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent
 from unsoftmax.recognition.one_head import Outcome as HeadLaw
-from unsoftmax.recognition.one_head import at_other_lengths, one_head
+from unsoftmax.recognition.one_head import one_head
 from unsoftmax.recognition.one_token import (
     Pilot,
     clearly_bends,
@@ -135,6 +136,9 @@ TESTS = {
     coarse_without_reason: st.sampled_from(["", "Answers err, and nothing explains by how much."]),
     behind_network: outcomes,
     unchanged: st.booleans(),
+    every_length: st.one_of(st.none(), verdicts),
+    refuse_jumps: st.one_of(st.none(), verdicts),
+    jumps_instead: st.one_of(st.none(), verdicts),
 }
 
 
@@ -224,6 +228,9 @@ NETWORK = {  # one head before a network with ReLU, unless told otherwise
     coarse_without_reason: "",
     several_layers: False,
     name_bent: outside("a bent one", "It bends."),
+    every_length: None,
+    refuse_jumps: None,
+    jumps_instead: None,
     unchanged: True,
 }
 HEADS = {
@@ -275,6 +282,8 @@ BENT, SMOOTH = {one_token: (Shape.UNCLEAR, 1.0)}, {one_token: (Shape.SMOOTH, 1.0
             "a residual before a network is not excluded",
         ),
         (SMOOTH | {pilot: FLAT, one_head: YES}, "attention-behind-network", "behind an unknown smooth network"),
+        ({every_length: outside("another law at other lengths", "At 37.")}, "outside: another law at other lengths", "At 37"),
+        ({clearly_bends: False, refuse_jumps: outside("a jump", "It jumps.")}, "outside: a jump", "It jumps"),
         (HEADS, "attention", "One softmax head"),
         (HEADS | {at_other_lengths: False}, "outside: another law at other lengths", "longer ones"),
         (HEADS | {at_other_lengths: None}, "outside: inconclusive (power)", "some sequences miss by more than rounding"),

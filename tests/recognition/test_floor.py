@@ -188,3 +188,17 @@ def test_two_versions_that_answer_in_turn_are_a_verdict_of_both_commands(apart):
     assert "versions" in told.reason
     found = us.recover(in_turn, width=5, seed=1, on_failure="return")
     assert found.status in (us.Status.DRIFTING, us.Status.NOT_IN_FAMILY)  # by which calls fall on which version
+
+
+@pytest.mark.parametrize("relative", [1e-13, 1e-12, 1e-11, 1e-10])
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_jitter_that_a_recovery_takes_for_precision_is_no_stranger(relative, outputs):
+    layer = head(seed=2, outputs=outputs)
+    for seed in range(3):
+        chance = np.random.default_rng(seed)
+
+        def jittering(X, chance=chance):
+            answers = layer(X)
+            return answers * (1 + relative * chance.normal(size=answers.shape))
+
+        assert us.diagnose(jittering, width=D, seed=seed).inside

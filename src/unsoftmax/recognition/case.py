@@ -99,7 +99,7 @@ class Case:
         longest: longest sequence that the target takes, as far as tried.
         most: no sequence of more tokens than this is sent.
         cheap: the target runs in this process, so that sequences of many lengths may be asked one by one.
-        thorough: no learner follows, whose check asks sequences of every length.
+        alone: no learner follows, whose check tells more.
         foretold: lengths of sequences whose answers were foretold.
         recent: the latest answers, for their size.
         unit: what answers are multiplied by, a power of two, where they are so large or small that their squares are no numbers.
@@ -122,7 +122,7 @@ class Case:
         self.everywhere = False
         self.outputs: int | None = None
         self.longest = self.most = 256
-        self.cheap = self.thorough = False
+        self.cheap = self.alone = False
         self.foretold: set[int] = set()
         self.unit = 1.0
         self.bend = 0.0

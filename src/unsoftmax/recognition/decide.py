@@ -7,15 +7,15 @@ from unsoftmax.families.attention import ONE_HEAD
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition.case import Shape, Verdict, inconclusive, outside
-from unsoftmax.recognition.depth import several_layers
+from unsoftmax.recognition.depth import jumps_instead, refuse_jumps, several_layers
 from unsoftmax.recognition.diagnosis import Diagnosis, Findings, diagnosis_of
 from unsoftmax.recognition.extras import extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
+from unsoftmax.recognition.lengths import at_other_lengths, every_length
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
-from unsoftmax.recognition.lengths import at_other_lengths, every_length
 from unsoftmax.recognition.one_head import Outcome, faintly, one_head
 from unsoftmax.recognition.one_token import (
     Pilot,
@@ -188,6 +188,7 @@ def _relu(found: Findings, answers: Answers, point: Pilot, shape: Shape, size: f
         if not clear:
             if shape is not Shape.PIECEWISE and not residual:
                 return None
+            yield from of_case(refuse_jumps, size)
             words = "It looks like one head, but one-token answers are not quite straight, too faintly to tell a network by."
             return inconclusive("power", words)
         found.heads, found.residual = 1, residual
@@ -226,6 +227,8 @@ def _by_depth(found: Findings, answers: Answers, size: float, reason: str) -> Wa
     """A head before a network with ReLU: learned whole if that has one hidden layer, else the head alone, if nothing is added."""
     # only behind a residual all hangs on it, so that another kink is followed then
     deep = (found.deep and not found.residual) or (yield from of_case(several_layers, size, kinks=2 if found.residual else 1))
+    if deep is None:
+        yield from of_case(jumps_instead, size)
     if not deep:
         open_end = (
             "" if deep is False else " Whether the network has one hidden layer was not told; of more, only the head is learned."
@@ -249,6 +252,7 @@ def _not_last(size: float, scale: float) -> Walk[Verdict | None]:
             return outside("network before attention", words)
         if mixed is False:
             return None
+    yield from of_case(refuse_jumps, size)
     return inconclusive("power", "It looks like one head before a network, but the network may as well stand before the head.")
 
 

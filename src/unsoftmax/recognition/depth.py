@@ -118,32 +118,60 @@ def _lone_kink(case: Case, scale: float) -> tuple[Kink | None, bool]:
     kink = Kink(low + place * along, along, jump, beside, answers)
     there = 0 < place < 1 and bool(_met(case, kink, np.zeros((1, case.width)), 0.0).all())
     if not there:
-        _refuse_jump(case, np.stack([low, (low + high) / 2, high]), np.stack([y_low, y, y_high]), float(np.abs(jump).max()))
+        _refuse_jump(case, np.stack([low, high]), np.stack([y_low, y_high]), answers)
     return (kink if there else None), False
 
 
-def _refuse_jump(case: Case, points: Floats, answers: Floats, kink: float) -> None:
-    """Halve a stretch ``(3, width)`` that holds no lone kink, two queries each time: the bends of a network shrink with it.
-
-    ``kink``: change of the slope from one end to the other, per stretch.
+def refuse_jumps(case: Case, scale: float, *, lines: int = 4) -> None:
+    """Look for a jump of one-token answers on lines that show a bend: 12 queries each, as far as they last.
 
     Raises:
-        DecidedError: they do not, and are more than such a change of slope explains: the answers jump.
+        DecidedError: the answers jump.
     """
-    seen = []
-    for _ in range(TESTS.jump_halvings):
-        if case.left() < 2:
+    case.begin("jumps")
+    for longer in (1, 4, 16, 1)[:lines]:
+        if case.left() < 5 + TESTS.jump_halvings:
             return
-        between = (points[:-1] + points[1:]) / 2
-        points, answers = np.insert(points, [1, 2], between, axis=0), np.insert(answers, [1, 2], case.ask(between[:, None]), axis=0)
-        bends = np.abs(answers[[0, 2]] + answers[[2, 4]] - 2 * answers[[1, 3]]).max(axis=1)
-        half = slice(0, 3) if bends[0] >= bends[1] else slice(2, 5)
-        points, answers = points[half], answers[half]
-        seen.append(float(bends.max()))
-    shrunk = kink * 2.0**-TESTS.jump_halvings
-    if seen[-1] > max(TESTS.jump_stays * seen[0], TESTS.jump_clear * shrunk, TESTS.depth_loud * case.noise(answers)):
-        words = "One-token answers jump: over ever shorter stretches they change by as much. No network with ReLU does that."
-        case.record("jump", seen[-1] / seen[0], TESTS.jump_stays, False, words)
+        first, aside = case.cap(longer * scale, 5.0) * case.draw(2)
+        ends = np.stack([first, aside / 4 - first])  # past the origin: a plane that parts the tokens is crossed
+        answers = case.ask(np.stack([ends[0], ends.mean(axis=0), ends[1]])[:, None])
+        if float(np.abs(answers[0] + answers[2] - 2 * answers[1]).max()) > TESTS.depth_loud * case.noise(answers):
+            along = ends[1] - ends[0]
+            beside = case.ask(np.stack([ends[0] - TESTS.beside * along, ends[1] + TESTS.beside * along])[:, None])
+            _refuse_jump(case, ends, answers[[0, 2]], beside)
+
+
+def jumps_instead(case: Case, scale: float) -> None:
+    """The same on two lines, where too few questions were left to follow a kink and no learner tells."""
+    if case.alone and not case.coarse:
+        refuse_jumps(case, scale, lines=2)
+
+
+def _refuse_jump(case: Case, ends: Floats, answers: Floats, beside: Floats) -> None:
+    """Halve a stretch between ``ends (2, width)`` while each answer lies on the line of one end or the other; 7 queries.
+
+    Where a line of one kink crosses over, its two halves meet. ``beside``: answers a little outside the stretch.
+
+    Raises:
+        DecidedError: they do not meet: the answers jump.
+    """
+    first, last = (answers[0] - beside[0]) / TESTS.beside, (beside[1] - answers[1]) / TESTS.beside
+    low, high, noise = 0.0, 1.0, TESTS.jump_floors * case.noise(answers, beside)
+    for _ in range(min(TESTS.jump_halvings, case.left())):
+        at = (low + high) / 2
+        answer = case.ask((ends[0] + at * (ends[1] - ends[0]))[None, None])[0]
+        off = [float(np.abs(answer - line).max()) for line in (answers[0] + at * first, answers[1] - (1 - at) * last)]
+        if min(off) > noise:
+            return
+        low, high = (at, high) if off[0] <= off[1] else (low, at)
+    at = (low + high) / 2
+    gap = float(np.abs(answers[1] - (1 - at) * last - answers[0] - at * first).max())
+    kink = float(np.abs(last - first).max()) * (high - low)
+    if gap > max(TESTS.jump_clear * kink, TESTS.depth_loud * noise):
+        words = (
+            "One-token answers jump: two straight stretches of a line end beside each other and do not meet. No network does that."
+        )
+        case.record("jump", gap, max(TESTS.jump_clear * kink, TESTS.depth_loud * noise), False, words)
         raise DecidedError(outside("not piecewise linear", words))
 
 

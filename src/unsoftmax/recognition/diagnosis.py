@@ -58,8 +58,8 @@ class Diagnosis(Brief):
 class Findings:
     """What the tests told beside their verdict; None where that was not asked.
 
-    ``plane``: where the scores of one head were measured. Two were told before: ``not_one``, that one head was learned and does not explain fresh answers, and ``deep``, that a kink of
-    one-token answers ends or changes on its way.
+    ``plane``: where the scores of one head were measured. Two were told before: ``not_one``, that one head was learned and does not
+    explain fresh answers, and ``deep``, that a kink of one-token answers ends or changes on its way.
     """
 
     not_one: bool = False

@@ -11,7 +11,7 @@ from unsoftmax.models import Floats
 from unsoftmax.proof.settings import PROOF
 from unsoftmax.recognition.case import Case
 from unsoftmax.recognition.heads_design import Design
-from unsoftmax.recognition.heads_fit import fitted, pruned
+from unsoftmax.recognition.heads_fit import Fit, fitted, pruned
 from unsoftmax.recognition.settings import TESTS
 
 
@@ -48,9 +48,12 @@ def several_heads(case: Case, scale: float) -> Heads:
     # floors: rounding errors add up over the one-token answers, and float32 layers round numbers larger than their answers
     limit = TESTS.heads_floors
     fewer: Floats | None = None
+    nearest: Fit | None = None
     for heads in counts:
         found = fitted(design.rows(slice(TESTS.fit)), Y[: TESTS.fit], heads, case.rng, noise, fewer)
         fewer = found.survivors
+        if nearest is None or (heads <= TESTS.split and found.worst < nearest.worst):
+            nearest = found
         if found.worst > limit * noise:
             best = min(best, Heads(None, found.worst / (limit * noise), np.inf), key=lambda h: h.fit)
             continue
@@ -80,7 +83,24 @@ def several_heads(case: Case, scale: float) -> Heads:
         best = Heads(None, found.worst / (limit * noise), check)
     missed = max(best.fit, best.check if best.fit <= 1 else 0.0)
     case.record("heads fit", missed, 1.0, False, "No small number of heads explains the answers.")
-    return replace(best, nearly=missed <= TESTS.nearly)
+    nearly = missed <= TESTS.nearly
+    if nearly and nearest is not None and not case.coarse and nearest.worst <= TESTS.nearly * limit * noise:
+        nearly = _almost_alike(case, design.rows(slice(TESTS.fit)), Y[: TESTS.fit], nearest, limit * noise)
+    return replace(best, nearly=nearly)
+
+
+def _almost_alike(case: Case, design: Design, Y: Floats, found: Fit, allowed: float) -> bool:
+    """Whether heads almost alike, around each of a few that were fitted, may be what these miss by."""
+    if len(found.height) > TESTS.split:
+        return True
+    beside = design.beside(found.height, found.pace)
+    left = float(np.abs(Y - beside @ np.linalg.lstsq(beside, Y, rcond=1e-14)[0]).max())
+    threshold = max(TESTS.split_floors * allowed, TESTS.split_share * found.worst)
+    may = left <= threshold
+    words = (
+        f"What {len(found.height)} fitted heads miss by {'may be' if may else 'is not'} that of heads almost alike in their place."
+    )
+    return case.record("almost alike", left / allowed, threshold / allowed, may, words)
 
 
 def _soft(design: Design, height: Floats, pace: Floats, A: Floats, noise: float) -> bool:

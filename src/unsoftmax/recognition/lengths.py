@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from unsoftmax.errors import Sign
-from unsoftmax.models import Floats
 from unsoftmax.oracles.contradiction import BY_CHANCE
 from unsoftmax.proof.settings import PROOF
 from unsoftmax.recognition.case import Case, DecidedError, Verdict, inconclusive, outside
@@ -41,7 +40,7 @@ def every_length(case: Case, scale: float, plane: Plane | None) -> Verdict | Non
     whatever their number. One query a length, as far as they last, where the target runs in this process and no learner follows,
     whose check asks as many.
     """
-    if not case.thorough:
+    if not (case.alone and case.cheap):
         return None
     case.begin("every length")
     longest = min(case.longest, case.most)
@@ -60,7 +59,7 @@ def every_length(case: Case, scale: float, plane: Plane | None) -> Verdict | Non
 
 
 def _missed(case: Case, plane: Plane, lengths: Iterable[int]) -> tuple[float, int]:
-    """The largest miss of what the plane foretells, of what is allowed, and at which length; one query each, as far as they last."""
+    """The largest miss of what the plane foretells, of what is allowed, and at which length; one query each, while they last."""
     base, worst, at = corners(case, plane), 0.0, 0
     for number, length in enumerate(lengths):
         if case.left() < 1:
@@ -93,7 +92,7 @@ def _uneven(case: Case, scale: float, lengths: list[int]) -> tuple[float, int]:
         mine = [n for n in lengths if n // (n & -n) == part]
         if len(mine) == 1:  # one more of the same shares to compare with
             other = 2 * mine[0] if 2 * mine[0] <= longest else mine[0] // 2
-            if mine[0] % 2 and other < mine[0] or other < 2:
+            if other < 2 or (mine[0] % 2 and other < mine[0]):
                 continue
             mine.append(other)
         if case.left() < len(mine):

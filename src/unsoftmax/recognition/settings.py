@@ -34,6 +34,17 @@ class Settings:
     even: float = 0.3
     evenly: int = 4
     depth_loud: float = 100.0  # floors that a kink must show in such a stretch
+    jump_halvings: int = 7  # of a stretch that may hold a jump
+    jump_floors: float = 40.0  # that answers may lie off the lines beside it
+    jump_clear: float = 4.0  # times what a kink in the last half leaves between those lines
+    depth_far: float = 2.0  # how far the kink is followed each way, in lengths of a token
+    same: float = 1e-3  # relative error of a kink that is still the same far away
+    depth_enough: int = 2  # losses that tell: another kink may hide one
+    straight: float = 16.0  # floors that a half without a kink may bend by
+    # share of the stronger half's bend that the weaker has, so many times in a row, where a line is smooth
+    even: float = 0.3
+    evenly: int = 4
+    depth_loud: float = 100.0  # floors that a kink must show in such a stretch
     # a jump: a stretch is halved so often, its bend stays this share of itself, and is so many times what its ends' slopes explain
     jump_halvings: int = 7
     jump_stays: float = 0.3
@@ -67,6 +78,11 @@ class Settings:
     steepest: float = 60.0  # scores per step that a search goes to; beyond four times that a head counts as hard
     # what a fit of heads may miss by where two are almost alike, of what is allowed; other targets miss by 1e10 or so
     nearly: float = 2.0**24
+    split: int = 2  # heads at most whose neighbours are looked at: ten numbers each, of 44 answers
+    # floors, and share of what was missed by, that heads almost alike leave of it: 20 and 1e-5 at most in 36 pairs of gaps of 1e-6
+    # to 0.1; other targets leave 470 and 0.02 at least
+    split_floors: float = 100.0
+    split_share: float = 1e-3
     heads_largest: float = 1.5  # largest factor of the steps, as a power of two
 
     # heads or not

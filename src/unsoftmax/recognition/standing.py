@@ -99,7 +99,7 @@ def opened(desk: Desk, *, alone: bool) -> Case:
     desk.case = Case(desk, np.random.default_rng(desk.seed) if alone else desk.rng, desk.max_norm)
     desk.case.longest = desk.longest
     desk.case.cheap = is_local(desk) and desk.like is None
-    desk.case.thorough = alone and desk.case.cheap
+    desk.case.alone = alone
     if alone:
         desk.case.most, desk.case.asked = desk.longest, desk.meter.spent
     return desk.case

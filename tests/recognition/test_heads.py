@@ -157,7 +157,7 @@ def test_what_heads_almost_alike_do_not_explain_is_no_layer_of_heads(effect):
 
 @given(seed=seeds)
 def test_shares_beside_a_head_hold_those_of_its_neighbours(seed):
-    design, theta, rng = drawn(seed, 1)
+    design, theta, _ = drawn(seed, 1)
     theta /= 4
     beside = design.beside(theta[:, 0], theta[:, 1])
     left = []

@@ -1,6 +1,5 @@
 """A target that is another head at one single length is no layer of heads, however few sequences have that length."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

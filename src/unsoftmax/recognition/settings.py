@@ -37,18 +37,6 @@ class Settings:
     jump_halvings: int = 7  # of a stretch that may hold a jump
     jump_floors: float = 40.0  # that answers may lie off the lines beside it
     jump_clear: float = 4.0  # times what a kink in the last half leaves between those lines
-    depth_far: float = 2.0  # how far the kink is followed each way, in lengths of a token
-    same: float = 1e-3  # relative error of a kink that is still the same far away
-    depth_enough: int = 2  # losses that tell: another kink may hide one
-    straight: float = 16.0  # floors that a half without a kink may bend by
-    # share of the stronger half's bend that the weaker has, so many times in a row, where a line is smooth
-    even: float = 0.3
-    evenly: int = 4
-    depth_loud: float = 100.0  # floors that a kink must show in such a stretch
-    # a jump: a stretch is halved so often, its bend stays this share of itself, and is so many times what its ends' slopes explain
-    jump_halvings: int = 7
-    jump_stays: float = 0.3
-    jump_clear: float = 4.0
 
     # floor
     float64: float = 2.0**-50  # a handful of roundings; measured noise may be smaller by luck

@@ -11,6 +11,7 @@ from unsoftmax.models import Floats
 from unsoftmax.oracles.contradiction import BY_CHANCE
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.precision.law import JITTER
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.recognition.case import Case, DecidedError, Verdict, asked_once, inconclusive, outside
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Floor
@@ -39,10 +40,28 @@ def measure_answers(case: Case, look: FirstLook | None = None) -> Answers:
     known = look is not None and look.floor.exact and case.known_from(look)
     if not known:
         measure_floor(case)
+    elif case.alone:
+        _find_longest(case)
     single = case.longest == 1
     if single:
         case.record("longer sequences", 1.0, 1.0, False, "The target takes one token only.")
     return Answers(case.coarse, single, case.outputs or 1, case.width)
+
+
+def _find_longest(case: Case) -> None:
+    """See whether sequences of 64 tokens are taken, as no other question has told: one query, up to seven where they are not."""
+    tokens = PROOF.short * case.cap(1.0, 1.5) * case.draw(1, min(PROOF.moderate, case.most))
+    if case.attempt(tokens) is None:
+        case.longest = _taken(case, tokens)
+
+
+def _taken(case: Case, tokens: Floats) -> int:
+    """How many tokens are taken, where these are too many; up to six queries."""
+    taken, refused = 1, tokens.shape[1]
+    while refused - taken > 1:
+        half = (taken + refused) // 2
+        taken, refused = (half, refused) if case.attempt(tokens[:, :half]) is not None else (taken, half)
+    return taken
 
 
 def measure_floor(case: Case) -> None:
@@ -138,7 +157,7 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
     while first is None:
         first = case.attempt(np.repeat(tokens, 3, axis=0))
         if first is None:  # too long for the target: find a length that it takes
-            case.longest = tokens.shape[1] // 4
+            case.longest = _taken(case, tokens)
             if case.longest < 4:
                 raise DecidedError(
                     inconclusive("length", "The target takes no sequences of more than three tokens; longer ones are needed.")

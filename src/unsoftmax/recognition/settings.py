@@ -35,8 +35,9 @@ class Settings:
     evenly: int = 4
     depth_loud: float = 100.0  # floors that a kink must show in such a stretch
     jump_halvings: int = 7  # of a stretch that may hold a jump
-    jump_floors: float = 40.0  # that answers may lie off the lines beside it
-    jump_clear: float = 4.0  # times what a kink in the last half leaves between those lines
+    jump_beside: float = 2.0**-5  # of it: how far outside it the slopes beside it are read
+    jump_floors: float = 200.0  # that answers may lie off the lines with these slopes
+    jump_clear: float = 4.0  # times these, and what a kink in the last half leaves between the lines, that a jump is
 
     # floor
     float64: float = 2.0**-50  # a handful of roundings; measured noise may be smaller by luck

@@ -135,7 +135,7 @@ TESTS = {
     bends_obey: told,
     coarse_without_reason: st.sampled_from(["", "Answers err, and nothing explains by how much."]),
     behind_network: outcomes,
-    unchanged: st.booleans(),
+    unchanged: told,
     every_length: st.one_of(st.none(), verdicts),
     refuse_jumps: st.one_of(st.none(), verdicts),
     jumps_instead: st.one_of(st.none(), verdicts),
@@ -210,6 +210,15 @@ def test_a_target_that_changed_is_told_to_have():
     answers = {measure_answers: Answers(False, True, 1, 4), one_token: (Shape.AFFINE, 1.0), unchanged: False}
     _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
     assert Sign.CHANGED in end.signs
+
+
+def test_a_change_that_a_recovery_takes_for_precision_leaves_what_is_inside_open():
+    answers = NETWORK | {unchanged: None}
+    _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
+    assert Sign.UNDECIDED in end.signs
+    answers |= {chord_law: True}
+    _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
+    assert end.family == "outside: network before attention"
 
 
 YES, NO, PERHAPS = HeadLaw(True, "why"), HeadLaw(False, "why"), HeadLaw(None, "why")

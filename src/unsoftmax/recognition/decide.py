@@ -61,7 +61,10 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool
     if verdict.inside:
         verdict = (yield from of_case(every_length, found.scale or 1.0, found.plane)) or verdict
     same = yield from of_case(unchanged)
-    if not same and Sign.RANDOM not in verdict.signs:
+    if same is None and verdict.inside:
+        words = "An early question got another answer at the end, by no more than a recovery takes for the precision of answers."
+        verdict = inconclusive("power", words)
+    elif same is False and Sign.RANDOM not in verdict.signs:
         words = "An early question got another answer at the end: the target changed, or several replicas answer."
         verdict = outside("changed while asked", words, Sign.CHANGED)
     return (yield from of_case(diagnosis_of, verdict, found))

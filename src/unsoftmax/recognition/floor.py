@@ -100,6 +100,10 @@ def measure_floor(case: Case) -> None:
     if not case.record(
         "constant", spread, case.tolerance(values), spread > case.tolerance(values), "Answers vary with the question."
     ):
+        if spread > 0:
+            raise DecidedError(
+                inconclusive("power", "Answers vary by no more than their errors explain: these hide what they say.")
+            )
         raise DecidedError(outside("constant", "Every answer is the same: the target does not depend on its input."))
     if len(bends) == 2 and not case.record("slope", max(bends), 0.5, min(bends) <= 0.5, "Small steps give small changes."):
         raise DecidedError(

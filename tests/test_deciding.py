@@ -12,7 +12,15 @@ from tests.zoo import INSIDE, OUTSIDE, exhibit
 from unsoftmax.deciding import Decision, Try
 from unsoftmax.deciding.choices import first_reading, stranger, undecided, weighed
 from unsoftmax.deciding.choices import refused as refused_by
-from unsoftmax.errors import InconclusiveError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
+from unsoftmax.errors import (
+    DriftingError,
+    InconclusiveError,
+    NotIdentifiableError,
+    NotInFamilyError,
+    RefusalError,
+    Sign,
+    TooNoisyError,
+)
 from unsoftmax.families import fact_of, named, settled
 from unsoftmax.families.attention import FIXED_HEAD, GRID_HEAD, NOISY_HEAD, ONE_HEAD, SEVERAL_HEADS, TOKENS_HEAD, VOUCHED_HEAD
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_TRANSFORMER
@@ -543,6 +551,11 @@ def test_what_the_tests_cannot_decide_is_refused_as_open():
     said = refused_by(UNSURE, "Nobody knows.", {})
     assert isinstance(said, InconclusiveError)
     assert "stays open" in str(said)
+
+
+@pytest.mark.parametrize("sign", [Sign.RANDOM, Sign.CHANGED])
+def test_a_target_that_answers_otherwise_is_no_stranger_but_drifts(sign):
+    assert isinstance(refused_by(diagnosis(outside("changed", "It changed.", sign)), "It changed.", {}), DriftingError)
 
 
 @given(look=looks, wish=wishes)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import DriftingError, TargetError
+from unsoftmax.errors import DriftingError, Sign, TargetError
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -171,6 +171,7 @@ def _jittering(oracle: Oracle, question: Floats, before: Floats, jitter: float, 
             f"One question, asked {1 + len(steps)} times, got another answer every time, each further off than the one before, by "
             f"{float(np.abs(steps.sum(axis=0)).max()):.2g} in all: the target changes as it is asked. Pin one version of it and "
             "start again.",
+            signs=(Sign.CHANGED,),
             evidence={"drift": float(np.abs(steps.sum(axis=0)).max()), "asked_again": len(steps)},
         )
     shares = (again - answer) / float(np.abs(answer).max())

@@ -269,6 +269,8 @@ def _behind(found: Findings, answers: Answers, point: Pilot, shape: Shape, size:
         first = None if outcome.behind or point.flat else (yield from _not_last(size, point.scale))
         if first is not None:
             return first
+        if growing and shape is Shape.PIECEWISE:
+            yield from of_case(jumps_instead, size)
         if not growing or not (yield from of_case(kinks_if_affordable, shape, size)):
             smooth = "smooth " if shape is Shape.SMOOTH else ""
             words = f"One softmax head behind an unknown {smooth}network: a sequence is answered like its weighted mean."

@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import Sign
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, DecidedError, Verdict, outside
+from unsoftmax.recognition.case import Case, DecidedError, Verdict, asked_once, outside
 from unsoftmax.recognition.settings import TESTS
 
 
@@ -150,10 +150,11 @@ def refuse_jumps(case: Case, scale: float, *, lines: int = 4) -> None:
             )
 
 
+@asked_once
 def jumps_instead(case: Case, scale: float) -> None:
-    """The same on two lines, where too few questions were left to follow a kink and no learner tells."""
+    """The same on the line that bent at first, where too few questions may be left to look at kinks, and no learner tells."""
     if case.alone and not case.coarse:
-        refuse_jumps(case, scale, lines=2)
+        refuse_jumps(case, scale, lines=1)
 
 
 def _refuse_jump(case: Case, ends: Floats, answers: Floats, beside: Floats, share: float) -> None:

@@ -44,8 +44,13 @@ def heads(seed: int) -> Row:
         rng.normal(size=(count, width)) * 10 ** rng.uniform(-2, 3) if rng.random() < 0.4 else None,
         rng.normal(size=(outputs,) if outputs else ()) * 10 ** rng.uniform(-1, 3) if rng.random() < 0.3 else None,
     )
-    found = us.recover((lambda X: head(X, "all", causal=causal)) if every else head, width=width, seed=seed, on_failure="return")
-    row: Row = {"what": f"H{count} m{outputs}{' every position' if every else ''}", **told(found)}
+    target = (lambda X: head(X, "all", causal=causal)) if every else head
+    found = us.recover(target, width=width, seed=seed, on_failure="return")
+    row: Row = {
+        "what": f"H{count} m{outputs}{' every position' if every else ''}",
+        **told(found),
+        **diagnosed(found, target, width),
+    }
     if found.status.success:
         X = rng.normal(size=(300, 12, width))
         answers = head(X)
@@ -82,7 +87,7 @@ def ordinary(seed: int) -> Row:
     width, model, target = fifth.ordinary(name, rng)
     found = us.recover(target, width=width, seed=seed, on_failure="return")
     reason = truth.false_success(found, model, model, rng)
-    row: Row = {"what": name, "false": reason is not None, "why": reason, **told(found)}
+    row: Row = {"what": name, "false": reason is not None, "why": reason, **told(found), **diagnosed(found, target, width)}
     return row | (shares(found, model) if found.status.success and found.bounds is not None else {})
 
 
@@ -93,11 +98,15 @@ def ladder(seed: int, table: int, kinds: tuple[str, ...], draw: Callable[..., tr
     found = us.recover(target, width=width, seed=seed, on_failure="return", budget=20_000)
     reason = truth.false_success(found, model, target, rng)
     row = {"what": kind, "effect": effect, "false": reason is not None, "why": reason, **told(found)}
-    diagnosis = us.diagnose(target, width=width)  # what is recovered is no stranger, and what is of no family is not inside
+    return row | diagnosed(found, target, width)
+
+
+def diagnosed(found: us.Recovery, target: Any, width: int, max_norm: float | None = None) -> Row:
+    """What the other command says: what is recovered is no stranger, and what is of no family is not inside."""
+    diagnosis = us.diagnose(target, width=width, max_norm=max_norm)
     stranger = not diagnosis.inside and "inconclusive" not in diagnosis.family
-    row["diagnosis"] = diagnosis.family
-    row["contradicts"] = stranger if found.status.success else diagnosis.inside and found.status is us.Status.NOT_IN_FAMILY
-    return row
+    contradicts = stranger if found.status.success else diagnosis.inside and found.status is us.Status.NOT_IN_FAMILY
+    return {"diagnosis": diagnosis.family, "contradicts": contradicts}
 
 
 def coverage(seed: int) -> Row:
@@ -115,7 +124,7 @@ def within_bars(seed: int, table: int, classes: tuple[str, ...], draw: Callable[
     name = classes[seed % len(classes)]
     width, layer, target, limits = draw(name, rng)
     found = us.recover(target, width=width, seed=seed, on_failure="return", **limits)  # type: ignore[arg-type]
-    row: Row = {"what": name, **told(found)}
+    row: Row = {"what": name, **told(found), **diagnosed(found, target, width, limits.get("max_norm"))}
     if found.status.success and found.bounds is not None:
         row |= shares(found, layer)
         reason = truth.false_success(found, layer, target, rng)
@@ -143,6 +152,7 @@ def honest(seed: int) -> Row:
     found = us.recover(target, width=width, seed=seed, on_failure="return", **limits)
     reason = truth.false_success(found, model, target, rng) if "noise" not in name and found.model is not None else None
     row: Row = {"what": name, "false": reason is not None, "why": reason, **told(found)}
+    row |= diagnosed(found, target, width, limits.get("max_norm"))
     return row | (shares(found, model) if found.status.success and model is not None else {})
 
 

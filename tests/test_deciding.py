@@ -12,7 +12,15 @@ from tests.zoo import INSIDE, OUTSIDE, exhibit
 from unsoftmax.deciding import Decision, Try
 from unsoftmax.deciding.choices import first_reading, stranger, undecided, weighed
 from unsoftmax.deciding.choices import refused as refused_by
-from unsoftmax.errors import InconclusiveError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign, TooNoisyError
+from unsoftmax.errors import (
+    DriftingError,
+    InconclusiveError,
+    NotIdentifiableError,
+    NotInFamilyError,
+    RefusalError,
+    Sign,
+    TooNoisyError,
+)
 from unsoftmax.families import fact_of, named, settled
 from unsoftmax.families.attention import FIXED_HEAD, GRID_HEAD, NOISY_HEAD, ONE_HEAD, SEVERAL_HEADS, TOKENS_HEAD, VOUCHED_HEAD
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_TRANSFORMER
@@ -21,17 +29,18 @@ from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition import standing
 from unsoftmax.recognition.case import Shape, Verdict, inconclusive, outside
 from unsoftmax.recognition.decide import _by_depth, by_tests
-from unsoftmax.recognition.depth import several_layers
+from unsoftmax.recognition.depth import jumps_instead, refuse_jumps, several_layers
 from unsoftmax.recognition.diagnosis import Diagnosis, Findings, diagnosis_of
 from unsoftmax.recognition.extras import Extras, extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import Heads, several_heads
 from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.invariances import invariances
+from unsoftmax.recognition.lengths import at_other_lengths, every_length
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent
 from unsoftmax.recognition.one_head import Outcome as HeadLaw
-from unsoftmax.recognition.one_head import at_other_lengths, one_head
+from unsoftmax.recognition.one_head import one_head
 from unsoftmax.recognition.one_token import (
     Pilot,
     clearly_bends,
@@ -134,7 +143,10 @@ TESTS = {
     bends_obey: told,
     coarse_without_reason: st.sampled_from(["", "Answers err, and nothing explains by how much."]),
     behind_network: outcomes,
-    unchanged: st.booleans(),
+    unchanged: told,
+    every_length: st.one_of(st.none(), verdicts),
+    refuse_jumps: st.one_of(st.none(), verdicts),
+    jumps_instead: st.one_of(st.none(), verdicts),
 }
 
 
@@ -208,6 +220,15 @@ def test_a_target_that_changed_is_told_to_have():
     assert Sign.CHANGED in end.signs
 
 
+def test_a_change_that_a_recovery_takes_for_precision_leaves_what_is_inside_open():
+    answers = NETWORK | {unchanged: None}
+    _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
+    assert Sign.UNDECIDED in end.signs
+    answers |= {chord_law: True}
+    _, end = walked(by_tests(), lambda s: diagnosis(*s.settings) if s.test is diagnosis_of else answers[s.test])
+    assert end.family == "outside: network before attention"
+
+
 YES, NO, PERHAPS = HeadLaw(True, "why"), HeadLaw(False, "why"), HeadLaw(None, "why")
 FLAT, COARSE = Pilot(0.7, 0.4, flat=True), Answers(True, False, 1, 4)
 NETWORK = {  # one head before a network with ReLU, unless told otherwise
@@ -224,6 +245,9 @@ NETWORK = {  # one head before a network with ReLU, unless told otherwise
     coarse_without_reason: "",
     several_layers: False,
     name_bent: outside("a bent one", "It bends."),
+    every_length: None,
+    refuse_jumps: None,
+    jumps_instead: None,
     unchanged: True,
 }
 HEADS = {
@@ -275,6 +299,8 @@ BENT, SMOOTH = {one_token: (Shape.UNCLEAR, 1.0)}, {one_token: (Shape.SMOOTH, 1.0
             "a residual before a network is not excluded",
         ),
         (SMOOTH | {pilot: FLAT, one_head: YES}, "attention-behind-network", "behind an unknown smooth network"),
+        ({every_length: outside("another law at other lengths", "At 37.")}, "outside: another law at other lengths", "At 37"),
+        ({clearly_bends: False, refuse_jumps: outside("a jump", "It jumps.")}, "outside: a jump", "It jumps"),
         (HEADS, "attention", "One softmax head"),
         (HEADS | {at_other_lengths: False}, "outside: another law at other lengths", "longer ones"),
         (HEADS | {at_other_lengths: None}, "outside: inconclusive (power)", "some sequences miss by more than rounding"),
@@ -525,6 +551,11 @@ def test_what_the_tests_cannot_decide_is_refused_as_open():
     said = refused_by(UNSURE, "Nobody knows.", {})
     assert isinstance(said, InconclusiveError)
     assert "stays open" in str(said)
+
+
+@pytest.mark.parametrize("sign", [Sign.RANDOM, Sign.CHANGED])
+def test_a_target_that_answers_otherwise_is_no_stranger_but_drifts(sign):
+    assert isinstance(refused_by(diagnosis(outside("changed", "It changed.", sign)), "It changed.", {}), DriftingError)
 
 
 @given(look=looks, wish=wishes)

@@ -165,7 +165,8 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
     except RefusalError as error:
         refusal = error
         if not isinstance(error, BudgetExceededError | TargetError):  # contradictory answers may also end in another reason
-            drift = desk.contradiction(replicas=not isinstance(error, DriftingError), briefly=Sign.DIAGNOSED in error.signs)
+            shown = isinstance(error, DriftingError) and not {Sign.DIAGNOSED, Sign.CHANGED} <= set(error.signs)
+            drift = desk.contradiction(replicas=not shown, briefly=Sign.DIAGNOSED in error.signs)
             if drift is not None:
                 drift.model = error.model
             refusal = _rounded_inside(desk, _stepwise(desk, weighed(desk, drift or error, proven=proof is not None)))

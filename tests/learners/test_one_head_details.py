@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies import seeds
 
 import unsoftmax as us
 from unsoftmax.errors import NotIdentifiableError
 from unsoftmax.learners.one_head import OneHeadLearner
 from unsoftmax.learners.one_head.learner import price
 from unsoftmax.learners.one_head.positions import is_causal
-from unsoftmax.learners.one_head.score_matrix import _leading_rank, _next_size, _RankTest
+from unsoftmax.learners.one_head.score_matrix import _leading_rank, _next_size, _RankTest, _strongest
 from unsoftmax.learners.one_head.scores import ScoreReader, StepReader, Values, copies, log_weights
 from unsoftmax.learners.one_head.values_again import price as price_again
 from unsoftmax.learners.one_head.values_again import values_bars
@@ -336,3 +337,10 @@ def test_a_query_bias_is_read_together_with_the_scores_at_every_position(causal,
     assert distance(found.model, head) < 1e-10
     # zero, two of loud tokens, the size of the bias, the scores; W outshines a bias of 1e-3, which takes shorter tokens
     assert oracle.spent <= 5 + (5 if bias < 0.1 else 1)
+
+
+@given(seed=seeds, rank=st.integers(0, 3))
+def test_no_token_is_put_in_front_twice_however_little_a_block_spans(seed, rank):
+    rng = np.random.default_rng(seed)
+    block = rng.integers(-2, 3, size=(5, rank)) @ rng.integers(-2, 3, size=(rank, 4)) * 1.0
+    assert len({*_strongest(block, 4)}) == 4

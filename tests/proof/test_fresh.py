@@ -1,8 +1,11 @@
 """Fresh sequences and the comparison: sized so that what the model computes shows, of natural size, long, and not foreseeable."""
 
+import re
+
 import numpy as np
 import pytest
 
+import unsoftmax as us
 from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles import CallableOracle, Metered
 from unsoftmax.proof.compare import compared, predictor
@@ -59,6 +62,30 @@ def test_lengths_reach_from_one_to_256_and_are_drawn():
     assert len(set(drawn)) == 40
     assert len(frozenset.union(*drawn)) > 100
     assert all(sum(len(batch.sequences) for batch in batches_of(model, seed)) == COUNT for seed in range(5))
+
+
+@pytest.mark.parametrize("longest", [64, 100, 256])
+def test_more_tokens_are_longer_sequences_and_no_more_of_them(longest):
+    model = attention(0.5)
+    plain, longer = (batches_of(model, 7, longest=longest, every=True, tokens=tokens) for tokens in (14_900, 33_000))
+    assert sum(len(batch.sequences) for batch in longer) == sum(len(batch.sequences) for batch in plain)
+    assert {batch.length for batch in longer if batch.length <= 64} == {*range(1, 65)}
+    lengths = {batch.length for batch in longer}
+    assert lengths >= {n for n in (96, 128, 256, longest) if n <= longest}
+    told = [sum(len(batch.sequences) * batch.length for batch in batches) for batches in (plain, longer)]
+    assert told[1] > 28_000 if longest == 256 else told[1] >= told[0]
+
+
+def test_narrow_targets_are_compared_on_twice_as_many_tokens_and_wide_ones_are_not():
+    counts = {}
+    for width in (6, 100):
+        rng = np.random.default_rng(width)
+        layer = Attention.single(rng.normal(size=(width, width)) / np.sqrt(width), rng.normal(size=width))
+        found = us.recover(layer, seed=1, rank=None if width < 10 else width)
+        counts[width] = int(re.search(r"([\d,]+) tokens in all", found.check.covers)[1].replace(",", ""))
+        assert found.check.sequences == COUNT
+    assert 28_000 < counts[6] < 37_000
+    assert counts[100] < 19_000
 
 
 def test_some_natural_tokens_are_whole_numbers_some_repeat_and_some_are_equally_long():

@@ -95,6 +95,24 @@ def test_answers_that_jitter_in_their_last_digits_are_recovered(relative):
         assert us.distance(found.model, layer) < 1e5 * relative
 
 
+@pytest.mark.parametrize("each", [1e-12, 1e-11, 1e-10])
+def test_a_target_that_changes_with_every_question_is_no_jitter(each):
+    rng = np.random.default_rng(3)
+    layer = us.Attention.single(rng.normal(size=(5, 5)) / 2, rng.normal(size=5))
+    for seed in range(4):
+        asked = 0
+
+        def changing(X):
+            nonlocal asked
+            asked += len(X)
+            return layer(X) * (1 + each * asked)
+
+        found = us.recover(changing, width=5, seed=seed, on_failure="return")
+        assert found.status is us.Status.DRIFTING
+        assert "further off than the one before" in found.message
+        assert not us.diagnose(changing, width=5, seed=seed).inside
+
+
 def noisy(noise, width=8, seed=0):
     rng = np.random.default_rng(seed)
     head = us.Attention.single(rng.normal(size=(width, width)) / np.sqrt(width), rng.normal(size=width))

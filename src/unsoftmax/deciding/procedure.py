@@ -34,12 +34,13 @@ from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANS
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.precision.law import Floor
 from unsoftmax.recognition import standing
+from unsoftmax.recognition.case import outside
 from unsoftmax.recognition.decide import by_tests
-from unsoftmax.recognition.diagnosis import Diagnosis
+from unsoftmax.recognition.diagnosis import Diagnosis, Findings, diagnosis_of
 from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.quick_relu import quick_look
 from unsoftmax.recognition.reach import cut
-from unsoftmax.recognition.walk import Walk, of_desk
+from unsoftmax.recognition.walk import Walk, of_case, of_desk
 from unsoftmax.results import Fact, Outcome
 from unsoftmax.wishes import Wishes
 
@@ -84,6 +85,8 @@ class Decision:
         if self.learners and (self.table or not self.wishes.adaptive):
             return (yield from self._try(TOKENS_HEAD if self.table else FIXED_HEAD)).refusal
         look = None if self.table else (yield from of_desk(standing.looked, strict=self.learners))
+        if isinstance(look, str):
+            return (yield from self._as_changed(look))
         if look is None:  # it takes other tokens, or sequences of another length: the tests tell
             return (yield from self._as_tested())
         for family in by_law(self.wishes.family, self.width):
@@ -138,6 +141,13 @@ class Decision:
         if family is not None:
             yield from self._try(family)
         return refused(told, told.reason, {})
+
+    def _as_changed(self, words: str) -> Walk[Ending]:
+        yield from of_desk(standing.opened, alone=True)
+        verdict = outside("changed while asked", words, Sign.CHANGED)
+        self.told = yield from of_case(diagnosis_of, verdict, Findings())
+        yield from of_desk(standing.kept, self.told)
+        return refused(self.told, words, {})
 
     def _straight(self, look: FirstLook) -> Walk[bool]:
         """Whether one-token answers are affine; a closer look where they may merely be coarse."""

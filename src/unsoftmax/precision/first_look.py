@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import DriftingError, TargetError
+from unsoftmax.errors import DriftingError, Sign, TargetError
 from unsoftmax.linalg import INSIDE
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import LastPosition, Oracle, phase
@@ -113,7 +113,7 @@ def first_look(oracle: Oracle, *, rng: np.random.Generator, max_norm: float | No
         floor = _floor(longer, _grid(longer), bend, change / size)
     queries = 6 + 3 * len(LENGTHS) * rounding
     if floor.unclear and 0 < jitter <= READING.jittery and bend <= READING.jittery:
-        floor = _jittering(oracle, batch[4:], flat[4], jitter, bend)
+        floor = _jittering(oracle, batch[4:], np.stack([flat[4], again.reshape(-1)]), jitter, bend)
         queries += READING.repeats
     return FirstLook(
         layout=layout,
@@ -159,9 +159,21 @@ def _longer(oracle: Oracle, flat: Floats, rng: np.random.Generator, max_norm: fl
     return (longer if moved > 2.0**10 * max(flicker, off) else None), alone if off > one_number else alone[:0]
 
 
-def _jittering(oracle: Oracle, question: Floats, answer: Floats, jitter: float, bend: float) -> Floor:
-    """The law of answers that differ in their last digits from call to call: eight further repetitions tell by how much."""
-    again = np.concatenate([LastPosition(oracle)(question).reshape(1, -1) for _ in range(READING.repeats)])
+def _jittering(oracle: Oracle, question: Floats, before: Floats, jitter: float, bend: float) -> Floor:
+    """The law of answers that differ in their last digits from call to call: eight further repetitions tell by how much.
+
+    ``before``: the first two answers to this question.
+    """
+    answer, again = before[0], np.concatenate([LastPosition(oracle)(question).reshape(1, -1) for _ in range(READING.repeats)])
+    steps = np.diff(np.concatenate([before, again]), axis=0)
+    if ((steps > 0).all(axis=0) | (steps < 0).all(axis=0)).any():  # by chance once in a million
+        raise DriftingError(
+            f"One question, asked {1 + len(steps)} times, got another answer every time, each further off than the one before, by "
+            f"{float(np.abs(steps.sum(axis=0)).max()):.2g} in all: the target changes as it is asked. Pin one version of it and "
+            "start again.",
+            signs=(Sign.CHANGED,),
+            evidence={"drift": float(np.abs(steps.sum(axis=0)).max()), "asked_again": len(steps)},
+        )
     shares = (again - answer) / float(np.abs(answer).max())
     off = float(np.sqrt(np.mean(shares**2) / 2))  # two answers differ by both errors
     worst = max(jitter, bend, off)

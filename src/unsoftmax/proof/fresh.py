@@ -66,6 +66,7 @@ def fresh_batches(
     like: Floats | None = None,
     count: int | None = None,
     every: bool = False,
+    tokens: int = PROOF.tokens,
 ) -> list[Fresh]:
     """About ``count`` fresh sequences (None: ``COUNT``), whose lengths, sizes and kinds are drawn: no target can foresee them.
 
@@ -74,9 +75,10 @@ def fresh_batches(
     long, and a few short ones are those of many whose scores are the most extreme. The rest are long. No sequence has more than
     ``longest`` tokens, no token is longer than ``max_norm``. With a ``vocabulary (tokens, width)`` all are made of its rows; with
     ``like`` they are arrays of that kind, drawn on its device, for which nobody waits; with ``every`` there are some of every
-    moderate length, which takes a call each.
+    moderate length, which takes a call each. What ``tokens`` exceeds the usual number by goes into longer sequences in place of
+    moderate ones: no more are asked.
     """
-    plan = _lengths(rng, longest, every)
+    plan = _lengths(rng, longest, every, tokens - PROOF.tokens)
     share = 1.0 if count is None else count / sum(each for _, _, each in plan)
     counts = [(length, kind, max(1, round(share * each))) for length, kind, each in plan]
     if vocabulary is not None:
@@ -121,8 +123,11 @@ def _extremes(sequences: Floats, count: int, model: Sized) -> Floats:
     return few
 
 
-def _lengths(rng: np.random.Generator, longest: int, every: bool) -> list[tuple[int, str, int]]:
-    """Lengths with the kind and number of their sequences; the shortest and longest of each kind, and others drawn."""
+def _lengths(rng: np.random.Generator, longest: int, every: bool, more: int = 0) -> list[tuple[int, str, int]]:
+    """Lengths with the kind and number of their sequences; the shortest and longest of each kind, and others drawn.
+
+    ``more``: tokens by which sequences may be longer; the longest take the place of others, but one of each moderate length.
+    """
     top = min(PROOF.moderate, longest)
     if top < 4:
         short = [*range(1, top + 1)]
@@ -136,11 +141,17 @@ def _lengths(rng: np.random.Generator, longest: int, every: bool) -> list[tuple[
     others = [n for n in range(PROOF.moderate + 1, longest) if n not in long]
     if others:
         long.append(int(rng.choice(others)))
-    plan = [(n, "sized", len(part)) for n, part in zip(moderate, np.array_split(np.arange(SIZED), len(moderate)), strict=True)]
+    shares = [PROOF.per_long] * len(long)
+    spare = min(SIZED - len(moderate), max(0, more) // longest) if long else 0
+    if spare:
+        most = spare + PROOF.per_long * len(long) - PROOF.fewer_long * (len(long) - 1)
+        shares = [most if n == longest else PROOF.fewer_long for n in long]
+    parts = np.array_split(np.arange(SIZED - spare), len(moderate))
+    plan = [(n, "sized", len(part)) for n, part in zip(moderate, parts, strict=True)]
     few = PROOF.extremes
     plan += [(1, "natural", PROOF.per_natural - few), (1, "extreme", few), (2, "extreme", few)]
     plan += [(int(n), "natural", PROOF.per_natural - few * (n == natural[0])) for n in natural]
-    return [*plan, *((n, "long", PROOF.per_long) for n in long)]
+    return [*plan, *((n, "long", share) for n, share in zip(long, shares, strict=True))]
 
 
 def natural_tokens(samples: object, width: int) -> Floats:

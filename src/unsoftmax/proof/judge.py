@@ -75,12 +75,13 @@ def covered(seen: Compared, *, tolerance: float, max_norm: float | None, sampled
     if seen.natural.any():
         natural = "like the natural samples given" if sampled else "with entries of standard deviation one"
         sizes += f" and {natural}" if max_norm is None else f" and {natural}, none longer than {max_norm:g}"
+    tokens = sum(len(batch.sequences) * batch.length for batch in seen.batches)
     words = (
         f"{seen.drawn} fresh sequences of {lengths.min()} to {lengths.max()} tokens ({len(lengths)} lengths, drawn; "
-        f"{sum(len(batch.sequences) * batch.length for batch in seen.batches):,} tokens in all), {sizes}, "
+        f"{tokens:,} tokens in all), {sizes}, "
         f"at {seen.where}. A target that differs by more than {tolerance:.1g} of the answers' spread on more than "
         f"{unnoticed(seen.drawn):.1%} of sequences drawn like these would have been noticed with {PROOF.confidence:.0%} "
-        "confidence."
+        f"confidence, and so would one that does where one token in {1 / unnoticed(tokens):,.0f} meets it."
     )
     if seen.drawn < seen.sequences:
         words += f" {seen.sequences - seen.drawn} others were the most extreme of many short ones."

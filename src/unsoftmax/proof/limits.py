@@ -31,6 +31,7 @@ class Limits:
         tied: tokens of all those of one length where only error bars count.
         sensitive: of them that are looked at closely: those that one draw within the bars moves most.
         asked_again: fresh questions, the worst, that are repeated before a target is blamed.
+        grows: times what answers differ by from call to call, by which a model that was learned from them may miss.
         puzzling: early answers, at most, that a right model does not explain and that are asked again.
         fewest: fresh sequences, or nothing is announced.
         slack: units of precision by which two honest evaluations of one model differ at most, of the answers' spread
@@ -63,6 +64,7 @@ class Limits:
     tied: int = 32768
     sensitive: int = 64
     asked_again: int = 4
+    grows: float = 2.0**12
     puzzling: int = 32
     fewest: int = 11
     slack: float = 1024.0

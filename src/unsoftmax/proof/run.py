@@ -312,11 +312,13 @@ class _Proof:
 
     def _fresh(self, count: int | None = None) -> list[Fresh]:
         """Fresh sequences, so many or as wished for, if the budget allows; nothing is announced unchecked."""
-        desk, price = self.desk, 2 if self.family.network else 1
+        desk, price, more = self.desk, 2 if self.family.network else 1, count is not None
         if count is None and desk.ahead is not None:
             return desk.ahead.fresh
         if count is None:
             count = desk.wishes.check if desk.wishes.check is not None or price == 1 else COUNT
+        every = (count is None or count // price >= COUNT) and is_local(desk) and desk.like is None
+        many = every and self.floor.exact and not more
         batches = fresh_batches(
             self.learned.model,
             desk.fresh,
@@ -326,7 +328,8 @@ class _Proof:
             natural=desk.wishes.natural,
             like=self.family.like(desk),
             count=None if count is None else count // price,
-            every=(count is None or count // price >= COUNT) and is_local(desk) and desk.like is None,
+            every=every,
+            tokens=min(PROOF.many_tokens, PROOF.many_numbers // desk.width) if many else PROOF.tokens,
         )
         left = desk.left()
         if left is None:

@@ -39,6 +39,10 @@ class Settings:
     long: tuple[int, ...] = (96, 128, 256)
     per_long: int = 17  # tokens cost little beside queries, and what strikes one in thousands of them is met in long sequences
     tokens: int = 14900  # of all of them, on average over the lengths drawn
+    # up to so many where each costs little: exact answers in this process, of which a long sequence tells as much as a short one
+    many_tokens: int = 33000
+    many_numbers: int = 2**20  # and so many numbers in them: wide tokens cost more
+    fewer_long: int = 10  # then, of each length but the longest
     large: int = 2**20  # numbers in all from which on drawing them takes longer than asking
     step_apart: int = 2**15  # numbers of a batch from which on a step of its own is faster than filling it up to others' length
 

@@ -98,9 +98,13 @@ class Case:
         everywhere: the target answers at every position; the last answer is used.
         longest: longest sequence that the target takes, as far as tried.
         most: no sequence of more tokens than this is sent.
+        cheap: the target runs in this process, so that sequences of many lengths may be asked one by one.
+        alone: no learner follows, whose check tells more.
+        foretold: lengths of sequences whose answers were foretold.
         recent: the latest answers, for their size.
         unit: what answers are multiplied by, a power of two, where they are so large or small that their squares are no numbers.
         bend: how far one-token answers miss a straight line, of their change, where they do.
+        bent: four tokens whose sums of two are alike, and their answers, where those are not.
         reach: largest token scale (root mean square entry) to use; shrinks when the target overflows.
     """
 
@@ -119,8 +123,11 @@ class Case:
         self.everywhere = False
         self.outputs: int | None = None
         self.longest = self.most = 256
+        self.cheap = self.alone = False
+        self.foretold: set[int] = set()
         self.unit = 1.0
         self.bend = 0.0
+        self.bent: tuple[Floats, Floats] | None = None
         self.reach = math.inf if max_norm is None else max_norm / (math.sqrt(self.width) + 3)
         self.recent: tuple[Floats, ...] = ()
         self.sentinels: list[tuple[Floats, Floats]] = []
@@ -160,6 +167,10 @@ class Case:
         if sequences.shape[1] > self.most:
             raise DecidedError(
                 inconclusive("length", f"The next test needs sequences of more than max_length = {self.most} tokens.")
+            )
+        if sequences.shape[1] > self.longest:
+            raise DecidedError(
+                inconclusive("length", f"The next test needs longer sequences than the {self.longest} tokens taken.")
             )
         self.asked += len(sequences)  # counted before: a question that made the target fail was asked all the same
         answers = self.last(self.oracle(np.ascontiguousarray(sequences)), sequences.shape[1])

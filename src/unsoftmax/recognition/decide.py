@@ -7,15 +7,16 @@ from unsoftmax.families.attention import ONE_HEAD
 from unsoftmax.families.networks import BEHIND_NETWORK, RELU_NETWORK, RELU_TRANSFORMER
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.recognition.case import Shape, Verdict, inconclusive, outside
-from unsoftmax.recognition.depth import several_layers
+from unsoftmax.recognition.depth import jumps_instead, refuse_jumps, several_layers
 from unsoftmax.recognition.diagnosis import Diagnosis, Findings, diagnosis_of
 from unsoftmax.recognition.extras import extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
+from unsoftmax.recognition.lengths import at_other_lengths, every_length
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
-from unsoftmax.recognition.one_head import Outcome, at_other_lengths, faintly, one_head
+from unsoftmax.recognition.one_head import Outcome, faintly, one_head
 from unsoftmax.recognition.one_token import (
     Pilot,
     clearly_bends,
@@ -57,8 +58,13 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool
     verdict = yield from until(_verdict(found, look), Verdict)
     unexplained = (yield from of_case(coarse_without_reason, bias=bool(found.extras.bias))) if verdict.inside else ""
     verdict = inconclusive("power", unexplained) if unexplained else verdict
+    if verdict.inside:
+        verdict = (yield from of_case(every_length, found.scale or 1.0, found.plane)) or verdict
     same = yield from of_case(unchanged)
-    if not same and Sign.RANDOM not in verdict.signs:
+    if same is None and verdict.inside:
+        words = "An early question got another answer at the end, by no more than a recovery takes for the precision of answers."
+        verdict = inconclusive("power", words)
+    elif same is False and Sign.RANDOM not in verdict.signs:
         words = "An early question got another answer at the end: the target changed, or several replicas answer."
         verdict = outside("changed while asked", words, Sign.CHANGED)
     return (yield from of_case(diagnosis_of, verdict, found))
@@ -127,7 +133,7 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
         if longer is None and one.plane is not None:
             one = faintly(one.plane)
     if one.passed:
-        found.heads = 1
+        found.heads, found.plane = 1, one.plane
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
         return (yield from _of_heads(words))
     if one.passed is None and one.plane is not None:
@@ -185,6 +191,7 @@ def _relu(found: Findings, answers: Answers, point: Pilot, shape: Shape, size: f
         if not clear:
             if shape is not Shape.PIECEWISE and not residual:
                 return None
+            yield from of_case(refuse_jumps, size)
             words = "It looks like one head, but one-token answers are not quite straight, too faintly to tell a network by."
             return inconclusive("power", words)
         found.heads, found.residual = 1, residual
@@ -223,6 +230,8 @@ def _by_depth(found: Findings, answers: Answers, size: float, reason: str) -> Wa
     """A head before a network with ReLU: learned whole if that has one hidden layer, else the head alone, if nothing is added."""
     # only behind a residual all hangs on it, so that another kink is followed then
     deep = (found.deep and not found.residual) or (yield from of_case(several_layers, size, kinks=2 if found.residual else 1))
+    if deep is None:
+        yield from of_case(jumps_instead, size)
     if not deep:
         open_end = (
             "" if deep is False else " Whether the network has one hidden layer was not told; of more, only the head is learned."
@@ -246,6 +255,7 @@ def _not_last(size: float, scale: float) -> Walk[Verdict | None]:
             return outside("network before attention", words)
         if mixed is False:
             return None
+    yield from of_case(refuse_jumps, size)
     return inconclusive("power", "It looks like one head before a network, but the network may as well stand before the head.")
 
 
@@ -259,6 +269,8 @@ def _behind(found: Findings, answers: Answers, point: Pilot, shape: Shape, size:
         first = None if outcome.behind or point.flat else (yield from _not_last(size, point.scale))
         if first is not None:
             return first
+        if growing and shape is Shape.PIECEWISE:
+            yield from of_case(jumps_instead, size)
         if not growing or not (yield from of_case(kinks_if_affordable, shape, size)):
             smooth = "smooth " if shape is Shape.SMOOTH else ""
             words = f"One softmax head behind an unknown {smooth}network: a sequence is answered like its weighted mean."

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.errors import Sign
 from unsoftmax.models import Floats
-from unsoftmax.recognition.case import Case, Verdict
+from unsoftmax.recognition.case import Case, DecidedError, Verdict, asked_once, outside
 from unsoftmax.recognition.settings import TESTS
 
 
@@ -44,6 +45,8 @@ def several_layers(case: Case, scale: float, *, kinks: int = 1) -> bool | None:
     for look in range(kinks + 1):
         followed_on = case.tried(lambda: _followed(case, scale))
         if isinstance(followed_on, Verdict):
+            if Sign.UNDECIDED not in followed_on.signs:
+                raise DecidedError(followed_on)
             break  # out of questions, or tokens would be too long
         if followed_on is None:
             return None
@@ -114,7 +117,72 @@ def _lone_kink(case: Case, scale: float) -> tuple[Kink | None, bool]:
     place = float((y_low - y_high + slope) @ jump) / max(float(jump @ jump), 1e-300)
     kink = Kink(low + place * along, along, jump, beside, answers)
     there = 0 < place < 1 and bool(_met(case, kink, np.zeros((1, case.width)), 0.0).all())
+    if not there:
+        _refuse_jump(case, np.stack([low, high]), np.stack([y_low, y_high]), answers, TESTS.beside)
     return (kink if there else None), False
+
+
+def refuse_jumps(case: Case, scale: float, *, lines: int = 4) -> None:
+    """Look for a jump of one-token answers on lines that show a bend: 10 to 12 queries each, as far as they last.
+
+    Raises:
+        DecidedError: the answers jump.
+    """
+    case.begin("jumps")
+    for longer in (0, 1, 4, 16)[:lines]:
+        if case.left() < 5 + TESTS.jump_halvings:
+            return
+        if longer:
+            first, aside = case.cap(longer * scale, 5.0) * case.draw(2)
+            ends = np.stack([first, aside / 4 - first])  # past the origin: a plane that parts the tokens is crossed
+            answers = case.ask(np.stack([*ends, ends.mean(axis=0)])[:, None])
+        elif case.bent is None:
+            continue
+        else:  # of four tokens a, b, c and a + b - c one is off: it bends one of two lines that meet in their middles
+            tokens, told = case.bent
+            middle = case.ask(tokens[None, :2].mean(axis=1)[None])
+            one = int(np.abs(told[:2].sum(axis=0) - 2 * middle).max() < np.abs(told[2:].sum(axis=0) - 2 * middle).max())
+            ends, answers = tokens[2 * one : 2 * one + 2], np.concatenate([told[2 * one : 2 * one + 2], middle])
+        if float(np.abs(answers[0] + answers[1] - 2 * answers[2]).max()) > TESTS.depth_loud * case.noise(answers):
+            along = TESTS.jump_beside * (ends[1] - ends[0])
+            _refuse_jump(
+                case, ends, answers[:2], case.ask(np.stack([ends[0] - along, ends[1] + along])[:, None]), TESTS.jump_beside
+            )
+
+
+@asked_once
+def jumps_instead(case: Case, scale: float) -> None:
+    """The same on the line that bent at first, where too few questions may be left to look at kinks, and no learner tells."""
+    if case.alone and not case.coarse:
+        refuse_jumps(case, scale, lines=1)
+
+
+def _refuse_jump(case: Case, ends: Floats, answers: Floats, beside: Floats, share: float) -> None:
+    """Halve a stretch between ``ends (2, width)`` while each answer lies on the line of one end or the other; 7 queries.
+
+    Where a line of one kink crosses over, its two halves meet. ``beside``: answers that ``share`` of the stretch outside it.
+
+    Raises:
+        DecidedError: they do not meet: the answers jump.
+    """
+    first, last = (answers[0] - beside[0]) / share, (beside[1] - answers[1]) / share
+    low, high, noise = 0.0, 1.0, TESTS.jump_floors * case.noise(answers, beside)
+    for _ in range(min(TESTS.jump_halvings, case.left())):
+        at = (low + high) / 2
+        answer = case.ask((ends[0] + at * (ends[1] - ends[0]))[None, None])[0]
+        off = [float(np.abs(answer - line).max()) for line in (answers[0] + at * first, answers[1] - (1 - at) * last)]
+        if min(off) > noise:
+            return
+        low, high = (at, high) if off[0] <= off[1] else (low, at)
+    at = (low + high) / 2
+    gap = float(np.abs(answers[1] - (1 - at) * last - answers[0] - at * first).max())
+    kink = float(np.abs(last - first).max()) * (high - low)
+    if gap > TESTS.jump_clear * max(kink, noise):
+        words = (
+            "One-token answers jump: two straight stretches of a line end beside each other and do not meet. No network does that."
+        )
+        case.record("jump", gap, TESTS.jump_clear * max(kink, noise), False, words)
+        raise DecidedError(outside("not piecewise linear", words))
 
 
 def _follow(case: Case, kink: Kink, scale: float) -> int | None:

@@ -9,6 +9,7 @@ from unsoftmax.brevity import Brief
 from unsoftmax.errors import Sign
 from unsoftmax.recognition.case import Case, Verdict
 from unsoftmax.recognition.extras import Extras
+from unsoftmax.recognition.plane import Plane
 from unsoftmax.results import Fact, Floor
 
 
@@ -57,8 +58,8 @@ class Diagnosis(Brief):
 class Findings:
     """What the tests told beside their verdict; None where that was not asked.
 
-    Two were told before: ``not_one``, that one head was learned and does not explain fresh answers, and ``deep``, that a kink of
-    one-token answers ends or changes on its way.
+    ``plane``: where the scores of one head were measured. Two were told before: ``not_one``, that one head was learned and does not
+    explain fresh answers, and ``deep``, that a kink of one-token answers ends or changes on its way.
     """
 
     not_one: bool = False
@@ -67,6 +68,7 @@ class Findings:
     extras: Extras = field(default_factory=Extras)
     residual: bool | None = None
     scale: float | None = None
+    plane: Plane | None = None
     signs: tuple[Sign, ...] = ()
 
 

@@ -10,6 +10,8 @@ from unsoftmax.errors import RefusalError, Sign, TargetError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.contradiction import BY_CHANCE
 from unsoftmax.precision.first_look import FirstLook
+from unsoftmax.precision.law import JITTER
+from unsoftmax.proof.settings import PROOF
 from unsoftmax.recognition.case import Case, DecidedError, Verdict, asked_once, inconclusive, outside
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.results import Floor
@@ -38,10 +40,28 @@ def measure_answers(case: Case, look: FirstLook | None = None) -> Answers:
     known = look is not None and look.floor.exact and case.known_from(look)
     if not known:
         measure_floor(case)
+    elif case.alone:
+        _find_longest(case)
     single = case.longest == 1
     if single:
         case.record("longer sequences", 1.0, 1.0, False, "The target takes one token only.")
     return Answers(case.coarse, single, case.outputs or 1, case.width)
+
+
+def _find_longest(case: Case) -> None:
+    """See whether sequences of 64 tokens are taken, as no other question has told: one query, up to seven where they are not."""
+    tokens = PROOF.short * case.cap(1.0, 1.5) * case.draw(1, min(PROOF.moderate, case.most))
+    if case.attempt(tokens) is None:
+        case.longest = _taken(case, tokens)
+
+
+def _taken(case: Case, tokens: Floats) -> int:
+    """How many tokens are taken, where these are too many; up to six queries."""
+    taken, refused = 1, tokens.shape[1]
+    while refused - taken > 1:
+        half = (taken + refused) // 2
+        taken, refused = (half, refused) if case.attempt(tokens[:, :half]) is not None else (taken, half)
+    return taken
 
 
 def measure_floor(case: Case) -> None:
@@ -70,14 +90,20 @@ def measure_floor(case: Case) -> None:
         kind, absolute = "noisy", max(absolute, 1.5 * sigma)
     elif kind == "exact" and relative > 2.0**-40:
         if jitter == 0:
-            _refuse_random(case)
-        kind, case.finer = "float32", jitter <= TESTS.float32  # sums of float32 inside depend on the batch
+            jitter = _refuse_random(case)
+            relative = max(relative, jitter)
+        little = 0 < jitter <= TESTS.jittery
+        kind, case.finer = JITTER if little else "float32", jitter <= TESTS.float32  # sums of float32 inside depend on the batch
     case.floor = Floor(kind=kind, relative=relative, absolute=absolute, step=step, fresh=sigma > 0, batch=jitter > 0)
     case.record("floor", case.noise(values), float(np.abs(values).max()), True, f"Answers are {case.floor.words}.")
     spread = max(float(np.ptp(a, axis=0).max()) for a in (np.concatenate([a.reshape(len(a), -1) for a in seen]),))
     if not case.record(
         "constant", spread, case.tolerance(values), spread > case.tolerance(values), "Answers vary with the question."
     ):
+        if spread > 0:
+            raise DecidedError(
+                inconclusive("power", "Answers vary by no more than their errors explain: these hide what they say.")
+            )
         raise DecidedError(outside("constant", "Every answer is the same: the target does not depend on its input."))
     if len(bends) == 2 and not case.record("slope", max(bends), 0.5, min(bends) <= 0.5, "Small steps give small changes."):
         raise DecidedError(
@@ -135,7 +161,7 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
     while first is None:
         first = case.attempt(np.repeat(tokens, 3, axis=0))
         if first is None:  # too long for the target: find a length that it takes
-            case.longest = tokens.shape[1] // 4
+            case.longest = _taken(case, tokens)
             if case.longest < 4:
                 raise DecidedError(
                     inconclusive("length", "The target takes no sequences of more than three tokens; longer ones are needed.")
@@ -153,8 +179,7 @@ def _repeat(case: Case, seen: list[Floats]) -> tuple[float, float]:
     within = float(np.ptp(first, axis=0).max())
     last_bits = 512 if np.all(answers.astype(np.float32) == answers) else 64  # of float32: cancellation inside makes more of them
     if within == 0.0 and jitter <= last_bits * 2.0**-24 * size:
-        _refuse_random(case)
-        return 2 * jitter / size, 0.0  # batches differ in the last bits of float32, one batch does not
+        return 2 * max(jitter / size, _refuse_random(case)), 0.0  # batches differ in the last bits of float32, one batch does not
     tiny = case.ask(np.repeat(2.0**-20 * tokens, 6, axis=0))
     calm = tiny.std(axis=0, ddof=1)
     here = case.ask(np.repeat(tokens, 5, axis=0)).std(axis=0, ddof=1)
@@ -193,24 +218,32 @@ def _refuse_versions(case: Case, tokens: Floats, answer: Floats, size: float, se
         case.ask(others[turn % 2])
         told.append(case.ask(tokens))
     values = np.concatenate(told)
-    apart = np.abs(values[:, None] - values).max(axis=2) > 2.0**-45 * size
-    distinct = len(np.unique(apart, axis=0))
+    distinct = len(np.unique(values, axis=0))
     seen.append(values)
-    if 1 < distinct < len(values) and _grid(np.concatenate([a.ravel() for a in seen]))[0] == "exact":
+    if 1 < distinct <= TESTS.versions and _grid(np.concatenate([a.ravel() for a in seen]))[0] == "exact":
         words = f"One question, asked {len(values)} times, got {distinct} answers in turn"
         case.record("one answer", float(distinct), 1.0, False, f"{words}.")
         raise DecidedError(outside("random answers", f"{words}: {BY_CHANCE}", Sign.RANDOM))
 
 
-def _refuse_random(case: Case) -> None:
-    """Errors of no number format: the same batch of questions, twice, is answered alike unless chance decides (20 queries)."""
+def _refuse_random(case: Case) -> float:
+    """Errors of no number format: the same batch of questions, twice, is answered alike unless chance decides (20 queries).
+
+    Returns how far apart such answers lie, of their size, where they do by no more than a recovery takes for their precision.
+    """
     if case.left() < 2 * TESTS.pairs_again:
-        return
+        return 0.0
     questions = case.cap(1.0, 1.5) * case.draw(TESTS.pairs_again, min(2, case.longest))
-    other = int((np.abs(case.ask(questions) - case.ask(questions)).max(axis=1) > 0).sum())
+    answers = case.ask(questions)
+    apart = np.abs(case.ask(questions) - answers).max(axis=1)
+    other, share = int((apart > 0).sum()), float(apart.max()) / max(float(np.abs(answers).max()), 1e-300)
     words = f"Asked twice, {other} of {len(questions)} questions get another answer"
+    if share <= TESTS.jittery and 2 * other > len(questions):
+        case.record("asked twice", share, TESTS.jittery, True, f"{words}, by {share:.1g} of their size at most.")
+        return share
     if not case.record("asked twice", float(other), 1.0, other == 0, f"{words}."):
         raise DecidedError(outside("random answers", f"{words}: {BY_CHANCE}", Sign.RANDOM))
+    return 0.0
 
 
 def _grid(values: Floats) -> tuple[str, float, float | None]:

@@ -30,6 +30,25 @@ class Design:
         slope = (weight * steps**2).sum(axis=0) - mean**2
         return mean, slope, slope * self.t
 
+    def beside(self, height: Floats, pace: Floats) -> Floats:
+        """Shares of heads almost alike: those of each head and their derivatives up to the third in both numbers.
+
+        ``(rows, 10 heads)``, each column of length one. What several heads close to one answer lies within them, but for the fourth
+        power of how far they are apart.
+        """
+        columns = []
+        for q in (height[:, None] + pace[:, None] * self.t)[..., None]:
+            exponent = q * self.steps
+            weight = self.copies * np.exp(exponent - exponent.max(axis=1, keepdims=True))
+            weight /= weight.sum(axis=1, keepdims=True)
+            mean = (weight * self.steps).sum(axis=1)
+            second, third, fourth = ((weight * (self.steps - mean[:, None]) ** k).sum(axis=1) for k in (2, 3, 4))
+            for order, cumulant in enumerate((mean, second, third, fourth - 3 * second**2)):
+                columns += [cumulant * self.t**power for power in range(order + 1)]
+        told: Floats = np.array(columns).T
+        told /= np.maximum(np.linalg.norm(told, axis=0), 1e-300)
+        return told
+
     def rows(self, chosen: slice) -> Design:
         """A part of the design."""
         return Design(self.steps[chosen], self.copies[chosen], self.t[chosen])

@@ -17,8 +17,9 @@ def invariances(case: Case, shape: Shape, scale: float) -> bool | Verdict:
     case.begin("invariances")
     order, constant, doubled = 0.0, 0.0, 0.0
     room = 1 if case.coarse else 20  # exact answers leave it: what is outside misses by a million, networks round larger numbers
-    length = min(TESTS.length, case.most)
-    few = min(length, case.most // 2)  # of so many tokens each can be sent twice
+    most = min(case.most, case.longest)
+    length = min(TESTS.length, most)
+    few = min(length, most // 2)  # of so many tokens each can be sent twice
     another = [place for place in (1, 3, 0, 2) if place < length - 1]
     for factor in (0.25, 1.0, 4.0):
         size = case.cap(factor * scale, 1.5)
@@ -67,6 +68,7 @@ def invariances(case: Case, shape: Shape, scale: float) -> bool | Verdict:
         constant <= 1,
         "Repeating one token " + ("changes nothing." if constant <= 1 else "changes the answer."),
     )
+    case.foretold.update((few, 2 * few))
     faint = TESTS.faint_coarse if case.coarse else 1.0 if shape is Shape.AFFINE else TESTS.faint_bent
     if 1 < max(order, constant, doubled) <= faint:
         return inconclusive("power", "Sequences that attention answers alike differ by no more than what a recovery lets pass.")

@@ -8,10 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import Sign
 from unsoftmax.models import Floats
-from unsoftmax.oracles.contradiction import BY_CHANCE
-from unsoftmax.recognition.case import Case, DecidedError, Verdict, outside
+from unsoftmax.recognition.case import Case, DecidedError, Verdict
 from unsoftmax.recognition.plane import Plane, random_coordinates
 from unsoftmax.recognition.settings import TESTS
 
@@ -129,7 +127,7 @@ def _foretell(case: Case, plane: Plane, flat: bool = False) -> Outcome:
     draws = [random_coordinates(case.rng, len(plane.axes), n) for n in lengths]
     centres = np.array([plane.centre(c) for c in draws])
     lasts = np.array([c[-1] for c in draws])
-    base = _corners(case, plane)
+    base = corners(case, plane)
     chords = np.abs(base[1:] - base[0]).max(axis=1)
     points = np.vstack([centres, lasts])
     singles = case.ask(plane.tokens(points)[:, None]) if flat else base[0] + points @ (base[1:] - base[0])
@@ -158,10 +156,11 @@ def _foretell(case: Case, plane: Plane, flat: bool = False) -> Outcome:
         return faintly(plane)
     if power < 20 or (size < needed and not flat):
         return Outcome(None, "too little power", plane)
+    case.foretold.update(lengths)
     return Outcome(True, "one head", plane)
 
 
-def _corners(case: Case, plane: Plane) -> Floats:
+def corners(case: Case, plane: Plane) -> Floats:
     """One-token answers at the origin and at the ends of the axes."""
     if plane.values is not None:
         return plane.values
@@ -175,7 +174,7 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
     assert plane is not None
     axes = len(plane.axes)
     seen = 0
-    base = _corners(case, plane)
+    base = corners(case, plane)
     for height in (6.0, 6.0, 25.0, 25.0):
         last = case.rng.uniform(-1.0, 1.0, size=axes)
         slope = plane.slope(last)
@@ -186,7 +185,7 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
         side = np.array([-up[1], up[0]]) if axes == 2 else np.zeros(1)
         spread = case.rng.uniform(0.3, 1.0)
         coordinates = np.array([last + height * up + height * side, last + (height - spread) * up - height * side, last])
-        told = _against(case, plane, coordinates, base)
+        told = against(case, plane, coordinates, base)
         if told is None or told.blurred:
             continue
         seen += 1
@@ -207,7 +206,7 @@ class Told:
     blurred: bool
 
 
-def _against(case: Case, plane: Plane, coordinates: Floats, base: Floats) -> Told | None:
+def against(case: Case, plane: Plane, coordinates: Floats, base: Floats) -> Told | None:
     """Ask one sequence in the plane; None where its tokens are too long, or the target fails on it."""
     tokens, chord = plane.tokens(coordinates), base[1:] - base[0]
     if np.sqrt((tokens**2).mean(axis=1)).max() > case.reach:
@@ -221,38 +220,3 @@ def _against(case: Case, plane: Plane, coordinates: Floats, base: Floats) -> Tol
     )
     blurred = tolerance > 0.05 * float(np.abs(ends[0] - ends[1]).max())
     return Told(float(np.abs(answer[0] - foretold).max()) / tolerance, blurred)
-
-
-def at_other_lengths(case: Case, plane: Plane) -> bool | None:
-    """Whether longer sequences are answered as the scores of a plane foretell, and those whose tokens repeat each other too.
-
-    None where they miss that too faintly to tell. Lengths are drawn, the longest among them: a target may change with the number of
-    its tokens. 6 queries, as far as they last.
-    """
-    case.begin("other lengths")
-    longest = min(case.longest, case.most)
-    if longest < TESTS.least_further:
-        return True
-    drawn = np.exp(case.rng.uniform(math.log(TESTS.least_further), math.log(longest), size=TESTS.further - 1)).astype(int)
-    base, worst, at = _corners(case, plane), 0.0, 0
-    for number, length in enumerate([longest, *drawn.tolist()]):
-        if case.left() < 1:
-            break
-        wider, coordinates = TESTS.wider[number % len(TESTS.wider)], random_coordinates(case.rng, len(plane.axes), length)
-        if number % 2:
-            coordinates[:-1] = coordinates[case.rng.integers(0, length // 2, size=length - 1)]
-        last = coordinates[-1]
-        steep = float(np.abs((coordinates - last) @ plane.slope(last)).max())
-        coordinates = last + min(wider, TESTS.steepest_further / max(steep, 1e-9)) * (coordinates - last)
-        told = _against(case, plane, coordinates, base)
-        if told is not None and told.share > 1 and case.left() > 0:
-            again = _against(case, plane, coordinates, base)
-            if again is not None and abs(again.share - told.share) > 1:
-                words = f"A sequence of {length} tokens, asked twice, got two answers: {BY_CHANCE}"
-                raise DecidedError(outside("random answers", words, Sign.RANDOM))
-        if told is not None and told.share > worst:
-            worst, at = told.share, length
-    words = "Longer sequences are answered as short ones foretell."
-    if worst > 1:
-        words = f"A sequence of {at} tokens is answered otherwise than shorter ones foretell."
-    return case.record("other lengths", worst, 1.0, worst <= 1, words) or (None if worst <= TESTS.faint else False)

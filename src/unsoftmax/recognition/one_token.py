@@ -46,6 +46,7 @@ def one_token(case: Case, scale: float) -> tuple[Shape, float]:
             f"One-token answers at scale {size:.2g} {'are' if passed else 'are not'} affine.",
         )
         if not passed:
+            case.bent = np.stack([a, b, c, a + b - c]), answers
             case.bend = bend / max(float(np.ptp(answers, axis=0).max()), 1e-300)
             return _bends(case, size, bend), size
     return Shape.AFFINE, 1.0

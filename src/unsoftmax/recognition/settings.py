@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unsoftmax.precision.settings import READING
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -32,6 +34,10 @@ class Settings:
     even: float = 0.3
     evenly: int = 4
     depth_loud: float = 100.0  # floors that a kink must show in such a stretch
+    jump_halvings: int = 7  # of a stretch that may hold a jump
+    jump_beside: float = 2.0**-5  # of it: how far outside it the slopes beside it are read
+    jump_floors: float = 200.0  # that answers may lie off the lines with these slopes
+    jump_clear: float = 4.0  # times these, and what a kink in the last half leaves between the lines, that a jump is
 
     # floor
     float64: float = 2.0**-50  # a handful of roundings; measured noise may be smaller by luck
@@ -40,13 +46,16 @@ class Settings:
     exact: float = 2.0**-44  # relative noise of one-token answers up to which they count as exact
     pairs_again: int = 10  # questions asked twice where errors have no law; rounding by chance leaves two in three as they are
     turns: int = 4  # times that a question is asked alone once more where its answers differ
+    versions: int = 3  # different ones of those five, at most, that come back: jitter of 2^-45 has one of a few hundred by chance
+    jittery: float = READING.jittery  # up to which a recovery takes answers that differ from call to call for their precision
     tiny: float = 2.0**-17  # step of the noise line: fourth differences of a smooth target vanish to 2^-68
 
     # heads
     fit: int = 44
     check: int = 7
     heads_far: int = 6
-    # floors that the largest of 44 right answers may miss by: of float64 ones, sums of 24 numbers, 4.9 was met in 120 layers
+    # floors that the largest of 44 right answers may miss by: of float64 ones, sums of 24 numbers, 4.9 was met in 120 layers, of up
+    # to 64 numbers 1.8 in 118
     heads_floors: float = 8.0
     heads_length: int = 24  # tokens of the sequences that are fitted
     most_scalar: int = 6
@@ -59,6 +68,11 @@ class Settings:
     steepest: float = 60.0  # scores per step that a search goes to; beyond four times that a head counts as hard
     # what a fit of heads may miss by where two are almost alike, of what is allowed; other targets miss by 1e10 or so
     nearly: float = 2.0**24
+    split: int = 2  # heads at most whose neighbours are looked at: ten numbers each, of 44 answers
+    # floors, and share of what was missed by, that heads almost alike leave of it: 20 and 1e-5 at most in 36 pairs of gaps of 1e-6
+    # to 0.1; other targets leave 470 and 0.02 at least
+    split_floors: float = 100.0
+    split_share: float = 1e-3
     heads_largest: float = 1.5  # largest factor of the steps, as a power of two
 
     # heads or not

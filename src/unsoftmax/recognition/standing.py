@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.desk import Desk
-from unsoftmax.errors import DriftingError, RefusalError, TargetError, tried
+from unsoftmax.errors import DriftingError, RefusalError, Sign, TargetError, tried
+from unsoftmax.oracles.base import is_local
 from unsoftmax.precision.calibration import Calibration
 from unsoftmax.precision.first_look import FirstLook
 from unsoftmax.precision.law import Floor
@@ -29,12 +30,14 @@ def standing(desk: Desk) -> Standing:
     return Standing(desk.precision, desk.max_norm)
 
 
-def looked(desk: Desk, *, strict: bool) -> FirstLook | None:
-    """The first answers; None where the target fails on them, or contradicts itself, and the caller is not ``strict``."""
+def looked(desk: Desk, *, strict: bool) -> FirstLook | str | None:
+    """The first answers; where the caller is not ``strict`` None if the target fails on them, and in words that it changes."""
     if strict:
         return desk.first_look()
     look = tried(desk.first_look, DriftingError, TargetError)
-    return None if isinstance(look, RefusalError) else look
+    if isinstance(look, RefusalError):
+        return str(look) if Sign.CHANGED in look.signs else None
+    return look
 
 
 def closer(desk: Desk) -> Calibration:
@@ -97,6 +100,8 @@ def opened(desk: Desk, *, alone: bool) -> Case:
         return desk.case
     desk.case = Case(desk, np.random.default_rng(desk.seed) if alone else desk.rng, desk.max_norm)
     desk.case.longest = desk.longest
+    desk.case.cheap = is_local(desk) and desk.like is None
+    desk.case.alone = alone
     if alone:
         desk.case.most, desk.case.asked = desk.longest, desk.meter.spent
     return desk.case

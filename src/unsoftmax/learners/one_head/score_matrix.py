@@ -183,12 +183,13 @@ def _leading_rank(table: _Table, test: _RankTest) -> int:
 
 
 def _strongest(block: Floats, count: int) -> list[int]:
-    """The columns, ``count`` of them, that span most: each is the one that those before leave the most of."""
+    """The columns, ``count`` different ones, that span most: each is the one that those before leave the most of."""
     left, chosen = block.copy(), list[int]()
     for _ in range(count):
         sizes = np.linalg.norm(left, axis=0)
+        sizes[chosen] = -1.0
         chosen.append(int(np.argmax(sizes)))
-        along = left[:, chosen[-1]] / sizes[chosen[-1]]
+        along = left[:, chosen[-1]] / max(float(sizes[chosen[-1]]), 1e-300)
         left -= np.outer(along, along @ left)
     return chosen
 

@@ -26,8 +26,6 @@ def shifted(X):
         (layer(2), {"grid": 0.01}),
         (layer(), {"grid": 0.01}),
         (layer(), {"rank": 2}),
-        (layer(2), {"heads": 1}),
-        (layer(3), {"heads": 2}),
         (layer(2), {"tolerance": 1e-4, "max_norm": 6.0}),
         (shifted, {"tolerance": 1e-4, "max_norm": 6.0}),
     ],

@@ -41,10 +41,12 @@ def candidates(desk: Desk, *, learners: bool = True) -> Iterator[Family]:
 def weighed(desk: Desk, refusal: RefusalError, *, proven: bool) -> RefusalError:
     """A refusal as far as it is shown; where it excludes one model and not every family, a diagnosis decides, if affordable.
 
-    Too few heads told exclude no family, nor do fixed probes, which do not tell how coarse answers are.
+    Fixed probes exclude none: they do not tell how coarse answers are.
     """
     wishes, left, told = desk.wishes, desk.left(), desk.told
-    if not wishes.adaptive or (wishes.heads is not None and not proven):
+    if wishes.heads is not None:
+        return refusal
+    if not wishes.adaptive:
         refusal = choices.of_some_models(refusal)
     family = None if told is None else family_told(told)
     askable = desk.look is not None and desk.embeddings is None and wishes.adaptive and wishes.auto

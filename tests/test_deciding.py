@@ -250,6 +250,7 @@ NETWORK = {  # one head before a network with ReLU, unless told otherwise
     jumps_instead: None,
     unchanged: True,
 }
+DEAF = {pilot: Pilot(0.7, 0.0, listens=False), one_token: (Shape.SMOOTH, 1.0)}
 HEADS = {
     one_token: (Shape.AFFINE, 1.0),
     one_head: replace(YES, plane=object()),
@@ -283,8 +284,19 @@ BENT, SMOOTH = {one_token: (Shape.UNCLEAR, 1.0)}, {one_token: (Shape.SMOOTH, 1.0
         ({pilot: FLAT, one_head: NO}, "outside: a bent one", "It bends"),
         (
             {measure_answers: Answers(False, True, 1, 4), kinks: False},
-            "outside: not piecewise linear",
+            "outside: inconclusive (kinks)",
             "The target takes one token only",
+        ),
+        (
+            DEAF | {measure_answers: replace(COARSE, coarse=False)},
+            "outside: smooth network",
+            "bend smoothly: a network without ReLU.",
+        ),
+        (DEAF | {measure_answers: COARSE}, "outside: inconclusive (power)", "told from float64 answers alone"),
+        (
+            DEAF | {measure_answers: Answers(False, False, 1, 4, True)},
+            "outside: inconclusive (token length)",
+            "tokens of any length",
         ),
         (BENT | {kinks_if_affordable: True, clearly_bends: False, behind_network: YES}, "transformer", "like its weighted mean"),
         (BENT | {kinks_if_affordable: False, behind_network: YES}, "attention-behind-network", "behind an unknown network"),

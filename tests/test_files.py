@@ -166,3 +166,11 @@ def test_exports_follow_no_link_and_are_for_their_owner(tmp_path):
     assert goal.stat().st_mode & 0o777 == 0o600
     assert run(["recover", "demo:attention,width=3,seed=1", "--csv", "/dev/null", "--json"]) == 0
     assert not os.path.isfile("/dev/null")
+
+
+def test_the_same_model_is_the_same_file(tmp_path):
+    model = us.Attention(np.eye(3)[None], np.ones((1, 3, 2)), np.ones((1, 3)), np.zeros(2))
+    for i in range(8):
+        model.save(tmp_path / f"{i}.safetensors")
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+    assert us.distance(us.load(tmp_path / "0.safetensors"), model) == 0

@@ -122,3 +122,17 @@ def test_a_decoder_stays_within_the_range_of_its_plan(positions):
     total = us.recover(us.open(spec), seed=0).facts["queries"]["total"]
     assert 0.9 * told.queries <= total <= told.queries_max
     assert told.queries <= sum(queries for _, queries, _ in told.phases) <= told.queries + 256
+
+
+def test_the_demo_of_labels_is_billed_as_labels():
+    bill = us.plan("demo:labels,width=4")
+    found = us.recover(us.open("demo:labels,width=4"), seed=1)
+    assert bill.queries <= found.spent.learn + found.spent.check <= bill.queries_max
+
+
+def test_fixed_probes_on_a_live_target_keep_to_the_plan_and_what_it_says_of_the_check():
+    bill = us.plan("demo:attention,width=8,rank=2", rank=2, adaptive=False)
+    found = us.recover(us.open("demo:attention,width=8,rank=2"), rank=2, adaptive=False, seed=1)
+    assert found.spent.learn == sum(queries for name, queries, _ in bill.phases if name != "held-out check")
+    assert found.spent.check <= 236
+    assert "asks a live target 236 " in " ".join(bill.assumptions)

@@ -39,12 +39,18 @@ def candidates(desk: Desk, *, learners: bool = True) -> Iterator[Family]:
 
 
 def weighed(desk: Desk, refusal: RefusalError, *, proven: bool) -> RefusalError:
-    """A refusal as far as it is shown; where it excludes one model and not every family, a diagnosis decides, if affordable."""
+    """A refusal as far as it is shown; where it excludes one model and not every family, a diagnosis decides, if affordable.
+
+    Fixed probes exclude none: they do not tell how coarse answers are.
+    """
     wishes, left, told = desk.wishes, desk.left(), desk.told
     if wishes.heads is not None:
         return refusal
+    if not wishes.adaptive:
+        refusal = choices.of_some_models(refusal)
     family = None if told is None else family_told(told)
     askable = desk.look is not None and desk.embeddings is None and wishes.adaptive and wishes.auto
+    askable = askable and wishes.tolerance is None  # errors that a caller allows may look like anything
     if told is None and Sign.OPEN in refusal.signs and askable and (left is None or left >= most_asked(desk.width)):
         found = tried(lambda: next(candidates(desk, learners=False), None), RefusalError)
         if isinstance(found, RefusalError):  # the target fails by now, or contradicts itself

@@ -169,7 +169,9 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
             drift = desk.contradiction(replicas=not shown, briefly=Sign.DIAGNOSED in error.signs)
             if drift is not None:
                 drift.model = error.model
-            refusal = _rounded_inside(desk, _stepwise(desk, weighed(desk, drift or error, proven=proof is not None)))
+            refusal = weighed(desk, drift or error, proven=proof is not None)
+            if desk.wishes.tolerance is None:  # errors that a caller allows may look like steps
+                refusal = _rounded_inside(desk, _stepwise(desk, refusal))
         if not isinstance(refusal, DriftingError | TargetError):
             refusal = _confirmed(desk, refusal)
         return _packed(desk, started, family, learned, proof, refusal), refusal
@@ -197,7 +199,7 @@ def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
     heads = heads or (isinstance(refusal, DriftingError) and batch)
     heads = heads and look is not None and look.floor.exact and (look.cancelled or bool(np.ptp(look.pair_answers, axis=0).any()))
     named_so = bool({Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs))
-    named_so = named_so and not {Sign.OTHER_SCORES, Sign.UNDECIDED} & set(refusal.signs)
+    named_so = named_so and (Sign.DEAF in refusal.signs or not {Sign.OTHER_SCORES, Sign.UNDECIDED} & set(refusal.signs))
     # what float32 inside explains has no other name, whichever test met it
     named_so = named_so and not any(Sign.LAST_BITS in outcome.signs for outcome in desk.outcomes)
     bounded = any(fact.test == CHOICE and fact.passed is False for fact in desk.facts)  # which rounding does to no score

@@ -52,6 +52,7 @@ class Sign(Enum):
     OPEN = "what failed excludes the model that was learned, and not every family"
     CUT = "long tokens, their values or their answers are cut"
     UNDECIDED = "the family tests could not decide"
+    DEAF = "one token alone matters, so that there are no heads"
     RESIDUAL_OPEN = "one head with the last token added, before an unknown network, is not excluded"
     OTHER_SCORES = "scores follow another law than that of heads"
     RANDOM = "the same question gets other answers"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from unsoftmax.bills import Bill
+from unsoftmax.demo import DEFAULTS, demo_families
 from unsoftmax.families import Size, all_families, family_names, family_of, named
 from unsoftmax.models.base import is_model
 from unsoftmax.oracles.adapt import as_oracle
@@ -56,7 +57,7 @@ def plan(
     told = getattr(oracle, "outputs", None)
     guessed = family == "auto" and known is None
     if family == "auto":
-        family = "attention" if known is None else family_of(known)
+        family = _demo_family(target) or ("attention" if known is None else family_of(known))
     _check(oracle.width, family, rank, heads, neurons, adaptive, (accuracy, noise, max_norm))
     if accuracy is not None and noise is not None and max_norm is not None:
         made = plan_noisy(oracle.width, accuracy=accuracy, noise=noise, max_norm=max_norm)
@@ -108,6 +109,12 @@ def _opened(target: Any, width: int | None) -> Any:
 
         return open(target, width=width)
     return as_oracle(target, width)
+
+
+def _demo_family(target: Any) -> str | None:
+    """The family of a demo that is named for it; its model alone may tell less, as labels are answers of a head."""
+    name = target.removeprefix("demo:").split(",")[0] if isinstance(target, str) else ""
+    return name if name not in DEFAULTS and name in demo_families() else None
 
 
 def _behind(target: Any, width: int | None) -> Any:

@@ -330,6 +330,14 @@ def test_the_plan_is_kept_and_the_promise_too():
     assert 0.8 < rms(np.array(ratios)) < 1.2
 
 
+def test_an_accuracy_that_no_memory_holds_the_questions_of_is_refused_with_one_that_would_do():
+    oracle = Noisy(CallableOracle(drawn_head(1, 6)), 1e-3, seed=3)
+    with pytest.raises(TooNoisyError, match=r"more than fit into memory.*accuracy=") as caught:
+        NoisyHeadLearner(max_norm=limit(6), accuracy=1e-12).run(oracle, rng=np.random.default_rng(0))
+    assert caught.value.evidence["queries"] > 1e9
+    assert caught.value.evidence["reachable"] > 1e-12
+
+
 def test_an_accuracy_beyond_the_budget_is_refused_with_the_number_that_would_do():
     head = drawn_head(1, 6)
     with pytest.raises(TooNoisyError) as caught:

@@ -178,3 +178,17 @@ def test_error_bars_behind_rounding_allow_for_what_is_fainter_than_a_step(seed):
     plain = us.recover(lambda X: rounded(X, 0.0), width=3, seed=seed, budget=20_000)
     assert np.all(np.abs(plain.model.W[0] - W) <= plain.bounds.W[0])
     assert plain.bounds.W.max() < 1e-8
+
+
+def test_a_kernel_whose_scores_have_no_size_is_refused():
+    """Gaussian-kernel attention of four numbers: its heads would have scores of 1e105, with bars without end."""
+    rng = np.random.default_rng([970290, 5])
+    W, V = rng.normal(size=(6, 6)), rng.normal(size=(6, 4))
+
+    def kernel(X):
+        scores = -1.4e-3 * ((X - (X[:, -1:] @ W.T)) ** 2).sum(axis=-1)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.einsum("bi,bid,dm->bm", weights / weights.sum(axis=1, keepdims=True), X, V)
+
+    for seed in range(3):
+        assert not us.recover(kernel, width=6, seed=seed, on_failure="return").status.success

@@ -1,5 +1,7 @@
 """Judging fresh answers is a pure function of numbers: tolerances follow the law of the answers, refusals say why."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -158,6 +160,9 @@ def test_ties_show_what_the_bars_leave_open():
     small, large = (beside_ties(learned(model), bounds, rng, None, None) for bounds in (narrow, wide))
     assert small < 1e-6 < large
     assert beside_ties(learned(model), None, rng, None, None) == 0.0
+    endless = replace(wide, W=np.full(np.shape(wide.W), np.inf))
+    assert beside_ties(learned(model), endless, rng, None, None) == np.inf
+    assert model.within(endless, rng) is None
     samples = rng.normal(size=(50, D))
     assert beside_ties(learned(model), wide, rng, samples, 0.5) < large  # short tokens have small scores
     assert isinstance(refusals.open_beside_ties(compared(), large, learned()), TooNoisyError)

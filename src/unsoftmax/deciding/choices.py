@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from unsoftmax.errors import DriftingError, InconclusiveError, NotIdentifiableError, NotInFamilyError, RefusalError, Sign
 from unsoftmax.families import named
@@ -19,6 +19,7 @@ from unsoftmax.recognition.diagnosis import Diagnosis
 from unsoftmax.results import Fact, Outcome
 from unsoftmax.wishes import Wishes
 
+Refusal = TypeVar("Refusal", RefusalError, RefusalError | None)
 SETTLED = {Sign.POORLY_KNOWN, Sign.TOO_MANY, Sign.ALMOST_ALIKE}  # signs of heads, with which no other family need be looked for
 
 
@@ -75,6 +76,13 @@ def refused(told: Diagnosis, words: str, evidence: Mapping[str, Any]) -> Refusal
         kind = InconclusiveError
         words += " So it stays open: another `seed`, longer tokens or more precise answers may decide; `family=` tries one family."
     return kind(words, evidence={**evidence, "diagnosis": told.family}, signs=(Sign.DIAGNOSED, *told.signs))
+
+
+def of_some_models(refusal: Refusal) -> Refusal:
+    """The refusal of a learner that knows some models of a family alone, as wished: heads that it excludes may be others."""
+    if isinstance(refusal, NotInFamilyError):
+        refusal.signs = (*refusal.signs, Sign.OPEN)
+    return refusal
 
 
 def weighed(refusal: RefusalError, told: Diagnosis | None, family: Family | None, *, proven: bool) -> RefusalError:

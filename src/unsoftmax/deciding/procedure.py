@@ -13,6 +13,7 @@ from unsoftmax.deciding.choices import (
     after_several,
     family_told,
     first_reading,
+    of_some_models,
     refused,
     stranger,
     undecided,
@@ -83,7 +84,8 @@ class Decision:
     def whole(self) -> Walk[Ending]:
         """The whole procedure."""
         if self.learners and (self.table or not self.wishes.adaptive):
-            return (yield from self._try(TOKENS_HEAD if self.table else FIXED_HEAD)).refusal
+            one = (yield from self._try(TOKENS_HEAD if self.table else FIXED_HEAD)).refusal
+            return one if self.table else of_some_models(one)
         look = None if self.table else (yield from of_desk(standing.looked, strict=self.learners))
         if isinstance(look, str):
             return (yield from self._as_changed(look))
@@ -170,9 +172,9 @@ class Decision:
         if wishes.tolerance is not None and wishes.grid is None:
             vouched = yield from self._try(VOUCHED_HEAD)
             if now.max_norm is not None or Sign.QUERY_BIAS in vouched.signs:
-                return vouched.refusal
+                return of_some_models(vouched.refusal)
         if wishes.grid is not None:
-            return (yield from self._try(GRID_HEAD)).refusal
+            return of_some_models((yield from self._try(GRID_HEAD)).refusal)
         if now.precision.needs_statistics(now.max_norm):
             return (yield from self._try(NOISY_HEAD)).refusal
         several = look.cancelled or (yield from self._fact(plainly_several)).passed is False
@@ -268,7 +270,9 @@ class Decision:
         told = yield from self._tests(look, deep=quick.deep)
         yield from of_desk(standing.noted, told.reason)
         yield from of_desk(standing.known, told.floor)
-        if Sign.UNDECIDED in told.signs and told.floor.single:  # the learner knows the network before it judges the head
+        if (
+            Sign.UNDECIDED in told.signs and Sign.DEAF not in told.signs and told.floor.single
+        ):  # the learner knows the network before it judges the head
             unsure = yield from self._try(RELU_TRANSFORMER)
             yield from of_desk(standing.noted, str(unsure.refusal))
         family = family_told(told)

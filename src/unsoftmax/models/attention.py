@@ -276,14 +276,17 @@ class Attention:
         return Attention(scores, V, c, self.b if self.has_b else None)
 
     def within(self, bounds: Any, rng: np.random.Generator) -> Attention | None:
-        """A layer drawn within 95% bars of this one; None where W or V have none."""
+        """A layer drawn within 95% bars of this one; None where W or V have none, or bars without end, which say nothing."""
         if self.V is None or bounds is None or bounds.W is None or bounds.V is None:
             return None
 
         def moved(block: Floats, bars: Floats | None) -> Floats:
             return block if bars is None else block + np.asarray(bars) / 2 * rng.normal(size=np.shape(block))
 
-        return Attention(moved(self.W, bounds.W), moved(self.V, bounds.V), moved(self.c, bounds.c), moved(self.b, bounds.b))
+        pairs = ((self.W, bounds.W), (self.V, bounds.V), (self.c, bounds.c), (self.b, bounds.b))
+        with np.errstate(over="ignore"):
+            drawn = [moved(block, bars) for block, bars in pairs]
+        return Attention(*drawn) if all(np.isfinite(block).all() for block in drawn) else None
 
     def sizes(self, ranks: tuple[int, ...] | None) -> Sizes:
         """Heads, ranks and the number of free parameters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -43,6 +44,19 @@ def save_model(model: Model, path: str | Path) -> None:
         save_file({name: np.array(value, order="C") for name, value in model.blocks.items()}, str(path), metadata=metadata)
     except SafetensorError as error:
         raise OSError(f"{path} cannot be written ({error}).") from error
+    if Path(path).is_file():
+        _sort_header(Path(path))
+
+
+def _sort_header(path: Path) -> None:
+    """Order the header by name, in place: the writer's own order is another one each time, and the same model is the same file."""
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        ordered = json.dumps(header, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+        assert len(ordered) <= length, "the same names and numbers, without spaces"
+        file.seek(8)
+        file.write(ordered.ljust(length))
 
 
 def load(path: str | Path) -> Model:

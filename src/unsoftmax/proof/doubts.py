@@ -129,6 +129,8 @@ def beside_ties(
     if bounds is None or bounds.V is None:
         return 0.0
     of_scores = replace(bounds, V=np.zeros(np.shape(bounds.V)), b=None)
+    if any(bars is not None and not np.isfinite(bars).all() for bars in (bounds.W, bounds.c)):
+        return np.inf
     for length in LIMITS.foretold_lengths:
         X = drawn(min(LIMITS.ties, LIMITS.tied // length), length)
         centre, other = answers(model, X), model.within(of_scores, rng)

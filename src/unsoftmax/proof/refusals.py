@@ -190,7 +190,7 @@ def left_open(heads: int, rank: int | None, floor: Floor, check: Check, *, pairs
     head does; and a network that is read piece by piece may be known no better.
     """
     faint = check.relative_error <= LIMITS.almost and pairs
-    return (Sign.OPEN,) if heads == 0 or (heads == 1 and rank is None and (not floor.exact or faint)) else ()
+    return (Sign.OPEN,) if heads == 0 or (heads == 1 and (rank is not None or not floor.exact or faint)) else ()
 
 
 def something_else(seen: Compared, check: Check, learned: Learned, strange: Floats, *, heads: int) -> RefusalError:

@@ -74,14 +74,14 @@ def _verdict(found: Findings, look: FirstLook | None) -> Walk[Verdict]:
     answers = yield from of_case(measure_answers, look)
     if answers.single:
         shape, size = yield from of_case(one_token, 1.0)
-        return (yield from _network(shape, size, "The target takes one token only"))
+        return (yield from _network(answers, shape, size, "The target takes one token only"))
     point = yield from of_case(pilot)
     shape, size = yield from of_case(one_token, point.scale)
     if not point.listens:
-        return (yield from _network(shape, size, "Only the last token matters"))
+        return (yield from _network(answers, shape, size, "Only the last token matters"))
     by_first = not (yield from of_case(invariances, shape, point.scale))
     if by_first:
-        return (yield from _network(shape, size, "Only the first token matters"))
+        return (yield from _network(answers, shape, size, "Only the first token matters"))
     found.scale = point.scale
     if point.hard:
         words = "Weights are saturated for tokens of every size: hard attention, or scores that do not shrink with the tokens."
@@ -102,14 +102,15 @@ def _verdict(found: Findings, look: FirstLook | None) -> Walk[Verdict]:
     return (yield from _behind(found, answers, point, shape, size, growing))
 
 
-def _network(shape: Shape, scale: float, why: str) -> Walk[Verdict]:
+def _network(answers: Answers, shape: Shape, scale: float, why: str) -> Walk[Verdict]:
     if shape is Shape.PIECEWISE:
         if not (yield from of_case(grows, scale)):
             return outside("bounded network", f"{why}, and one-token answers stop growing: a norm or a clip is involved.")
         if not (yield from of_case(kinks, scale)):
-            return outside(
-                "not piecewise linear", f"{why}, and the answer jumps or bends smoothly somewhere: no network with ReLU does that."
-            )
+            words = f"{why}, and the answer jumps or bends smoothly somewhere: no network with ReLU does that."
+            if answers.coarse:
+                words = f"{why}, and answers are too coarse to tell kinks from bends of its network."
+            return inconclusive("kinks", f"{words} One of neurons that are straight here (ELU, SiLU) is not excluded.", Sign.DEAF)
         deep = yield from of_case(several_layers, scale, kinks=2)
         if deep:
             return outside("deep network", f"{why}, and {DEEP}, which is not learned.")
@@ -119,7 +120,12 @@ def _network(shape: Shape, scale: float, why: str) -> Walk[Verdict]:
         return outside("affine map", f"{why}: an affine map of the last token, with no attention to recover.")
     if shape is Shape.UNCLEAR:
         return inconclusive("kinks", f"{why}; its answers are neither straight nor evenly bent at the precision at hand.")
-    return outside("smooth network", f"{why}, and one-token answers bend smoothly: a network without ReLU.")
+    words = f"{why}, and one-token answers bend smoothly: a network without ReLU"
+    if answers.coarse or answers.bounded:  # what its neurons are shows from very far, or in bits that coarse answers lack
+        lack = "float64 answers" if answers.coarse else "tokens of any length"
+        words = f"{words}. Which one is told from {lack} alone; smooth, gated and squared ReLU ones are not excluded."
+        return inconclusive("power" if answers.coarse else "token length", words, Sign.DEAF)
+    return outside("smooth network", f"{words}.")
 
 
 def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]:

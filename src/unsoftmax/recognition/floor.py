@@ -26,12 +26,14 @@ class Answers:
         single: the target takes one token only.
         outputs: how many numbers an answer has.
         width: how many a token has.
+        bounded: tokens may not be longer than some ``max_norm``.
     """
 
     coarse: bool
     single: bool
     outputs: int
     width: int
+    bounded: bool = False
 
 
 @asked_once
@@ -45,7 +47,7 @@ def measure_answers(case: Case, look: FirstLook | None = None) -> Answers:
     single = case.longest == 1
     if single:
         case.record("longer sequences", 1.0, 1.0, False, "The target takes one token only.")
-    return Answers(case.coarse, single, case.outputs or 1, case.width)
+    return Answers(case.coarse, single, case.outputs or 1, case.width, case.max_norm is not None)
 
 
 def _find_longest(case: Case) -> None:
@@ -101,9 +103,8 @@ def measure_floor(case: Case) -> None:
         "constant", spread, case.tolerance(values), spread > case.tolerance(values), "Answers vary with the question."
     ):
         if spread > 0:
-            raise DecidedError(
-                inconclusive("power", "Answers vary by no more than their errors explain: these hide what they say.")
-            )
+            words = "Answers vary by no more than their precision explains: whether they depend on the input is not seen."
+            raise DecidedError(inconclusive("power", words))
         raise DecidedError(outside("constant", "Every answer is the same: the target does not depend on its input."))
     if len(bends) == 2 and not case.record("slope", max(bends), 0.5, min(bends) <= 0.5, "Small steps give small changes."):
         raise DecidedError(

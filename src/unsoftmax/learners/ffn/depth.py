@@ -19,6 +19,8 @@ def bends_found_again(
     With one hidden layer a neuron bends the answer by the same amount all along its hyperplane, so that nearly all are met again
     even where a few were read wrongly. Behind further layers a bend turns wherever it crosses another one, or changes its strength.
     """
+    if not model.neurons:
+        return 0, 0
     phase(questions.oracle, "depth")
     strengths = np.linalg.norm(model.normal, axis=1)
     units = model.normal / strengths[:, None]

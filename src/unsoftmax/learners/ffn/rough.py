@@ -204,6 +204,8 @@ def _gains(questions: Questions, fitted: Fitted, planes: Floats) -> tuple[Floats
     pulls = features.T @ residual
     sizes = np.linalg.norm(pulls, axis=1)
     heard = np.flatnonzero(sizes > 0)
+    if not len(heard):
+        return gains, outs
     directions = pulls[heard] / sizes[heard, None]
     along = pulled_each(hinges, system.centre, points, weights, features[:, heard], directions)
     squares = np.einsum("ij,ij->j", features[:, heard], features[:, heard])

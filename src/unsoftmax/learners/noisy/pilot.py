@@ -96,6 +96,15 @@ def planned(run: Run, head: Head, accuracy: float) -> tuple[Head, int]:
             evidence={"noise": errors.noise, "queries": budget, "reachable": forecast.error(limit)},
             model=head.model(),
         )
+    if 2 * run.width * needed > NOISY.largest:
+        reachable = forecast.error(NOISY.largest // (2 * run.width))
+        raise TooNoisyError(
+            f"Noise of {errors.noise:.3g} lets W be known to {accuracy:.3g} (rms) after about {needed:.2g} queries, more than fit "
+            f"into memory. Ask for less (`accuracy={reachable:.1g}` or coarser), allow longer tokens (`max_norm`), or set a "
+            "`budget`.",
+            evidence={"noise": errors.noise, "queries": needed, "reachable": reachable},
+            model=head.model(),
+        )
     return head, max(needed, run.spent + 1)
 
 

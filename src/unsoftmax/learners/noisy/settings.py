@@ -31,6 +31,7 @@ class Settings:
 
     # course
     climb: int = 4  # rounds of questions on the way from short tokens to long ones
+    largest: int = 2**30  # numbers in all tokens of a run: 8 GiB
     loud_columns: float = 0.1  # noise in units of the largest answers, from which on columns would be blurred anyhow
 
     # cutting

@@ -46,7 +46,7 @@ class Amounts:
         parameters = (network + width * (width * (1 + residual) + bias)) / outputs
         usual = self.checks // 4 + max(width // (1 if residual else 2), int(self.many * parameters) // 4)
         room = (int(self.room * parameters) - asked - self.checks) // 4
-        return max(usual // (6 if residual else 8), min(usual, room)) if outputs == 1 else usual
+        return max(1, usual // (6 if residual else 8), min(usual, room)) if outputs == 1 else usual
 
     def price(self, network: int, outputs: int, width: int, rank: int | None) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """Queries and tokens by phase beyond those of the network, each as (low, high)."""

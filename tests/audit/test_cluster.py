@@ -126,7 +126,8 @@ def test_a_killed_worker_costs_no_answer_and_the_table_is_the_same(cluster, tmp_
     # once as it stands, a few of them twice, and once behind the norm limit, which honest tokens exceed
     honest = 2 * found.facts["honest_questions"] + found.facts["honest_asked_twice"]
     paid = honest + sum(cell.total_queries + cell.confirmed for cell in found.cells)
-    assert sum(n for _, n in asked(log)) == paid + lost
+    # what was under way at the kill is counted as lost, whether it had left by then or not
+    assert paid <= sum(n for _, n in asked(log)) <= paid + lost
 
 
 def test_the_command_line_takes_an_address(cluster, tmp_path, capsys, monkeypatch):

@@ -9,7 +9,7 @@ from unsoftmax.learners.noisy import queries_for
 from unsoftmax.learners.non_adaptive import FIXED
 from unsoftmax.learners.non_adaptive import price as fixed_price
 from unsoftmax.learners.one_head import price as one_head_price
-from unsoftmax.proof.fresh import COUNT
+from unsoftmax.proof.fresh import COUNT, tokens_of_check
 from unsoftmax.proof.settings import PROOF
 from unsoftmax.recorded import CHECKS
 
@@ -73,7 +73,7 @@ def _plan_heads(width: int, outputs: int, rank: int | None, heads: int) -> Bill:
             open_ends = (
                 "The least is for values V of the same rank as W, the most for V of full rank, biases c and steps asked again."
             )
-    low, high = (_framed([*ORDER, *end]) for end in (low, high))
+    low, high = (_framed(width, [*ORDER, *end]) for end in (low, high))
     answers = "single numbers" if outputs == 1 else f"vectors of {outputs} numbers"
     words = (
         f"Exact answers at the last position, {answers}; {heads} heads in general position. "
@@ -155,10 +155,14 @@ def plan_fixed(width: int, *, rank: int | None = None) -> Bill:
 
 
 def _phases(width: int, outputs: int, rank: int) -> Phases:
-    return _framed(one_head_price(width, outputs=outputs, rank=rank))
+    return _framed(width, one_head_price(width, outputs=outputs, rank=rank))
 
 
-def _framed(learning: Phases) -> Phases:
-    """What the driver asks around a learner: a first look, sentinels in longer runs, the held-out check."""
+def _framed(width: int, learning: Phases) -> Phases:
+    """What the driver asks around a learner: a first look, sentinels in longer runs, the held-out check.
+
+    The check has as many tokens as that of a target in this process; over a wire it has ``PROOF.tokens``.
+    """
     watch = SENTINELS if total(learning) >= 400 else []
-    return [*FIRST_LOOK, *learning, *watch, *CHECK]
+    check = [(name, queries, tokens - PROOF.tokens + tokens_of_check(width)) for name, queries, tokens in CHECK]
+    return [*FIRST_LOOK, *learning, *watch, *check]

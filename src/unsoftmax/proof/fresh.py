@@ -55,6 +55,11 @@ class Sized(Protocol):
         """Its layers of heads: what tells the scores of tokens."""
 
 
+def tokens_of_check(width: int) -> int:
+    """Tokens of all fresh sequences where answers are exact and calls cheap: more of narrow ones, which cost little."""
+    return max(PROOF.tokens, min(PROOF.many_tokens, PROOF.many_numbers // width))
+
+
 def fresh_batches(
     model: Sized,
     rng: np.random.Generator,
@@ -142,7 +147,7 @@ def _lengths(rng: np.random.Generator, longest: int, every: bool, more: int = 0)
     if others:
         long.append(int(rng.choice(others)))
     shares = [PROOF.per_long] * len(long)
-    spare = min(SIZED - len(moderate), max(0, more) // longest) if long else 0
+    spare = min(SIZED - len(moderate), more // longest) if long else 0
     if spare:
         most = spare + PROOF.per_long * len(long) - PROOF.fewer_long * (len(long) - 1)
         shares = [most if n == longest else PROOF.fewer_long for n in long]

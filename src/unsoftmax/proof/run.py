@@ -25,7 +25,7 @@ from unsoftmax.proof.doubts import (
     scores_in_doubt,
     strangeness,
 )
-from unsoftmax.proof.fresh import COUNT, Fresh, afforded, fresh_batches
+from unsoftmax.proof.fresh import COUNT, Fresh, afforded, fresh_batches, tokens_of_check
 from unsoftmax.proof.judge import carries_noise, checked, covered, relative_errors, tolerance_of, varies
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.proof.noisy import loud_batches, noisy_held_out
@@ -329,7 +329,7 @@ class _Proof:
             like=self.family.like(desk),
             count=None if count is None else count // price,
             every=every,
-            tokens=min(PROOF.many_tokens, PROOF.many_numbers // desk.width) if many else PROOF.tokens,
+            tokens=tokens_of_check(desk.width) if many else PROOF.tokens,
         )
         left = desk.left()
         if left is None:

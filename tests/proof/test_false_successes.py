@@ -1,9 +1,17 @@
 """Ways to a false success that were found from outside, each closed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax.errors import TooNoisyError
+from unsoftmax.proof.fresh import Fresh
+from unsoftmax.proof.judge import checked
+from unsoftmax.proof.noisy import noisy_held_out
+from unsoftmax.proof.refusals import through_noise
+from unsoftmax.results import Bounds, Learned
 
 D = 6
 
@@ -192,3 +200,26 @@ def test_a_kernel_whose_scores_have_no_size_is_refused():
 
     for seed in range(3):
         assert not us.recover(kernel, width=6, seed=seed, on_failure="return").status.success
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_error_bars_that_explain_whatever_is_answered_confirm_nothing(seed):
+    """W = 0 was fitted where noise hid all scores: its bars let long tokens be answered anyhow."""
+    rng = np.random.default_rng(seed)
+    head = us.Attention.single(W=rng.normal(size=(3, 3)), v=rng.normal(size=3))
+    none = us.Attention.single(W=np.zeros((3, 3)), v=head.V[0])
+    bars = Bounds(kind="estimated", W=np.full((1, 3, 3), 5e-28), V=np.zeros((1, 3)))
+    model = Learned(model=none, ambiguity="", bounds=bars, noise=(0.15, 31))
+    oracle = us.oracles.CallableOracle(lambda X: head(X) + 0.15 * rng.normal(size=len(X)), width=3)
+    batches = [Fresh(1e14 * rng.normal(size=(20, n, 3))) for n in (2, 5, 9)]
+    found = noisy_held_out(oracle, model, batches, rng, noise=0.15, freedom=31)
+    assert found.agrees
+    refusal = through_noise(found, checked(found.seen, ""), model, noise=0.15, asked=50)
+    assert isinstance(refusal, TooNoisyError)
+    assert refusal.evidence["missed"] > 0.5
+
+    right = noisy_held_out(
+        oracle, replace(model, model=head, bounds=replace(bars, W=np.zeros((1, 3, 3)))), batches, rng, noise=0.15, freedom=31
+    )
+    assert right.missed < 1e-3
+    assert through_noise(right, checked(right.seen, ""), model, noise=0.15, asked=50) is None

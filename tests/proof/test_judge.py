@@ -241,13 +241,16 @@ def test_a_large_constant_excuses_what_its_rounding_explains(constant):
     assert (reason is not None) == explained
 
 
-@given(slope=st.floats(-2.0, 3.0), error=st.floats(1e-3, 1.0), excess=st.floats(0.1, 3.0))
-def test_noise_is_judged_by_slope_and_excess(slope, error, excess):
-    found = NoisyCheck(compared(), excess, slope, error)
+@given(slope=st.floats(-2.0, 3.0), error=st.floats(1e-3, 1.0), excess=st.floats(0.1, 3.0), missed=st.floats(0.0, 1.0))
+def test_noise_is_judged_by_slope_excess_and_what_bars_alone_explain(slope, error, excess, missed):
+    found = NoisyCheck(compared(), excess, slope, error, missed)
     reason = refusals.through_noise(found, checked(compared(), ""), learned(), noise=0.1, asked=50)
     if not found.agrees:
         assert isinstance(reason, NotInFamilyError)
         assert excess > 1 or abs(slope - 1) > 4 * error
+    elif missed > LIMITS.half:
+        assert isinstance(reason, TooNoisyError)
+        assert "only its error bars explain" in str(reason)
     elif not found.conclusive:
         assert isinstance(reason, TooNoisyError)
         assert reason.evidence["queries"] > 0

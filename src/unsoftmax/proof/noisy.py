@@ -27,12 +27,15 @@ class NoisyCheck:
         excess: sum of squared standardised deviations over the largest that noise explains; above 1 the model is wrong.
         slope: of the answers against the predictions; 1 if the model is right, 0 if it has nothing to do with the target.
         slope_error: its standard error.
+        missed: rms deviation beyond the noise, over the spread of the answers of its kind, sized or natural, whichever is more;
+            error bars that explain as much as answers vary leave the model open.
     """
 
     seen: Compared
     excess: float
     slope: float
     slope_error: float
+    missed: float
 
     @property
     def conclusive(self) -> bool:
@@ -69,13 +72,16 @@ def noisy_held_out(
     signal = seen.predicted - seen.predicted.mean(axis=0)
     weight = float(np.sum(signal**2 / variance))
     standardised = left / np.sqrt(variance)
-    kinds = [standardised[rows] for rows in (seen.natural, ~seen.natural) if rows.any()]  # neither may hide the other's
+    of_kind = [rows for rows in (seen.natural, ~seen.natural) if rows.any()]  # neither may hide the other's
+    kinds = [standardised[rows] for rows in of_kind]
     excess = max(float(np.mean(kind**2) / fdtri(kind.size, freedom, 1 - PROOF.false_alarm)) for kind in kinds)
     outlier = float(np.abs(standardised).max()) / (PROOF.single_outlier * (1 + 3 / np.sqrt(freedom)))
+    beyond = np.maximum(left**2 - noise**2 * PROOF.single_outlier**2, 0.0).mean(axis=1)
+    missed = max(float(np.sqrt(np.mean(beyond[rows])) / seen.spreads[rows].max()) for rows in of_kind)
     if weight == 0.0:
-        return NoisyCheck(seen, max(excess, outlier), 0.0, np.inf)
+        return NoisyCheck(seen, max(excess, outlier), 0.0, np.inf, missed)
     slope = 1.0 + float(np.sum(signal * left / variance)) / weight
-    return NoisyCheck(seen, max(excess, outlier), slope, float(1 / np.sqrt(weight)))
+    return NoisyCheck(seen, max(excess, outlier), slope, float(1 / np.sqrt(weight)), missed)
 
 
 def doubt(model: Model, bounds: Bounds | None, rng: np.random.Generator, predict: Callable[[Model], Floats]) -> Floats:

@@ -230,6 +230,14 @@ def through_noise(found: NoisyCheck, check: Check, learned: Learned, *, noise: f
             evidence={"slope": found.slope, "excess": found.excess},
             signs=(Sign.OPEN,),
         )
+    if found.missed > LIMITS.half:
+        return TooNoisyError(
+            f"Fresh answers miss the model by {found.missed:.2g} of their spread, which only its error bars explain, not noise of "
+            f"about {noise:.2g}: nothing of it is confirmed. Either the noise grows with the tokens (dropout, tokens rounded by "
+            "chance: switch that off), or a larger `budget` or shorter tokens (`max_norm`) are needed.",
+            model=learned.model,
+            evidence={"missed": found.missed},
+        )
     if not found.conclusive:
         needed = int(1.3 * (found.slope_error / PROOF.slope_error) ** 2 * check.sequences / PROOF.share)
         return TooNoisyError(

@@ -61,7 +61,7 @@ JOBS = (
     ),
     Job("from examples", "from_examples.py --quick --bars 1 --seed 82000", None, 300),
     Job("diagnose", "diagnose.py --quick --seed 82000", None, 300),
-    Job("faults", "faults.py --quick --first 82000", None, 300),
+    Job("faults", "faults.py --part drift mixed journals --share 0.1 --first 82000", None, 300),
     Job("rivals, width 8 and 16", "rivals --part plain --widths 8 16", "rivals --quick --part plain", 600),
     Job("rivals, width 32", "rivals --part plain --widths 32", None, 900),
     Job("rivals, width 64", "rivals --part plain --widths 64 --seeds 2", None, 1200),

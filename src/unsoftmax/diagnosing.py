@@ -80,7 +80,7 @@ def _of_family(desk: Desk, family: Family) -> Diagnosis:
         constant=bool(np.any(look.zero_answer)),
         bias=None,
         residual=None,
-        floor=desk.precision,
+        floor=look.grid if desk.precision.unclear and look.grid.exact else desk.precision,  # a bend left it open, not the answers
         scale=None,
         bill=family.estimate(Size(width=desk.width, outputs=look.outputs)),
     )

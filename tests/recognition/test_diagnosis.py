@@ -305,3 +305,12 @@ def test_no_sequence_is_longer_than_asked_for(most):
     told = us.diagnose(target, width=5, max_length=most)
     assert max(longest) <= most
     assert told.inside == (most >= 4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_network_that_bends_smoothly_has_answers_as_precise_as_they_are(seed):
+    rng = np.random.default_rng(seed)
+    into, out = rng.normal(size=(6, 8)), rng.normal(size=8)
+    found = us.diagnose(lambda X: np.logaddexp(0.0, X[:, -1] @ into) @ out, width=6, seed=seed)
+    assert found.inside
+    assert found.floor.exact

@@ -181,6 +181,13 @@ def test_what_a_target_raised_on_is_billed_as_often_as_it_was_sent(most):
     assert found.account.queries.total == target.sent
 
 
+def test_several_targets_that_limit_the_batch_are_billed_what_each_was_sent():
+    targets = [Narrow(3), Narrow(5)]
+    found = us.recover(us.oracles.Several([CallableOracle(target) for target in targets]), seed=1)
+    assert found.status is us.Status.EXACT
+    assert found.account.queries.total == sum(target.sent for target in targets)
+
+
 @given(most=st.integers(1, 40), sizes=st.lists(st.integers(1, 90), min_size=1, max_size=6))
 def test_the_meter_counts_what_leaves_whatever_the_batch_limit(most, sizes):
     target = Narrow(most)

@@ -43,6 +43,11 @@ class CallableOracle:
         return self._width
 
     @property
+    def vain(self) -> int:
+        """Sequences sent beyond those that were wanted."""
+        return self.batches.vain
+
+    @property
     def outputs(self) -> int | None:
         """Length of an answer, where the target tells it."""
         told = getattr(self.target, "outputs", getattr(getattr(self.target, "__self__", None), "outputs", None))

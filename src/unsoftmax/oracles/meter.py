@@ -63,7 +63,7 @@ class Metered(Wrapper):
                 billed=0,
             )
         batches: Batches | None = getattr(self.inner, "batches", None)
-        vain = 0 if batches is None else batches.vain
+        vain = self._vain()
         if batches is not None:
             batches.allowance = None if self.budget is None else self.budget - self.spent
         sent = len(sequences)
@@ -74,10 +74,13 @@ class Metered(Wrapper):
                 sent = error.billed
             raise
         finally:
-            self.charge(self._phase, sent + (0 if batches is None else batches.vain - vain), sequences.shape[1])
+            self.charge(self._phase, sent + self._vain() - vain, sequences.shape[1])
         for watcher in watchers():
             watcher.hears(sequences, answers)
         return answers
+
+    def _vain(self) -> int:
+        return int(getattr(self.inner, "vain", 0))
 
     def charge(self, phase: str, queries: int, length: int) -> None:
         """Count sequences of ``length`` tokens that were sent, whatever came back: what failed is paid for, too."""

@@ -67,6 +67,11 @@ class Several:
         """Sequences that any of them was sent again because a reply was lost."""
         return sum(int(getattr(member, "repeated", 0)) for member in self.members)
 
+    @property
+    def vain(self) -> int:
+        """Sequences that any of them was sent beyond those that were wanted."""
+        return sum(int(getattr(member, "vain", 0)) for member in self.members)
+
     def close(self) -> None:
         """Let go of the connections of all that have some."""
         for member in self.members:

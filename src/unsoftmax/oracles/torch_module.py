@@ -85,6 +85,11 @@ class TorchOracle:
         return self._width
 
     @property
+    def vain(self) -> int:
+        """Sequences sent beyond those that were wanted."""
+        return self.batches.vain
+
+    @property
     def like(self) -> Any:
         """An empty tensor of the kind that probes may be; None where they are arrays of NumPy."""
         return self._torch.empty(0, dtype=self._torch.float64, device=self.device) if self._build_there else None

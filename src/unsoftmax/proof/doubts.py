@@ -12,7 +12,7 @@ from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
-from unsoftmax.proof.drawn import plain
+from unsoftmax.proof.drawn import natural_ones
 from unsoftmax.proof.first_order import Variances, first_order, one_number
 from unsoftmax.proof.fresh import Fresh, ordinary
 from unsoftmax.proof.limits import LIMITS
@@ -109,9 +109,7 @@ def beside_ties(
     model, worst = learned.model, 0.0
 
     def drawn(count: int, length: int) -> Floats:
-        shape = (count, length)
-        X = plain((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
-        return X if max_norm is None else X * min(1.0, max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
+        return natural_ones((count, length, model.width), rng, natural, max_norm, like)
 
     def told(of: Model, X: Floats, off: float = 0.0) -> Floats:
         there = predictor(of, like, off=off, rng=rng)([X])

@@ -31,6 +31,7 @@ class Limits:
         tied: tokens of all those of one length where only error bars count.
         sensitive: of them that are looked at closely: those that one draw within the bars moves most.
         asked_again: fresh questions, the worst, that are repeated before a target is blamed.
+        again: of a misfit of very long sequences that only chance explains when asked again: two strokes of it may look alike.
         grows: times what answers differ by from call to call, by which a model that was learned from them may miss.
         puzzling: early answers, at most, that a right model does not explain and that are asked again.
         fewest: fresh sequences, or nothing is announced.
@@ -64,6 +65,7 @@ class Limits:
     tied: int = 32768
     sensitive: int = 64
     asked_again: int = 4
+    again: float = 2.0**-10
     grows: float = 2.0**12
     puzzling: int = 32
     fewest: int = 11

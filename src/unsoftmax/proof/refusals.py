@@ -86,9 +86,12 @@ def open_beside_ties(seen: Compared, expected: float, learned: Learned) -> Refus
     )
 
 
-def answered_otherwise(oracle: Oracle, seen: Compared, floor: Floor, learned: Learned) -> RefusalError | None:
+def answered_otherwise(
+    oracle: Oracle, seen: Compared, floor: Floor, learned: Learned, share: float = LIMITS.half
+) -> RefusalError | None:
     """The worst fresh questions asked again: another answer means a random target, or a reply that was not its own.
 
+    It is another one that differs by more than a ``share`` of what the model misses.
     Answers taken for exact that differ in their last digits all the same, from call to call, leave a faint misfit open.
     """
     offs = []
@@ -106,7 +109,7 @@ def answered_otherwise(oracle: Oracle, seen: Compared, floor: Floor, learned: Le
         again = told.reshape(-1)
         off = float(np.abs(again - seen.answers[row]).max())
         offs.append(off)
-        if off > max(LIMITS.half * float(seen.deviations[row].max()), 2 * floor.of(float(np.abs(again).max()))):
+        if off > max(share * float(seen.deviations[row].max()), 2 * floor.of(float(np.abs(again).max()))):
             return DriftingError(
                 f"A fresh question of {question.shape[1]} tokens was answered {seen.answers[row][0]:.9g}, and {again[0]:.9g} "
                 "when asked again: the answers are random now and then (dropout, replicas that differ, replies of others). "

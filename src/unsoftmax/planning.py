@@ -146,9 +146,10 @@ def plan_fixed(width: int, *, rank: int | None = None) -> Bill:
     """The bill where all probes are drawn before the first answer; the check is exported with them."""
     phases = [*fixed_price(width, rank), ("held-out check", CHECKS, CHECKS * FIXED.check_length)]
     asked = total(phases)
+    live = CHECK[0][1] + len(lengths(width))
     assumptions = [
         "One round of scalar or vector answers, no query bias.",
-        f"The check is that of recorded answers; `recover(adaptive=False)` asks a live target {CHECK[0][1]} fresh sequences.",
+        f"The check is that of recorded answers; `recover(adaptive=False)` asks a live target {live} fresh sequences.",
     ]
     if rank is None:
         assumptions.append("The rank is unknown, so the probes suffice for full rank; --rank makes them fewer.")

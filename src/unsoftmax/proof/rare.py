@@ -75,8 +75,8 @@ def not_explained(far: Compared, again: RefusalError | None, learned: Learned, h
         return again
     return InconclusiveError(
         f"{heads} head{'s' * (heads != 1)} explain{'s' * (heads == 1)} all fresh sequences of up to {longest} tokens, but {off}, "
-        "far more than rounding explains: either the target treats very long sequences otherwise, or something strikes one token in "
-        f"thousands. If shorter sequences are all that matters, say so: `max_length={longest}`.",
+        "far more than rounding explains: either the target treats very long sequences otherwise, or something strikes one token "
+        f"in thousands. If shorter sequences are all that matters, say so: `max_length={longest}`.",
         model=learned.model,
         evidence={"tokens": int(far.lengths[worst]), "off": float(far.deviations[worst].max())},
     )

@@ -17,6 +17,7 @@ class Limits:
         almost: heads that explain fresh sequences this far, but not to rounding, are merged ones (measured).
         constant: misfit of one head that the rounding of a large constant explains, of the largest answer (measured).
         hidden_noise: of a rounding step: rounding alone errs by 0.29 (rms) of it.
+        repetitions: fresh questions asked again where noise may hide within a rounding step.
         shake: units of the precision by which scores inside a target may be off.
         shaken: times the change under one such draw: another draw may be larger.
         doubts: standard deviations by which predictions may be off within the stated error bars.
@@ -52,6 +53,7 @@ class Limits:
     almost: float = 1e-5
     constant: float = 2.0**-38
     hidden_noise: float = 0.31
+    repetitions: int = 32
     shake: float = 4.0
     shaken: float = 8.0
     doubts: float = 4.0

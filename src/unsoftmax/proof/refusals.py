@@ -222,6 +222,18 @@ def or_else(heads: int, floor: Floor, rank: int | None) -> str:
     return "The target is not a model of this family."
 
 
+def steady_misfit(steps: float, by_chance: float, learned: Learned) -> RefusalError:
+    """A misfit beyond rounding that does not change from call to call, as noise would."""
+    return NotInFamilyError(
+        f"Answers miss the model by {steps:.2g} rounding steps (rms), where rounding leaves 0.29, and noise before the rounding "
+        f"does not explain it: {LIMITS.repetitions} fresh questions asked again got the same answers to the last digit, "
+        f"which has a chance of {by_chance:.0e}. Something faint takes part. `unsoftmax diagnose` tells what it may be.",
+        model=learned.model,
+        evidence={"steps": steps, "by_chance": by_chance},
+        signs=(Sign.OPEN,),
+    )
+
+
 def through_noise(found: NoisyCheck, check: Check, learned: Learned, *, noise: float, asked: int) -> RefusalError | None:
     """What fresh answers full of noise say against a model; None where they agree, and could have disagreed."""
     if not found.agrees:

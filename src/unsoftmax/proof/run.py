@@ -28,7 +28,7 @@ from unsoftmax.proof.doubts import (
 from unsoftmax.proof.fresh import COUNT, Fresh, afforded, fresh_batches, tokens_of_check
 from unsoftmax.proof.judge import carries_noise, checked, covered, relative_errors, tolerance_of, varies
 from unsoftmax.proof.limits import LIMITS
-from unsoftmax.proof.noisy import loud_batches, noisy_held_out
+from unsoftmax.proof.noisy import alike_by_chance, answered_as_before, loud_batches, noisy_held_out
 from unsoftmax.proof.rare import lengths, not_explained, very_long, with_them
 from unsoftmax.proof.settings import PROOF
 from unsoftmax.proof.tangent import sequences_for, unexplained
@@ -307,9 +307,20 @@ class _Proof:
         found = noisy_held_out(desk.checked, learned, batches, desk.fresh, noise=noise, freedom=freedom)
         check = self._said(found.seen)
         refusal = refusals.through_noise(found, check, learned, noise=noise, asked=desk.meter.spent)
+        refusal = refusal or self._no_noise(found.seen, noise, freedom)
         if refusal is None:
             self._look_back(check)
         return refusal
+
+    def _no_noise(self, seen: Compared, noise: float, freedom: int) -> RefusalError | None:
+        """Rounded answers that miss by more than rounding leaves, and never change when asked again: no noise does both."""
+        floor, left = self.floor, self.desk.left()
+        if not floor.decimals or floor.step is None or floor.fresh or (left is not None and left < LIMITS.repetitions):
+            return None
+        by_chance = alike_by_chance(noise, freedom, floor.step, LIMITS.repetitions)
+        if by_chance > PROOF.false_alarm or not answered_as_before(self.desk.checked, seen, LIMITS.repetitions):
+            return None
+        return refusals.steady_misfit(noise / floor.step, by_chance, self.learned)
 
     def _look_back(self, check: Check) -> None:
         """A model that is right on fresh sequences but not on the first answers: ask those again, the target changed meanwhile."""

@@ -22,6 +22,10 @@ class Settings:
     # design
     design_largest: int = 4500  # parameters; beyond, the triangular solves for the pool cost more than they save
 
+    wrong: float = (
+        1e4  # misfit of the answers in expected errors from which on a network is no right one (those miss by 0.3 at most)
+    )
+    few: int = 24  # random points then, enough to show it
     undesigned: float = 0.05  # random points per parameter then (64-128-1: errors of 1e-10 with 0.02, 1e-11 with 0.05),
     undesigned_beside: float = 0.85  # and where gradients were told beside many bends: fewer leave errors of 1e-9
 
@@ -44,8 +48,9 @@ class Settings:
     passing: float = 1e-3  # of the usual distance of lines that pass each other: uncertain ones may meet by chance
     rounds: int = 400  # a bound only; the depth of the search is near log2 of the number of bends
 
-    # share of the usual distance of bends that may stay unexplored on one side of one: more hide there in one of 200 lines
-    unexplored: float = 0.03
+    # share of the usual distance of bends that may stay unexplored on one side of one: more hide there in one of 1,200 lines, which
+    # are then asked twice (0.03: one of 200, and one or two questions less)
+    unexplored: float = 0.005
     wider: float = 100.0  # pairs that begin a piece are then so much farther apart, as fewer answers lengthen it
 
     # lattice

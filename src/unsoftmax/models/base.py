@@ -53,8 +53,8 @@ class Forward(Protocol):
     def __call__(self, sequences: Floats, absent: NDArray[np.bool_] | None) -> Floats:
         """Answers to padded sequences; ``absent`` says which tokens are none, None that all are some."""
 
-    def shaken(self, relative: float, rng: np.random.Generator) -> Forward:
-        """As ``Model.shaken``."""
+    def moved(self, sequences: Floats, relative: float, rng: np.random.Generator) -> tuple[Floats, Floats, float]:
+        """Answers ``(batch, outputs)`` but for a constant, how far they move where the model is ``shaken``, the largest score."""
 
 
 class Model(Protocol):

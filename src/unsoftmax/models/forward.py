@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from unsoftmax.models.base import Floats, jittered
+from unsoftmax.models.base import Floats, signs
 from unsoftmax.models.matrices import Matrices
+from unsoftmax.models.places import alike
 
 
 def softmax(scores: Floats, *, spent: bool = False) -> Floats:
@@ -62,22 +63,48 @@ class OnDevice:
             return answers
         return answers[:, 0, 0] if self.scalar else answers[:, 0]
 
+    def moved(self, sequences: Floats, relative: float, rng: np.random.Generator) -> tuple[Floats, Floats, float]:
+        """Answers at the last position but for the constant ``(batch, outputs)``, how far they move, and the largest score.
+
+        Every score is off by about this share of itself. Differences of weights are worked out, none of answers, so that numbers of
+        few digits tell them: short sequences are answered in numbers as short.
+        """
+        xp, heads, parts = array_namespace(sequences), self.scores.shape[0], []
+        largest: list[Floats] = []
+        change = self.scores.change(relative, rng)
+        rows, columns = (alike(some, self.c) for some in signs(self.c.shape, relative, rng))
+        pairs = (self.scores, self.c), (change, self.c * rows * columns)
+        layers = [(scores.kind(sequences), xp.astype(c, sequences.dtype)[:, None]) for scores, c in pairs]
+        assert self.values is not None
+        values = self.values.kind(sequences)
+        for piece in _pieces(sequences, 2 * heads):
+            some = sequences[piece]
+            asked = xp.concat([scores.turned(some[:, -1]) + c for scores, c in layers])
+            scores = xp.permute_dims(asked, (1, 0, 2)) @ some.swapaxes(1, 2)
+            largest.append(xp.max(xp.abs(scores[:, :heads])))
+            weights, growth = softmax(scores[:, :heads]), xp.expm1(scores[:, heads:])
+            mean = xp.sum(weights * growth, axis=-1, keepdims=True)
+            mixed = xp.concat([weights, weights * (growth - mean) / (1 + mean)], axis=1) @ some
+            parts.append(values.summed(mixed.reshape(2 * len(some), heads, -1)).reshape(len(some), 2, -1))
+        told = xp.concat(parts)
+        return told[:, 0], told[:, 1], float(xp.max(xp.stack(largest)))
+
     def _at_last(self, sequences: Floats, absent: NDArray[np.bool_] | None, values: Matrices) -> Floats:
         """Answers at the last position, all heads at once: where products with matrices are cheap, reading tokens once counts."""
         xp, parts = array_namespace(sequences), []
-        per_sequence = self.scores.shape[0] * sequences.shape[2]
-        size = max(1, (2**22 if isinstance(sequences, np.ndarray) else 2**27) // per_sequence)
-        for start in range(0, max(1, len(sequences)), size):
-            some = sequences[start : start + size]
+        for piece in _pieces(sequences, self.scores.shape[0]):
+            some = sequences[piece]
             asked = xp.permute_dims(self.scores.turned(some[:, -1]) + self.c[:, None], (1, 0, 2))
-            mixed = _mixed(asked, some, False, None if absent is None else absent[start : start + size])
+            mixed = _mixed(asked, some, False, None if absent is None else absent[piece])
             parts.append(self.b + values.summed(mixed))
         answers: Floats = xp.concat(parts)
         return answers[:, 0] if self.scalar else answers
 
-    def shaken(self, relative: float, rng: np.random.Generator) -> OnDevice:
-        """The same with every score off by about this share of itself."""
-        return replace(self, scores=self.scores.jittered(relative, rng), c=jittered(self.c, relative, rng))
+
+def _pieces(X: Floats, queries: int) -> list[slice]:
+    """Parts of a batch with so many queries each, which the cache of this machine holds, or the memory of a device."""
+    size = max(1, (2**20 if isinstance(X, np.ndarray) else 2**27) // (queries * X.shape[2]))
+    return [slice(start, start + size) for start in range(0, max(1, len(X)), size)]
 
 
 def _mixed(asked: Floats, X: Floats, causal: bool, absent: NDArray[np.bool_] | None, most: int = 2**20) -> Floats:

@@ -61,6 +61,10 @@ class Matrices:
             return self
         return Matrices(*(alike(on_host(factor), like) for factor in self.factors))
 
+    def kind(self, like: Floats) -> Matrices:
+        """The same in numbers as long as those of ``like``, where they are."""
+        return Matrices(*(array_namespace(factor).astype(factor, like.dtype, copy=False) for factor in self.factors))
+
     def some(self, heads: list[int]) -> Matrices:
         """Those of some heads, in this order."""
         xp = array_namespace(self.left)
@@ -133,11 +137,17 @@ class Matrices:
         rows = xp.concat([self.right[i], self.right[j]])
         return float(xp.linalg.matrix_norm(xp.linalg.qr(columns)[1] @ rows))
 
+    def change(self, relative: float, rng: np.random.Generator) -> Matrices:
+        """This share of each number, up or down by a sign for each row times one for each column."""
+        rows, columns = (alike(some, self.left) for some in signs(self.shape, relative, rng))
+        if self.right is None:
+            return Matrices(self.left * rows * columns)
+        return Matrices(self.left * rows, self.right * columns)
+
     def jittered(self, relative: float, rng: np.random.Generator) -> Matrices:
         """Numbers off by this share of themselves, as ``jittered`` has it: that too is a product of narrow matrices."""
         if self.right is None:
             return Matrices(jittered(self.left, relative, rng))
-        xp = array_namespace(self.left)
-        rows, columns = (alike(some, self.left) for some in signs(self.shape, relative, rng))
-        left = xp.concat([self.left, self.left * rows], axis=2)
-        return Matrices(left, xp.concat([self.right, self.right * columns], axis=1))
+        xp, change = array_namespace(self.left), self.change(relative, rng)
+        assert change.right is not None
+        return Matrices(xp.concat([self.left, change.left], axis=2), xp.concat([self.right, change.right], axis=1))

@@ -193,18 +193,12 @@ def ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:
     return raw
 
 
-def predictor(model: Model, like: Floats | None = None, *, off: float = 0.0, rng: np.random.Generator | None = None) -> Predict:
+def predictor(model: Model, like: Floats | None = None) -> Predict:
     """The model as a function of batches of sequences, of any lengths, that tells all answers at the last position.
 
-    Attention takes many lengths in one go; with ``like``, on its device, where the answers stay. With ``off`` it is the model
-    shaken by that, as ``rng`` draws it.
+    Attention takes many lengths in one go; with ``like``, on its device, where the answers stay.
     """
-    place = np.empty(0) if like is None else like
-    forward = model.on_device(place)
-    if off:
-        assert rng is not None
-        model, forward = (model, forward.shaken(off, rng)) if forward and like is not None else (model.shaken(off, rng), None)
-        forward = forward or model.on_device(place)
+    forward = model.on_device(np.empty(0) if like is None else like)
     if forward is None:
         return lambda batches: np.concatenate([model.answer(on_host(batch)) for batch in batches])
     layer = forward

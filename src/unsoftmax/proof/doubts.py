@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from array_api_compat import array_namespace
 
-from unsoftmax.linalg import on_host
+from unsoftmax.linalg import alike, on_host, short
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
@@ -109,23 +109,17 @@ def beside_ties(
     model, worst = learned.model, 0.0
 
     def drawn(count: int, length: int) -> Floats:
-        shape = (count, length)
-        X = plain((*shape, model.width), rng, like) if natural is None else natural[rng.integers(0, len(natural), size=shape)]
+        if natural is None:
+            X = plain((count, length, model.width), rng, like, short=learned.known_to > 0)
+        else:
+            X = natural[rng.integers(0, len(natural), size=(count, length))]
         return X if max_norm is None else X * min(1.0, max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
 
-    def told(of: Model, X: Floats, off: float = 0.0) -> Floats:
-        there = predictor(of, like, off=off, rng=rng)([X])
-        return there.reshape(len(there), -1)
-
     def answers(of: Model, X: Floats) -> Floats:
-        return on_host(told(of, X))
+        return on_host(told(of, X, like))
 
     if learned.known_to > 0:  # a share of all scores, which bounds them and is no bar of each
-        X = drawn(LIMITS.ties, LIMITS.shared)
-        centre = told(model, X)
-        xp = array_namespace(centre)
-        apart = float(xp.max(xp.abs(told(model, X, learned.known_to) - centre)))
-        return apart / max(float(xp.max(xp.std(centre, axis=0))), np.finfo(float).tiny)
+        return _shared(learned, drawn(LIMITS.ties, LIMITS.shared), rng, like)
     if bounds is None or bounds.V is None:
         return 0.0
     of_scores = replace(bounds, V=np.zeros(np.shape(bounds.V)), b=None)
@@ -143,6 +137,38 @@ def beside_ties(
         apart_by = np.sqrt(doubt(model, of_scores, rng, partial(answers, X=some))).max(axis=0)
         worst = max(worst, PROOF.two_sided * float((apart_by[shown] / spread[shown]).max()))
     return worst
+
+
+def told(model: Model, X: Floats, like: Floats | None) -> Floats:
+    """What a model answers ``(batch, outputs)``, on the device of ``like``."""
+    answers = predictor(model, like)([X])
+    return answers.reshape(len(answers), -1)
+
+
+def _shared(learned: Learned, X: Floats, rng: np.random.Generator, like: Floats | None) -> float:
+    """How far answers move, at most, by a share of all scores that is not known, of the largest spread of an output.
+
+    As one difference, on the host in numbers of 4 bytes; what is too large or too small for those, and scores that would be
+    rounded to equal ones, are predicted twice.
+    """
+    model, known_to = learned.model, learned.known_to
+    forward = model.on_device(np.empty(0) if like is None else like)
+    if forward is not None:
+        tokens = short(X) if like is None else alike(X, like) if isinstance(X, np.ndarray) else X
+        with np.errstate(over="ignore", invalid="ignore"):
+            centre, off, scores = forward.moved(tokens, known_to, rng)
+            apart, spread = _largest_of(centre, off)
+        if scores < LIMITS.moderate and np.isfinite(apart) and 2.0**-64 < spread < np.inf:
+            return apart / spread
+    centre = told(model, X, like)
+    apart, spread = _largest_of(centre, told(model.shaken(known_to, rng), X, like) - centre)
+    return apart / max(spread, np.finfo(float).tiny)
+
+
+def _largest_of(centre: Floats, off: Floats) -> tuple[float, float]:
+    """The largest of how far answers are off, and the largest spread of an output."""
+    xp = array_namespace(centre)
+    return float(xp.max(xp.abs(off))), float(xp.max(xp.std(xp.astype(centre, xp.float64), axis=0)))
 
 
 def in_short_numbers(

@@ -30,25 +30,33 @@ def orthonormal(size: int, rng: np.random.Generator, rows: int | None = None, li
         turned: Floats = (q * xp.sign(xp.linalg.diagonal(r))).T
         return turned
     signs = alike(rng.choice([-1.0, 1.0], size=(2, size)), like)
-    xp = array_namespace(signs)
-    return _hartley(signs[0, :, None] * _hartley(xp.eye(size, dtype=signs.dtype, device=device(signs)) * signs[1]))
+    rotation: Floats = _hartley(_hartley_matrix(size, signs) * signs[0]) * signs[1]
+    return rotation
 
 
-def _hartley(columns: Floats) -> Floats:
-    """The orthonormal Hartley transform of each column: real and imaginary part of its Fourier transform, one less the other.
+def _hartley_matrix(size: int, like: Floats) -> Floats:
+    """What the orthonormal Hartley transform multiplies by: cosines and sines, one plus the other."""
+    angles, xp = np.arange(size) * (2 * np.pi / size), array_namespace(like)
+    table, steps = alike((np.cos(angles) + np.sin(angles)) / np.sqrt(size), like), xp.arange(size, device=device(like))
+    matrix: Floats = xp.take(table, (steps[:, None] * steps % size).reshape(-1)).reshape(size, size)
+    return matrix
+
+
+def _hartley(rows: Floats) -> Floats:
+    """The orthonormal Hartley transform of each row: real and imaginary part of its Fourier transform, one less the other.
 
     On a device a product with its matrix, which takes less than to load the first Fourier transform of a size.
     """
-    xp = array_namespace(columns)
-    if isinstance(columns, np.ndarray):
-        spectrum: Floats = xp.fft.fft(columns, axis=0, norm="ortho")
-        return spectrum.real - spectrum.imag
-    size = len(columns)
-    angles = np.arange(size) * (2 * np.pi / size)
-    table, steps = alike((np.cos(angles) + np.sin(angles)) / np.sqrt(size), columns), xp.arange(size, device=device(columns))
-    matrix = xp.take(table, (steps[:, None] * steps % size).reshape(-1)).reshape(size, size)
-    transformed: Floats = matrix @ columns
-    return transformed
+    size = rows.shape[1]
+    if not isinstance(rows, np.ndarray):
+        transformed: Floats = rows @ _hartley_matrix(size, rows)
+        return transformed
+    spectrum = np.fft.rfft(rows, axis=1, norm="ortho")
+    half, whole = spectrum.shape[1], np.empty_like(rows)
+    np.subtract(spectrum.real, spectrum.imag, out=whole[:, :half])
+    mirrored = spectrum[:, size - half : 0 : -1]
+    np.add(mirrored.real, mirrored.imag, out=whole[:, half:])
+    return whole
 
 
 def normal(shape: tuple[int, ...], rng: np.random.Generator, like: Any = None) -> Floats:

@@ -194,8 +194,9 @@ def test_a_share_of_all_scores_moves_answers_as_two_predictions_tell(like, outpu
         beside_ties(learned(model, known_to=known), None, np.random.default_rng(1), None, None, place) for known in (1e-3, 1e-30)
     )
     draws = np.random.default_rng(1)
-    X = plain((LIMITS.ties, LIMITS.shared, D), draws, place)
-    centre, other = (of.answer(np.asarray(X)) for of in (model, model.shaken(1e-3, draws)))
+    other = model.shaken(1e-3, draws)
+    X = np.asarray(plain((LIMITS.ties, LIMITS.shared, D), draws, place))
+    centre, other = (of.answer(X) for of in (model, other))
     assert told == pytest.approx(np.abs(other - centre).max() / centre.std(axis=0).max(), rel=1e-3)
     assert small == pytest.approx(1e-27 * told, rel=0.1)  # no difference of two answers would show that
 

@@ -87,10 +87,13 @@ class Matrices:
 
     def summed(self, rows: Floats) -> Floats:
         """``sum_h rows_h @ M_h`` of ``(n, heads, rows of M)``: ``(n, columns)``."""
-        xp, last = array_namespace(rows), self.factors[-1]
-        if self.right is not None:
-            rows = xp.permute_dims(xp.permute_dims(rows, (1, 0, 2)) @ self.left, (1, 0, 2))
-        total: Floats = rows.reshape(len(rows), -1) @ last.reshape(-1, last.shape[2])
+        xp = array_namespace(rows)
+        by_head = xp.permute_dims(rows, (1, 0, 2)) @ self.left
+        if self.right is None:  # head by head, so that those that cancel do so to the last bit
+            alone: Floats = by_head[0] if len(by_head) == 1 else xp.sum(by_head, axis=0)
+            return alone
+        heads, n, k = by_head.shape
+        total: Floats = xp.permute_dims(by_head, (1, 0, 2)).reshape(n, heads * k) @ self.right.reshape(heads * k, -1)
         return total
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -119,7 +120,7 @@ def beside_ties(
         return on_host(told(of, X, like))
 
     if learned.known_to > 0:  # a share of all scores, which bounds them and is no bar of each
-        return _shared(learned, drawn(LIMITS.ties, LIMITS.shared), rng, like)
+        return _shared(learned, partial(drawn, length=LIMITS.shared), rng, like)
     if bounds is None or bounds.V is None:
         return 0.0
     of_scores = replace(bounds, V=np.zeros(np.shape(bounds.V)), b=None)
@@ -145,24 +146,32 @@ def told(model: Model, X: Floats, like: Floats | None) -> Floats:
     return answers.reshape(len(answers), -1)
 
 
-def _shared(learned: Learned, X: Floats, rng: np.random.Generator, like: Floats | None) -> float:
+def _shared(learned: Learned, drawn: Callable[[int], Floats], rng: np.random.Generator, like: Floats | None) -> float:
     """How far answers move, at most, by a share of all scores that is not known, of the largest spread of an output.
 
-    As one difference, on the host in numbers of 4 bytes; what is too large or too small for those, and scores that would be
-    rounded to equal ones, are predicted twice.
+    As one difference, on the host in numbers of 4 bytes and a few sequences after the other; what is too large or too small for
+    those, and scores that would be rounded to equal ones, are predicted twice.
     """
-    model, known_to = learned.model, learned.known_to
+    model, known_to, width = learned.model, learned.known_to, learned.model.width
     forward = model.on_device(np.empty(0) if like is None else like)
     if forward is not None:
-        tokens = short(X) if like is None else alike(X, like) if isinstance(X, np.ndarray) else X
+        few = -(-PROOF.large // (LIMITS.shared * width))  # drawn quickly all the same
+        parts = 1 if like is not None else max(1, LIMITS.ties // few)
+        counts = np.diff(np.linspace(0, LIMITS.ties, parts + 1).astype(int)).tolist()
         with np.errstate(over="ignore", invalid="ignore"):
-            centre, off, scores = forward.moved(tokens, known_to, rng)
-            apart, spread = _largest_of(centre, off)
-        if scores < LIMITS.moderate and np.isfinite(apart) and 2.0**-64 < spread < np.inf:
+            moved = forward.moved(known_to, rng, short(np.empty(0)) if like is None else like)
+            centre, off, scores = zip(*(moved(_there(drawn(count), like)) for count in counts), strict=True)
+            apart, spread = _largest_of(*map(array_namespace(centre[0]).concat, (centre, off)))
+        if max(scores) < LIMITS.moderate and np.isfinite(apart) and 2.0**-64 < spread < np.inf:
             return apart / spread
-    centre = told(model, X, like)
-    apart, spread = _largest_of(centre, told(model.shaken(known_to, rng), X, like) - centre)
+    X = drawn(LIMITS.ties)
+    here = told(model, X, like)
+    apart, spread = _largest_of(here, told(model.shaken(known_to, rng), X, like) - here)
     return apart / max(spread, np.finfo(float).tiny)
+
+
+def _there(X: Floats, like: Floats | None) -> Floats:
+    return short(X) if like is None else alike(X, like) if isinstance(X, np.ndarray) else X
 
 
 def _largest_of(centre: Floats, off: Floats) -> tuple[float, float]:

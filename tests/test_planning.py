@@ -134,5 +134,5 @@ def test_fixed_probes_on_a_live_target_keep_to_the_plan_and_what_it_says_of_the_
     bill = us.plan("demo:attention,width=8,rank=2", rank=2, adaptive=False)
     found = us.recover(us.open("demo:attention,width=8,rank=2"), rank=2, adaptive=False, seed=1)
     assert found.spent.learn == sum(queries for name, queries, _ in bill.phases if name != "held-out check")
-    assert found.spent.check <= 236
-    assert "asks a live target 236 " in " ".join(bill.assumptions)
+    assert found.spent.check <= 241
+    assert "asks a live target 241 " in " ".join(bill.assumptions)

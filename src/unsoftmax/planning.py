@@ -10,6 +10,7 @@ from unsoftmax.learners.non_adaptive import FIXED
 from unsoftmax.learners.non_adaptive import price as fixed_price
 from unsoftmax.learners.one_head import price as one_head_price
 from unsoftmax.proof.fresh import COUNT, tokens_of_check
+from unsoftmax.proof.rare import lengths
 from unsoftmax.proof.settings import PROOF
 from unsoftmax.recorded import CHECKS
 
@@ -145,9 +146,10 @@ def plan_fixed(width: int, *, rank: int | None = None) -> Bill:
     """The bill where all probes are drawn before the first answer; the check is exported with them."""
     phases = [*fixed_price(width, rank), ("held-out check", CHECKS, CHECKS * FIXED.check_length)]
     asked = total(phases)
+    live = CHECK[0][1] + len(lengths(width))
     assumptions = [
         "One round of scalar or vector answers, no query bias.",
-        f"The check is that of recorded answers; `recover(adaptive=False)` asks a live target {CHECK[0][1]} fresh sequences.",
+        f"The check is that of recorded answers; `recover(adaptive=False)` asks a live target {live} fresh sequences.",
     ]
     if rank is None:
         assumptions.append("The rank is unknown, so the probes suffice for full rank; --rank makes them fewer.")
@@ -161,8 +163,9 @@ def _phases(width: int, outputs: int, rank: int) -> Phases:
 def _framed(width: int, learning: Phases) -> Phases:
     """What the driver asks around a learner: a first look, sentinels in longer runs, the held-out check.
 
-    The check has as many tokens as that of a target in this process; over a wire it has ``PROOF.tokens``.
+    The check is that of a target in this process; over a wire it has ``PROOF.tokens``, and no very long sequences.
     """
     watch = SENTINELS if total(learning) >= 400 else []
-    check = [(name, queries, tokens - PROOF.tokens + tokens_of_check(width)) for name, queries, tokens in CHECK]
+    more, longer = lengths(width), tokens_of_check(width) - PROOF.tokens
+    check = [(name, queries + len(more), tokens + longer + sum(more)) for name, queries, tokens in CHECK]
     return [*FIRST_LOOK, *learning, *watch, *check]

@@ -33,12 +33,14 @@ def there(array: NDArray[Any], like: Floats | None) -> Any:
     if like is None or isinstance(like, np.ndarray):
         return array
     xp = array_namespace(like)
-    with warnings.catch_warnings():  # that nothing may write to memory of ours, which nothing does
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        here = xp.asarray(array)
-        if getattr(like, "is_cuda", False) and array.nbytes <= STAGED:  # copied at once to where a busy device fetches it later
+    if array.nbytes <= STAGED:
+        here = xp.asarray(array if array.flags.writeable else array.copy())  # torch warns of memory that it may not write to
+        if getattr(like, "is_cuda", False):  # copied at once to where a busy device fetches it later
             return here.to(device(like), non_blocking=True)
         return xp.asarray(here, device=device(like))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return xp.asarray(xp.asarray(array), device=device(like))
 
 
 def on_host(array: Any) -> Floats:

@@ -13,7 +13,7 @@ from unsoftmax.linalg import alike, on_host, short
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
-from unsoftmax.proof.drawn import plain
+from unsoftmax.proof.drawn import natural_ones
 from unsoftmax.proof.first_order import Variances, first_order, one_number
 from unsoftmax.proof.fresh import Fresh, ordinary
 from unsoftmax.proof.limits import LIMITS
@@ -110,11 +110,7 @@ def beside_ties(
     model, worst = learned.model, 0.0
 
     def drawn(count: int, length: int) -> Floats:
-        if natural is None:
-            X = plain((count, length, model.width), rng, like, short=learned.known_to > 0)
-        else:
-            X = natural[rng.integers(0, len(natural), size=(count, length))]
-        return X if max_norm is None else X * min(1.0, max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
+        return natural_ones((count, length, model.width), rng, natural, max_norm, like, short=learned.known_to > 0)
 
     def answers(of: Model, X: Floats) -> Floats:
         return on_host(told(of, X, like))

@@ -10,7 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from unsoftmax.linalg import INSIDE, alike, normal, there
+from unsoftmax.linalg import INSIDE, alike, normal, on_host, there
 from unsoftmax.models import Floats
 from unsoftmax.proof.settings import PROOF
 
@@ -79,14 +79,31 @@ def tokens_of(
     return [drawn[i] for i in range(len(parts))]
 
 
-def plain(shape: tuple[int, ...], rng: np.random.Generator, like: Floats | None, *, short: bool = False) -> Floats:
+def plain(
+    shape: tuple[int, ...], rng: np.random.Generator, like: Floats | None, large: int = PROOF.large, *, short: bool = False
+) -> Floats:
     """Entries of standard deviation one; many on this machine evenly spread, of 8 bits: as fresh, and drawn at memory speed.
 
     Those may be ``short``, numbers of 4 bytes.
     """
-    if like is not None or math.prod(shape) < PROOF.large:
+    if like is not None or math.prod(shape) < large:
         return normal(shape, rng, like)
     return _even_bits(math.prod(shape[:-1]), shape[-1], rng, short=short).reshape(shape)
+
+
+def natural_ones(
+    shape: tuple[int, int, int],
+    rng: np.random.Generator,
+    natural: Floats | None,
+    max_norm: float | None,
+    like: Floats | None = None,
+    large: int = PROOF.large,
+    *,
+    short: bool = False,
+) -> Floats:
+    """Sequences of natural tokens: plain ones, or rows of ``natural``; all shortened alike where one exceeds ``max_norm``."""
+    X = plain(shape, rng, like, large, short=short) if natural is None else rows_of(natural, shape[:2], rng)
+    return X if max_norm is None else X * min(1.0, INSIDE * max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
 
 
 def _drawn(

@@ -77,7 +77,7 @@ def covered(seen: Compared, *, tolerance: float, max_norm: float | None, sampled
         sizes += f" and {natural}" if max_norm is None else f" and {natural}, none longer than {max_norm:g}"
     tokens = sum(len(batch.sequences) * batch.length for batch in seen.batches)
     words = (
-        f"{seen.drawn} fresh sequences of {lengths.min()} to {lengths.max()} tokens ({len(lengths)} lengths, drawn; "
+        f"{seen.drawn} fresh sequences of {lengths.min()} to {lengths.max():,} tokens ({len(lengths)} lengths, drawn; "
         f"{tokens:,} tokens in all), {sizes}, "
         f"at {seen.where}. A target that differs by more than {tolerance:.1g} of the answers' spread on more than "
         f"{unnoticed(seen.drawn):.1%} of sequences drawn like these would have been noticed with {PROOF.confidence:.0%} "

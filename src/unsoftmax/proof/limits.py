@@ -17,6 +17,7 @@ class Limits:
         almost: heads that explain fresh sequences this far, but not to rounding, are merged ones (measured).
         constant: misfit of one head that the rounding of a large constant explains, of the largest answer (measured).
         hidden_noise: of a rounding step: rounding alone errs by 0.29 (rms) of it.
+        repetitions: fresh questions asked again where noise may hide within a rounding step.
         shake: units of the precision by which scores inside a target may be off.
         shaken: times the change under one such draw: another draw may be larger.
         doubts: standard deviations by which predictions may be off within the stated error bars.
@@ -32,6 +33,7 @@ class Limits:
         tied: tokens of all those of one length where only error bars count.
         sensitive: of them that are looked at closely: those that one draw within the bars moves most.
         asked_again: fresh questions, the worst, that are repeated before a target is blamed.
+        again: of a misfit of very long sequences that only chance explains when asked again: two strokes of it may look alike.
         grows: times what answers differ by from call to call, by which a model that was learned from them may miss.
         puzzling: early answers, at most, that a right model does not explain and that are asked again.
         fewest: fresh sequences, or nothing is announced.
@@ -52,6 +54,7 @@ class Limits:
     almost: float = 1e-5
     constant: float = 2.0**-38
     hidden_noise: float = 0.31
+    repetitions: int = 32
     shake: float = 4.0
     shaken: float = 8.0
     doubts: float = 4.0
@@ -66,6 +69,7 @@ class Limits:
     tied: int = 32768
     sensitive: int = 64
     asked_again: int = 4
+    again: float = 2.0**-10
     grows: float = 2.0**12
     puzzling: int = 32
     fewest: int = 11

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from scipy.special import fdtri
+from scipy.special import fdtri, ndtr
 
 from unsoftmax.models import Attention, Floats, Model
 from unsoftmax.oracles.base import LastPosition, Oracle
@@ -82,6 +82,37 @@ def noisy_held_out(
         return NoisyCheck(seen, max(excess, outlier), 0.0, np.inf, missed)
     slope = 1.0 + float(np.sum(signal * left / variance)) / weight
     return NoisyCheck(seen, max(excess, outlier), slope, float(1 / np.sqrt(weight)), missed)
+
+
+def alike_by_chance(noise: float, freedom: int, step: float, count: int) -> float:
+    """How likely ``count`` questions are all answered as before, though noise within a rounding ``step`` explains a misfit.
+
+    The misfit ``noise`` (rms, of ``freedom`` answers, read as low as these allow) is that of rounding and of noise before it. Two
+    such answers fall on one step with probability ``1 - |difference| / step``, where that is positive.
+
+    >>> round(alike_by_chance(0.67, 1000, 1.0, 1), 2), alike_by_chance(0.28, 1000, 1.0, 32)
+    (0.45, 1.0)
+    """
+    low = noise / step * max(0.0, 1 - 3 / float(np.sqrt(2 * freedom)))
+    apart = float(np.sqrt(2 * max(low**2 - 1 / 12, 0.0)))
+    if not apart:
+        return 1.0
+    same = 2 * ndtr(1 / apart) - 1 - 2 * apart * (1 - np.exp(-0.5 / apart**2)) / np.sqrt(2 * np.pi)
+    return float(same**count)
+
+
+def answered_as_before(oracle: Oracle, seen: Compared, count: int) -> bool | None:
+    """Whether ``count`` of the fresh questions, asked again, get the very same answers; None where there are fewer."""
+    start = 0
+    for batch in seen.batches:
+        some = batch.sequences[: count - start]
+        again = LastPosition(oracle)(some)
+        if not np.array_equal(again.reshape(len(some), -1), seen.answers[start : start + len(some)]):
+            return False
+        start += len(batch.sequences)
+        if start >= count:
+            return True
+    return None
 
 
 def doubt(model: Model, bounds: Bounds | None, rng: np.random.Generator, predict: Callable[[Model], Floats]) -> Floats:

@@ -86,9 +86,12 @@ def open_beside_ties(seen: Compared, expected: float, learned: Learned) -> Refus
     )
 
 
-def answered_otherwise(oracle: Oracle, seen: Compared, floor: Floor, learned: Learned) -> RefusalError | None:
+def answered_otherwise(
+    oracle: Oracle, seen: Compared, floor: Floor, learned: Learned, share: float = LIMITS.half
+) -> RefusalError | None:
     """The worst fresh questions asked again: another answer means a random target, or a reply that was not its own.
 
+    It is another one that differs by more than a ``share`` of what the model misses.
     Answers taken for exact that differ in their last digits all the same, from call to call, leave a faint misfit open.
     """
     offs = []
@@ -106,7 +109,7 @@ def answered_otherwise(oracle: Oracle, seen: Compared, floor: Floor, learned: Le
         again = told.reshape(-1)
         off = float(np.abs(again - seen.answers[row]).max())
         offs.append(off)
-        if off > max(LIMITS.half * float(seen.deviations[row].max()), 2 * floor.of(float(np.abs(again).max()))):
+        if off > max(share * float(seen.deviations[row].max()), 2 * floor.of(float(np.abs(again).max()))):
             return DriftingError(
                 f"A fresh question of {question.shape[1]} tokens was answered {seen.answers[row][0]:.9g}, and {again[0]:.9g} "
                 "when asked again: the answers are random now and then (dropout, replicas that differ, replies of others). "
@@ -217,6 +220,18 @@ def or_else(heads: int, floor: Floor, rank: int | None) -> str:
     if heads == 1 and not floor.exact:
         return "Either there are several heads (ask for float64 answers), or the target is not a model of this family."
     return "The target is not a model of this family."
+
+
+def steady_misfit(steps: float, by_chance: float, learned: Learned) -> RefusalError:
+    """A misfit beyond rounding that does not change from call to call, as noise would."""
+    return NotInFamilyError(
+        f"Answers miss the model by {steps:.2g} rounding steps (rms), where rounding leaves 0.29, and noise before the rounding "
+        f"does not explain it: {LIMITS.repetitions} fresh questions asked again got the same answers to the last digit, "
+        f"which has a chance of {by_chance:.0e}. Something faint takes part. `unsoftmax diagnose` tells what it may be.",
+        model=learned.model,
+        evidence={"steps": steps, "by_chance": by_chance},
+        signs=(Sign.OPEN,),
+    )
 
 
 def through_noise(found: NoisyCheck, check: Check, learned: Learned, *, noise: float, asked: int) -> RefusalError | None:

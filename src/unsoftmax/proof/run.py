@@ -28,7 +28,8 @@ from unsoftmax.proof.doubts import (
 from unsoftmax.proof.fresh import COUNT, Fresh, afforded, fresh_batches, tokens_of_check
 from unsoftmax.proof.judge import carries_noise, checked, covered, relative_errors, tolerance_of, varies
 from unsoftmax.proof.limits import LIMITS
-from unsoftmax.proof.noisy import loud_batches, noisy_held_out
+from unsoftmax.proof.noisy import alike_by_chance, answered_as_before, loud_batches, noisy_held_out
+from unsoftmax.proof.rare import lengths, not_explained, very_long, with_them
 from unsoftmax.proof.settings import PROOF
 from unsoftmax.proof.tangent import sequences_for, unexplained
 from unsoftmax.results import Bounds, Check, Learned, Proof, Status
@@ -110,9 +111,34 @@ class _Proof:
         sized = float(spread[~seen.natural].max(initial=0.0)) or float(spread.max())
         if self.noise > LIMITS.half * sized:
             return refusals.hidden_by_errors(floor, sized, learned)
+        reason = self._far(seen)
+        if reason is not None:
+            return reason
         check = self.check or check
         self._look_back(check)
         return self._certify(check)
+
+    def _far(self, seen: Compared) -> RefusalError | None:
+        """The same on a few sequences of very many tokens, where these are cheap: what strikes one token in thousands."""
+        desk, learned, left = self.desk, self.learned, self.desk.left()
+        cheap = is_local(desk) and desk.like is None and desk.embeddings is None and seen.causal is None
+        wanted = desk.wishes.check is None and desk.wishes.max_length is None and self.family.longest(desk) >= PROOF.longest
+        heads = self.family.made_of_heads and self.family.compares_answers and self.floor.exact
+        if not (cheap and wanted and heads) or (left is not None and left < len(lengths(desk.width)) + LIMITS.asked_again):
+            return None
+        batches = very_long(desk.checked, desk.width, desk.fresh, natural=desk.wishes.natural, max_norm=desk.max_norm)
+        if not batches:
+            return None
+        far = self.family.compare(desk, learned, batches)
+        both = with_them(seen, far)
+        rows = slice(len(seen.answers), None)
+        beyond = (far.deviations - self.floor.off(far.answers) > self.stated_tolerance * both.spreads[rows, None]).any(axis=1)
+        if self._heads() == 1:
+            beyond |= self._strangeness(both)[rows] > 1
+        if beyond.any():
+            return not_explained(far, self._answered_otherwise(far, LIMITS.again), learned, self._heads(), longest=PROOF.longest)
+        self._said(both)
+        return None
 
     def _said(self, seen: Compared) -> Check:
         tolerance = self.tolerance if self.stated is None else self.stated
@@ -187,13 +213,13 @@ class _Proof:
             seen, check, learned, floor, heads=heads, asked=desk.meter.spent, allowed=allowed, rank=desk.wishes.rank
         )
 
-    def _answered_otherwise(self, seen: Compared) -> RefusalError | None:
-        """Random answers, where the worst fresh questions can be asked again."""
+    def _answered_otherwise(self, seen: Compared, share: float = LIMITS.half) -> RefusalError | None:
+        """Random answers, where the worst fresh questions can be asked again; see ``refusals.answered_otherwise``."""
         left = self.desk.left()
         affordable = left is None or left >= LIMITS.asked_again
         if not (self.family.compares_answers and not self.family.network and affordable):
             return None
-        return refusals.answered_otherwise(self.desk.checked, seen, self.floor, self.learned)
+        return refusals.answered_otherwise(self.desk.checked, seen, self.floor, self.learned, share)
 
     def _foreign(self, seen: Compared, check: Check) -> RefusalError | None:
         """A misfit within the tolerance, and yet far beyond what anything of the family explains: something else takes part.
@@ -281,9 +307,20 @@ class _Proof:
         found = noisy_held_out(desk.checked, learned, batches, desk.fresh, noise=noise, freedom=freedom)
         check = self._said(found.seen)
         refusal = refusals.through_noise(found, check, learned, noise=noise, asked=desk.meter.spent)
+        refusal = refusal or self._no_noise(found.seen, noise, freedom)
         if refusal is None:
             self._look_back(check)
         return refusal
+
+    def _no_noise(self, seen: Compared, noise: float, freedom: int) -> RefusalError | None:
+        """Rounded answers that miss by more than rounding leaves, and never change when asked again: no noise does both."""
+        floor, left = self.floor, self.desk.left()
+        if not floor.decimals or floor.step is None or floor.fresh or (left is not None and left < LIMITS.repetitions):
+            return None
+        by_chance = alike_by_chance(noise, freedom, floor.step, LIMITS.repetitions)
+        if by_chance > PROOF.false_alarm or not answered_as_before(self.desk.checked, seen, LIMITS.repetitions):
+            return None
+        return refusals.steady_misfit(noise / floor.step, by_chance, self.learned)
 
     def _look_back(self, check: Check) -> None:
         """A model that is right on fresh sequences but not on the first answers: ask those again, the target changed meanwhile."""

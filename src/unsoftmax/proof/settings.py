@@ -46,6 +46,13 @@ class Settings:
     large: int = 2**20  # numbers in all from which on drawing them takes longer than asking
     step_apart: int = 2**15  # numbers of a batch from which on a step of its own is faster than filling it up to others' length
 
+    # rare
+    beyond: int = 1024  # tokens of the shortest of the very long sequences
+    very_long: int = 2**18  # and of the longest: ten milliseconds of a narrow head
+    very_many: int = 2**21  # numbers in one at most
+    by_bits: int = 2**18  # numbers of one from which on drawing them would take longer than asking
+    patience: float = 0.25  # seconds for one, were the target to compare all tokens with each other
+
     # judge
     empty: float = 2.0**10  # roundings by which answers must vary, or a comparison of them proves nothing
     confidence: float = 0.99  # of the statement about sequences that were not asked

@@ -147,7 +147,7 @@ def _checked(tell: Teller) -> Chapter:
         return Chapter("How it was checked", sentences=("The run ended before the held-out check; nothing is announced.",))
     lengths = sorted(map(int, check["by_length"]))
     ends = list(dict.fromkeys((lengths[0], lengths[-1]))) if lengths else []
-    span = f" of {' to '.join(map(str, ends))} token{'s' * (ends != [1])}" if ends else ""
+    span = f" of {' to '.join(f'{n:,}' for n in ends)} token{'s' * (ends != [1])}" if ends else ""
     facts: list[tuple[str, Text]] = [("fresh sequences", tell("{/check/sequences:,}" + ("," + span if span else "")))]
     if check["relative_error"] is None:
         facts.append(("largest error", "not finite"))
@@ -168,7 +168,7 @@ def by_length(tell: Teller, at: str = "/check") -> list[list[Figure]]:
     rows = []
     for lengths in bins.values():
         worst = max(lengths, key=lambda length: errors[length] or 0.0)
-        span = lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
+        span = " to ".join(f"{int(n):,}" for n in dict.fromkeys((lengths[0], lengths[-1])))
         rows.append((f"{span} token{'s' * (span != '1')}", errors[worst], tell(f"{{{at}/by_length/{worst}:.1e}}")))
     return [[Figure("Largest error on fresh sequences, by length (logarithmic bars)", figures.bars(rows, logarithmic=True))]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -253,9 +254,8 @@ def _next_size(table: _Table, size: int) -> int:
         else (HEAD.haste * HEAD.waste, min(HEAD.hasted, d * d // 16))
     )
     allowed = share * (1 + HEAD.waste_more * size / d) * (price(d, size) + price(size, d - size)) + besides
-    larger = size + 1
-    while larger < d and (larger + 1 - size) * price(larger + 2, 1) <= allowed:
-        larger += 1
+    more = bisect_right(range(size + 1, d), allowed, key=lambda larger: (larger + 1 - size) * price(larger + 2, 1))
+    larger = size + 1 + more
     return larger if larger < HEAD.nearly_all * d else d
 
 

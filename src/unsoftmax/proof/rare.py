@@ -1,0 +1,82 @@
+"""A few sequences of very many tokens: what strikes one token in a hundred thousand shows there, for hardly a query.
+
+A token that is answered otherwise changes a long sequence little, but float64 shows little changes. Only targets in this process
+are asked so, and only as far as their time allows: one that compares all tokens with each other takes the square of it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from unsoftmax.errors import DriftingError, InconclusiveError, RefusalError, TargetError, tried
+from unsoftmax.models import Floats
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.proof.compare import Compared
+from unsoftmax.proof.drawn import natural_ones
+from unsoftmax.proof.fresh import Fresh
+from unsoftmax.proof.settings import PROOF
+from unsoftmax.results import Learned
+
+
+def lengths(width: int) -> list[int]:
+    """Tokens of each of these sequences, where the target takes them all in good time.
+
+    >>> lengths(8)
+    [1024, 4096, 16384, 65536, 262144]
+    >>> lengths(64)
+    [1024, 4096, 16384, 32768]
+    """
+    most = min(PROOF.very_long, PROOF.very_many // width)
+    shorter = [PROOF.beyond * PROOF.step**n for n in range(8)]
+    return [*(n for n in shorter if n < most), most] if most > PROOF.beyond else []
+
+
+def very_long(
+    oracle: Oracle, width: int, rng: np.random.Generator, *, natural: Floats | None, max_norm: float | None
+) -> list[Fresh]:
+    """Sequences of natural tokens with their raw answers, each longer than the one before; at most five queries.
+
+    The first that the target fails on, or that would take too long were its time to grow with the square, is the end.
+    """
+    asked: list[Fresh] = []
+    taken, last = 0.0, PROOF.beyond
+    for length in lengths(width):
+        if taken * (length / last) ** 2 > PROOF.patience:
+            break
+        sequence = natural_ones((1, length, width), rng, natural, max_norm, large=PROOF.by_bits)
+        began = time.perf_counter()
+        answers = tried(partial(oracle, sequence), TargetError)
+        taken, last = time.perf_counter() - began, length
+        if isinstance(answers, TargetError):
+            break
+        asked.append(Fresh(sequence, natural=True, told=answers))
+    return asked
+
+
+def with_them(seen: Compared, far: Compared) -> Compared:
+    """Both comparisons as one."""
+    return replace(
+        seen,
+        answers=np.concatenate([seen.answers, far.answers]),
+        predicted=np.concatenate([seen.predicted, far.predicted]),
+        batches=(*seen.batches, *far.batches),
+    )
+
+
+def not_explained(far: Compared, again: RefusalError | None, learned: Learned, heads: int, *, longest: int) -> RefusalError:
+    """Why a model that explains all other sequences is not announced: ``again`` tells what asking again showed."""
+    worst = int(far.deviations.max(axis=1).argmax())
+    off = f"one of {int(far.lengths[worst]):,} tokens is off by {float(far.deviations[worst].max()):.2g}"
+    if isinstance(again, DriftingError):
+        return again
+    return InconclusiveError(
+        f"{heads} head{'s' * (heads != 1)} explain{'s' * (heads == 1)} all fresh sequences of up to {longest} tokens, but {off}, "
+        "far more than rounding explains: either the target treats very long sequences otherwise, or something strikes one token "
+        f"in thousands. If shorter sequences are all that matters, say so: `max_length={longest}`.",
+        model=learned.model,
+        evidence={"tokens": int(far.lengths[worst]), "off": float(far.deviations[worst].max())},
+    )

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 from numpy.typing import NDArray
 
 from unsoftmax.evidence import Evidence
+from unsoftmax.models.kinds import array_namespace
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from unsoftmax.models.base import Floats, signs
+from unsoftmax.models.kinds import array_namespace
 from unsoftmax.models.matrices import Matrices
 from unsoftmax.models.places import alike
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from unsoftmax.models.base import Floats, jittered, signs
+from unsoftmax.models.kinds import array_namespace
 from unsoftmax.models.places import alike, on_host
 
 Heads = int | slice

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 from numpy.typing import NDArray
 
 from unsoftmax.linalg import alike, on_host, there
 from unsoftmax.models import Floats
+from unsoftmax.models.kinds import array_namespace
 from unsoftmax.proof.settings import PROOF
 
 Absent = NDArray[np.bool_]

@@ -5,11 +5,10 @@
     python benchmarks/gpu.py --widths 8192 --repeat 1 --writes last --cold
 
 One head with scalar answers, or whole layers (width, heads, rank) with vector answers: PyTorch modules with random weights, in
-float64 unless told. The target's own time is that between CUDA events around
-every forward pass (on a CPU: processor time), the total is wall time of ``us.recover`` with everything in it: first look, learning,
-sentinels, the check on fresh sequences; with ``--alone`` that of the learner with its own check. A recovery of each width
-beforehand loads the libraries, which choose kernels by size (not with ``--cold``); layers are preceded by a smaller one.
-``--profile`` says where the host's time goes.
+float64 unless told. The target's own time is that between CUDA events around every forward pass, the total is wall time of
+``us.recover`` (on a CPU both are processor time) with everything in it: first look, learning, sentinels, the check on fresh
+sequences; with ``--alone`` that of the learner with its own check. A recovery of each width beforehand loads the libraries, which
+choose kernels by size (not with ``--cold``); layers are preceded by a smaller one. ``--profile`` says where the host's time goes.
 """
 
 from __future__ import annotations
@@ -119,14 +118,20 @@ def _mark(device):
     return event
 
 
+def _clock(device):
+    """Wall time beside a device; processor time where both take turns on one processor, which others may use too."""
+    return time.process_time if device == "cpu" else time.perf_counter
+
+
 def measure(width, seed, device, every):
     target = Head(width, seed=seed, device=device, every=every).eval()
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-    started = time.perf_counter()
+    clock = _clock(device)
+    started = clock()
     recovery = us.recover(target)
-    total = time.perf_counter() - started
+    total = clock() - started
     own = target.seconds()
     W = target.W.detach().cpu().numpy()
     return {
@@ -153,7 +158,8 @@ def measure_layer(shape, seed, options):
     if options.device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-    started = time.perf_counter()
+    clock = _clock(options.device)
+    started = clock()
     if options.alone:
         oracle = Metered(TorchOracle(target, build_there=True))
         floor = Floor() if options.dtype == "float64" else Floor(kind="float32", relative=2.0**-21)
@@ -163,7 +169,7 @@ def measure_layer(shape, seed, options):
         recovery = us.recover(target, seed=seed, on_failure="return")
         model, status, queries = recovery.model, recovery.status.name, recovery.queries
         held_out = recovery.check.relative_error if recovery.check else None
-    total = time.perf_counter() - started
+    total = clock() - started
     peak = torch.cuda.max_memory_allocated() / 1e9 if options.device == "cuda" else None
     own = target.seconds()
     if model is None or model.values is None or model.heads != heads:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unsoftmax.linalg import alike, all_on_host, log_odds, orthonormal, there
+from unsoftmax.linalg import alike, all_on_host, left_inverse, log_odds, orthonormal, right_inverse, there
 
 
 @given(size=st.sampled_from([1, 2, 7, 128, 129, 200]), seed=st.integers(0, 999))
@@ -67,3 +67,17 @@ def test_rotations_on_a_device_are_those_of_the_host(size, rows):
     there = orthonormal(size, np.random.default_rng(3), rows=rows, like=torch.empty(0, dtype=torch.float64))
     assert isinstance(there, torch.Tensor)
     assert np.allclose(there.numpy(), here, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("careful", [False, True])
+@pytest.mark.parametrize("rows", [3, 6])
+def test_inverses_keep_their_digits_where_rows_differ_in_size(rows, careful):
+    even, sizes = np.random.default_rng(0).normal(size=(5, rows, 6)), np.logspace(0, -9, rows)[:, None]
+    found = right_inverse(even * sizes, careful=careful) * sizes.T
+    assert np.allclose(even @ found, np.eye(rows), atol=1e-9)
+    assert np.allclose(left_inverse(even.swapaxes(1, 2)) @ even.swapaxes(1, 2), np.eye(rows), atol=1e-9)
+
+
+def test_square_systems_are_inverted_as_they_are():
+    systems = np.random.default_rng(0).normal(size=(5, 6, 6)) * np.logspace(0, -9, 6)  # squares would lose the faint columns
+    assert np.allclose(right_inverse(systems) * np.logspace(0, -9, 6)[:, None], np.linalg.inv(systems / np.logspace(0, -9, 6)))

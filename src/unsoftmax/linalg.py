@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from unsoftmax.models import Floats
+from unsoftmax.models.kinds import array_namespace
 from unsoftmax.models.places import alike as alike
 from unsoftmax.models.places import all_on_host as all_on_host
 from unsoftmax.models.places import on_host as on_host
@@ -30,36 +31,51 @@ def orthonormal(size: int, rng: np.random.Generator, rows: int | None = None, li
         turned: Floats = (q * xp.sign(xp.linalg.diagonal(r))).T
         return turned
     signs = alike(rng.choice([-1.0, 1.0], size=(2, size)), like)
-    xp = array_namespace(signs)
-    return _hartley(signs[0, :, None] * _hartley(xp.eye(size, dtype=signs.dtype, device=device(signs)) * signs[1]))
+    rotation: Floats = _hartley(_hartley_matrix(size, signs) * signs[0]) * signs[1]
+    return rotation
 
 
-def _hartley(columns: Floats) -> Floats:
-    """The orthonormal Hartley transform of each column: real and imaginary part of its Fourier transform, one less the other.
+def _hartley_matrix(size: int, like: Floats) -> Floats:
+    """What the orthonormal Hartley transform multiplies by: cosines and sines, one plus the other."""
+    angles, xp = np.arange(size) * (2 * np.pi / size), array_namespace(like)
+    table, steps = alike((np.cos(angles) + np.sin(angles)) / np.sqrt(size), like), xp.arange(size, device=device(like))
+    matrix: Floats = xp.take(table, (steps[:, None] * steps % size).reshape(-1)).reshape(size, size)
+    return matrix
+
+
+def _hartley(rows: Floats) -> Floats:
+    """The orthonormal Hartley transform of each row: real and imaginary part of its Fourier transform, one less the other.
 
     On a device a product with its matrix, which takes less than to load the first Fourier transform of a size.
     """
-    xp = array_namespace(columns)
-    if isinstance(columns, np.ndarray):
-        spectrum: Floats = xp.fft.fft(columns, axis=0, norm="ortho")
-        return spectrum.real - spectrum.imag
-    size = len(columns)
-    angles = np.arange(size) * (2 * np.pi / size)
-    table, steps = alike((np.cos(angles) + np.sin(angles)) / np.sqrt(size), columns), xp.arange(size, device=device(columns))
-    matrix = xp.take(table, (steps[:, None] * steps % size).reshape(-1)).reshape(size, size)
-    transformed: Floats = matrix @ columns
-    return transformed
+    size = rows.shape[1]
+    if not isinstance(rows, np.ndarray):
+        transformed: Floats = rows @ _hartley_matrix(size, rows)
+        return transformed
+    spectrum = np.fft.rfft(rows, axis=1, norm="ortho")
+    half, whole = spectrum.shape[1], np.empty_like(rows)
+    np.subtract(spectrum.real, spectrum.imag, out=whole[:, :half])
+    mirrored = spectrum[:, size - half : 0 : -1]
+    np.add(mirrored.real, mirrored.imag, out=whole[:, half:])
+    return whole
 
 
 def normal(shape: tuple[int, ...], rng: np.random.Generator, like: Any = None) -> Floats:
     """Standard normal numbers; with ``like``, a tensor, they are drawn on its device, by a generator that ``rng`` seeds."""
     if like is None:
-        return rng.normal(size=shape)
+        return rng.standard_normal(shape)  # the same numbers as with a mean and a spread, in half the time
     import torch
 
     there = torch.Generator(like.device).manual_seed(int(rng.integers(2**63)))
     drawn: Any = torch.randn(shape, dtype=like.dtype, device=like.device, generator=there)
     return drawn  # type: ignore[no-any-return]  # a tensor stands for an array here
+
+
+def short(array: Floats) -> Floats:
+    """In numbers of half as many bytes, which a processor multiplies twice as fast; those on a device stay as they are."""
+    shorter: Any = array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array
+    told: Floats = shorter
+    return told
 
 
 def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
@@ -72,6 +88,8 @@ def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
     up, down = answer - low, high - answer
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # one logarithm: two of large numbers would cancel
         odds = xp.log(up / down)
+        if isinstance(odds, np.ndarray) and not np.isnan(odds).any():
+            return odds
         beyond = (xp.abs(up) - xp.abs(down)) * np.inf
     inside: Floats = xp.where(xp.isnan(odds), beyond, odds)
     return inside
@@ -80,14 +98,17 @@ def log_odds(answer: Floats, low: Floats, high: Floats) -> Floats:
 def right_inverse(systems: Floats, *, careful: bool = False) -> Floats:
     """``(…, k, n)``: the least S with ``systems @ S = 1``, of systems ``(…, n, k)`` of full rank ``n <= k``.
 
-    Through squares, which lose half of the digits, and one step that brings them back: a stack of them is a few products.
-    ``careful`` takes the longer way for systems so badly conditioned that nothing could be brought back.
+    Square ones are inverted as they are; others through squares, which lose half of the digits, and one step that brings them
+    back: a stack of them is a few products. ``careful`` takes the longer way for systems so badly conditioned that nothing could
+    be brought back.
     """
     xp = array_namespace(systems)
     sizes = xp.clip(xp.linalg.vector_norm(systems, axis=-1, keepdims=True), min=1e-300)
     systems = systems / sizes  # a faint row counts as much as the others
     turned = systems.swapaxes(-1, -2)
-    if careful:
+    if systems.shape[-2] == systems.shape[-1] and not careful:
+        inverse = xp.linalg.inv(systems)
+    elif careful:
         basis, triangle = xp.linalg.qr(turned)
         inverse = basis @ xp.linalg.inv(triangle).swapaxes(-1, -2)
     else:

@@ -214,7 +214,7 @@ def test_on_the_host_small_batches_of_like_lengths_are_predicted_together_and_la
     counts = ((3, 5), (2, 8), (4, 1), (1000, 7), (5, 6))
     together = Together.of([rng.normal(size=(count, length, 6)) for count, length in counts], None)
     assert sorted(together.batches) == [(0, 1, 4), (2,), (3,)]
-    lengths = together.told(lambda sequences, absent: np.full(len(sequences), sequences.shape[1]) - _none(absent))
+    lengths = together.told(lambda groups: [np.full(len(X), X.shape[1]) - _none(absent) for X, absent in groups])
     assert lengths.tolist() == [5] * 3 + [8] * 2 + [1] * 4 + [7] * 1000 + [6] * 5
 
 

@@ -14,6 +14,7 @@ from unsoftmax.oracles import CallableOracle
 from unsoftmax.proof import refusals
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.doubts import beside_ties, doubts, faintest_output, moved, scores_in_doubt
+from unsoftmax.proof.drawn import plain
 from unsoftmax.proof.fresh import Fresh, afforded
 from unsoftmax.proof.judge import carries_noise, checked, relative_errors, tolerance_of, unnoticed, varies
 from unsoftmax.proof.limits import LIMITS
@@ -180,6 +181,34 @@ def test_ties_are_judged_by_each_output_and_by_the_scores_alone():
     assert np.isclose(faint, loud)  # however faint an output is
     assert loud > 1e-7
     assert beside_ties(learned(model), of_values, rng, None, None) == 0.0  # every answer shows those, and a check meets them
+
+
+@pytest.mark.parametrize("like", [None, "tensor"])
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_a_share_of_all_scores_moves_answers_as_two_predictions_tell(like, outputs):
+    rng = np.random.default_rng(0)
+    W, V, c = rng.normal(size=(3, D, D)), rng.normal(size=(3, D) if outputs is None else (3, D, outputs)), rng.normal(size=(3, D))
+    model = us.Attention(W, V, c, b=1e6 if outputs is None else [1e6, 0.0])
+    place = pytest.importorskip("torch").tensor(W) if like else None
+    told, small = (
+        beside_ties(learned(model, known_to=known), None, np.random.default_rng(1), None, None, place) for known in (1e-3, 1e-30)
+    )
+    draws = np.random.default_rng(1)
+    other = model.shaken(1e-3, draws)
+    X = np.asarray(plain((LIMITS.ties, LIMITS.shared, D), draws, place))
+    centre, other = (of.answer(X) for of in (model, other))
+    assert told == pytest.approx(np.abs(other - centre).max() / centre.std(axis=0).max(), rel=1e-3)
+    assert small == pytest.approx(1e-27 * told, rel=0.1)  # no difference of two answers would show that
+
+
+@pytest.mark.parametrize("size", [1e-60, 1e60])
+def test_numbers_that_four_bytes_do_not_hold_are_predicted_in_eight(size):
+    model = layer(3, heads=2)
+    large = us.Attention(model.W, size * np.asarray(model.V))
+    told, usual = (beside_ties(learned(of, known_to=1e-6), None, np.random.default_rng(1), None, None) for of in (large, model))
+    assert usual / 4 < told < 4 * usual
+    hard = us.Attention(1e60 * model.W, model.V)  # one token takes all
+    assert beside_ties(learned(hard, known_to=1e-6), None, np.random.default_rng(1), None, None) < 1e-3
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 from numpy.typing import ArrayLike
 
 from unsoftmax.models.base import Floats, Places, Sizes, jittered
 from unsoftmax.models.forward import OnDevice
+from unsoftmax.models.kinds import array_namespace
 from unsoftmax.models.matrices import Matrices
 from unsoftmax.models.places import alike
 

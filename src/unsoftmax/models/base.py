@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 from numpy.typing import NDArray
 
 from unsoftmax.evidence import Evidence
+from unsoftmax.models.kinds import array_namespace
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -50,11 +52,11 @@ class Sizes:
 class Forward(Protocol):
     """The forward pass of a model on a device."""
 
-    def __call__(self, sequences: Floats, absent: NDArray[np.bool_] | None) -> Floats:
-        """Answers to padded sequences; ``absent`` says which tokens are none, None that all are some."""
+    def many(self, groups: Sequence[tuple[Floats, NDArray[np.bool_] | None]]) -> list[Floats]:
+        """Answers to batches of padded sequences, each with which of its tokens are none; None says that all are some."""
 
-    def shaken(self, relative: float, rng: np.random.Generator) -> Forward:
-        """As ``Model.shaken``."""
+    def moved(self, relative: float, rng: np.random.Generator, like: Floats) -> Callable[[Floats], tuple[Floats, Floats, float]]:
+        """Where the model is ``shaken``: answers ``(batch, outputs)`` but for a constant, how far they move, the largest score."""
 
 
 class Model(Protocol):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from unsoftmax.models.base import Floats, jittered, signs
+from unsoftmax.models.kinds import array_namespace
 from unsoftmax.models.places import alike, on_host
 
 Heads = int | slice
@@ -61,6 +62,10 @@ class Matrices:
             return self
         return Matrices(*(alike(on_host(factor), like) for factor in self.factors))
 
+    def kind(self, like: Floats) -> Matrices:
+        """The same in numbers as long as those of ``like``, where they are."""
+        return Matrices(*(array_namespace(factor).astype(factor, like.dtype, copy=False) for factor in self.factors))
+
     def some(self, heads: list[int]) -> Matrices:
         """Those of some heads, in this order."""
         xp = array_namespace(self.left)
@@ -83,10 +88,13 @@ class Matrices:
 
     def summed(self, rows: Floats) -> Floats:
         """``sum_h rows_h @ M_h`` of ``(n, heads, rows of M)``: ``(n, columns)``."""
-        xp, last = array_namespace(rows), self.factors[-1]
-        if self.right is not None:
-            rows = xp.permute_dims(xp.permute_dims(rows, (1, 0, 2)) @ self.left, (1, 0, 2))
-        total: Floats = rows.reshape(len(rows), -1) @ last.reshape(-1, last.shape[2])
+        xp = array_namespace(rows)
+        by_head = xp.permute_dims(rows, (1, 0, 2)) @ self.left
+        if self.right is None:  # head by head, so that those that cancel do so to the last bit
+            alone: Floats = by_head[0] if len(by_head) == 1 else xp.sum(by_head, axis=0)
+            return alone
+        heads, n, k = by_head.shape
+        total: Floats = xp.permute_dims(by_head, (1, 0, 2)).reshape(n, heads * k) @ self.right.reshape(heads * k, -1)
         return total
 
     @property
@@ -133,11 +141,17 @@ class Matrices:
         rows = xp.concat([self.right[i], self.right[j]])
         return float(xp.linalg.matrix_norm(xp.linalg.qr(columns)[1] @ rows))
 
+    def change(self, relative: float, rng: np.random.Generator) -> Matrices:
+        """This share of each number, up or down by a sign for each row times one for each column."""
+        rows, columns = (alike(some, self.left) for some in signs(self.shape, relative, rng))
+        if self.right is None:
+            return Matrices(self.left * rows * columns)
+        return Matrices(self.left * rows, self.right * columns)
+
     def jittered(self, relative: float, rng: np.random.Generator) -> Matrices:
         """Numbers off by this share of themselves, as ``jittered`` has it: that too is a product of narrow matrices."""
         if self.right is None:
             return Matrices(jittered(self.left, relative, rng))
-        xp = array_namespace(self.left)
-        rows, columns = (alike(some, self.left) for some in signs(self.shape, relative, rng))
-        left = xp.concat([self.left, self.left * rows], axis=2)
-        return Matrices(left, xp.concat([self.right, self.right * columns], axis=1))
+        xp, change = array_namespace(self.left), self.change(relative, rng)
+        assert change.right is not None
+        return Matrices(xp.concat([self.left, change.left], axis=2), xp.concat([self.right, change.right], axis=1))

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device, to_device
+from array_api_compat import device, to_device
 from numpy.typing import NDArray
 
 from unsoftmax.models.base import Floats
+from unsoftmax.models.kinds import array_namespace
 
 LARGE = (2**18, 2**22)  # numbers for which the way of an array from a device matters; beyond, memory that stays in place costs more
 STAGED = 2**16  # bytes up to which CUDA takes numbers over before it returns, however busy the device is

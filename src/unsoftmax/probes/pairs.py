@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from unsoftmax.models import Floats
+from unsoftmax.models.kinds import array_namespace
 
 BATCH_NUMBERS = 2**21  # numbers in one call: 16 MiB of probes
 DEVICE_NUMBERS = 2**27  # the same where probes are built on a device: 1 GiB keeps it busy

@@ -133,7 +133,7 @@ def compared(
             return Compared(answers, predictor(model)([batch.sequences for batch in kept]), kept, unanswered=unanswered)
         if together is None or len(kept) < len(batches):
             together = Together.of([batch.sequences for batch in kept], like)
-        predicted = on_host(together.told(forward)).reshape(len(answers), -1)
+        predicted = on_host(together.told(forward.many)).reshape(len(answers), -1)
         seen = Compared(answers, predicted, kept, unanswered=unanswered)
         seen.padded[like is not None] = together
         return seen
@@ -158,7 +158,7 @@ def predicted_as(seen: Compared, model: Model) -> Floats:
     if seen.causal is None:
         forward = model.on_device(np.empty(0))
         if forward is not None:
-            return seen.together(None).told(forward).reshape(len(seen.answers), -1)
+            return seen.together(None).told(forward.many).reshape(len(seen.answers), -1)
         return np.concatenate([model.answer(on_host(batch.sequences)) for batch in seen.batches])
     told = [model.answer_at(on_host(batch.sequences), causal=seen.causal)[1] for batch in seen.batches]
     return np.concatenate([part.reshape(-1, part.shape[2]) for part in told])
@@ -193,21 +193,15 @@ def ask(oracle: Oracle, batches: list[Fresh]) -> list[Floats | None]:
     return raw
 
 
-def predictor(model: Model, like: Floats | None = None, *, off: float = 0.0, rng: np.random.Generator | None = None) -> Predict:
+def predictor(model: Model, like: Floats | None = None) -> Predict:
     """The model as a function of batches of sequences, of any lengths, that tells all answers at the last position.
 
-    Attention takes many lengths in one go; with ``like``, on its device, where the answers stay. With ``off`` it is the model
-    shaken by that, as ``rng`` draws it.
+    Attention takes many lengths in one go; with ``like``, on its device, where the answers stay.
     """
-    place = np.empty(0) if like is None else like
-    forward = model.on_device(place)
-    if off:
-        assert rng is not None
-        model, forward = (model, forward.shaken(off, rng)) if forward and like is not None else (model.shaken(off, rng), None)
-        forward = forward or model.on_device(place)
+    forward = model.on_device(np.empty(0) if like is None else like)
     if forward is None:
         return lambda batches: np.concatenate([model.answer(on_host(batch)) for batch in batches])
-    layer = forward
+    many = forward.many
     if like is not None:
-        return lambda batches: Together.of(batches, like).told(layer)
-    return lambda batches: Together.of(batches, None).told(layer).reshape(sum(map(len, batches)), -1)
+        return lambda batches: Together.of(batches, like).told(many)
+    return lambda batches: Together.of(batches, None).told(many).reshape(sum(map(len, batches)), -1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from unsoftmax.linalg import on_host
+from unsoftmax.linalg import alike, on_host, short
 from unsoftmax.models import Floats, Model
 from unsoftmax.precision.law import Floor
 from unsoftmax.proof.compare import Compared, computed_in, predicted_as, predictor
@@ -109,21 +110,13 @@ def beside_ties(
     model, worst = learned.model, 0.0
 
     def drawn(count: int, length: int) -> Floats:
-        return natural_ones((count, length, model.width), rng, natural, max_norm, like)
-
-    def told(of: Model, X: Floats, off: float = 0.0) -> Floats:
-        there = predictor(of, like, off=off, rng=rng)([X])
-        return there.reshape(len(there), -1)
+        return natural_ones((count, length, model.width), rng, natural, max_norm, like, short=learned.known_to > 0)
 
     def answers(of: Model, X: Floats) -> Floats:
-        return on_host(told(of, X))
+        return on_host(told(of, X, like))
 
     if learned.known_to > 0:  # a share of all scores, which bounds them and is no bar of each
-        X = drawn(LIMITS.ties, LIMITS.shared)
-        centre = told(model, X)
-        xp = array_namespace(centre)
-        apart = float(xp.max(xp.abs(told(model, X, learned.known_to) - centre)))
-        return apart / max(float(xp.max(xp.std(centre, axis=0))), np.finfo(float).tiny)
+        return _shared(learned, partial(drawn, length=LIMITS.shared), rng, like)
     if bounds is None or bounds.V is None:
         return 0.0
     of_scores = replace(bounds, V=np.zeros(np.shape(bounds.V)), b=None)
@@ -141,6 +134,46 @@ def beside_ties(
         apart_by = np.sqrt(doubt(model, of_scores, rng, partial(answers, X=some))).max(axis=0)
         worst = max(worst, PROOF.two_sided * float((apart_by[shown] / spread[shown]).max()))
     return worst
+
+
+def told(model: Model, X: Floats, like: Floats | None) -> Floats:
+    """What a model answers ``(batch, outputs)``, on the device of ``like``."""
+    answers = predictor(model, like)([X])
+    return answers.reshape(len(answers), -1)
+
+
+def _shared(learned: Learned, drawn: Callable[[int], Floats], rng: np.random.Generator, like: Floats | None) -> float:
+    """How far answers move, at most, by a share of all scores that is not known, of the largest spread of an output.
+
+    As one difference, on the host in numbers of 4 bytes and a few sequences after the other; what is too large or too small for
+    those, and scores that would be rounded to equal ones, are predicted twice.
+    """
+    model, known_to, width = learned.model, learned.known_to, learned.model.width
+    forward = model.on_device(np.empty(0) if like is None else like)
+    if forward is not None:
+        few = -(-PROOF.large // (LIMITS.shared * width))  # drawn quickly all the same
+        parts = 1 if like is not None else max(1, LIMITS.ties // few)
+        counts = np.diff(np.linspace(0, LIMITS.ties, parts + 1).astype(int)).tolist()
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = forward.moved(known_to, rng, short(np.empty(0)) if like is None else like)
+            centre, off, scores = zip(*(moved(_there(drawn(count), like)) for count in counts), strict=True)
+            apart, spread = _largest_of(*map(array_namespace(centre[0]).concat, (centre, off)))
+        if max(scores) < LIMITS.moderate and np.isfinite(apart) and 2.0**-64 < spread < np.inf:
+            return apart / spread
+    X = drawn(LIMITS.ties)
+    here = told(model, X, like)
+    apart, spread = _largest_of(here, told(model.shaken(known_to, rng), X, like) - here)
+    return apart / max(spread, np.finfo(float).tiny)
+
+
+def _there(X: Floats, like: Floats | None) -> Floats:
+    return short(X) if like is None else alike(X, like) if isinstance(X, np.ndarray) else X
+
+
+def _largest_of(centre: Floats, off: Floats) -> tuple[float, float]:
+    """The largest of how far answers are off, and the largest spread of an output."""
+    xp = array_namespace(centre)
+    return float(xp.max(xp.abs(off))), float(xp.max(xp.std(xp.astype(centre, xp.float64), axis=0)))
 
 
 def in_short_numbers(

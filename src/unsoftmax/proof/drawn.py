@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -78,11 +79,16 @@ def tokens_of(
     return [drawn[i] for i in range(len(parts))]
 
 
-def plain(shape: tuple[int, ...], rng: np.random.Generator, like: Floats | None, large: int = PROOF.large) -> Floats:
-    """Entries of standard deviation one; many on this machine evenly spread, of 8 bits: as fresh, and drawn at memory speed."""
+def plain(
+    shape: tuple[int, ...], rng: np.random.Generator, like: Floats | None, large: int = PROOF.large, *, short: bool = False
+) -> Floats:
+    """Entries of standard deviation one; many on this machine evenly spread, of 8 bits: as fresh, and drawn at memory speed.
+
+    Those may be ``short``, numbers of 4 bytes.
+    """
     if like is not None or math.prod(shape) < large:
         return normal(shape, rng, like)
-    return _even_bits(math.prod(shape[:-1]), shape[-1], rng).reshape(shape)
+    return _even_bits(math.prod(shape[:-1]), shape[-1], rng, short=short).reshape(shape)
 
 
 def natural_ones(
@@ -92,9 +98,11 @@ def natural_ones(
     max_norm: float | None,
     like: Floats | None = None,
     large: int = PROOF.large,
+    *,
+    short: bool = False,
 ) -> Floats:
     """Sequences of natural tokens: plain ones, or rows of ``natural``; all shortened alike where one exceeds ``max_norm``."""
-    X = plain(shape, rng, like, large) if natural is None else rows_of(natural, shape[:2], rng)
+    X = plain(shape, rng, like, large, short=short) if natural is None else rows_of(natural, shape[:2], rng)
     return X if max_norm is None else X * min(1.0, INSIDE * max_norm / float(np.linalg.norm(on_host(X), axis=-1).max()))
 
 
@@ -146,12 +154,13 @@ def _vary(tokens: Floats, places: list[Numbers], rng: np.random.Generator, like:
         tokens[long] = tokens[long] * (tokens.shape[1] ** 0.5 / xp.clip(norms, min=1e-300))
 
 
-def _even_bits(count: int, width: int, rng: np.random.Generator) -> Floats:
+def _even_bits(count: int, width: int, rng: np.random.Generator, *, short: bool = False) -> Floats:
     """Tokens ``(count, width)`` of standard deviation one whose entries are whole multiples of one step."""
     steps = np.asarray(rng.bit_generator.random_raw(-(-count * width // 8))).view(np.int8)[: count * width]
-    tokens: Floats = steps.reshape(-1, width).astype(np.float64)
+    tokens: Any = steps.reshape(-1, width).astype(np.float32 if short else np.float64)
     tokens *= float(np.sqrt(3.0) / 2**7)
-    return tokens
+    told: Floats = tokens
+    return told
 
 
 def rows_of(table: Floats, shape: tuple[int, int], rng: np.random.Generator) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from unsoftmax.linalg import alike, on_host
 from unsoftmax.models import Floats
 from unsoftmax.models.attention import Attention
-from unsoftmax.models.forward import OnDevice, softmax
+from unsoftmax.models.forward import OnDevice, Padded, softmax
 from unsoftmax.proof.compare import Compared
 from unsoftmax.results import Bounds
 
@@ -52,8 +53,8 @@ def first_order(seen: Compared, model: Attention, like: Floats | None, *spreads:
     """Variances ``(spreads, rows)`` of all that was compared at the last position; one pass, on the device of ``like``."""
     layer = model.on_device(np.empty(0) if like is None else like)
 
-    def forward(sequences: Floats, absent: NDArray[np.bool_] | None) -> Floats:
-        return _variances(layer, spreads, sequences, absent)
+    def forward(groups: Sequence[Padded]) -> list[Floats]:
+        return [_variances(layer, spreads, sequences, absent) for sequences, absent in groups]
 
     return on_host(seen.together(like).told(forward)).T
 

@@ -29,6 +29,7 @@ class Limits:
         foretold: tokens of all those of one length.
         ties: sequences of one length at most.
         shared: tokens of each where all scores are known to one share of themselves.
+        moderate: scores that numbers of 4 bytes tell to a thousandth.
         tied: tokens of all those of one length where only error bars count.
         sensitive: of them that are looked at closely: those that one draw within the bars moves most.
         asked_again: fresh questions, the worst, that are repeated before a target is blamed.
@@ -64,6 +65,7 @@ class Limits:
     foretold: int = 4096
     ties: int = 2048
     shared: int = 12
+    moderate: float = 2.0**12
     tied: int = 32768
     sensitive: int = 64
     asked_again: int = 4

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 from numpy.typing import NDArray
 
 from unsoftmax.linalg import alike, on_host, there
 from unsoftmax.models import Floats
+from unsoftmax.models.kinds import array_namespace
 from unsoftmax.proof.settings import PROOF
 
 Absent = NDArray[np.bool_]
@@ -44,9 +45,9 @@ class Together:
         groups = tuple(_padded([batches[i] for i in some], like) for some in kinds.values())
         return cls(groups, tuple(map(tuple, kinds.values())), tuple(len(batch) for batch in batches))
 
-    def told(self, forward: Callable[[Floats, Absent | None], Floats]) -> Floats:
-        """What a forward pass tells for each sequence, in the order of the batches."""
-        told = [forward(sequences, absent) for sequences, absent in self.groups]
+    def told(self, forward: Callable[[Sequence[tuple[Floats, Absent | None]]], list[Floats]]) -> Floats:
+        """What a forward pass of all groups tells for each sequence, in the order of the batches."""
+        told = forward(self.groups)
         if len(told) == 1:
             return told[0]
         parts: list[Floats] = [told[0]] * len(self.sizes)

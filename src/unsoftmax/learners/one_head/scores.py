@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from unsoftmax.errors import NotInFamilyError, TargetError
 from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import alike, log_odds
 from unsoftmax.models import Floats
+from unsoftmax.models.kinds import array_namespace
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.pairs import BATCH_NUMBERS, FEW, all_pairs
 from unsoftmax.results import Floor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.answers import Answers
@@ -66,10 +66,11 @@ def ask_scores(answers: Answers, totals: Totals, keys: Keys, length: float, x: F
     steps = length * keys.U
 
     def build(start: int, stop: int) -> Floats:
-        last = x[start:stop, None, None]
-        behind = xp.broadcast_to(last, (stop - start, groups, copies, steps.shape[2]))
-        sequences: Floats = xp.concat([last + steps[None], behind], axis=2).reshape(-1, size + copies, steps.shape[2])
-        return sequences
+        shape = (stop - start, groups, size + copies, steps.shape[2])
+        sequences: Floats = xp.empty(shape, dtype=steps.dtype, device=device(steps))
+        sequences[...] = x[start:stop, None, None]
+        sequences[:, :, :size] += steps  # in place: what is asked fills memory, and once will do
+        return sequences.reshape(-1, size + copies, steps.shape[2])
 
     alone = totals.of(x)
     told = answers.stream(build, len(x), groups * (size + copies)).reshape(len(x), groups, -1) - alone[:, None]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from unsoftmax.learners.vector_heads.values import Values
-from unsoftmax.linalg import left_inverse, right_inverse
+from unsoftmax.linalg import left_inverse, right_inverse, short
 from unsoftmax.models import Floats
 
 
@@ -111,27 +111,41 @@ def spread_keys(values: Values, U: Floats, ranges: Sequence[Floats] = (), *, acr
     of all inverses mend that; the groups stay well conditioned together. The ``ranges (width, rank)`` of matrices that
     are to be read from these keys alone are counted like values. Keys that lie ``across`` orthonormal rows stay so.
     """
-    xp = array_namespace(U)
+    xp, turned = array_namespace(U), U
     left, blocks = (values.V, 1) if values.right is None or values.loose is not None else (values.left, values.heads)
     frames = [(left / xp.linalg.vector_norm(left, axis=(1, 2), keepdims=True), blocks)]
     for rank in sorted({basis.shape[1] for basis in ranges}):
         alike = [basis for basis in ranges if basis.shape[1] == rank]
         frames.append((xp.stack(alike), len(alike)))
+    if isinstance(U, np.ndarray) and values.dual is not None:  # where keys lie needs few digits; what they are is told in all
+        turned, frames = short(U), [(short(left), parts) for left, parts in frames]
     for _ in range(turns):
-        gradient = 0.0 * U
+        gradient = 0.0 * turned
         for left, parts in frames:
-            seen = seen_by(left, U, parts)
+            seen = xp.astype(seen_by(left, turned, parts), U.dtype, copy=False)
             inverse = left_inverse(seen) if seen.shape[2] > seen.shape[3] else right_inverse(seen)
             pull = inverse @ (inverse.swapaxes(2, 3) @ inverse)
             pull = pull.swapaxes(2, 3) / xp.sum(inverse**2, axis=(2, 3))[:, :, None, None]
             by_key = xp.permute_dims(pull.reshape(len(U), len(left), U.shape[1], -1), (0, 2, 1, 3)).reshape(len(U) * U.shape[1], -1)
+            by_key = xp.astype(by_key, left.dtype, copy=False)
             gradient = gradient + (by_key @ left.swapaxes(1, 2).reshape(-1, U.shape[2])).reshape(U.shape)
-        if across is not None and len(across):
-            gradient = gradient - (gradient @ across.T) @ across
-        U = U + 0.3 * gradient / xp.linalg.vector_norm(gradient, axis=(1, 2), keepdims=True)
-        for _ in range(4):  # orthonormal again
-            U = 1.5 * U - 0.5 * (U @ U.swapaxes(1, 2)) @ U
-    return Keys.of(values, U)
+        turned = _upright(turned + 0.3 * gradient / xp.linalg.vector_norm(gradient, axis=(1, 2), keepdims=True), across)
+    return Keys.of(values, _upright(xp.astype(turned, U.dtype, copy=False), across))
+
+
+def _upright(U: Floats, across: Floats | None) -> Floats:
+    """Steps made orthonormal in each group, which they almost are, and brought ``across`` these rows."""
+    xp = array_namespace(U)
+    if across is not None and len(across):
+        rows = xp.astype(across, U.dtype, copy=False)
+        U = U - (U @ rows.T) @ rows
+    one = xp.eye(U.shape[1], dtype=U.dtype, device=device(U))
+    squares, turn = U @ U.swapaxes(1, 2), one
+    for _ in range(4):  # Newton's steps, whose products with the steps themselves are put off to the end
+        step = 1.5 * one - 0.5 * squares
+        turn, squares = step @ turn, step @ squares @ step
+    upright: Floats = turn @ U
+    return upright
 
 
 def copies_for(size: int) -> int:

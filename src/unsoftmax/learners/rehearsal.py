@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from unsoftmax.errors import RefusalError, tried
 from unsoftmax.models import Attention, Floats
@@ -70,8 +70,8 @@ def rehearsed(
             return learned
         models.append(cast(Attention, found.model))
     told = [_blocks(again) for again in models]
-    bars = {name: _bars(np.stack([blocks[name] for blocks in told]) - block, block, name) for name, block in truth.items()}
-    bounds = Bounds(kind="estimated", **bars)
+    bars = {name: _bars(np.stack([blocks[name] for blocks in told]) - truth[name], truth[name], name) for name in "WVc"}
+    bounds = Bounds(kind="estimated", **bars, b=_bars_of_one_answer(truth["b"], QUARTER * relative))
     return replace(learned, bounds=bounds, rehearsals=tuple(models), answers_off=QUARTER * relative)
 
 
@@ -100,17 +100,23 @@ def _bars(errors: Floats, block: Floats, name: str) -> Floats:
     and of all sizes where they are sums; rehearsals cannot tell which, so that half of each counts. Where V is turned after it was
     read, all its numbers are sums, and rehearsals tell that.
     """
-    squares, values = np.mean(errors**2, axis=0), name in "Vb"
+    squares, values = np.mean(errors**2, axis=0), name == "V"
     mean = float(np.mean(squares))
-    if squares.ndim < 2 or min(squares.shape[-2:]) == 1:
+    if min(squares.shape[-2:]) == 1:
         even = np.full(squares.shape, mean)
     else:
         even = squares.mean(axis=-1, keepdims=True) * squares.mean(axis=-2, keepdims=True) / max(mean, np.finfo(float).tiny)
     other = np.mean(even) * block**2 / np.mean(block**2) if values and block.any() else even if values else squares
-    share = (_following(squares, block) if name == "V" else 1.0) / 2
+    share = (_following(squares, block) if values else 1.0) / 2
     draws = TIMES * block.size if values else _draws(_independent(errors)) if name == "c" else TIMES
     reach = float(stdtrit(draws, 0.975))
     return np.asarray(reach * np.sqrt((1 - share) * even + share * other) + LEAST * np.abs(block))
+
+
+def _bars_of_one_answer(block: Floats, off: float) -> Floats:
+    """Half-widths of what one answer tells, a constant: numbers err by a share of their own size, or all alike, half of each."""
+    squares = block**2
+    return np.asarray(float(ndtri(0.975)) * off * np.sqrt((squares + np.mean(squares)) / 2) + LEAST * np.abs(block))
 
 
 def _following(squares: Floats, block: Floats) -> float:

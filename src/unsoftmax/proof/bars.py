@@ -36,7 +36,7 @@ def fitting_bars(learned: Learned, floor: Floor, seen: Compared, own: Floats, rn
         written = PROOF.written * 2.0**-floor.bits
         scores, values, constant = _as_rehearsed(learned, seen, written, rng)
         scaled = _scaled(bounds, scores, 1.0 if learned.values_again else values, constant)
-        return _of_a_sum(scaled, seen) if floor.exact else scaled
+        return replace(scaled, b=_of_constants(scaled.b, learned, floor, seen))
     if floor.random:
         return None
     rounding = PROOF.unremarkable * max(floor.relative, 2.0**-50) * np.abs(seen.answers).max()
@@ -53,7 +53,7 @@ def _as_rehearsed(learned: Learned, seen: Compared, written: float, rng: np.rand
 
     Of all, median or mean, whichever is more. Few answers to one token are asked: their Student factor is in the number. Writing an
     answer down leaves out a share ``written`` of it, which hides the rest beside a large constant: what cannot show is as expected.
-    A constant is itself an answer, and errs as whole ones do.
+    A constant is itself an answer, and errs as whole ones do: counted is what writing it down does not bring.
     """
     models = (learned.model, *learned.rehearsals)
     whole = [predicted_as(seen, model) for model in models]
@@ -76,18 +76,32 @@ def _as_rehearsed(learned: Learned, seen: Compared, written: float, rng: np.rand
     few = float(stdtrit(alone.sum() * seen.deviations.shape[1], 0.975)) / PROOF.two_sided
     all_of_them = np.maximum(expected(*whole).mean(axis=1), np.finfo(float).tiny)
     values, constant = (few * float(np.sqrt(np.mean((deviations / sizes)[alone]))) for sizes in (rows, all_of_them))
-    return scores, max(least, values), max(written / learned.answers_off, constant)
+    return scores, max(least, values), float(np.sqrt(max(constant**2 - (written / learned.answers_off) ** 2, 0.0)))
 
 
-def _of_a_sum(bounds: Bounds, seen: Compared) -> Bounds:
-    """The same where the constant is one number: in float64 it may be a sum that nearly cancels, and err as other answers do.
+def _sums(learned: Learned, floor: Floor) -> bool:
+    """Whether values that were asked again err by more than writing them down explains: then answers are sums in short numbers."""
+    if not learned.values_again or learned.bounds is None or learned.bounds.V is None:
+        return False
+    (layer,) = learned.model.attentions
+    return bool(
+        np.mean(learned.bounds.V**2) > PROOF.sums * np.mean((PROOF.two_sided * replace(floor, cast=True).written(layer.V)) ** 2)
+    )
 
-    Several constants say by their own sizes how large the terms of such sums are.
+
+def _of_constants(bars: Floats | None, learned: Learned, floor: Floor, seen: Compared) -> Floats | None:
+    """95% of half the last digit that a constant is written with, and ``bars``, what its answer errs by beyond that.
+
+    A single one may be a sum that nearly cancels, and err as other answers do; several say by their sizes how large its terms are.
     """
+    b = np.asarray(learned.model.attentions[0].b)
+    if bars is None or not b.any():
+        return bars
     alone = seen.deviations[seen.lengths == 1]
-    if bounds.b is None or np.size(bounds.b) > 1 or not np.any(bounds.b) or not alone.size:
-        return bounds
-    return replace(bounds, b=np.maximum(bounds.b, float(stdtrit(alone.size, 0.975)) * np.sqrt(np.mean(alone**2))))
+    if b.size == 1 and alone.size and (floor.exact or _sums(learned, floor)):
+        bars = np.maximum(bars, float(stdtrit(alone.size, 0.975)) * np.sqrt(np.mean(alone**2)))
+    last = PROOF.evenly * replace(floor, cast=True).written(b) * (b != 0)
+    return np.asarray(np.sqrt(bars**2 + last**2))
 
 
 def _scaled(bounds: Bounds, scores: float, values: float, constant: float) -> Bounds:

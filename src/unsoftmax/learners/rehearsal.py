@@ -21,7 +21,7 @@ from unsoftmax.watching import watched_by
 
 TIMES = 6  # rehearsals
 QUARTER = 0.25  # of the precision that answers are promised: the standard deviation of their errors
-LEAST = 2.0**-53  # of each number: it is not known better than it is written
+LEAST = 2.0**-53  # of each number that answers tell directly: it is not known better than it is written
 
 
 class Stage:
@@ -110,7 +110,7 @@ def _bars(errors: Floats, block: Floats, name: str) -> Floats:
     share = (_following(squares, block) if values else 1.0) / 2
     draws = TIMES * block.size if values else _draws(_independent(errors)) if name == "c" else TIMES
     reach = float(stdtrit(draws, 0.975))
-    return np.asarray(reach * np.sqrt((1 - share) * even + share * other) + LEAST * np.abs(block))
+    return np.asarray(reach * np.sqrt((1 - share) * even + share * other) + (LEAST * np.abs(block) if values else 0.0))
 
 
 def _bars_of_one_answer(block: Floats, off: float) -> Floats:

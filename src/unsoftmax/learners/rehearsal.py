@@ -105,7 +105,7 @@ def _bars(errors: Floats, block: Floats, name: str) -> Floats:
     if min(squares.shape[-2:]) == 1:
         even = np.full(squares.shape, mean)
     else:
-        even = squares.mean(axis=-1, keepdims=True) * squares.mean(axis=-2, keepdims=True) / max(mean, np.finfo(float).tiny)
+        even = squares.mean(axis=-1, keepdims=True) * (squares.mean(axis=-2, keepdims=True) / max(mean, np.finfo(float).tiny))
     other = np.mean(even) * block**2 / np.mean(block**2) if values and block.any() else even if values else squares
     share = (_following(squares, block) if values else 1.0) / 2
     draws = TIMES * block.size if values else _draws(_independent(errors)) if name == "c" else TIMES

@@ -328,7 +328,7 @@ PRODUCTS = ("float64 scalar c b", "float64 vector c b", "float32 scalar c b", "f
 
 
 def product(name: str, rng: np.random.Generator) -> tuple[int, us.Attention, Target, dict[str, float]]:
-    """A head computed from its projections, as modules are: scores and values are products, c and b sums; or a head that is cast."""
+    """A head computed from its projections, as modules are: scores and values are products, c and b sums; or a cast one."""
     if "cast" in name:
         width, layer, target, limits = covered("scalar b", rng)
         return width, layer, lambda X: target(X).astype(np.float32).astype(np.float64), limits

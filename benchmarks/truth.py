@@ -344,8 +344,8 @@ def product(name: str, rng: np.random.Generator) -> tuple[int, us.Attention, Tar
         answers = (np.einsum("bn,bnk->bk", weights, x @ A + a) @ B + o).astype(np.float64)
         return answers[:, 0] if outputs == 1 else answers
 
-    Q, K, A, B, q, a, o = (block.astype(longer) for block in (Q, K, A, B, q, a, o))
-    W, c, V, b = (block.astype(np.float64) for block in (K @ Q.T, K @ q, A @ B, a @ B + o))
+    key, query, value, out, bias, inside, outside = (block.astype(longer) for block in (K, Q, A, B, q, a, o))
+    W, c, V, b = (np.float64(block) for block in (key @ query.T, key @ bias, value @ out, inside @ out + outside))
     return width, us.Attention(W[None], V.T if outputs == 1 else V[None], c[None], b[0] if outputs == 1 else b), target, {}
 
 

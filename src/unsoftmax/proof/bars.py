@@ -75,8 +75,9 @@ def _as_rehearsed(learned: Learned, seen: Compared, written: float, rng: np.rand
         return scores, scores, scores
     few = float(stdtrit(alone.sum() * seen.deviations.shape[1], 0.975)) / PROOF.two_sided
     all_of_them = np.maximum(expected(*whole).mean(axis=1), np.finfo(float).tiny)
-    values, constant = (few * float(np.sqrt(np.mean((deviations / sizes)[alone]))) for sizes in (rows, all_of_them))
-    return scores, max(least, values), float(np.sqrt(max(constant**2 - (written / learned.answers_off) ** 2, 0.0)))
+    values, constant = (float(np.mean((deviations / sizes)[alone])) for sizes in (rows, all_of_them))
+    beyond = max(constant - (written / learned.answers_off) ** 2, 0.0)
+    return scores, max(least, few * float(np.sqrt(values))), few * float(np.sqrt(beyond))
 
 
 def _sums(learned: Learned, floor: Floor) -> bool:

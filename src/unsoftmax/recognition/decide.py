@@ -13,7 +13,7 @@ from unsoftmax.recognition.extras import extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
-from unsoftmax.recognition.lengths import at_other_lengths, every_length
+from unsoftmax.recognition.lengths import at_other_lengths, every_length, rarely_by_chance
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import NOT_BILINEAR, name_affine, name_bent, residual_left_open
 from unsoftmax.recognition.one_head import Outcome, afar, faintly, one_head
@@ -63,6 +63,8 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool
     verdict = inconclusive("power", unexplained) if unexplained else verdict
     if verdict.inside:
         verdict = (yield from of_case(every_length, found.scale or 1.0, found.plane)) or verdict
+    if verdict.inside:
+        verdict = (yield from of_case(rarely_by_chance)) or verdict
     same = yield from of_case(unchanged)
     if same is None and verdict.inside:
         words = "An early question got another answer at the end, by no more than a recovery takes for the precision of answers."

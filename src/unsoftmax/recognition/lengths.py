@@ -88,7 +88,7 @@ def every_length(case: Case, scale: float, plane: Plane | None) -> Verdict | Non
     else:
         another = natural_plane(case, scale, len(wanted))
         if isinstance(another, Outcome):
-            return NOT_BILINEAR
+            return inconclusive("power", f"On another plane {another.why}, by little.") if another.faint else NOT_BILINEAR
         missed = _missed(case, [plane] if another is None else [plane, another], case.rng.permutation(wanted).tolist())
     missing = [n for n in wanted if n not in case.foretold]
     words = f"Sequences of every length from 2 to {min(longest, PROOF.moderate)} are answered by one law."
@@ -105,12 +105,13 @@ def _missed(case: Case, planes: list[Plane], lengths: Iterable[int]) -> Missed:
 
     Both the last token and the others lie far away in turn.
     """
-    missed = Missed()
+    missed, bases = Missed(), [corners(case, plane) for plane in planes]
     for number, length in enumerate(lengths):
         if case.left() < 1:
             break
-        turn, plane = number // len(planes), planes[number % len(planes)]
-        base, away = corners(case, plane), (*TESTS.asked_from, max(TESTS.asked_from[-1], plane.across))
+        turn, which = divmod(number, len(planes))
+        plane, base = planes[which], bases[which]
+        away = (*TESTS.asked_from, max(TESTS.asked_from[-1], plane.across))
         wider, coordinates = TESTS.wider[turn % len(TESTS.wider)], random_coordinates(case.rng, len(plane.axes), length)
         if turn % 2 and length > 3:
             coordinates[:-1] = coordinates[case.rng.integers(0, length // 2, size=length - 1)]
@@ -126,7 +127,8 @@ def _missed(case: Case, planes: list[Plane], lengths: Iterable[int]) -> Missed:
         if told.share > max(1.0, missed.worst) and case.left() > 0:
             again = against(case, plane, coordinates, base)
             if again is not None and abs(again.share - told.share) > 1:
-                raise _random(length)
+                _count_by_chance(case, length)
+                continue
             if case.left() > 0 and 2 * length <= min(case.longest, case.most):
                 doubled = against(case, plane, np.concatenate([coordinates, coordinates]), base)
         missed = missed.and_also(told.share, length, natural=told.natural, doubled=None if doubled is None else doubled.share)
@@ -157,6 +159,18 @@ def _uneven(case: Case, scale: float, lengths: list[int]) -> Missed:
     return missed
 
 
-def _random(length: int) -> DecidedError:
-    words = f"A sequence of {length} tokens, asked twice, got two answers: {BY_CHANCE}"
-    return DecidedError(outside("random answers", words, Sign.RANDOM))
+def _count_by_chance(case: Case, length: int) -> None:
+    """Remember a sequence of such a length that got two answers; raises ``DecidedError`` at the second."""
+    case.by_chance.append(length)
+    if len(case.by_chance) > 1:
+        words = f"Sequences of {' and '.join(map(str, case.by_chance))} tokens, asked twice, got two answers: {BY_CHANCE}"
+        raise DecidedError(outside("random answers", words, Sign.RANDOM))
+
+
+def rarely_by_chance(case: Case) -> Verdict | None:
+    """The verdict where one sequence of all got two answers: a recovery, which asks more, may or may not meet another."""
+    if not case.by_chance:
+        return None
+    words = f"One sequence, of {case.by_chance[0]} tokens, asked twice, got two answers, and no other did: {BY_CHANCE}"
+    case.record("asked twice", 1.0, 2.0, False, words)
+    return inconclusive("power", words, Sign.RANDOM)

@@ -94,7 +94,7 @@ def natural_plane(case: Case, scale: float, spare: int) -> Plane | Outcome | Non
     if case.coarse or case.left() < (1 + axes) ** 2 + spare:
         return None
     found = _read_plane(case, case.cap(min(scale, 1.0), 4.0), 1.0, candidates=axes)
-    return None if isinstance(found, Outcome) and found.passed is None else found
+    return None if isinstance(found, Outcome) and found.passed is None and not found.faint else found
 
 
 def _read_plane(case: Case, scale: float, reach: float, candidates: int = 4) -> Plane | Outcome:

@@ -13,7 +13,7 @@ from unsoftmax.recognition.extras import extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
-from unsoftmax.recognition.lengths import at_other_lengths, every_length, rarely_by_chance
+from unsoftmax.recognition.lengths import OTHER_LENGTHS, at_other_lengths, every_length, rarely_by_chance
 from unsoftmax.recognition.line import behind_network
 from unsoftmax.recognition.names import NOT_BILINEAR, name_affine, name_bent, residual_left_open
 from unsoftmax.recognition.one_head import Outcome, afar, faintly, one_head
@@ -36,13 +36,6 @@ from unsoftmax.recognition.walk import Walk, of_case, until
 DEEP = "the answers' kinks end or change on their way: a network with several hidden layers"
 
 SHORTER = "`max_norm` keeps to short ones."
-
-OTHER_LENGTHS = outside(
-    "another law at other lengths",
-    "Some sequences are answered as one head foretells, but longer ones or such whose tokens repeat each other are not: a head, a "
-    "temperature or a cut that depends on the number of tokens, or repeats that count less.",
-    Sign.OTHER_SCORES,
-)
 
 
 def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool = False) -> Walk[Diagnosis]:
@@ -69,7 +62,7 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool
     if same is None and verdict.inside:
         words = "An early question got another answer at the end, by no more than a recovery takes for the precision of answers."
         verdict = inconclusive("power", words)
-    elif same is False and Sign.RANDOM not in verdict.signs:
+    elif same is False and not {Sign.RANDOM, Sign.CHANGED} & set(verdict.signs):
         words = "An early question got another answer at the end: the target changed, or several replicas answer."
         verdict = outside("changed while asked", words, Sign.CHANGED)
     return (yield from of_case(diagnosis_of, verdict, found))
@@ -141,10 +134,10 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
         one = yield from of_case(one_head, point.scale, flat=point.flat)
     if one.passed and one.plane is not None:
         missed = yield from of_case(at_other_lengths, one.plane)
-        if missed.natural > TESTS.faint:
-            return OTHER_LENGTHS
+        if missed.worst > TESTS.faint and not missed.far:
+            return NOT_BILINEAR if missed.by_number is False else OTHER_LENGTHS
         if missed.worst > 1:
-            one = afar(one.plane) if missed.worst > TESTS.faint else faintly(one.plane)
+            one = afar(one.plane) if missed.far else faintly(one.plane)
     if one.passed:
         found.heads, found.plane = 1, one.plane
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unsoftmax.errors import Sign
+from unsoftmax.models import Floats
 from unsoftmax.oracles.contradiction import BY_CHANCE
 from unsoftmax.proof.settings import PROOF
 from unsoftmax.recognition.case import Case, DecidedError, Verdict, inconclusive, outside
@@ -17,40 +18,48 @@ from unsoftmax.recognition.one_head import Outcome, against, corners, natural_pl
 from unsoftmax.recognition.plane import Plane, random_coordinates
 from unsoftmax.recognition.settings import TESTS
 
+OTHER_LENGTHS = outside(
+    "another law at other lengths",
+    "Some sequences are answered as one head foretells, but longer ones or such whose tokens repeat each other are not: a head, a "
+    "temperature or a cut that depends on the number of tokens, or repeats that count less.",
+    Sign.OTHER_SCORES,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Missed:
     """The largest miss of what was foretold, of what is allowed, and at which length.
 
-    ``natural``: the largest among sequences of natural tokens, of which alone a recovery says something. ``doubled``: the largest
-    among those missed whose tokens were sent twice; None where none were.
+    ``natural``: the largest among sequences of natural tokens, of which alone a recovery says something. ``by_number``: whether
+    what was missed hangs on the number of tokens, and not on the tokens; None where that was not told.
     """
 
     worst: float = 0.0
     at: int = 0
     natural: float = 0.0
-    doubled: float | None = None
+    by_number: bool | None = None
 
-    def and_also(self, share: float, length: int, *, natural: bool = True, doubled: float | None = None) -> Missed:
+    def and_also(self, share: float, length: int, *, natural: bool = True, by_number: bool | None = None) -> Missed:
         """With one sequence more."""
         worst, at = max((self.worst, self.at), (share, length))
-        both = [each for each in (self.doubled, doubled) if each is not None]
-        return Missed(worst, at, max(self.natural, share) if natural else self.natural, max(both, default=None))
+        told = [each for each in (self.by_number, by_number) if each is not None]
+        return Missed(worst, at, max(self.natural, share) if natural else self.natural, all(told) if told else None)
+
+    @property
+    def far(self) -> bool:
+        """Only tokens longer than natural ones show it."""
+        return self.natural <= 1 < self.worst and not self.by_number
 
     def verdict(self, words: str, faint: float) -> Verdict | None:
         """What that says of a target that passed for one of a family; None where nothing was missed."""
         if self.worst <= 1:
             return None
-        if self.natural <= 1 < faint < self.worst:
-            longer = f"{words} That shows in tokens longer than natural ones alone: `max_norm` keeps to short ones."
-            return inconclusive("token length", longer, Sign.CUT)
         if self.worst <= faint:
             return inconclusive("power", words)
-        if (
-            self.doubled is not None and self.doubled > 1
-        ):  # twice as many tokens follow no better: it hangs on them, not on how many
-            return NOT_BILINEAR
-        return outside("another law at other lengths", words, Sign.OTHER_SCORES)
+        if self.far:
+            longer = f"{words} That shows in tokens longer than natural ones alone: `max_norm` keeps to short ones."
+            return inconclusive("token length", longer, Sign.CUT)
+        return NOT_BILINEAR if self.by_number is False else replace(OTHER_LENGTHS, reason=words)
 
 
 def at_other_lengths(case: Case, plane: Plane) -> Missed:
@@ -123,16 +132,30 @@ def _missed(case: Case, planes: list[Plane], lengths: Iterable[int]) -> Missed:
         if told is None:
             continue
         case.foretold.add(length)
-        doubled = None
+        by_number = None
         if told.share > max(1.0, missed.worst) and case.left() > 0:
             again = against(case, plane, coordinates, base)
             if again is not None and abs(again.share - told.share) > 1:
                 _count_by_chance(case, length)
                 continue
-            if case.left() > 0 and 2 * length <= min(case.longest, case.most):
-                doubled = against(case, plane, np.concatenate([coordinates, coordinates]), base)
-        missed = missed.and_also(told.share, length, natural=told.natural, doubled=None if doubled is None else doubled.share)
+            by_number = _hangs_on_number(case, plane, coordinates, base)
+        missed = missed.and_also(told.share, length, natural=told.natural, by_number=by_number)
     return missed
+
+
+def _hangs_on_number(case: Case, plane: Plane, coordinates: Floats, base: Floats) -> bool | None:
+    """Whether a sequence that is missed, or half of it, is missed only with each token sent once, or twice.
+
+    None where that is not told. 2 queries, if so many are left.
+    """
+    twice = 2 * len(coordinates) <= min(case.longest, case.most)
+    few = coordinates if twice else coordinates[-(len(coordinates) // 2) :]
+    if case.left() < 2:
+        return None
+    once, doubled = against(case, plane, few, base), against(case, plane, np.concatenate([few, few]), base)
+    if once is None or doubled is None or max(once.share, doubled.share) <= 1:
+        return None
+    return min(once.share, doubled.share) <= 1
 
 
 def _uneven(case: Case, scale: float, lengths: list[int]) -> Missed:

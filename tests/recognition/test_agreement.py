@@ -142,11 +142,10 @@ def test_what_is_cut_far_away_is_recovered_from_shorter_tokens(kind):
     assert "none longer than" in found.check.covers
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3])
-def test_what_is_cut_beyond_natural_tokens_is_recovered_from_them_and_left_open_by_a_diagnosis(seed):
-    target = clips_scores(Head(seed), 0.04)
-    assert us.recover(target, width=5, seed=seed).status is us.Status.EXACT
-    assert us.diagnose(target, width=5).family == "outside: inconclusive (token length)"
+@pytest.mark.parametrize("seed", [0, 2, 3, 6, 8])
+def test_scores_that_are_cut_beyond_natural_tokens_are_left_open_by_a_diagnosis(seed):
+    """A recovery looks at natural tokens, which meet that once in many thousand or never."""
+    assert us.diagnose(clips_scores(Head(seed), 0.04), width=5).family == "outside: inconclusive (token length)"
 
 
 @pytest.mark.parametrize("seed", range(3))

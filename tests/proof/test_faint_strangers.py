@@ -120,5 +120,5 @@ def scored_with_the_mean(seed, effect, d=3, outputs=2):
 @pytest.mark.parametrize("seed", [0, 3, 4, 6])
 def test_a_misfit_is_not_explained_by_errors_that_were_told_from_it(seed):
     """Where the learner of several heads finds one, it knows it as well as its own check says: that is the misfit itself."""
-    assert us.recover(scored_with_the_mean(seed, 3e-9), width=3, seed=seed, on_failure="return").status is us.Status.NOT_IN_FAMILY
+    assert not us.recover(scored_with_the_mean(seed, 3e-9), width=3, seed=seed, on_failure="return").status.success
     assert us.recover(scored_with_the_mean(seed, 0.0), width=3, seed=seed, heads=2).status.success

@@ -135,3 +135,12 @@ def test_what_hangs_on_tokens_is_not_put_down_to_their_number():
     assert told.family == "outside: scores not bilinear (soft-cap or another law)"
     told = us.diagnose(elsewhere(*same_values(seed=1), 37, 1e-6), width=5)
     assert told.family == "outside: another law at other lengths"
+
+
+@pytest.mark.parametrize("length", [5, 12, 37])
+def test_what_hangs_on_the_number_of_far_tokens_is_told_so(length):
+    """Tokens of a head with small scores lie beyond natural ones, which is not why another law holds from some length on."""
+    one, other = head(seed=4, size=0.1), head(seed=5)
+    told = us.diagnose(lambda X: one(X) + 1e-6 * (X.shape[1] > length) * (other(X) - X[:, -1] @ other.V[0]), width=5)
+    assert told.family != "outside: inconclusive (token length)"
+    assert not told.inside

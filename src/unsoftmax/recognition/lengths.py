@@ -144,18 +144,22 @@ def _missed(case: Case, planes: list[Plane], lengths: Iterable[int]) -> Missed:
 
 
 def _hangs_on_number(case: Case, plane: Plane, coordinates: Floats, base: Floats) -> bool | None:
-    """Whether a sequence that is missed, or half of it, is missed only with each token sent once, or twice.
+    """Whether a sequence is missed for the number of its tokens, or for repeats: a few of them, or all of them twice, are not.
 
-    None where that is not told. 2 queries, if so many are left.
+    The few have the highest scores and the lowest, where bends and cuts show. 2 queries; None where too few are left.
     """
-    twice = 2 * len(coordinates) <= min(case.longest, case.most)
-    few = coordinates if twice else coordinates[-(len(coordinates) // 2) :]
-    if case.left() < 2:
+    last = coordinates[-1]
+    distinct = np.unique(coordinates[:-1], axis=0)
+    order = np.argsort((distinct - last) @ plane.slope(last))
+    few = (
+        [distinct[order[[0, -2, -1]]], distinct[order[-4:]]]
+        if len(order) >= 4
+        else [np.concatenate([coordinates, coordinates[:-1]])]
+    )
+    if case.left() < len(few):
         return None
-    once, doubled = against(case, plane, few, base), against(case, plane, np.concatenate([few, few]), base)
-    if once is None or doubled is None or max(once.share, doubled.share) <= 1:
-        return None
-    return min(once.share, doubled.share) <= 1
+    told = [against(case, plane, np.vstack([each, last]), base) for each in few]
+    return any(each.share <= 1 for each in told if each is not None)
 
 
 def _uneven(case: Case, scale: float, lengths: list[int]) -> Missed:

@@ -142,7 +142,7 @@ def confusion(which: str, answers: str, options: argparse.Namespace) -> int:
                 part.since[said_by_recover(show(which, name, seed, answers), seed) if asked else "not asked"] += 1
             if not fits:
                 part.misses.append(f"{name}, seed {seed}, d {shown.width}: {result.family}: {result.reason}")
-            if shown.heads is not None and fits:
+            if shown.heads is not None and fits and not since:
                 heads_known += 1
                 heads_right += result.heads == shown.heads
             check_statements(shown, result, answers, part, f"{name}, seed {seed}, d {shown.width}")

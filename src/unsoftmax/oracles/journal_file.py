@@ -91,8 +91,7 @@ def shut(db: sqlite3.Connection, path: Path, *, settled: bool = True) -> None:
     with _door:
         db.close()
         if not settled:
-            with contextlib.suppress(OSError):  # what SQLite meets while it closes a file ends no run either
-                settle(path)
+            settle(path)
 
 
 def checked_meta(path: Path, identity: dict[str, Any] | None) -> dict[str, str]:
@@ -186,8 +185,15 @@ def _unusable(path: Path, error: Exception) -> JournalError:
 
 def settle(path: Path) -> None:
     """Wait until a file and its name are on disk; no connection to it may be open in this process, as it would lose its lock."""
-    for place in (path, path.parent):
-        handle = os.open(place, os.O_RDONLY)
+    name = threading.Thread(target=_synced, args=(path.parent,))  # a disk takes both at the same time
+    name.start()
+    _synced(path)
+    name.join()
+
+
+def _synced(path: Path) -> None:
+    with contextlib.suppress(OSError):  # what SQLite meets while it closes a file ends no run either
+        handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

@@ -63,6 +63,7 @@ class Sign(Enum):
     LAST_BITS = "an answer is off by no more than float32 inside the target explains"
     ROUNDS = "the target rounds inside"
     QUERY_BIAS = "a query bias c was found where none was looked for"
+    AT_AN_EDGE = "heads can be switched, but hardly where they were asked"
     RAISED = "the target itself raised an exception"
     OVERFLOWS = "the target answered with what is no finite number"
 

@@ -27,7 +27,7 @@ from unsoftmax.learners.vector_heads.keys import copies_for
 from unsoftmax.learners.vector_heads.projected import WIDEST, learn_projected
 from unsoftmax.learners.vector_heads.scores import ScoreMatrices, read_matrices
 from unsoftmax.learners.vector_heads.short_tokens import read_matrices_everywhere
-from unsoftmax.learners.vector_heads.slices import Switches, collect, slices_for
+from unsoftmax.learners.vector_heads.slices import Slices, Switches, collect, slices_for
 from unsoftmax.learners.vector_heads.unnamed import unnamed_values
 from unsoftmax.learners.vector_heads.values import Values, direct_values, group_size, split_values
 from unsoftmax.linalg import on_host
@@ -159,11 +159,7 @@ class VectorHeadsLearner:
         return spread_values(answers, blocks, rng)
 
     def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
-        mixture = demix(answers, totals, rng, heads=self.heads)
-        steering = steer(answers, totals, mixture, rng)
-        switches = Switches.of(answers, totals, mixture, steering)
-        reach = min(0.3, 2 * steering.step) if answers.coarse else steering.step  # coarse answers are all checked as they come
-        slices = collect(answers, totals, mixture, reach, switches, rng, widen=False)
+        steering, switches, slices = self._switched(answers, totals, rng)
         whole = len(slices.U) >= answers.width
         values = (direct_values(answers, slices) if whole else split_values(switches, slices, steering.step)).ordered()
         for watcher in watchers():
@@ -174,6 +170,24 @@ class VectorHeadsLearner:
         guess = max(values.ranks) if self.rank is None else min(self.rank, answers.width)
         scores = read_matrices(answers, totals, values, steering.strength, offset, rng, rank=guess)
         return self._packed(answers, totals.b, scores.values, scores, rng)
+
+    def _switched(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> tuple[Steering, Switches, Slices]:
+        """Slices around a base; around another one where a head is about to change sides at the first."""
+        error: RefusalError | None = None
+        for first in (True, False):
+            mixture = demix(answers, totals, rng, heads=self.heads)
+            steering = steer(answers, totals, mixture, rng)
+            switches = Switches.of(answers, totals, mixture, steering)
+            reach = min(0.3, 2 * steering.step) if answers.coarse else steering.step  # coarse answers are all checked as they come
+            ask = partial(collect, answers, totals, mixture, reach, switches, rng, widen=False, first=first)
+            slices = tried(ask, NotInFamilyError)
+            if isinstance(slices, Slices):
+                return steering, switches, slices
+            error = slices
+            if Sign.AT_AN_EDGE not in slices.signs:
+                break
+        assert error is not None
+        raise error
 
     def _packed(
         self,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class Settings:
     """What the learner of several heads goes by. What no comment derives was measured by ``benchmarks/trained_layer.py``."""
 
+    patience: float = 2.0**12  # times shorter a step may become before the heads count as such that cannot be switched
+    elsewhere: float = 3.0  # the same at a first base where most steps fail: nearer ones ask for more than another base costs
     fewer: float = 0.94  # of the keys that outputs can tell apart: then weights do not take up all that answers tell
     loose: int = 2  # combinations of values that may all but cancel, or the most dependent head is asked for in all directions
     mixtures: int = 8  # for each weak combination of weights: then what they tell errs twice as much as what answers tell (MiniLM)

@@ -10,11 +10,12 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
-from unsoftmax.errors import NotInFamilyError
+from unsoftmax.errors import NotInFamilyError, Sign
 from unsoftmax.learners.vector_heads.addressing import Steering
 from unsoftmax.learners.vector_heads.answers import Answers
 from unsoftmax.learners.vector_heads.demixing import Mixture, Totals
 from unsoftmax.learners.vector_heads.ranges import Split, ill, independent, ranges_of
+from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.linalg import on_host
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
@@ -132,7 +133,15 @@ class Batch:
 
 
 def collect(
-    answers: Answers, totals: Totals, mixture: Mixture, reach: float, slicer: Slicer, rng: np.random.Generator, *, widen: bool
+    answers: Answers,
+    totals: Totals,
+    mixture: Mixture,
+    reach: float,
+    slicer: Slicer,
+    rng: np.random.Generator,
+    *,
+    widen: bool,
+    first: bool = False,
 ) -> Slices:
     """Slices until the ranges of all heads are known and independent, or until all directions are asked.
 
@@ -140,6 +149,8 @@ def collect(
     answer. At last a random mixture of the directions is asked, whose values must follow by linearity. Where they do not, the
     head that was left out is asked too: what does not add up is asked again nearer to the base. Two heads that change sides
     together hide from sums, but not from mixtures. With ``widen`` ranges that are nearly dependent are asked for more slices.
+    At a ``first`` base it is given up as soon as steps are asked nearer to it while more have failed than came out well: a head is
+    about to change its side at the base itself.
     """
     phase(answers.oracle, "slices")
     xp = array_namespace(mixture.u)
@@ -151,8 +162,10 @@ def collect(
     new = none = Batch(base[None][:0], told[:0], [])
     waiting = [(row, reach) for row in range(len(mixture.around) - 1, -1, -1)]
     goal = slices_for(mixture.parts.shape[1] // mixture.heads)  # enough if the ranks share the outputs equally
-    goals, seen = (goal, wider(goal)), None
-    while worst < slack and min((abs(step) for _, step in waiting), default=reach) > reach / 2**12:
+    goals, seen, lost = (goal, wider(goal)), None, 0
+    while worst < slack and min((abs(step) for _, step in waiting), default=reach) > reach / (
+        SEVERAL.elsewhere if first and lost > len(sure.steps) + len(new.steps) else SEVERAL.patience
+    ):
         state = bool(waiting), sure.steps + new.steps
         if state != seen:
             seen, both, doubtful = state, sure.with_(new), False
@@ -184,11 +197,13 @@ def collect(
             else:
                 whole = True
                 new, failed = new.sifted(slicer.confirm(new.U, new.Y) < slack)
+        lost += len(failed)
         waiting += [(row, -step / (1 if step > 0 else 4)) for row, step in failed[::-1]]  # turn round, then come closer
     raise NotInFamilyError(
         f"Switched answers do not add up to the one-token answers (at first off by {worst:.2g}, allowed {slack:.2g}). "
         "The heads could not be switched one by one: some share their scores, or the target is no plain attention.",
         evidence={"defect": worst, "allowed": float(slack)},
+        signs=() if worst >= slack else (Sign.AT_AN_EDGE,),
     )
 
 

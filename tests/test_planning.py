@@ -45,6 +45,21 @@ def test_the_run_of_several_heads_keeps_to_the_plan(width, heads, rank, outputs,
     assert unknown.queries - 16 <= total <= unknown.queries_max
 
 
+def low_rank_layer(width, heads, rank, outputs, seed):
+    rng = np.random.default_rng(seed)
+    W = [rng.normal(size=(width, rank)) @ rng.normal(size=(rank, width)) / np.sqrt(width * rank) for _ in range(heads)]
+    return us.Attention(W=np.stack(W), V=rng.normal(size=(heads, width, outputs)) / np.sqrt(width))
+
+
+@pytest.mark.parametrize("seed", [5500000, 5500011, 5500217])
+def test_heads_of_low_rank_whose_values_are_of_full_rank_have_a_range(seed):
+    """How many steps change a side, only the answers tell: one layer in four asks some again."""
+    told = plan_attention(12, outputs=4, rank=2, heads=3)
+    total = us.recover(low_rank_layer(12, 3, 2, 4, seed), rank=2, heads=3, seed=seed).facts["queries"]["total"]
+    assert told.queries - 16 <= total <= told.queries_max
+    assert "steps asked again" in told.assumptions[1]
+
+
 @pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize(
     ("family", "settings"),

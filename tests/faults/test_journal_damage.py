@@ -17,7 +17,7 @@ from unsoftmax.oracles import CallableOracle, Journal, Journaled, Metered
 from unsoftmax.oracles.journal_repair import repair
 
 IDENTITY = {"target": "t", "seed": 1}
-CALLS = [np.random.default_rng(i).normal(size=(1 + i % 3, 2, 3)) for i in range(12)]
+CALLS = [np.random.default_rng(i).normal(size=(1 + i % 3, 2, 3)) for i in range(16)]
 
 
 def answer(X):
@@ -25,12 +25,14 @@ def answer(X):
 
 
 def play(path, target=answer):
-    """Ask every call through the journal at ``path``; the answers, and how many sequences reached the target."""
+    """Ask every call, the last ones in one commit, through the journal at ``path``; the answers, and what reached the target."""
     meter = Metered(CallableOracle(target, width=3))
     journal = Journal(path, IDENTITY)
     try:
         oracle = Journaled(meter, journal)
-        return [oracle(call) for call in CALLS], meter.spent
+        answers = [oracle(call) for call in CALLS[:10]]
+        with oracle.one_commit():
+            return answers + [oracle(call) for call in CALLS[10:]], meter.spent
     finally:
         journal.close()
 
@@ -147,7 +149,7 @@ def test_a_poisoned_answer_is_replaced_by_a_repair(tmp_path):
     answers, asked = play(path)
     assert asked == 0
     assert not right(answers)
-    assert "all 24 answers are asked again" in repair(path)
+    assert "all 31 answers are asked again" in repair(path)
     answers, asked = play(path)
     assert asked == sum(map(len, CALLS))
     assert right(answers)

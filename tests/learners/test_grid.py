@@ -137,6 +137,26 @@ def test_rows_of_other_kinds_come_out_right(special: str) -> None:
     assert oracle.spent < 16 * 17
 
 
+@pytest.mark.parametrize("seed", [5400000, 5400007, 5400017, 5410017])
+def test_rows_half_of_whose_entries_are_zero_cost_less_than_full_price(seed: int) -> None:
+    """Some never come out whole, some come out wrong, and the first ones may share a large factor: each is read entry by entry."""
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(32, 32))
+    W[rng.uniform(size=(32, 32)) < 0.5] = 0
+    steps = np.abs(W).max(axis=1, keepdims=True) / 127
+    head = Attention.single(W=np.rint(W / steps) * steps, v=rng.normal(size=32))
+    found = recover(head, grid="auto", seed=seed)
+    assert isinstance(found.model, Attention)
+    np.testing.assert_allclose(found.model.W, head.W, rtol=1e-14)
+    assert found.queries < 700 < 32 * 33
+
+
+def test_a_number_that_is_none_is_not_whole() -> None:
+    with np.errstate(all="raise"):
+        _, rest = digits(np.array([np.inf, np.nan, 5.0]), 17, 2)
+    assert rest.tolist() == [np.inf, np.inf, 0.0]
+
+
 def test_digits_in_units_of_a_wrong_step_are_told_by_the_room_they_take() -> None:
     entries = np.random.default_rng(4).integers(-8, 9, size=14)
     entries[[0, 1, 3]] = 8, -6, 5

@@ -1,6 +1,8 @@
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -294,13 +296,115 @@ def stopped(_):
     raise Stop
 
 
-def test_a_recovery_commits_its_check_once(tmp_path, monkeypatch):
+def statements(monkeypatch):
+    """What journals do from here on, in order, as ``(statement, row or note)``."""
     written = []
     execute = Journal._execute
     monkeypatch.setattr(Journal, "_execute", lambda self, *words: (written.append(words), execute(self, *words))[1])
-    head = us.Attention.single(np.eye(3), np.ones(3))
-    us.recover(head, journal=tmp_path / "journal.sqlite", seed=1)
-    begin, end = (written.index((word,)) for word in ("BEGIN", "COMMIT"))
-    checks = [i for i, (_, *row) in enumerate(written) if row and row[0][0] == "check"]
-    assert sum(begin < i < end for i in checks) > 50
-    assert sum(i < begin or i > end for i in checks) < 5
+    return written
+
+
+def test_a_recovery_commits_its_check_once_and_its_very_long_sequences(tmp_path, monkeypatch):
+    written = statements(monkeypatch)
+    us.recover(us.Attention.single(np.eye(3), np.ones(3)), journal=tmp_path / "journal.sqlite", seed=1)
+    together = [0]
+    for statement, *row in written:
+        together[-1] += bool(row) and row[0][0] == "check"
+        together += [0] * (statement == "COMMIT")
+    together = [count for count in together if count]
+    assert max(together) > 50
+    assert len(together) < 5
+
+
+def test_scores_that_are_read_together_share_a_commit(tmp_path, monkeypatch):
+    written = statements(monkeypatch)
+    rng = np.random.default_rng(0)
+    head = us.Attention.single(rng.normal(size=(40, 40)) / 6, rng.normal(size=40))
+    asked = us.recover(head, journal=tmp_path / "journal.sqlite", seed=1).queries
+    learned, sizes = [], []
+    for statement, *values in written:
+        row = values[0] if values else ("",)
+        if row[0] == "learn":
+            learned.append(row[4])
+        elif statement == "COMMIT":
+            sizes.append(len(learned))
+            learned.clear()
+    assert max(sizes) > 3, "what one block of products asks"
+    assert asked > 40 * 40
+
+
+def test_no_more_calls_share_a_commit_than_a_kill_may_cost(tmp_path):
+    path, sizes = tmp_path / "journal.sqlite", [len(x) for x in questions(7, 8)]
+    journal = Journal(path, IDENTITY, late=60.0, most=3)
+    target = Local()
+    oracle = Journaled(target, journal)
+    kept = []
+    with oracle.one_commit():
+        for x in questions(7, 8):
+            oracle(x)
+            kept.append(journal._one("SELECT COUNT(*) FROM calls"))
+    assert kept == [0, 0, 3, 3, 3, 6, 6, 6]
+    assert journal.answered == sum(sizes)
+    journal.close()
+    child = os.fork()
+    if child == 0:
+        path.unlink()
+        play(path, Local(7), at_once=True)
+    os.waitpid(child, 0)
+    again = Journal(path, IDENTITY, most=2)
+    oracle = Journaled(target, again)
+    with oracle.one_commit():
+        for x in questions(7, 8):
+            oracle(x)
+    assert again.repeated == sum(sizes[4:6])
+    again.close()
+
+
+def test_answers_that_a_full_disk_did_not_take_are_written_once_it_has_room(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal, target = Journal(path, IDENTITY), Local()
+    oracle = Journaled(target, journal)
+
+    def ask():
+        with oracle.one_commit():
+            for x in questions(7, 3):
+                oracle(x)
+            journal._db.execute("PRAGMA query_only=ON")
+
+    with pytest.raises(JournalError, match="cannot be written"):
+        ask()
+    journal._db.execute("PRAGMA query_only=OFF")
+    journal.close()
+    again = Journal(path, IDENTITY)
+    assert (again.answered, again.repeated) == (sum(map(len, questions(7, 3))), 0)
+    again.close()
+
+
+def test_a_short_run_waits_for_the_disk_when_it_ends_and_a_long_one_before(tmp_path, monkeypatch):
+    written, settled = statements(monkeypatch), []
+    monkeypatch.setattr("unsoftmax.oracles.journal_file.settle", settled.append)
+    for name, late, waited in (("short", 60.0, False), ("long", 0.0, True)):
+        written.clear()
+        settled.clear()
+        play(tmp_path / name, Local(), at_once=True, late=late)
+        assert (("PRAGMA synchronous=FULL",) in written) == waited
+        assert written.count(("PRAGMA wal_checkpoint",)) == waited, "the file itself reaches the disk, once"
+        assert settled == ([] if waited else [tmp_path / name])
+    journal = Journal(tmp_path / "long", IDENTITY)
+    journal.close()
+    assert not settled, "a file that was on disk before is closed by SQLite alone"
+
+
+def test_a_journal_whose_answers_were_synced_is_still_in_use(tmp_path):
+    """Who closes a handle of a file loses the locks that keep other processes out of it."""
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path, IDENTITY)
+    oracle = Journaled(Raw(lambda X: X.sum(axis=(1, 2))), journal)
+    for x in questions(7, 3):
+        oracle(x)
+    assert journal._sync == "FULL"
+    opening = f"from unsoftmax.oracles.journal import Journal; Journal({str(path)!r}, {IDENTITY!r})"
+    other = subprocess.run([sys.executable, "-c", opening], capture_output=True, text=True, check=False)
+    assert "in use by another run" in other.stderr
+    journal.close()
+    assert subprocess.run([sys.executable, "-c", opening], check=False).returncode == 0

@@ -53,7 +53,7 @@ def phase(oracle: Oracle, name: str) -> None:
 
 
 def one_commit(oracle: Oracle) -> AbstractContextManager[None]:
-    """Say that nobody looks at the answers to the next calls before all are there: in a journal one commit will do."""
+    """Say that nothing is decided on the answers to the next calls before all are there: in a journal one commit will do."""
     begin = getattr(oracle, "one_commit", None)
     told: AbstractContextManager[None] = nullcontext() if begin is None else begin()
     return told

@@ -4,7 +4,8 @@ One SQLite file (WAL). A request is one row: its answers are committed before th
 comes over a network is paid for: its intent is written before the questions are sent, its answers are committed as they come and
 synced to disk at once, and no kill of the process loses any. What is computed in this process is synced within ``Journal.late``
 seconds: a power cut may cost that much computing, never the order, since commits reach the disk one after another. Its intents
-need no rows, as one request is under way at a time, and calls whose answers nobody looks at before all are there share a commit.
+need no rows, as one request is under way at a time, and calls on whose answers nothing is decided before all are there share a
+commit, ``most`` of them within ``late`` seconds: that much a kill may cost.
 A call to an oracle in this process is one request; a call over a network may be several. A learner is deterministic, so a resumed
 run asks the same questions in the same order; those that have an answer are replayed, and only the rest reaches the target. What
 was replayed is of its own date: ``confirm_replayed`` asks some of it again, so that no success rests on old answers alone.
@@ -18,7 +19,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from unsoftmax.errors import DriftingError, JournalError, RefusalError
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, Wrapper, in_parts, is_local
 from unsoftmax.oracles.contradiction import Precision
-from unsoftmax.oracles.journal_file import MORE_SPACE, WRITE_META, checked_meta, create, meta_values, missing, opened
+from unsoftmax.oracles.journal_file import MORE_SPACE, WRITE_META, checked_meta, create, meta_values, missing, opened, shut
 from unsoftmax.oracles.journal_rows import COLUMNS, REPLACE, Row, numbers_of, sound
 from unsoftmax.oracles.meter import Metered
 from unsoftmax.oracles.receipts import Place, Receipts, misdelivery
@@ -42,6 +42,7 @@ class Journal:
         path: the file; absent or empty means a fresh start.
         identity: what makes two runs the same (target, plan, seed, version). A journal with another identity is refused.
         late: seconds by which the sync of answers computed in this process may follow their commit; 0 for at once.
+        most: calls that may share a commit.
 
     Attributes:
         entropy: randomness of the operating system, drawn when the journal was created.
@@ -52,19 +53,22 @@ class Journal:
         replaced: answers that a repair asked again and found changed.
     """
 
-    def __init__(self, path: str | Path, identity: dict[str, Any], *, late: float = 1.0) -> None:
+    def __init__(self, path: str | Path, identity: dict[str, Any], *, late: float = 1.0, most: int = 100) -> None:
         self.path = Path(path)
-        self.late = late
+        self.late, self.most = late, most
         identity = json.loads(json.dumps(identity))
         self._called: set[tuple[str, int]] | None = None  # the calls that have rows; None where others may have some
-        if missing(self.path):
+        self._new = missing(self.path)  # nothing of the file has been synced
+        if self._new:
             create(self.path, identity)
             self._called = set()
         meta = checked_meta(self.path, identity)
         self._db = opened(self.path)
         self._intents: dict[Place, Row] = {}
-        self._killed = "working" in meta  # the run before this one: one request may have been under way
-        self._working = self._killed
+        self._waiting: list[Row] = []  # answers that are not committed yet
+        self._sharing = False
+        self._working = "working" in meta
+        self._cut = most if self._working else 0  # calls that may have been under way when the run before this one was killed
         self._sync, self._synced = "", time.monotonic()
         self.entropy = int(meta["entropy"], 16)
         self._doubted = float(meta.get("doubted", "-inf"))
@@ -78,16 +82,19 @@ class Journal:
     @property
     def repeated(self) -> int:
         """Sequences that were sent without an answer coming back: asked again, or to be asked again, and possibly billed twice."""
+        self._commit()
         return int(self._one("SELECT COALESCE(SUM(lost + sequences * (answers IS NULL)), 0) FROM calls"))
 
     @property
     def answered(self) -> int:
         """Sequences whose answers are on disk."""
+        self._commit()
         return int(self._one("SELECT COALESCE(SUM(sequences), 0) FROM calls WHERE answers IS NOT NULL"))
 
     @property
     def digest(self) -> str:
         """SHA-256 over all answers, in order: names this journal's contents in a report."""
+        self._commit()
         state = hashlib.sha256()
         for stream, number, start, digest, answers in self._all(
             "SELECT stream, number, start, digest, answers FROM calls WHERE answers IS NOT NULL ORDER BY stream, number, start"
@@ -130,7 +137,8 @@ class Journal:
         """
         self.asked += sequences
         before = self._row(stream, number, start)
-        lost = sequences * self._killed if before is None else before.lost + before.sequences * (before.answers is None)
+        lost = sequences * (self._cut > 0) if before is None else before.lost + before.sequences * (before.answers is None)
+        self._cut -= self._cut > 0 and before is None
         same = before is not None and (before.digest, before.sequences) == (digest, sequences) and self._doubts(before)
         old = before if same else None  # a repair forgets an answer only for another one
         shape, answers, moment = (None, None, time.time()) if old is None else (old.shape, old.answers, old.time)
@@ -138,7 +146,9 @@ class Journal:
         if paid or lost:
             self._write("NORMAL", row)
         elif not self._working:
-            self._works("NORMAL")
+            self._syncs("NORMAL")
+            self._execute(WRITE_META, meta_values("working", "yes"))
+            self._working = True
 
     def keep(self, stream: str, number: int, start: int, answers: Floats, lost: int = 0, *, paid: bool = True) -> None:
         """Commit the answers of a request that was intended.
@@ -147,19 +157,14 @@ class Journal:
             lost: sequences that had to be sent again on the way, their reply lost.
             paid: synced to disk at once; else within ``late`` seconds.
         """
-        blob = np.ascontiguousarray(answers, dtype=np.float64).tobytes()
+        blob = np.asarray(answers, dtype=np.float64).tobytes()
         intent = self._intents.pop((stream, number, start))
         self.replaced += int(intent.answers is not None and intent.answers != blob)
         shape, moment = str(list(answers.shape)), max(time.time(), self._doubted)
         due = paid or time.monotonic() >= self._synced + self.late
-        row = Row(stream, number, start, intent.digest, intent.sequences, intent.lost + lost, moment, shape, blob)
-        self._write("FULL" if due else "NORMAL", row)
-        if due and self._db.in_transaction:
-            self._execute("COMMIT")
-            self._works("FULL")
-            self._execute("BEGIN")
-        self._synced = time.monotonic() if due else self._synced
-        self._killed = self._killed and self._db.in_transaction
+        self._waiting.append(intent._replace(lost=intent.lost + lost, time=moment, shape=shape, answers=blob))
+        if due or not self._sharing or len(self._waiting) >= self.most:
+            self._commit("FULL" if due else "NORMAL")
 
     def unanswered(self) -> None:
         """Requests that were sent and got no answer get their row: what ended them did not end the process."""
@@ -170,24 +175,16 @@ class Journal:
 
     @contextmanager
     def one_commit(self) -> Iterator[None]:
-        """Calls of a target in this process whose answers are not looked at before the end share a commit.
+        """Calls of a target in this process on whose answers nothing is decided before the end share a commit.
 
         None waits longer than ``late`` seconds for it, and whatever but a kill ends the calls, their answers are on disk.
         """
-        self._syncs("NORMAL")
-        self._execute("BEGIN")
+        within, self._sharing = self._sharing, True
         try:
             yield
         finally:
-            if self._db.in_transaction:  # a disk that fails has taken it back
-                self._execute("COMMIT")
-            self._killed = False
-
-    def _works(self, sync: str) -> None:
-        """Say in the file that a run is at work; with ``FULL`` this syncs all that was committed before."""
-        self._syncs(sync)
-        self._execute(WRITE_META, meta_values("working", "yes"))
-        self._working = True
+            self._sharing = within
+            self._commit()
 
     def confirm_replayed(self, oracle: Oracle, floor: Precision | None) -> None:
         """Ask some of what this run replayed again, with fresh randomness; nothing where nothing was replayed.
@@ -235,26 +232,26 @@ class Journal:
         self._mended = time.time()
         rows = [row for place in places if (row := self._row(*place)) is not None]
         self._syncs("FULL")
-        self._execute("BEGIN")
-        for row in rows:
-            self._execute(REPLACE, replace(row, time=0.0).values)
-        self._execute(WRITE_META, meta_values("mended", repr(self._mended)))
-        self._execute("COMMIT")
+        with self._transaction():
+            for row in rows:
+                self._execute(REPLACE, row._replace(time=0.0).values)
+            self._execute(WRITE_META, meta_values("mended", repr(self._mended)))
 
     def close(self) -> None:
         """Close the file, all of it synced."""
         if self._working:
             with suppress(JournalError):  # a disk that fails has said so; one request too many counts as asked twice
+                self._commit()
                 self._syncs("NORMAL")
                 self._execute("DELETE FROM meta WHERE name = 'working'")
-        self._db.close()
+        shut(self._db, self.path, settled=not self._new)
 
     def _doubts(self, row: Row) -> bool:
         """Whether this is to be asked again: a repair doubts all that is older, a mended journal some rows."""
         return row.time < self._doubted or row.time == 0.0
 
     def _rows(self, stream: str, number: int, digest: str) -> list[Row]:
-        if self._new(stream, number):
+        if self._unknown(stream, number):
             return []
         rows = [
             row
@@ -272,7 +269,7 @@ class Journal:
         return [row for row in rows if row.digest == digest]
 
     def _row(self, stream: str, number: int, start: int) -> Row | None:
-        if self._new(stream, number):
+        if self._unknown(stream, number):
             return None
         found = self._all(f"SELECT {COLUMNS} FROM calls WHERE stream = ? AND number = ? AND start = ?", (stream, number, start))
         return self._sound(found[0]) if found else None
@@ -290,21 +287,51 @@ class Journal:
             "Nothing of it was used. Run the same command with --repair to ask such answers again, or choose another folder."
         )
 
-    def _write(self, sync: str, row: Row) -> None:
+    def _commit(self, sync: str = "NORMAL") -> None:
+        """Commit the answers that wait for it, in order; where that fails they still wait."""
+        if self._waiting:
+            self._write(sync, *self._waiting)
+            self._waiting.clear()
+            self._synced = time.monotonic() if sync == "FULL" else self._synced
+            self._cut = self._cut if self._sharing else 0
+
+    def _write(self, sync: str, *rows: Row) -> None:
+        """Write rows in one commit."""
         self._syncs(sync)
         if self._called is not None:
-            self._called.add((row.stream, row.number))
-        self._execute(REPLACE, row.values)
+            self._called.update((row.stream, row.number) for row in rows)
+        with self._transaction() if len(rows) > 1 else nullcontext():
+            for row in rows:
+                self._execute(REPLACE, row.values)
 
-    def _new(self, stream: str, number: int) -> bool:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._execute("BEGIN")
+        try:
+            yield
+            self._execute("COMMIT")
+        finally:
+            if self._db.in_transaction:
+                with suppress(sqlite3.Error):  # the disk fails, and that was said
+                    self._db.rollback()
+
+    def _unknown(self, stream: str, number: int) -> bool:
         """Whether no row of this call is on disk."""
         return self._called is not None and (stream, number) not in self._called
 
     def _syncs(self, sync: str) -> None:
-        """From here on commits wait for the disk (``FULL``) or not (``NORMAL``)."""
-        if sync != self._sync and not self._db.in_transaction:
+        """From here on commits wait for the disk (``FULL``) or not (``NORMAL``).
+
+        A new file waits for nothing until the first that does: nothing is on disk yet that another order could spoil.
+        """
+        first = sync == "FULL" and self._new
+        self._new = self._new and not first
+        sync = "OFF" if self._new else sync
+        if sync != self._sync:
             self._execute(f"PRAGMA synchronous={sync}")
             self._sync = sync
+        if first:
+            self._execute("PRAGMA wal_checkpoint")  # the file itself reaches the disk, and its name
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> None:
         try:
@@ -353,10 +380,12 @@ class Journaled(Wrapper):
             return self.inner(sequences)
         digest = _digest(sequences)
         pieces = self.journal.replay(self.stream, number, digest, sequences)
+        if not pieces and is_local(self.inner):
+            return self._in_one(number, digest, sequences)
         billed = sum(map(len, pieces.values()))
         paid = not is_local(self.inner)
         for begin, end in _gaps(pieces, len(sequences)):
-            resent = self._resent()
+            resent = self._resent() if paid else 0
 
             def intend(start: int, count: int, begin: int = begin) -> None:
                 nonlocal billed
@@ -365,22 +394,38 @@ class Journaled(Wrapper):
 
             try:
                 for start, answers in in_parts(self.inner, sequences[begin:end], intend):
-                    before, resent = resent, self._resent()
+                    before, resent = resent, self._resent() if paid else 0
                     self.journal.keep(self.stream, number, begin + start, answers, resent - before, paid=paid)
                     pieces[begin + start] = answers
             except BaseException as error:
-                self.journal.unanswered()
-                if isinstance(error, RefusalError):
-                    error.billed = billed if error.billed is None else error.billed
+                self._ended(error, billed)
                 raise
         if paid:
             for start, answers in pieces.items():
                 self.journal.receipts.take((self.stream, number, start), sequences[start : start + len(answers)], answers)
-        return np.concatenate([pieces[start] for start in sorted(pieces)])
+        return pieces[0] if len(pieces) == 1 else np.concatenate([pieces[start] for start in sorted(pieces)])
 
     def one_commit(self) -> AbstractContextManager[None]:
-        """Calls whose answers are not looked at before the end: one commit, where the target runs in this process."""
+        """Calls on whose answers nothing is decided before the end: one commit, where the target runs in this process."""
         return self.journal.one_commit() if is_local(self.inner) else nullcontext()
+
+    def _in_one(self, number: int, digest: str, sequences: Floats) -> Floats:
+        """A call to a target in this process, of which nothing is known: one request."""
+        billed = 0
+        try:
+            self.journal.intend(self.stream, number, 0, digest, len(sequences), paid=False)
+            billed = len(sequences)
+            answers = self.inner(sequences)
+            self.journal.keep(self.stream, number, 0, answers, paid=False)
+        except BaseException as error:
+            self._ended(error, billed)
+            raise
+        return answers
+
+    def _ended(self, error: BaseException, billed: int) -> None:
+        self.journal.unanswered()
+        if isinstance(error, RefusalError):
+            error.billed = billed if error.billed is None else error.billed
 
     def _resent(self) -> int:
         return int(getattr(self.inner, "repeated", 0))

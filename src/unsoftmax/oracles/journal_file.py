@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import sqlite3
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -27,24 +28,26 @@ WRITE_META = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
 FORMAT = "unsoftmax-journal-3"
 MORE_SPACE = "free some space and run the same command again."
 NEEDED = ("format", "identity", "entropy")
+_door = threading.Lock()  # whoever closes any handle of a file loses all locks of this process on it: one at a time
 
 
 def create(path: Path, identity: dict[str, Any]) -> None:
-    """Make an empty journal under another name, sync it and move it to ``path``: a kill or a full disk leaves nothing half made."""
+    """Make an empty journal under another name and move it to ``path``: a kill or a full disk leaves nothing half made.
+
+    It is not on disk before ``settle``.
+    """
     half = path.with_name(f".{path.name}.{secrets.token_hex(6)}.new")
     try:
         os.close(os.open(half, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with closing(sqlite3.connect(half, isolation_level=None)) as db:
             db.execute("PRAGMA journal_mode=MEMORY")
-            db.execute("PRAGMA synchronous=OFF")  # one sync of the whole, before it gets its name
+            db.execute("PRAGMA synchronous=OFF")
             db.executescript("BEGIN;" + SCHEMA)
             for name, value in (("format", FORMAT), ("identity", json.dumps(identity)), ("entropy", secrets.token_hex(32))):
                 db.execute(WRITE_META, meta_values(name, value))
             db.execute("COMMIT")
             db.execute("PRAGMA journal_mode=WAL")  # here, too: no reader ever meets the change of mode
-        _synced(half)
         os.replace(half, path)
-        _synced(path.parent)
     except (sqlite3.Error, OSError) as error:
         _cleared(half)
         raise JournalError(
@@ -71,15 +74,24 @@ def opened(path: Path) -> sqlite3.Connection:
     """A connection that nobody else has."""
     db = None
     try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=0.0)
-        db.execute("PRAGMA locking_mode=EXCLUSIVE")
-        db.execute("PRAGMA journal_mode=WAL")
-        db.executescript("BEGIN IMMEDIATE; COMMIT;")  # takes the lock now, and keeps it
+        with _door:
+            db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=0.0)
+            db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            db.execute("PRAGMA journal_mode=WAL")
+            db.executescript("BEGIN IMMEDIATE; COMMIT;")  # takes the lock now, and keeps it
         return db
     except (sqlite3.Error, OSError) as error:
         if db is not None:
             db.close()
         raise _unusable(path, error) from error
+
+
+def shut(db: sqlite3.Connection, path: Path, *, settled: bool = True) -> None:
+    """Close what was ``opened``; a file that nobody waited for before gets to the disk now."""
+    with _door:
+        db.close()
+        if not settled:
+            settle(path)
 
 
 def checked_meta(path: Path, identity: dict[str, Any] | None) -> dict[str, str]:
@@ -171,12 +183,21 @@ def _unusable(path: Path, error: Exception) -> JournalError:
     )
 
 
+def settle(path: Path) -> None:
+    """Wait until a file and its name are on disk; no connection to it may be open in this process, as it would lose its lock."""
+    name = threading.Thread(target=_synced, args=(path.parent,))  # a disk takes both at the same time
+    name.start()
+    _synced(path)
+    name.join()
+
+
 def _synced(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with contextlib.suppress(OSError):  # what SQLite meets while it closes a file ends no run either
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _cleared(half: Path) -> None:

@@ -19,6 +19,7 @@ from unsoftmax.oracles.journal_file import (
     create,
     meta_values,
     opened,
+    settle,
 )
 from unsoftmax.oracles.journal_rows import COLUMNS, REPLACE, Row, sound
 
@@ -67,6 +68,7 @@ def repair(path: str | Path) -> str:
             db.execute(WRITE_META, meta_values(name, value))
         db.executemany(REPLACE, [row.values for row in rows])
         db.execute("COMMIT")
+    settle(path)
     return f"Of the damaged journal {len(rows)} rows were kept; what is missing is asked again. The old file is {aside.name}."
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,8 +14,7 @@ COLUMNS = "stream, number, start, digest, sequences, lost, time, shape, answers,
 REPLACE = f"INSERT OR REPLACE INTO calls ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One request as the journal keeps it; ``shape`` and ``answers`` are None until the reply is there."""
 
     stream: str
@@ -32,8 +30,7 @@ class Row:
     @property
     def values(self) -> tuple[Any, ...]:
         """The columns, checksum last."""
-        known = (self.stream, self.number, self.start, self.digest, self.sequences, self.lost, self.time, self.shape, self.answers)
-        return (*known, row_checksum(*known))
+        return (*self, row_checksum(*self))
 
 
 def sound(row: Row, checksum: Any) -> bool:

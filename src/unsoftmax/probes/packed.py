@@ -37,8 +37,9 @@ def digits(numbers: Floats, base: int, count: int) -> tuple[Integers, Floats]:
     >>> digits(np.array([5.0 + 17 * -3]), 17, 2)
     (array([[ 5, -3]]), array([0.]))
     """
-    whole = np.rint(numbers)
-    rest = numbers - whole
+    finite = np.isfinite(numbers)
+    whole = np.rint(np.where(finite, numbers, 0.0))
+    rest = np.where(finite, numbers, np.inf) - whole  # a saturated score is no number
     found = np.empty((*numbers.shape, count), dtype=np.int64)
     for place in range(count):
         digit = np.mod(whole + base // 2, base) - base // 2

@@ -14,7 +14,7 @@ import numpy as np
 
 from unsoftmax.errors import DriftingError, InconclusiveError, RefusalError, TargetError, tried
 from unsoftmax.models import Floats
-from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.base import Oracle, one_commit
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.drawn import natural_ones
 from unsoftmax.proof.fresh import Fresh
@@ -44,16 +44,17 @@ def very_long(
     """
     asked: list[Fresh] = []
     taken, last = 0.0, PROOF.beyond
-    for length in lengths(width):
-        if taken * (length / last) ** 2 > PROOF.patience:
-            break
-        sequence = natural_ones((1, length, width), rng, natural, max_norm, large=PROOF.by_bits)
-        began = time.perf_counter()
-        answers = tried(partial(oracle, sequence), TargetError)
-        taken, last = time.perf_counter() - began, length
-        if isinstance(answers, TargetError):
-            break
-        asked.append(Fresh(sequence, natural=True, told=answers))
+    with one_commit(oracle):
+        for length in lengths(width):
+            if taken * (length / last) ** 2 > PROOF.patience:
+                break
+            sequence = natural_ones((1, length, width), rng, natural, max_norm, large=PROOF.by_bits)
+            began = time.perf_counter()
+            answers = tried(partial(oracle, sequence), TargetError)
+            taken, last = time.perf_counter() - began, length
+            if isinstance(answers, TargetError):
+                break
+            asked.append(Fresh(sequence, natural=True, told=answers))
     return asked
 
 

@@ -167,6 +167,16 @@ class PackedReader:
         top = 2.0**14 * self.width * float(np.abs(multiples).max(initial=1))
         return bool(np.abs(self.products(rows / steps, columns, top) - wanted).max() < ON_GRID.left_over)
 
+    def not_confirmed(self, steps: Floats, multiples: Integers) -> Integers:
+        """The rows that do not answer as they were read; one query for each row."""
+        tokens = self.rng.integers(1, 2**8, size=multiples.shape).astype(np.float64)
+        signs, top = (
+            np.where(self.v < 0, -1.0, 1.0),
+            2.0**8 * self.width * np.abs(multiples).max(axis=1, initial=1).astype(np.float64),
+        )
+        off = self.products(np.eye(self.width) / steps, tokens, top) * signs - np.sum(multiples * tokens, axis=1)
+        return np.flatnonzero(~(np.abs(off) < ON_GRID.left_over))
+
     def common_step(self) -> float | None:
         """One step for all entries, from eight of them; None where they have none in common."""
         phase(self.oracle, "grid")
@@ -180,18 +190,21 @@ class PackedReader:
     def one_row(self) -> tuple[float, int] | None:
         """The step of a row, from six entries, and the range of its multiples; None where it has no step.
 
-        A row most of whose entries are zero tells nothing: then the next one is asked.
+        A row most of whose entries are zero tells nothing, and few that share a large factor tell too little: then the next one is
+        asked.
         """
         for row in range(min(ON_GRID.rows_tried, self.width)):
             columns = self.rng.choice(self.width, size=min(ON_GRID.of_row, self.width), replace=False)
             entries = self._singles(np.full_like(columns, row), columns)
-            if np.count_nonzero(entries) > 1:
-                break
-        step = common_step(entries)
-        if step is None:
-            return None
-        step = self._divided(row, step, np.rint(entries / step))
-        return None if step is None else (step, range_of(np.rint(entries / step).astype(np.int64)))
+            if np.count_nonzero(entries) < 2:
+                continue
+            step = common_step(entries)
+            if step is None:
+                return None
+            step = self._divided(row, step, np.rint(entries / step))
+            if step is not None:
+                return step, range_of(np.rint(entries / step).astype(np.int64))
+        return None
 
     def _divided(self, row: int, step: float, multiples: Floats) -> float | None:
         """The step, divided where the multiples seen share a factor of 2 or 3 that others do not; None if there are others still.
@@ -237,7 +250,7 @@ class PackedReader:
                 break
             top = np.where(todo, np.where(lost, 2.0**20 * top, np.where(nothing, 2.0**-20 * top, 1.5 * size)), top)
         floor = ON_GRID.blank * np.abs(found[np.isfinite(found)]).max(initial=0.0)
-        return np.where(np.isfinite(found) & (np.abs(found) > floor), found, 0.0)
+        return np.where(np.isfinite(found) & ~nothing & (np.abs(found) > floor), found, 0.0)
 
 
 def range_of(multiples: Integers) -> int:

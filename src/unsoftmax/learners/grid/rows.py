@@ -27,14 +27,23 @@ def read_rows(reader: PackedReader) -> tuple[Floats, Integers] | None:
         return None
     step, largest = one
     steps, multiples = np.zeros(reader.width), np.zeros((reader.width, reader.width), dtype=np.int64)
+    left, vain = np.arange(reader.width), 0
     for _ in range(ON_GRID.readings):
-        left = np.flatnonzero(steps == 0)
         steps[left], multiples[left] = _read(reader, left, step, largest)
+        before, left = len(left), np.flatnonzero(steps == 0)
+        vain += len(left) > (1 - ON_GRID.worth) * before
         if np.count_nonzero(steps) < reader.width / 2:
             largest = next((wider for wider in ON_GRID.ranges if wider > largest), largest)
-        if steps.all():
-            phase(reader.oracle, "confirm")
-            return (steps, multiples) if reader.confirmed(steps, multiples) else None
+        if not len(left) or vain > 1:
+            break
+    for _ in range(2):
+        if len(left) > ON_GRID.singly * reader.width:
+            return None
+        steps[left], multiples[left] = _singly(reader, left, step * largest)
+        phase(reader.oracle, "confirm")
+        if not steps.all() or reader.confirmed(steps, multiples):
+            return (steps, multiples) if steps.all() else None
+        left = reader.not_confirmed(steps, multiples)
     return None
 
 
@@ -66,6 +75,18 @@ def _read(reader: PackedReader, rows: Integers, step: float, largest: int) -> tu
         share, found = _whole(mine, sizes, base, largest)
         multiples[good[place], order[good[place]]] = found
         steps[good[place]] = plain_number(unit[place] / share) if share else 0.0
+    return steps, multiples
+
+
+def _singly(reader: PackedReader, rows: Integers, size: float) -> tuple[Floats, Integers]:
+    """Steps and multiples of some rows from each of their entries, of about this size at most; zero for those of no step."""
+    phase(reader.oracle, "entries")
+    steps, multiples = np.zeros(len(rows)), np.zeros((len(rows), reader.width), dtype=np.int64)
+    for place, row in enumerate(rows):
+        top = np.full(reader.width, size)
+        entries = reader.sized(np.full(reader.width, row), np.eye(reader.width), top, top / ON_GRID.faint**2)
+        steps[place] = common_step(entries, fewest=1) or float(not entries.any())
+        multiples[place] = np.rint(entries / steps[place]) if steps[place] else 0
     return steps, multiples
 
 

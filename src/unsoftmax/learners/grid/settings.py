@@ -37,6 +37,8 @@ class Settings:
     packed: float = 2.0**-48  # of the range of a packed number: its error in units of a step that such a ratio told
     shares: int = 32  # the largest divisor that they may share
     readings: int = 8  # of rows that do not come out whole, at most: of rows half of whose entries are zero a third a time
+    worth: float = 0.25  # share of rows that come out whole, below which a reading costs more than their entries one by one
+    singly: float = 0.5  # share of the rows that may be left then: they are read entry by entry
 
 
 ON_GRID = Settings()

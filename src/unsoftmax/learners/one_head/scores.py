@@ -18,7 +18,7 @@ from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import alike, log_odds
 from unsoftmax.models import Floats
 from unsoftmax.models.kinds import array_namespace
-from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.base import Oracle, one_commit
 from unsoftmax.probes.pairs import BATCH_NUMBERS, FEW, all_pairs
 from unsoftmax.results import Floor
 
@@ -213,7 +213,8 @@ class ScoreReader:
 
         ``sees`` is shown them, on a device before anybody waits, and then once more if some had to be asked again.
         """
-        asked = [[self._ask(groups, tokens) for groups in self._groups(keys)] for keys, tokens in pairs]
+        with one_commit(self.oracle):
+            asked = [[self._ask(groups, tokens) for groups in self._groups(keys)] for keys, tokens in pairs]
         xp = array_namespace(pairs[0][1])
         largest = xp.max(xp.stack([xp.linalg.vector_norm(part.products, ord=np.inf) for parts in asked for part in parts]))
         read, seen = self._read(asked), False

@@ -119,6 +119,11 @@ def half(seed: int) -> Row:
     return within_bars(seed, 11, truth.HALF_CLASSES, truth.short)
 
 
+def products(seed: int) -> Row:
+    """The same where values are products and constants sums, as modules compute them."""
+    return within_bars(seed, 15, truth.PRODUCTS, truth.product)
+
+
 def within_bars(seed: int, table: int, classes: tuple[str, ...], draw: Callable[..., Any]) -> Row:
     rng = np.random.default_rng([table, seed])
     name = classes[seed % len(classes)]
@@ -198,7 +203,8 @@ def strange_labels(seed: int) -> Row:
 
 
 KINDS: dict[str, Callable[[int], Row]] = {
-    f.__name__: f for f in (heads, outside, strangers, unseen, hostile, ordinary, coverage, half, honest, labels, strange_labels)
+    f.__name__: f
+    for f in (heads, outside, strangers, unseen, hostile, ordinary, coverage, half, products, honest, labels, strange_labels)
 }
 
 

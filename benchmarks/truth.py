@@ -324,6 +324,31 @@ def covered(name: str, rng: np.random.Generator) -> tuple[int, us.Attention, Tar
     return width, layer, layer, {}
 
 
+PRODUCTS = ("float64 scalar c b", "float64 vector c b", "float32 scalar c b", "float32 vector c b", "cast scalar b")
+
+
+def product(name: str, rng: np.random.Generator) -> tuple[int, us.Attention, Target, dict[str, float]]:
+    """A head computed from its projections, as modules are: scores and values are products, c and b sums; or a cast one."""
+    if "cast" in name:
+        width, layer, target, limits = covered("scalar b", rng)
+        return width, layer, lambda X: target(X).astype(np.float32).astype(np.float64), limits
+    width, inner, number = int(rng.integers(4, 11)), int(rng.integers(4, 11)), np.dtype(name.split()[0])
+    outputs, longer = 1 if "scalar" in name else width, np.longdouble if number == np.float64 else np.float64
+    shapes = ((width, inner), (width, inner), (width, inner), (inner, outputs))
+    Q, K, A, B = ((rng.normal(size=shape) / np.sqrt(shape[0])).astype(number) for shape in shapes)
+    q, a, o = (rng.normal(size=size).astype(number) for size in (inner, inner, outputs))
+
+    def target(X: np.ndarray) -> np.ndarray:
+        x = X.astype(number)
+        weights = softmax(np.einsum("bnk,bk->bn", x @ K, x[:, -1] @ Q + q))
+        answers = (np.einsum("bn,bnk->bk", weights, x @ A + a) @ B + o).astype(np.float64)
+        return answers[:, 0] if outputs == 1 else answers
+
+    key, query, value, out, bias, inside, outside = (block.astype(longer) for block in (K, Q, A, B, q, a, o))
+    W, c, V, b = (np.float64(block) for block in (key @ query.T, key @ bias, value @ out, inside @ out + outside))
+    return width, us.Attention(W[None], V.T if outputs == 1 else V[None], c[None], b[0] if outputs == 1 else b), target, {}
+
+
 SHAPES = ("scalar", "scalar c b", "vector", "vector c b")
 HALF_CLASSES = (
     *(f"{number} {way}: {shape}" for number in ("float16", "bfloat16") for way in ("written", "inside") for shape in SHAPES),

@@ -36,9 +36,9 @@ from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import Heads, several_heads
 from unsoftmax.recognition.heads_or_not import blind_to_order, chooses, clipped, plainly_several
 from unsoftmax.recognition.invariances import invariances
-from unsoftmax.recognition.lengths import at_other_lengths, every_length
+from unsoftmax.recognition.lengths import Missed, at_other_lengths, every_length, rarely_by_chance
 from unsoftmax.recognition.line import behind_network
-from unsoftmax.recognition.names import name_affine, name_bent
+from unsoftmax.recognition.names import NOT_BILINEAR, name_affine, name_bent
 from unsoftmax.recognition.one_head import Outcome as HeadLaw
 from unsoftmax.recognition.one_head import one_head
 from unsoftmax.recognition.one_token import (
@@ -145,6 +145,7 @@ TESTS = {
     behind_network: outcomes,
     unchanged: told,
     every_length: st.one_of(st.none(), verdicts),
+    rarely_by_chance: st.one_of(st.none(), verdicts),
     refuse_jumps: st.one_of(st.none(), verdicts),
     jumps_instead: st.one_of(st.none(), verdicts),
 }
@@ -246,6 +247,7 @@ NETWORK = {  # one head before a network with ReLU, unless told otherwise
     several_layers: False,
     name_bent: outside("a bent one", "It bends."),
     every_length: None,
+    rarely_by_chance: None,
     refuse_jumps: None,
     jumps_instead: None,
     unchanged: True,
@@ -254,7 +256,7 @@ DEAF = {pilot: Pilot(0.7, 0.0, listens=False), one_token: (Shape.SMOOTH, 1.0)}
 HEADS = {
     one_token: (Shape.AFFINE, 1.0),
     one_head: replace(YES, plane=object()),
-    at_other_lengths: True,
+    at_other_lengths: Missed(0.1, 9, 0.1),
     several_heads: Heads(1, 0.1, 0.1),
 }
 BENT, SMOOTH = {one_token: (Shape.UNCLEAR, 1.0)}, {one_token: (Shape.SMOOTH, 1.0)}
@@ -314,8 +316,15 @@ BENT, SMOOTH = {one_token: (Shape.UNCLEAR, 1.0)}, {one_token: (Shape.SMOOTH, 1.0
         ({every_length: outside("another law at other lengths", "At 37.")}, "outside: another law at other lengths", "At 37"),
         ({clearly_bends: False, refuse_jumps: outside("a jump", "It jumps.")}, "outside: a jump", "It jumps"),
         (HEADS, "attention", "One softmax head"),
-        (HEADS | {at_other_lengths: False}, "outside: another law at other lengths", "longer ones"),
-        (HEADS | {at_other_lengths: None}, "outside: inconclusive (power)", "some sequences miss by more than rounding"),
+        (HEADS | {at_other_lengths: Missed(1e6, 9, 1e6)}, "outside: another law at other lengths", "longer ones"),
+        (HEADS | {at_other_lengths: Missed(1e6, 9, 0.1, True)}, "outside: another law at other lengths", "longer ones"),
+        (HEADS | {at_other_lengths: Missed(1e6, 9, 1e6, False)}, NOT_BILINEAR.family, "do not follow"),
+        (HEADS | {at_other_lengths: Missed(1e6, 9, 0.1)}, "outside: inconclusive (token length)", "longer than natural ones"),
+        (HEADS | {at_other_lengths: Missed(9, 9, 9)}, "outside: inconclusive (power)", "some sequences miss by more than rounding"),
+        (HEADS | {one_head: replace(NO, faint=True, passed=None)}, "outside: inconclusive (power)", "other targets"),
+        (HEADS | {one_head: replace(NO, plane=object(), passed=None, far=True)}, "outside: inconclusive (token length)", "natural"),
+        (HEADS | {one_head: NO}, NOT_BILINEAR.family, "do not follow"),
+        ({rarely_by_chance: inconclusive("power", "One, asked twice.")}, "outside: inconclusive (power)", "asked twice"),
         (HEADS | {one_head: replace(NO, plane=object())}, "outside: another law at other lengths", "longer ones"),
     ],
 )

@@ -22,7 +22,7 @@ ORDER = [
     {"desk"},
     {"recognition", "families"},
     {"deciding", "planning", "recorded"},
-    {"candidates"},
+    {"candidates", "rounding"},
     {"driver", "diagnosing", "verification", "demo", "deployment"},
     {"audits"},
     {"report", "serving"},

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from unsoftmax.accounts import Account, Phase, Queries
 from unsoftmax.candidates import candidates, refusal_of, weighed
@@ -16,29 +13,19 @@ from unsoftmax.desk import Desk, Progress
 from unsoftmax.errors import (
     BudgetExceededError,
     DriftingError,
-    InconclusiveError,
-    NotIdentifiableError,
-    NotInFamilyError,
     RefusalError,
     Sign,
     TargetError,
-    rounding_inside,
     tried,
 )
 from unsoftmax.evidence import Evidence
 from unsoftmax.families import named
 from unsoftmax.families.base import Family, Size
-from unsoftmax.families.settings import LAWS
-from unsoftmax.families.smooth_laws import BendsSmoothly
 from unsoftmax.oracles.adapt import as_oracle
-from unsoftmax.precision.inside import rounds_inside, values_in_steps
-from unsoftmax.precision.settings import READING
 from unsoftmax.proof import prove
 from unsoftmax.proof.fresh import natural_tokens
-from unsoftmax.recognition.heads_or_not import CHOICE
-from unsoftmax.recognition.one_token import ONE_TOKEN
-from unsoftmax.recognition.stepwise import PRICE, keys_stand_still, scores_in_steps
 from unsoftmax.results import Learned, Proof, Recovery, Status
+from unsoftmax.rounding import unless_rounded
 from unsoftmax.watching import watchers
 from unsoftmax.wishes import Wishes
 
@@ -171,7 +158,7 @@ def _recover(desk: Desk, started: float) -> tuple[Recovery, RefusalError | None]
                 drift.model = error.model
             refusal = weighed(desk, drift or error, proven=proof is not None)
             if desk.wishes.tolerance is None:  # errors that a caller allows may look like steps
-                refusal = _rounded_inside(desk, _stepwise(desk, refusal))
+                refusal = unless_rounded(desk, refusal)
         if not isinstance(refusal, DriftingError | TargetError):
             refusal = _confirmed(desk, refusal)
         return _packed(desk, started, family, learned, proof, refusal), refusal
@@ -187,52 +174,6 @@ def _tell_bill(desk: Desk, family: Family) -> None:
             size = Size(width=desk.width, outputs=look.outputs, rank=wishes.rank, heads=wishes.heads)
             with suppress(ValueError):  # no bill without the number of neurons or layers
                 watcher.expects(family.bill(size).queries_max, False)
-
-
-def _stepwise(desk: Desk, refusal: RefusalError) -> RefusalError:
-    """The refusal, or a better reason: heads do not fit because the target rounds their scores.
-
-    Those of float32 depend on the batch as well, which passes for a change of the target: one that float32 explains.
-    """
-    left, look, batch = desk.left(), desk.look, Sign.LAST_BITS in refusal.signs
-    heads = isinstance(refusal, NotInFamilyError | InconclusiveError | NotIdentifiableError)
-    heads = heads or (isinstance(refusal, DriftingError) and batch)
-    heads = heads and look is not None and look.floor.exact and (look.cancelled or bool(np.ptp(look.pair_answers, axis=0).any()))
-    named_so = bool({Sign.DIAGNOSED, Sign.RESIDUAL_OPEN} & set(refusal.signs))
-    named_so = named_so and (Sign.DEAF in refusal.signs or not {Sign.OTHER_SCORES, Sign.UNDECIDED} & set(refusal.signs))
-    # what float32 inside explains has no other name, whichever test met it
-    named_so = named_so and not any(Sign.LAST_BITS in outcome.signs for outcome in desk.outcomes)
-    bounded = any(fact.test == CHOICE and fact.passed is False for fact in desk.facts)  # which rounding does to no score
-    if not heads or named_so or bounded or desk.embeddings is not None or desk.longest < 2 or (left is not None and left < PRICE):
-        return refusal
-    for test in (scores_in_steps, keys_stand_still):
-        steps = tried(partial(test, desk, desk.rng, desk.max_norm), RefusalError)
-        if isinstance(steps, RefusalError):  # the target fails by now
-            return refusal
-        if not desk.record(steps):
-            break
-    else:
-        return refusal
-    return NotInFamilyError(
-        f"{steps.sentence} ({refusal})", evidence={**refusal.evidence, "jumps": steps.number}, model=refusal.model
-    )
-
-
-def _rounded_inside(desk: Desk, refusal: RefusalError) -> RefusalError:
-    """The refusal, or a better reason: one-token answers miss a straight line by little because tokens are rounded."""
-    left, look = desk.left(), desk.look
-    outside = isinstance(refusal, NotInFamilyError | InconclusiveError) and Sign.ROUNDS not in refusal.signs
-    if not outside or look is None or desk.embeddings is not None:
-        return refusal
-    others = any(fact.test == ONE_TOKEN and fact.passed is False for fact in desk.facts)  # tokens of the first look have few bits
-    little = look.steady and look.grid.exact and look.bend <= LAWS.rounded_bend and (look.bend > READING.steady or others)
-    smooth = any(fact.test == BendsSmoothly.name and fact.passed for fact in desk.facts)
-    if not little or smooth or (left is not None and left <= 4 * READING.moved):
-        return refusal
-    rounds = tried(
-        lambda: rounds_inside(desk.last, look.pair.sum(axis=0)) or values_in_steps(desk.last, desk.rng, desk.max_norm), RefusalError
-    )
-    return rounding_inside(rounds, refusal) if isinstance(rounds, str) and rounds else refusal
 
 
 def _confirmed(desk: Desk, refusal: RefusalError) -> RefusalError:

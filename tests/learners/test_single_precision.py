@@ -98,3 +98,16 @@ def test_bends_do_not_pass_for_noise():
         questions.offset, questions.slope = 4.0, 1.0
         measured.append(rough._noise(questions, rough._stretches(questions, places, 4.0, rng)))
     assert max(measured) < 10 * np.median(measured)
+
+
+def test_a_smooth_float32_function_is_refused_after_three_lines():
+    rng = np.random.default_rng(0)
+    v, u = rng.normal(size=(2, 4)).astype(np.float32)
+
+    def gated(X):
+        x = X[:, -1].astype(np.float32)
+        return (x @ v) * (1 + np.float32(0.1) * np.tanh(x @ u))
+
+    learner = FFNLearner(floor=Floor(kind="float32", relative=2.0**-22))
+    with pytest.raises(RefusalError, match="3 lines"):  # ten lines took half an hour
+        learner.run(CallableOracle(gated, width=4), rng=np.random.default_rng(1))

@@ -195,3 +195,20 @@ def test_residuals_that_repeated_answers_do_not_explain_are_no_noise():
     found = us.recover(oracle, max_norm=limit(4), seed=523_000, budget=6000, entropy=0, on_failure="return")
     assert not found.status.success
     assert "miss it" in found.message
+
+
+def test_the_budget_named_where_a_fit_ran_off_is_of_the_right_size():
+    does = 0
+    for seed in (22, 29, 37, 74):
+        rng = np.random.default_rng([56, seed])
+        head = Attention.single(rng.normal(size=(8, 8)) / 8**0.5, rng.normal(size=8))
+        noise = float(10.0 ** rng.uniform(-0.4, 0.4))
+
+        def target(X, head=head, noise=noise, rng=rng):
+            return head(X) + noise * rng.normal(size=len(X))
+
+        found = us.recover(target, width=8, seed=seed, budget=432, max_norm=4.0, on_failure="return")
+        enough = found.facts["evidence"].get("queries", 0)  # 6e7 to 4e9 by the root law
+        if enough < 10_000:
+            does += us.recover(target, width=8, seed=seed, budget=2 * enough, max_norm=4.0, on_failure="return").status.success
+    assert does >= 2  # sentinels come when they are due, so that noise differs from run to run

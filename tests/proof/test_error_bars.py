@@ -98,12 +98,75 @@ def test_bars_hold_where_one_direction_errs_far_more_than_all_others():
     rng, size = np.random.default_rng(0), 1e-15
     rows, columns = (np.where(np.arange(10) < 5, 1e-12, 0.0) for _ in "rc")
     law = np.sqrt(np.outer(rows, columns) + size**2)  # entries of the last rows and columns are off by the rounding alone
-    missed = [
-        np.abs(law * rng.normal(size=law.shape)) > _bars(np.mean((law * rng.normal(size=(TIMES, 10, 10))) ** 2, axis=0), law, False)
-        for _ in range(20)
-    ]
+    missed = [np.abs(law * rng.normal(size=law.shape)) > _bars(law * rng.normal(size=(TIMES, 10, 10)), law, "W") for _ in range(20)]
     assert np.mean(missed) < 0.06
     assert np.mean([away[5:, 5:] for away in missed]) < 0.15
+
+
+@pytest.mark.parametrize(("independent", "least", "most"), [(1, 2.2, 2.5), (8, 1.95, 2.25)])
+def test_bars_of_c_know_how_many_of_its_errors_are_independent(independent, least, most):
+    rng, missed, widths = np.random.default_rng(1), [], []
+    for _ in range(300):
+        law = rng.normal(size=(independent, 8)) if independent == 1 else np.eye(8)
+        errors = np.stack([rng.normal(size=independent) @ law for _ in range(TIMES)])[:, None]
+        bars, truth = _bars(errors, np.zeros((1, 8)), "c"), rng.normal(size=independent) @ law
+        missed.append(np.mean(np.abs(truth) > bars))
+        widths.append(np.sqrt(np.mean(bars**2) / np.mean(errors**2)))
+    assert least < np.median(widths) < most
+    assert 0.02 < np.mean(missed) < 0.07
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_bars_of_values_follow_their_sizes_unless_they_were_turned(turned):
+    rng, missed = np.random.default_rng(2), []
+    for _ in range(100):
+        block = rng.normal(size=(1, 7, 7))
+        law = np.ones_like(block) if turned else np.abs(block)
+        small = np.abs(block) < 0.3
+        bars = _bars(law * rng.normal(size=(TIMES, 1, 7, 7)), block, "V")
+        missed.append(np.mean(np.abs(law * rng.normal(size=block.shape))[small] > bars[small]))
+        assert np.mean(bars[small]) < (2.3 if turned else 1.7)
+    assert np.mean(missed) < (0.08 if turned else 0.01)  # of what was told directly the target may yet be a sum
+
+
+def projected(rng, width, outputs, numbers):
+    """One head whose values are products, its constant a sum, computed in such numbers; the constant is told in longer ones."""
+    W, A = rng.normal(size=(width, width)) / width**0.5, rng.normal(size=(width, width)) / width**0.5
+    B, inner, outer = rng.normal(size=(width, outputs)) / width**0.5, rng.normal(size=width), rng.normal(size=outputs)
+    if outputs == 1:
+        outer = -(inner @ B) * (1 + 1e-4)
+    W, A, B, inner, outer = (block.astype(numbers) for block in (W, A, B, inner, outer))
+
+    def target(X):
+        x = X.astype(numbers)
+        scores = np.einsum("bnd,bd->bn", x, x[:, -1] @ W.T)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        answers = (np.einsum("bn,bnd->bd", weights, x @ A + inner) @ B + outer).astype(np.float64)
+        return answers[:, 0] if outputs == 1 else answers
+
+    return target, inner.astype(np.longdouble) @ B.astype(np.longdouble) + outer
+
+
+def test_a_constant_of_one_number_that_nearly_cancels_has_bars_that_hold():
+    off = []
+    for seed in range(12):
+        target, b = projected(np.random.default_rng(seed), 6, 1, np.float64)
+        found = us.recover(target, width=6, seed=seed)
+        off.append(abs(float(found.model.b - b[0])) / float(found.bounds.b))
+    assert max(off) < 2
+
+
+def test_bars_of_constants_are_no_wider_than_sums_in_float32_err():
+    shares, off = [], []
+    for seed in range(6):
+        target, b = projected(np.random.default_rng(seed), 16, 16, np.float32)
+        found = us.recover(target, width=16, seed=seed)
+        ratio = np.abs(found.model.b - b.astype(float)) / found.bounds.b
+        shares.append(np.mean(ratio <= 1))
+        off.append(np.mean(ratio**2))
+    assert np.mean(shares) > 0.9
+    assert np.sqrt(np.mean(off)) > 0.3
 
 
 @pytest.mark.parametrize("constant", [1e2, 1e4, 1e7, 1e9])

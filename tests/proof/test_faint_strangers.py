@@ -96,3 +96,29 @@ def test_answers_that_depend_on_the_question_before_are_called_random():
         return plain + 1e-6 * (before - plain)
 
     assert us.diagnose(stale, width=4).family == "outside: random answers"
+
+
+def scored_with_the_mean(seed, effect, d=3, outputs=2):
+    """One head with a query bias; a share of the mean token takes part in its scores."""
+    rng = np.random.default_rng(seed)
+    W, V, c, A = (
+        rng.normal(size=(d, d)) / d**0.5,
+        rng.normal(size=(d, outputs)),
+        rng.normal(size=d),
+        rng.normal(size=(d, d)) / d**0.5,
+    )
+
+    def answer(X):
+        scores = np.einsum("bnd,de,be->bn", X, W, X[:, -1]) + X @ c
+        scores += effect * np.einsum("bnd,de,be->bn", X, A, X.mean(axis=1))
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.einsum("bn,bnm->bm", weights / weights.sum(axis=1, keepdims=True), X @ V)
+
+    return answer
+
+
+@pytest.mark.parametrize("seed", [0, 3, 4, 6])
+def test_a_misfit_is_not_explained_by_errors_that_were_told_from_it(seed):
+    """Where the learner of several heads finds one, it knows it as well as its own check says: that is the misfit itself."""
+    assert not us.recover(scored_with_the_mean(seed, 3e-9), width=3, seed=seed, on_failure="return").status.success
+    assert us.recover(scored_with_the_mean(seed, 0.0), width=3, seed=seed, heads=2).status.success

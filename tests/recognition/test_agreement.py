@@ -76,6 +76,32 @@ def bends_answers(head, effect):
     return lambda X: np.tanh(effect * head(X)) / effect
 
 
+def clips_scores(head, effect):
+    return lambda X: np.einsum("bn,bnd,d->b", softmax(np.clip(head.weights(X), -1 / effect, 1 / effect)), X, head.v)
+
+
+def leaks(head, effect):
+    """A share of the mean of a batch's answers is taken off each."""
+    return lambda X: head(X) - effect * head(X).mean(axis=0)
+
+
+def jumps_far_out(head, effect):
+    """Another head takes part where a token lies far along a direction."""
+    other, along = Head(99), np.random.default_rng(5).normal(size=5)
+    return lambda X: head(X) + effect * (X @ along > 3 * np.linalg.norm(along)).any(axis=1) * other(X)
+
+
+def warms_by_side(head, effect):
+    """Scores are larger on one side of a plane of last tokens, and smaller on the other."""
+    across = np.random.default_rng(5).normal(size=5)
+
+    def answer(X):
+        scores = head.weights(X) * (1 + effect * np.sign(X[:, -1] @ across))[:, None]
+        return np.einsum("bn,bnd,d->b", softmax(scores), X, head.v)
+
+    return answer
+
+
 KINDS = [
     (clips_values, (1e-9, 3e-7, 1e-4, 1e-2)),
     (clips_answers, (1e-8, 1e-5, 1e-2)),
@@ -87,6 +113,10 @@ KINDS = [
     (rounds_scores, (2e-10, 1e-7)),
     (drops_tails, (1e-9, 1e-6)),
     (bends_answers, (5e-7, 3e-5, 6e-4)),
+    (clips_scores, (0.03, 0.04)),
+    (leaks, (1e-9, 1e-4)),
+    (jumps_far_out, (1e-4, 0.09)),
+    (warms_by_side, (1e-6, 1e-3)),
 ]
 
 
@@ -110,6 +140,44 @@ def test_what_is_cut_far_away_is_recovered_from_shorter_tokens(kind):
     assert us.distance(found.model, us.Attention.single(head.W, head.v)) < 1e-9
     assert any("none longer than" in note for note in found.account.notes)
     assert "none longer than" in found.check.covers
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3, 6, 8])
+def test_scores_that_are_cut_beyond_natural_tokens_are_left_open_by_a_diagnosis(seed):
+    """A recovery looks at natural tokens, which meet that once in many thousand or never."""
+    assert us.diagnose(clips_scores(Head(seed), 0.04), width=5).family == "outside: inconclusive (token length)"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_that_leak_into_their_batch_by_less_than_rounding_may_are_no_other_law(seed):
+    assert us.diagnose(leaks(Head(seed), 1e-11), width=5).family == "attention"
+
+
+def test_answers_that_leak_into_their_batch_by_more_are_told_so():
+    told = us.diagnose(leaks(Head(3), 1e-2), width=5)
+    assert told.family == "outside: answers depend on the batch"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_jumps_are_told_before_questions_run_out(seed):
+    assert us.diagnose(jumps_far_out(Head(seed), 0.09), width=5).family == "outside: not piecewise linear"
+
+
+@pytest.mark.parametrize("effect", [1e-6, 1e-3])
+def test_one_head_along_a_line_that_another_plane_excludes_is_none(effect):
+    assert not us.diagnose(warms_by_side(Head(3), effect), width=5).inside
+
+
+def test_one_answer_by_chance_of_all_leaves_a_diagnosis_open():
+    head, calls = Head(3), [0]
+
+    def answer(X):
+        calls[0] += X.shape[1] == 37
+        return head(X) + 1e-3 * (X.shape[1] == 37 and calls[0] == 1)
+
+    told = us.diagnose(answer, width=5)
+    assert told.family == "outside: inconclusive (power)"
+    assert "asked twice" in told.reason
 
 
 def test_what_is_cut_nearby_is_refused():

@@ -1,9 +1,10 @@
 """A target that is another head at one single length is no layer of heads, however few sequences have that length."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.recognition.targets import case_of, head, heads
+from tests.recognition.targets import case_of, head, heads, weighted
 from tests.recognition.test_depth import transformer
 
 import unsoftmax as us
@@ -102,3 +103,44 @@ def test_a_target_behind_a_wire_is_not_asked_for_every_length():
     assert told.inside
     assert told.queries < 160
     assert all(fact.test != "every length" for fact in told.evidence)
+
+
+def otherwise_asked(layer, share, longest):
+    """Scores are larger by a share where the last token is no longer than that: one-token answers tell nothing of it."""
+
+    def answer(X):
+        scores = np.einsum("bnd,de,be->bn", X, layer.W[0], X[:, -1])
+        return weighted(scores * (1 + share * (np.linalg.norm(X[:, -1], axis=1) < longest))[:, None], X) @ layer.V[0]
+
+    return answer
+
+
+@pytest.mark.parametrize("size", [1.0, 0.3, 0.1, 0.03])
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_that_change_with_what_asks_are_met_on_natural_tokens_or_far_away(size, seed):
+    told = us.diagnose(otherwise_asked(head(seed=seed, size=size), 1e-4, 1.5 * 5**0.5), width=5, seed=seed)
+    assert not told.inside
+    assert told.queries <= most_asked(5)
+
+
+@pytest.mark.parametrize("size", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_second_plane_denies_no_head(size, bias):
+    for seed in range(4):
+        assert us.diagnose(head(seed=seed, size=size, bias=bias), width=5, seed=seed).family == "attention"
+
+
+def test_what_hangs_on_tokens_is_not_put_down_to_their_number():
+    told = us.diagnose(otherwise_asked(head(seed=2, size=0.03), 1e-4, 1.5 * 5**0.5), width=5)
+    assert told.family == "outside: scores not bilinear (soft-cap or another law)"
+    told = us.diagnose(elsewhere(*same_values(seed=1), 37, 1e-6), width=5)
+    assert told.family == "outside: another law at other lengths"
+
+
+@pytest.mark.parametrize("length", [5, 12, 37])
+def test_what_hangs_on_the_number_of_far_tokens_is_told_so(length):
+    """Tokens of a head with small scores lie beyond natural ones, which is not why another law holds from some length on."""
+    one, other = head(seed=4, size=0.1), head(seed=5)
+    told = us.diagnose(lambda X: one(X) + 1e-6 * (X.shape[1] > length) * (other(X) - X[:, -1] @ other.V[0]), width=5)
+    assert told.family != "outside: inconclusive (token length)"
+    assert not told.inside

@@ -11,6 +11,7 @@ import unsoftmax as us
 from unsoftmax.recognition.case import Shape
 from unsoftmax.recognition.curve import Curve, _even, curve_along
 from unsoftmax.recognition.line import _missed, behind_network
+from unsoftmax.recognition.one_head import Outcome
 from unsoftmax.recognition.one_token import pilot
 from unsoftmax.results import Floor
 
@@ -140,3 +141,23 @@ def test_coarse_answers_of_one_head_before_a_network_are_told_from_capped_scores
     allowed = ("outside",) if cap else ("attention-behind-network", "outside: inconclusive")  # large scores may not be reached
     assert told.family.startswith(allowed)
     assert told.queries <= 200 + 4 * 4
+
+
+HOLDS, FAINT, UNREAD = Outcome(True, "one head"), Outcome(None, "answers differ a little", faint=True), Outcome(None, "too flat")
+
+
+@pytest.mark.parametrize(
+    ("found", "passed"),
+    [
+        ((HOLDS, HOLDS), True),
+        ((UNREAD, HOLDS, HOLDS), True),
+        ((FAINT, HOLDS, HOLDS), None),
+        ((FAINT, FAINT, HOLDS, HOLDS), None),
+        ((HOLDS, FAINT, HOLDS), None),
+        ((FAINT, Outcome(False, "no")), False),
+    ],
+)
+def test_a_line_that_breaks_the_law_by_little_leaves_it_open_whatever_others_say(found, passed, monkeypatch):
+    lines = iter(found)
+    monkeypatch.setattr("unsoftmax.recognition.line._one_line", lambda *_: next(lines))
+    assert behind_network(case_of(head()), Shape.SMOOTH, 1.0).passed is passed

@@ -8,7 +8,7 @@ from tests.strategies import seeds
 
 import unsoftmax as us
 from unsoftmax.oracles.adapt import as_oracle
-from unsoftmax.recognition.stepwise import judged, pairs_in_steps, scores_in_steps
+from unsoftmax.recognition.stepwise import answered_alike, judged, keys_stand_still, pairs_in_steps, scores_in_steps
 
 
 def rounded_scores(kind, seed, d=5):
@@ -98,3 +98,32 @@ def test_pairs_in_steps_fit_into_a_ball(seed, radius):
     X = pairs_in_steps(6, np.random.default_rng(seed), radius)
     assert np.linalg.norm(X, axis=-1).max() <= radius
     np.testing.assert_array_equal(X[:, 0, 1], X[:, -1, 1])  # the last token stays where it is
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_answers_that_are_cut_are_no_keys_that_stand_still(seed):
+    rng = np.random.default_rng(seed)
+    layer = us.Attention.single(rng.normal(size=(3, 3)) / np.sqrt(3), rng.normal(size=3))
+    fact = keys_stand_still(as_oracle(lambda X: np.clip(layer(X), -0.8, 0.8), 3), rng, None)
+    assert fact.passed
+
+
+@given(seed=seeds)
+def test_what_is_rounded_by_chance_is_not_answered_alike(seed):
+    rng = np.random.default_rng(seed)
+    layer = us.Attention.single(rng.normal(size=(4, 4)) / 2, rng.normal(size=4))
+    for step in (1e-8, 1e-3):
+        by_chance = as_oracle(lambda X, step=step: step * np.floor(layer(X) / step + rng.random(len(X))), 4)
+        assert not answered_alike(by_chance, rng, 2.0).passed
+    assert answered_alike(as_oracle(lambda X: np.round(layer(X), 6), 4), rng, None).passed
+
+
+def test_what_is_rounded_by_chance_drifts_and_is_of_no_other_family():
+    rng = np.random.default_rng(8)
+    layer = us.Attention.single(rng.normal(size=(5, 5)) / np.sqrt(5), rng.normal(size=5))
+    said = [
+        us.recover(lambda X: 8e-9 * np.floor(layer(X) / 8e-9 + rng.random(len(X))), width=5, seed=seed, on_failure="return")
+        for seed in range(8)
+    ]
+    assert sum(found.status is us.Status.DRIFTING for found in said) >= 6
+    assert all("move in steps" not in found.message for found in said)

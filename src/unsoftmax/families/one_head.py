@@ -126,7 +126,10 @@ class OneHead(AttentionFamily):
         return desk.precision.fine and desk.first_look().outputs > 1
 
     def _misfit(self, desk: Desk, asked: tuple[list[Floats], list[Floats]] | None, predict: Predict) -> float:
-        """By how much one head misses the answers to fresh sequences, of their size; 0 if by no more than rounding."""
+        """By how much one head misses the answers to fresh sequences, of their size; 0 if by no more than rounding.
+
+        Sequences that suit a head whose scores are beyond all reason are so short that rounding hides them: wholly missed.
+        """
         if asked is None:
             return 0.0
         floor, zero = desk.precision, desk.first_look().zero_answer
@@ -136,6 +139,8 @@ class OneHead(AttentionFamily):
         off = float(np.abs(predicted.reshape(told.shape) - told).max())
         size = float(np.abs(told - zero.reshape(-1)).max())  # without the constant, which every model gets right
         rounding = LAWS.rounded * floor.relative * float(np.abs(told).max())
+        if self._coarse(desk) and size <= rounding:
+            return 1.0
         allowed = max((LAWS.coarsely * floor.relative if self._coarse(desk) else LAWS.fits) * size, rounding)
         return 0.0 if off <= allowed else off / max(size, np.finfo(float).tiny)
 

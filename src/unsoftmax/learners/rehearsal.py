@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from unsoftmax.errors import RefusalError, tried
 from unsoftmax.models import Attention, Floats
@@ -21,7 +21,7 @@ from unsoftmax.watching import watched_by
 
 TIMES = 6  # rehearsals
 QUARTER = 0.25  # of the precision that answers are promised: the standard deviation of their errors
-LEAST = 2.0**-53  # of the largest entry: a number is not known better than it is written
+LEAST = 2.0**-53  # of each number that answers tell directly: it is not known better than it is written
 
 
 class Stage:
@@ -60,7 +60,6 @@ def rehearsed(
     noise = np.random.default_rng(0)  # fixed: bars must not change from call to call
     truth = _blocks(model)
     models: list[Attention] = []
-    squares = {name: np.zeros(np.shape(block)) for name, block in truth.items()}
     for _ in range(TIMES):
         questions = np.random.default_rng()
         questions.bit_generator.state = state
@@ -69,11 +68,10 @@ def rehearsed(
         found = _run(run, stage, questions)
         if found is None:
             return learned
-        again = cast(Attention, found.model)
-        models.append(again)
-        for name, block in _blocks(again).items():
-            squares[name] += (block - truth[name]) ** 2 / TIMES
-    bounds = Bounds(kind="estimated", **{name: _bars(squares[name], truth[name], name in "Vb") for name in truth})
+        models.append(cast(Attention, found.model))
+    told = [_blocks(again) for again in models]
+    bars = {name: _bars(np.stack([blocks[name] for blocks in told]) - truth[name], truth[name], name) for name in "WVc"}
+    bounds = Bounds(kind="estimated", **bars, b=_bars_of_one_answer(truth["b"], QUARTER * relative))
     return replace(learned, bounds=bounds, rehearsals=tuple(models), answers_off=QUARTER * relative)
 
 
@@ -93,18 +91,60 @@ def _blocks(model: Attention) -> dict[str, Floats]:
     return {"W": model.W, "V": model.V, "c": model.c, "b": np.asarray(model.b)}
 
 
-def _bars(squares: Floats, block: Floats, values: bool) -> Floats:
-    """Half-widths from mean squares of few draws, each number's own and those of its row and column in equal shares.
+def _bars(errors: Floats, block: Floats, name: str) -> Floats:
+    """Half-widths from the errors ``(TIMES, …)`` of few draws: mean squares of each number and of its row and column, evenly mixed.
 
-    Scores: Student's factor of these draws, for errors rise and fall together, those of c and those that one direction brings.
+    Scores: Student's factor of these draws, for errors that one direction brings rise and fall together. Those of c do so in part:
+    how many are independent is told by how alike the draws are.
     Values: all errors are draws of one law. Answers to one token err by a share of their own size where they are cast at the end,
-    and of all sizes where they are sums; rehearsals cannot tell which, so that half of each counts.
+    and of all sizes where they are sums; rehearsals cannot tell which, so that half of each counts. Where V is turned after it was
+    read, all its numbers are sums, and rehearsals tell that.
     """
+    squares, values = np.mean(errors**2, axis=0), name == "V"
     mean = float(np.mean(squares))
-    if squares.ndim < 2 or min(squares.shape[-2:]) == 1:
+    if min(squares.shape[-2:]) == 1:
         even = np.full(squares.shape, mean)
     else:
-        even = squares.mean(axis=-1, keepdims=True) * squares.mean(axis=-2, keepdims=True) / max(mean, np.finfo(float).tiny)
+        even = squares.mean(axis=-1, keepdims=True) * (squares.mean(axis=-2, keepdims=True) / max(mean, np.finfo(float).tiny))
     other = np.mean(even) * block**2 / np.mean(block**2) if values and block.any() else even if values else squares
-    reach = float(stdtrit(TIMES * block.size if values else TIMES, 0.975))
-    return np.asarray(reach * np.sqrt((even + other) / 2) + LEAST * float(np.abs(block).max(initial=0.0)))
+    share = (_following(squares, block) if values else 1.0) / 2
+    draws = TIMES * block.size if values else _draws(_independent(errors)) if name == "c" else TIMES
+    reach = float(stdtrit(draws, 0.975))
+    return np.asarray(reach * np.sqrt((1 - share) * even + share * other) + (LEAST * np.abs(block) if values else 0.0))
+
+
+def _bars_of_one_answer(block: Floats, off: float) -> Floats:
+    """Half-widths of what one answer tells, a constant: numbers err by a share of their own size, or all alike, half of each."""
+    squares = block**2
+    return np.asarray(float(ndtri(0.975)) * off * np.sqrt((squares + np.mean(squares)) / 2) + LEAST * np.abs(block))
+
+
+def _following(squares: Floats, block: Floats) -> float:
+    """How far errors follow the sizes of the numbers, by those of the smaller half: 1 of shares of each, 0 of all alike."""
+    sizes = block**2
+    small = sizes <= np.median(sizes)
+    apart = np.mean(sizes) - np.mean(sizes[small])
+    if not apart or not squares.any():
+        return 1.0
+    smaller = np.mean(squares) - np.mean(squares[small])
+    return float(np.clip(smaller / np.mean(squares) / (apart / np.mean(sizes)), 0.0, 1.0))
+
+
+def _independent(errors: Floats) -> float:
+    """How many errors of a block are independent, from ``TIMES`` draws of all of them: as many as if so many were of equal size.
+
+    Two draws of k equal ones, at random angles, have a mean squared cosine of 1/k.
+    """
+    flat = errors.reshape(len(errors), -1)
+    products, pairs = flat @ flat.T, np.triu_indices(len(errors), 1)
+    sizes = np.diag(products)
+    alike = float(np.sum(products[pairs] ** 2))
+    return float(np.sum(np.outer(sizes, sizes)[pairs])) / alike if alike else 1.0
+
+
+def _draws(independent: float) -> float:
+    """Degrees of freedom of half a number's own mean square and half that of all, where so many errors are independent.
+
+    The relative variances are ``2 / TIMES`` and ``2 / TIMES / k``, and the latter is what both have in common.
+    """
+    return 4 * TIMES / (1 + 3 / independent)

@@ -224,11 +224,13 @@ class _Proof:
     def _foreign(self, seen: Compared, check: Check) -> RefusalError | None:
         """A misfit within the tolerance, and yet far beyond what anything of the family explains: something else takes part.
 
-        The errors of several heads have no bars: what no change of their parameters explains is foreign.
+        Heads whose errors have no bars of their own, or such as the learner took from its own misfit, are known no better than
+        that, whatever made it: there what no change of their parameters explains is foreign.
         """
         if not self.floor.exact or not self.family.made_of_heads or not self.family.compares_answers:
             return None
-        seen, strange = (seen, self._strangeness(seen)) if self._heads() == 1 else self._beside_tangent(seen)
+        barred = self._heads() == 1 and not self.learned.known_to
+        seen, strange = (seen, self._strangeness(seen)) if barred else self._beside_tangent(seen)
         if not (strange > 1).any():
             return None
         return self._answered_otherwise(seen) or refusals.something_else(seen, check, self.learned, strange, heads=self._heads())

@@ -16,6 +16,10 @@ class Settings:
     unremarkable: float = 256.0  # units of precision by which a right model misses the largest answers
     written: float = 0.42  # of the last bit: root mean square of what writing a number down leaves out, over all mantissas
     two_sided: float = 1.96  # standard deviations of a 95% interval
+    evenly: float = 0.95 * 3**0.5  # the same of errors that are spread evenly
+    # mean square of the bars of values, over that of writing them down, beyond which answers are sums in short numbers: 5% of those
+    # are below, and 5% of answers that are only cast beyond
+    sums: float = 2.0
     normal: float = 0.6745  # median of the absolute value of a standard normal number
 
     # certificate

@@ -101,6 +101,7 @@ class Case:
         cheap: the target runs in this process, so that sequences of many lengths may be asked one by one.
         alone: no learner follows, whose check tells more.
         foretold: lengths of sequences whose answers were foretold.
+        by_chance: lengths of sequences that, asked twice, got two answers.
         recent: the latest answers, for their size.
         unit: what answers are multiplied by, a power of two, where they are so large or small that their squares are no numbers.
         bend: how far one-token answers miss a straight line, of their change, where they do.
@@ -125,6 +126,7 @@ class Case:
         self.longest = self.most = 256
         self.cheap = self.alone = False
         self.foretold: set[int] = set()
+        self.by_chance: list[int] = []
         self.unit = 1.0
         self.bend = 0.0
         self.bent: tuple[Floats, Floats] | None = None

@@ -13,10 +13,10 @@ from unsoftmax.recognition.extras import extras, unchanged
 from unsoftmax.recognition.floor import Answers, measure_answers
 from unsoftmax.recognition.heads import several_heads
 from unsoftmax.recognition.invariances import invariances
-from unsoftmax.recognition.lengths import at_other_lengths, every_length
+from unsoftmax.recognition.lengths import OTHER_LENGTHS, at_other_lengths, every_length, rarely_by_chance
 from unsoftmax.recognition.line import behind_network
-from unsoftmax.recognition.names import name_affine, name_bent, residual_left_open
-from unsoftmax.recognition.one_head import Outcome, faintly, one_head
+from unsoftmax.recognition.names import NOT_BILINEAR, name_affine, name_bent, residual_left_open
+from unsoftmax.recognition.one_head import Outcome, afar, faintly, one_head
 from unsoftmax.recognition.one_token import (
     Pilot,
     clearly_bends,
@@ -29,17 +29,13 @@ from unsoftmax.recognition.one_token import (
 )
 from unsoftmax.recognition.piecewise import another_plane, bends_obey, chord_law, transformer
 from unsoftmax.recognition.reach import long_tokens
+from unsoftmax.recognition.settings import TESTS
 from unsoftmax.recognition.stepwise import coarse_without_reason, rounding_told, steps_told
 from unsoftmax.recognition.walk import Walk, of_case, until
 
 DEEP = "the answers' kinks end or change on their way: a network with several hidden layers"
 
-OTHER_LENGTHS = outside(
-    "another law at other lengths",
-    "Some sequences are answered as one head foretells, but longer ones or such whose tokens repeat each other are not: a head, a "
-    "temperature or a cut that depends on the number of tokens, or repeats that count less.",
-    Sign.OTHER_SCORES,
-)
+SHORTER = "`max_norm` keeps to short ones."
 
 
 def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool = False) -> Walk[Diagnosis]:
@@ -60,11 +56,13 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool
     verdict = inconclusive("power", unexplained) if unexplained else verdict
     if verdict.inside:
         verdict = (yield from of_case(every_length, found.scale or 1.0, found.plane)) or verdict
+    if verdict.inside:
+        verdict = (yield from of_case(rarely_by_chance)) or verdict
     same = yield from of_case(unchanged)
     if same is None and verdict.inside:
         words = "An early question got another answer at the end, by no more than a recovery takes for the precision of answers."
         verdict = inconclusive("power", words)
-    elif same is False and Sign.RANDOM not in verdict.signs:
+    elif same is False and not {Sign.RANDOM, Sign.CHANGED} & set(verdict.signs):
         words = "An early question got another answer at the end: the target changed, or several replicas answer."
         verdict = outside("changed while asked", words, Sign.CHANGED)
     return (yield from of_case(diagnosis_of, verdict, found))
@@ -77,6 +75,8 @@ def _verdict(found: Findings, look: FirstLook | None) -> Walk[Verdict]:
         return (yield from _network(answers, shape, size, "The target takes one token only"))
     point = yield from of_case(pilot)
     shape, size = yield from of_case(one_token, point.scale)
+    if shape is Shape.PIECEWISE:
+        yield from of_case(jumps_instead, size)  # a learner that looks at jumps finds them, however many questions other tests take
     if not point.listens:
         return (yield from _network(answers, shape, size, "Only the last token matters"))
     by_first = not (yield from of_case(invariances, shape, point.scale))
@@ -132,23 +132,25 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
     one = Outcome(False, "one head was learned, and does not explain fresh answers")
     if not found.not_one or answers.coarse or point.flat:
         one = yield from of_case(one_head, point.scale, flat=point.flat)
-    if one.passed:
-        longer = True if one.plane is None else (yield from of_case(at_other_lengths, one.plane))
-        if longer is False:
-            return OTHER_LENGTHS
-        if longer is None and one.plane is not None:
-            one = faintly(one.plane)
+    if one.passed and one.plane is not None:
+        missed = yield from of_case(at_other_lengths, one.plane)
+        if missed.worst > TESTS.faint and not missed.far:
+            return NOT_BILINEAR if missed.by_number is False else OTHER_LENGTHS
+        if missed.worst > 1:
+            one = afar(one.plane) if missed.far else faintly(one.plane)
     if one.passed:
         found.heads, found.plane = 1, one.plane
         words = "One softmax head: one-token answers are affine and sequences are answered as six measured scores foretell."
         return (yield from _of_heads(words))
-    if one.passed is None and one.plane is not None:
+    if one.far:
+        return inconclusive("token length", f"It is one head as far as natural tokens tell, but {one.why}. {SHORTER}", Sign.CUT)
+    if one.faint or (one.passed is None and one.plane is not None):
         return inconclusive("power", f"It looks like one head, but {one.why}: other targets are not excluded.")
     several = yield from of_case(several_heads, point.scale)
     if several.nearly:
         found.signs = (Sign.ALMOST_ALIKE,)
-    if several.heads == 1 and one.plane is not None and not answers.coarse:  # one head it is not, by sequences of other lengths
-        return OTHER_LENGTHS
+    if several.heads == 1 and one.passed is False and not (answers.coarse or found.not_one):  # by other sequences it is not
+        return NOT_BILINEAR if one.plane is None else OTHER_LENGTHS
     if several.heads is not None and not several.residual:
         found.heads = several.heads
         return (yield from _of_heads(f"{several.heads} softmax heads: they explain all answers along a line and foretell others."))

@@ -7,6 +7,12 @@ import numpy as np
 from unsoftmax.errors import Sign, TargetError, tried
 from unsoftmax.recognition.case import Case, Shape, Verdict, inconclusive, outside
 
+NOT_BILINEAR = outside(
+    "scores not bilinear (soft-cap or another law)",
+    "Scores do not follow x·W·x + c·x: a soft-cap, QK-norm, another kernel, or more than one layer of attention.",
+    Sign.OTHER_SCORES,
+)
+
 
 def name_affine(case: Case, scale: float, *, residual: bool) -> Verdict:
     """One-token answers are affine, yet neither one head nor several fit."""
@@ -18,11 +24,7 @@ def name_affine(case: Case, scale: float, *, residual: bool) -> Verdict:
     name = case.tried(lambda: tried(lambda: _of_affine(case, scale), TargetError))
     if isinstance(name, Verdict) and Sign.UNDECIDED not in name.signs:
         return name
-    return outside(
-        "scores not bilinear (soft-cap or another law)",
-        "Scores do not follow x·W·x + c·x: a soft-cap, QK-norm, another kernel, or more than one layer of attention.",
-        Sign.OTHER_SCORES,
-    )
+    return NOT_BILINEAR
 
 
 def _of_affine(case: Case, scale: float) -> Verdict | None:

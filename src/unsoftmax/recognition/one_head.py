@@ -21,6 +21,7 @@ class Outcome:
     ``behind``: the answer at the mean of the tokens was told from the mean of their answers, so that a network stands behind.
     ``broken``: a law of one head was seen broken, though perhaps by a kink alone.
     ``blur``: share of the weights' effect by which sequences may have missed the law unseen. ``faint``: they missed it by little.
+    ``far``: only sequences of longer tokens than natural ones missed it.
     """
 
     passed: bool | None
@@ -30,6 +31,12 @@ class Outcome:
     broken: bool = False
     blur: float = 0.0
     faint: bool = False
+    far: bool = False
+
+
+def afar(plane: Plane) -> Outcome:
+    """The law was missed, but only where tokens are longer than natural ones, of which a recovery says nothing."""
+    return Outcome(None, "sequences of tokens longer than natural ones miss what it foretells", plane, far=True)
 
 
 def faintly(plane: Plane) -> Outcome:
@@ -55,7 +62,7 @@ def one_head(case: Case, scale: float, *, flat: bool = False) -> Outcome:
             return outcome
         if isinstance(plane, Outcome):
             outcome = plane
-            if plane.passed is False:
+            if plane.passed is False or plane.faint:
                 return outcome
             continue
         outcome = _foretell(case, plane)
@@ -78,14 +85,26 @@ def _plain_mean(case: Case, scale: float) -> Outcome:
     return _foretell(case, plane, flat=True)
 
 
-def _read_plane(case: Case, scale: float, reach: float) -> Plane | Outcome:
+def natural_plane(case: Case, scale: float, spare: int) -> Plane | Outcome | None:
+    """Scores on one more plane, of natural tokens or shorter ones, where ``spare`` questions are left after that; 9 queries.
+
+    None where that is not so, or nothing can be read there.
+    """
+    axes = min(2, case.width)
+    if case.coarse or case.left() < (1 + axes) ** 2 + spare:
+        return None
+    found = _read_plane(case, case.cap(min(scale, 1.0), 4.0), 1.0, candidates=axes)
+    return None if isinstance(found, Outcome) and found.passed is None and not found.faint else found
+
+
+def _read_plane(case: Case, scale: float, reach: float, candidates: int = 4) -> Plane | Outcome:
     axes = min(2, case.width)
     origin = scale * case.draw()
-    candidates = reach * scale * case.draw(4)
-    values = case.ask(np.vstack([origin, origin + candidates])[:, None])
+    steps = reach * scale * case.draw(candidates)
+    values = case.ask(np.vstack([origin, origin + steps])[:, None])
     change = np.abs(values[1:] - values[0]).max(axis=1)
     loudest = np.argsort(-change, kind="stable")[:axes]
-    chosen = candidates[loudest]
+    chosen = steps[loudest]
     bases = np.vstack([origin, origin + chosen])
     pairs = np.array([[[base + axis, base] for base in bases] for axis in chosen])  # (axes, bases, 2, width)
     answers = case.ask(pairs.reshape(-1, 2, case.width)).reshape(axes, 1 + axes, -1)
@@ -109,7 +128,8 @@ def _read_plane(case: Case, scale: float, reach: float) -> Plane | Outcome:
             False,
             "A pair of tokens is not answered like a point between them.",
         )
-        return Outcome(False, "a pair of tokens is not answered like a point between them")
+        faint = inner and off <= TESTS.faint
+        return Outcome(None if faint else False, "a pair of tokens is not answered like a point between them", faint=faint)
     z = np.log(share / (1 - share))
     errors = level / (np.sqrt(length) * share * (1 - share))
     if float(np.abs(z).max()) > 6 or float(errors.max()) > 0.1:
@@ -169,14 +189,17 @@ def corners(case: Case, plane: Plane) -> Floats:
 
 
 def _steep(case: Case, outcome: Outcome) -> Outcome:
-    """Two tokens far above the last one's score, close to each other: soft-caps and norms show here (4 queries)."""
+    """Two tokens far above the last one's score, close to each other: soft-caps and norms show here (4 queries).
+
+    The last token is of natural size where scores are so steep that the plane lies in shorter ones.
+    """
     plane = outcome.plane
     assert plane is not None
     axes = len(plane.axes)
-    seen = 0
+    seen, far = 0, False
     base = corners(case, plane)
     for height in (6.0, 6.0, 25.0, 25.0):
-        last = case.rng.uniform(-1.0, 1.0, size=axes)
+        last = max(1.0, 1.0 / plane.unit) * case.rng.uniform(-1.0, 1.0, size=axes)
         slope = plane.slope(last)
         size = float(slope @ slope)
         if size < 1e-4:
@@ -192,7 +215,11 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
         follows = told.share <= 1
         words = f"Scores {height:g} above the last token's {'follow' if follows else 'do not follow'} the same law."
         if not case.record("steep scores", told.share, 1.0, follows, words):
-            return Outcome(False if told.share > TESTS.faint else None, "scores bend when they are large", plane)
+            far = far or not told.natural
+            if told.natural or told.share <= TESTS.faint:
+                return Outcome(False if told.share > TESTS.faint else None, "scores bend when they are large", plane)
+    if far:
+        return afar(plane)
     if seen < 2 and case.floor.relative > 2.0**-40:
         return Outcome(None, "large scores could not be tested", plane)
     return outcome
@@ -200,16 +227,21 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How far one answer misses what the scores of a plane foretell, of what is allowed; ``blurred`` where that says little."""
+    """How far one answer misses what the scores of a plane foretell, of what is allowed; ``blurred`` where that says little.
+
+    ``natural``: no token is longer than natural ones are, of which a recovery says something.
+    """
 
     share: float
     blurred: bool
+    natural: bool
 
 
 def against(case: Case, plane: Plane, coordinates: Floats, base: Floats) -> Told | None:
     """Ask one sequence in the plane; None where its tokens are too long, or the target fails on it."""
     tokens, chord = plane.tokens(coordinates), base[1:] - base[0]
-    if np.sqrt((tokens**2).mean(axis=1)).max() > case.reach:
+    longest = float(np.linalg.norm(tokens, axis=1).max())
+    if longest > case.reach * math.sqrt(case.width):
         return None
     answer = case.attempt(tokens[None])
     if answer is None:
@@ -219,4 +251,5 @@ def against(case: Case, plane: Plane, coordinates: Floats, base: Floats) -> Told
         plane.uncertainty(coordinates) @ np.abs(chord).max(axis=1)
     )
     blurred = tolerance > 0.05 * float(np.abs(ends[0] - ends[1]).max())
-    return Told(float(np.abs(answer[0] - foretold).max()) / tolerance, blurred)
+    natural = longest <= math.sqrt(case.width) + TESTS.natural
+    return Told(float(np.abs(answer[0] - foretold).max()) / tolerance, blurred, natural)

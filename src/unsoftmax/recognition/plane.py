@@ -28,6 +28,16 @@ class Plane:
     errors: Floats
     values: Floats | None = None
 
+    @property
+    def unit(self) -> float:
+        """Root mean square entry of an axis."""
+        return float(np.sqrt((self.axes**2).mean()))
+
+    @property
+    def across(self) -> float:
+        """How many axes reach from its origin across that of all tokens, and across natural ones, to where signs are others."""
+        return 2 * (1.0 + float(np.sqrt((self.origin**2).mean()))) / self.unit
+
     @classmethod
     def measured(cls, origin: Floats, axes: Floats, z: Floats, errors: Floats, values: Floats) -> Plane:
         """From score differences ``z[j, i]`` of axis j, at the origin (i = 0) and at the end of axis i - 1."""

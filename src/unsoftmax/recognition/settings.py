@@ -127,6 +127,9 @@ class Settings:
     further: int = 6
     steepest_further: float = 25.0  # score differences in them: what bends larger ones does not show in natural sequences
     least_further: int = 5
+    natural: float = 3.0  # standard deviations by which natural tokens are longer than usual, at most: some thousand hold none such
+    # how far away the last tokens lie, in turn, in lengths of the plane's axes: scores may change their law with what asks
+    asked_from: tuple[float, ...] = (1.0, 4.0)
     wider: tuple[float, ...] = (
         1.0,
         2.0,

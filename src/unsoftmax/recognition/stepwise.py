@@ -147,6 +147,7 @@ def keys_stand_still(oracle: Oracle, rng: np.random.Generator, max_norm: float |
     weight = ((two - end) * chord).sum(axis=2) / length
     rounding = 2.0**-46 * np.abs(np.concatenate([end, *one])).max() / np.sqrt(length.min(axis=0))
     free = np.minimum(weight[0], 1 - weight[0]) > TESTS.free  # one that is next to 0 or 1 stands still whatever the keys do
+    free &= (one[0] != one[1]).any(axis=1) & (rounding < TESTS.small)  # answers that are cut tell no weight
     still = (np.abs(weight[1] - weight[0]) <= rounding) & (np.abs(weight[2] - weight[0]) > TESTS.moved_far) & free
     count = int(still.sum())
     words = (
@@ -156,3 +157,14 @@ def keys_stand_still(oracle: Oracle, rng: np.random.Generator, max_norm: float |
         else "Keys follow small moves of their tokens."
     )
     return Fact("keys stand still", float(count), 1.0, not count, words)
+
+
+def answered_alike(oracle: Oracle, rng: np.random.Generator, max_norm: float | None) -> Fact:
+    """Whether one batch of pairs, asked twice, is answered alike: what is rounded by chance jumps as well; 20 queries."""
+    X = rng.normal(size=(TESTS.pairs_again, 2, oracle.width))
+    if max_norm is not None:
+        X *= min(1.0, INSIDE * max_norm / float(np.linalg.norm(X, axis=-1).max()))
+    once, again = (LastPosition(oracle)(X).reshape(len(X), -1) for _ in range(2))
+    other = int((once != again).any(axis=1).sum())
+    words = f"Asked twice, {other} of {len(X)} questions get another answer."
+    return Fact("asked twice", float(other), 1.0, not other, words)

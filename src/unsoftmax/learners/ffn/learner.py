@@ -205,6 +205,8 @@ class FFNLearner:
         near = np.linalg.norm(pool, axis=1) <= 2 * length
         spread = float(np.sqrt(np.mean(np.var(polished(pool[near]), axis=0))))  # of one output
         goal = RELU.goal * spread + self.floor.absolute
+        if misfit > RELU.wrong and not coarse:  # more points tell no more than that
+            return pool[: max(least, RELU.few)]
         picks = choose_points(polished, system, pool, questions.noise(pool), goal / max(misfit, 0.005), most, rng=rng)
         return pool[picks] if len(picks) >= least else np.concatenate([pool[picks], pool[: least - len(picks)]])
 

@@ -64,9 +64,16 @@ def find_roughly(questions: Questions, places: Places, rng: np.random.Generator)
         lines.append(read)
         questions.offset, questions.slope = size, size / scale
         planes, seen = _agreed(lines)
+        if len(lines) >= RELU.strangers and (seen > 1).sum() < RELU.same * min(read.neurons for read in lines):
+            raise TooNoisyError(
+                f"{len(lines)} lines and {len(questions.points)} questions: hardly any of the {len(planes)} bends that they met "
+                "lie on a hyperplane that two of them met. A ReLU network with one hidden layer bends on the same ones everywhere; "
+                "a smooth or deeper one does not. Answers this coarse do not tell which it is: ask for them in float64.",
+                model=None if fitted is None else to_network(fitted.hinges),
+            )
         fitted = _fitted(questions, places, planes, seen, scale, rng)
         noise = _noise(questions, stretches)
-        if len(lines) > 1:
+        if np.any(seen > 1):  # else no hyperplane was left out
             fitted = _with_faint(questions, fitted, planes, noise)
         for _ in range(RELU.checked):
             if fitted.misfit > RELU.excess * noise:

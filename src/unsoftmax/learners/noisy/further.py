@@ -41,7 +41,8 @@ def resolved(run: Run, head: Head, errors: Errors, total: int) -> tuple[Head, Er
         hopeless = NOISY.close_call * run.with_tests(found.least_queries(run.spent)) > most
         if hopeless or room <= test:
             run.check_fit(head)  # what is not one head leaves W uncertain too
-            run.refuse(head, errors, needed)
+            lost = found.error > float(np.sqrt(np.mean(head.W**2)))  # the root law holds beside a fit, not where it ran off
+            run.refuse(head, errors, min(needed, run.rough) if lost else needed)
         goal = int(min(most - test, 1.1 * (needed - test), NOISY.growth * run.spent))
         head, errors = asked_more(run, head, errors, max(1, goal - run.spent))
     probes = joined(run.asked)

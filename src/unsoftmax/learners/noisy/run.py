@@ -87,10 +87,14 @@ class Run:
         return queries_for(score / self.norm**2, noise=self.noise, max_norm=self.norm, width=self.width, value_norm=size)
 
     @property
+    def rough(self) -> float:
+        """Queries to name where W ran off and answers say nothing of it: several times as many, or what usual scores would take."""
+        return max(NOISY.runaway * self.spent, self.with_tests(self.formula(NOISY.resolution * NOISY.usual_score)))
+
+    @property
     def rough_budget(self) -> int:
-        """What to name where W ran off, so that its answers say nothing: several times as many, or what usual scores would take."""
-        usual = self.with_tests(self.formula(NOISY.resolution * NOISY.usual_score))
-        return budget_for(max(NOISY.runaway * self.spent, usual), self.settings.beside)
+        """The same as a budget."""
+        return budget_for(self.rough, self.settings.beside)
 
     def refuse(self, head: Head, errors: Errors, needed: float) -> None:
         """End with the budget that would do."""

@@ -25,7 +25,8 @@ def values_bars(oracle: Oracle, model: Attention, length: float, floor: Floor, r
     """95% bars of V, read from axes of this length: some are asked again, a little shorter, and so rounded otherwise.
 
     Both readings err alike. Beyond the last digit, products err by a share of their size, and sums inside the target by one of all
-    sizes: both shares are fitted. Answers of ordinary tokens do not show them beside a constant.
+    sizes: both shares are fitted, and half of the former counts as the latter, for few answers tell them apart badly and a sum that
+    nearly cancels errs by its terms. Answers of ordinary tokens do not show them beside a constant.
     """
     assert model.V is not None
     V, b = model.V.reshape(oracle.width, -1), np.reshape(model.b, -1)
@@ -39,5 +40,5 @@ def values_bars(oracle: Oracle, model: Attention, length: float, floor: Floor, r
     weights = 1 / (1 + own[which].ravel())
     law = np.stack([np.ones(apart.size), own[which].ravel()], axis=1)
     even, along = scipy.optimize.nnls(law * weights[:, None], weights * (apart**2 / 2 - cast[which]).ravel())[0]
-    squares = EVENLY**2 * cast + float(stdtrit(apart.size, 0.975)) ** 2 * (even + along * own)
+    squares = EVENLY**2 * cast + float(stdtrit(apart.size, 0.975)) ** 2 * (even + along * (1 + own) / 2)
     return np.asarray(np.sqrt(squares)).reshape(model.V.shape)

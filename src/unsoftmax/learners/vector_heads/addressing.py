@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -11,6 +11,7 @@ from array_api_compat import array_namespace
 from unsoftmax.errors import NotInFamilyError
 from unsoftmax.learners.vector_heads.answers import Answers
 from unsoftmax.learners.vector_heads.demixing import Mixture, Totals
+from unsoftmax.learners.vector_heads.settings import SEVERAL
 from unsoftmax.linalg import on_host, orthonormal
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import phase
@@ -66,6 +67,9 @@ class Pairs:
     totals: Totals
     mixture: Mixture
     solve: Floats  # what tells the heads' shares of an answer, for a base direction of length one
+    beside: list[float] = field(
+        default_factory=list
+    )  # what is left of answers beside such shares and rounding, of the largest part
 
     @classmethod
     def of(cls, answers: Answers, totals: Totals, mixture: Mixture) -> Pairs:
@@ -77,8 +81,15 @@ class Pairs:
         lengths = factors[:, None] * self.answers.reach
         tokens, sizes = self.answers.there(x), self.answers.there(factors)[:, None]
         pairs = array_namespace(tokens).stack([tokens + self.mixture.u * sizes, tokens], axis=1)
-        told = on_host(self.answers.last(pairs) - self.totals.of(tokens))
-        share, largest = told / lengths @ self.solve, np.abs(self.mixture.parts).max() / self.answers.reach
+        alone = on_host(self.totals.of(tokens))
+        told = on_host(self.answers.last(pairs)) - alone
+        parts = self.mixture.parts / self.answers.reach
+        share, largest = told / lengths @ self.solve, np.abs(parts).max()
+        inside = (
+            2.0 ** (4 - self.answers.bits) * np.linalg.norm(x, axis=1).max() * largest
+        )  # of tokens that are much longer than steps
+        rounding = (256 * self.answers.eps(float(np.abs(told).max() + np.abs(alone).max())) + inside) / lengths
+        self.beside.append(float(np.max(np.abs(told / lengths - share @ parts) - rounding) / largest))
         noise = 256 * self.answers.eps(float(np.abs(told).max())) * np.linalg.norm(self.solve) * largest
         clipped = np.clip(share, 1e-300, 1 - 1e-16)
         z = np.log(clipped) - np.log1p(-clipped)
@@ -104,8 +115,11 @@ def read_offsets(pairs: Pairs) -> Floats:
     return np.where(np.abs(z) < READABLE, z, 0.0) / (factor * answers.reach)
 
 
-def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Generator) -> Steering:
-    """Measure the scores of the base direction at moderate size: 7 queries and ``steps_for`` (3 less without c)."""
+def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Generator) -> Steering | None:
+    """Measure the scores of the base direction at moderate size: 7 queries and ``steps_for`` (3 less without c).
+
+    None where answers are no sums of the heads' parts: two of these pass for one.
+    """
     phase(answers.oracle, "scales")
     width, length = answers.width, answers.reach
     pairs = Pairs.of(answers, totals, mixture)
@@ -115,10 +129,14 @@ def steer(answers: Answers, totals: Totals, mixture: Mixture, rng: np.random.Gen
         usual = min(float(2.0 ** np.floor(-np.log2(np.abs(offsets).max() * length))), usual)
     D = on_host(orthonormal(width, rng, rows=steps_for(width, mixture.heads), like=answers.like))
     factor, first = readable(lambda part: pairs.log_odds(np.array([usual]), D[:1] * (length * part))[0], READABLE / 2)
+    if max(pairs.beside) > SEVERAL.merged:
+        return None
     size = length * factor * 2.0 ** np.clip(-np.round(np.log2(np.abs(first - offsets * usual * length).max() + 1e-30)), -8, 8)
     size = float(min(size, length))
     for _ in range(3):
         z = pairs.log_odds(np.full(len(D), usual), D * size)
+        if max(pairs.beside) > SEVERAL.merged:
+            return None
         if np.isfinite(z).all():
             break
         size /= 8

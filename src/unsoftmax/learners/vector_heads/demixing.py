@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -73,12 +73,14 @@ def _allowed(answers: Answers, size: float) -> float:
 class Mixture:
     """The base direction ``u (width,)`` and what each head adds for it, ``parts (heads, outputs)``: ``V_h^T u``.
 
-    ``around (width - 1, width)`` are orthonormal directions across it. The parts, few numbers, are on the host.
+    ``around (width - 1, width)`` are orthonormal directions across it. The parts, few numbers, are on the host. ``sums`` are what
+    told them, where more of these would tell heads apart that pass for one.
     """
 
     u: Floats
     parts: Floats
     around: Floats
+    sums: Sums | None = None
 
     @property
     def heads(self) -> int:
@@ -86,48 +88,79 @@ class Mixture:
         return len(self.parts)
 
 
-def demix(answers: Answers, totals: Totals, rng: np.random.Generator, *, heads: int | None = None) -> Mixture:
-    """Find the heads from saturated pairs ``[x + u; x]``: every head looks fully at one of the two tokens.
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """Saturated pairs ``[x + u; x]`` of one direction: ``told (1 + pairs, outputs)``, the first of all heads together.
 
-    Answers minus ``f([x])`` are sums of ``V_h^T u`` over the heads that look at ``x + u``. About ``8 + 2 * heads`` queries;
-    about ``12 * heads`` beyond ``MOST_SEARCHED`` heads.
+    Every head looks fully at one of the two tokens, so that an answer less ``f([x])`` adds up ``V_h^T u`` of those that look at
+    ``x + u``. ``around`` are orthonormal directions across ``u``.
+    """
+
+    answers: Answers
+    totals: Totals
+    u: Floats
+    around: Floats
+    told: Floats
+
+    @classmethod
+    def of(cls, answers: Answers, totals: Totals, rng: np.random.Generator) -> Sums:
+        """A fresh direction; what all heads add for it is known."""
+        rotation = answers.rotation(rng)
+        u = answers.grid(rotation[0] * answers.reach, answers.reach)
+        return cls(answers, totals, u, rotation[1:], on_host(u @ totals.total)[None])
+
+    def ask(self, directions: Floats) -> Floats:
+        """The sums for last tokens in these directions."""
+        answers, length = self.answers, self.answers.reach
+        x = answers.grid(answers.there(directions * length * answers.contrast), length)
+        return on_host(answers.last(array_namespace(x).stack([x + self.u, x], axis=1)) - self.totals.of(x))
+
+    def more(self, count: int, rng: np.random.Generator) -> Sums:
+        """The same with so many more pairs."""
+        return replace(self, told=np.concatenate([self.told, self.ask(unit(rng, count, self.answers.width))]))
+
+
+def demix(
+    answers: Answers, totals: Totals, rng: np.random.Generator, *, heads: int | None = None, begun: Mixture | None = None
+) -> Mixture:
+    """Find the heads from saturated pairs, about ``8 + 2 * heads`` queries; about ``12 * heads`` beyond ``MOST_SEARCHED`` heads.
+
+    Heads that looked at the same token in every pair pass for one; what was ``begun`` so is gone on with until there are more.
     """
     phase(answers.oracle, "heads")
-    width, length, asked = answers.width, answers.reach, 0
+    sums, known = (None, 0) if begun is None else (begun.sums, begun.heads)
+    asked, many, patterns, rank = 0, False, None, known
     while asked <= 6 * MOST_SEARCHED:
-        rotation = answers.rotation(rng)
-        u = answers.grid(rotation[0] * length, length)
-
-        def ask(directions: Floats, u: Floats = u) -> Floats:
-            x = answers.grid(answers.there(directions * length * answers.contrast), length)
-            return on_host(answers.last(array_namespace(x).stack([x + u, x], axis=1)) - totals.of(x))
-
-        sums, patterns, rank, more = on_host(u @ totals.total)[None], None, 0, 2 * MARGIN
-        while patterns is None and len(sums) <= 4 * MARGIN + 5 * rank:  # then another direction tells the heads apart sooner
-            sums = np.concatenate([sums, ask(unit(rng, more, width))])
-            size = float(np.abs(sums).max())
-            rank = sums_rank(sums, answers.eps(size))
-            more = 2 if rank <= len(sums) - MARGIN else len(sums) // 2
+        more = MARGIN if sums is not None and not asked else 2 * MARGIN
+        sums = sums if sums is not None and not asked else Sums.of(answers, totals, rng)
+        before, rank = len(sums.told), known
+        while patterns is None and len(sums.told) <= 4 * MARGIN + 5 * rank:  # then another direction tells the heads apart sooner
+            sums = sums.more(more, rng)
+            eps = answers.eps(float(np.abs(sums.told).max()))
+            rank = sums_rank(sums.told, eps)
+            more = 2 if rank <= len(sums.told) - MARGIN else len(sums.told) // 2
             many = rank > MOST_SEARCHED
             if many:
-                sums, patterns = demix_many(ask, sums, answers.eps(size), width, rng)
+                told, patterns = demix_many(sums.ask, sums.told, eps, answers.width, rng)
+                sums = replace(sums, told=told)
                 break
-            patterns = binary_patterns(sums, answers.eps(size))
+            patterns = binary_patterns(sums.told, eps) if rank > known else None
         if patterns is not None and (heads is None or patterns.shape[1] <= heads):
-            parts: Floats = np.linalg.lstsq(patterns, sums, rcond=None)[0].astype(np.float64)
-            return Mixture(u=u, parts=parts, around=rotation[1:])
+            parts: Floats = np.linalg.lstsq(patterns, sums.told, rcond=None)[0].astype(np.float64)
+            return Mixture(u=sums.u, parts=parts, around=sums.around, sums=None if many else sums)
         if many or patterns is not None:
             break
-        asked += len(sums) - 1
+        asked += len(sums.told) - before
+    assert sums is not None
     if patterns is not None:
         raise too_many(patterns.shape[1], heads)
-    full = "So many outputs tell no more apart: probably more heads than outputs. " if rank == sums.shape[1] else ""
+    outputs, pairs = sums.told.shape[1], len(sums.told) - 1
+    full = "So many outputs tell no more apart: probably more heads than outputs. " if rank == outputs else ""
     raise NotInFamilyError(
-        f"Saturated pairs show no consistent number of heads (rank {rank} of {sums.shape[1]} outputs over "
-        f"{len(sums) - 1} answers). {full}"
+        f"Saturated pairs show no consistent number of heads (rank {rank} of {outputs} outputs over {pairs} answers). {full}"
         "Either there are more heads than outputs, heads with dependent values, heads that do not depend on the last token, "
         "or tokens too short to saturate the softmax; the scalar learner can still tell some of these apart.",
-        evidence={"answers": len(sums) - 1, "rank": rank, "outputs": sums.shape[1]},
+        evidence={"answers": pairs, "rank": rank, "outputs": outputs},
     )
 
 

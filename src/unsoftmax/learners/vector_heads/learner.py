@@ -160,7 +160,8 @@ class VectorHeadsLearner:
 
     def _last(self, answers: Answers, totals: Totals, rng: np.random.Generator) -> Learned:
         mixture = demix(answers, totals, rng, heads=self.heads)
-        steering = steer(answers, totals, mixture, rng)
+        while (steering := steer(answers, totals, mixture, rng)) is None:
+            mixture = demix(answers, totals, rng, heads=self.heads, begun=mixture)
         switches = Switches.of(answers, totals, mixture, steering)
         reach = min(0.3, 2 * steering.step) if answers.coarse else steering.step  # coarse answers are all checked as they come
         slices = collect(answers, totals, mixture, reach, switches, rng, widen=False)

@@ -10,6 +10,8 @@ class Settings:
     """What the learner of several heads goes by. What no comment derives was measured by ``benchmarks/trained_layer.py``."""
 
     fewer: float = 0.94  # of the keys that outputs can tell apart: then weights do not take up all that answers tell
+    # of a head's part: two that pass for one leave about half of it beside sums of all parts, rounding a millionth
+    merged: float = 2.0**-10
     loose: int = 2  # combinations of values that may all but cancel, or the most dependent head is asked for in all directions
     mixtures: int = 8  # for each weak combination of weights: then what they tell errs twice as much as what answers tell (MiniLM)
     together: int = 6  # directions that share a question; of more, many are met by no position

@@ -9,7 +9,7 @@ import scipy.linalg
 from array_api_compat import device
 
 from unsoftmax.models import Floats
-from unsoftmax.models.kinds import array_namespace
+from unsoftmax.models.kinds import array_namespace as array_namespace
 from unsoftmax.models.places import alike as alike
 from unsoftmax.models.places import all_on_host as all_on_host
 from unsoftmax.models.places import on_host as on_host

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from unsoftmax.errors import BudgetExceededError, DriftingError
-from unsoftmax.linalg import all_on_host, on_host
+from unsoftmax.linalg import all_on_host, array_namespace, on_host
 from unsoftmax.models import Floats
-from unsoftmax.models.kinds import array_namespace
 from unsoftmax.oracles.base import Oracle, Wrapper, phase
 from unsoftmax.oracles.contradiction import (
     RELATIVE_SLACK,

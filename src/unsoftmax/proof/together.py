@@ -10,9 +10,8 @@ import numpy as np
 from array_api_compat import device
 from numpy.typing import NDArray
 
-from unsoftmax.linalg import alike, on_host, there
+from unsoftmax.linalg import alike, array_namespace, on_host, there
 from unsoftmax.models import Floats
-from unsoftmax.models.kinds import array_namespace
 from unsoftmax.proof.settings import PROOF
 
 Absent = NDArray[np.bool_]

@@ -13,9 +13,8 @@ from array_api_compat import device
 from unsoftmax.learners.one_head.positions import PositionReader
 from unsoftmax.learners.one_head.scores import Frame, Products, ScoreReader
 from unsoftmax.learners.one_head.settings import HEAD
-from unsoftmax.linalg import on_host, orthonormal
+from unsoftmax.linalg import array_namespace, on_host, orthonormal
 from unsoftmax.models import Attention, Floats
-from unsoftmax.models.kinds import array_namespace
 from unsoftmax.oracles.base import foretell, phase
 from unsoftmax.results import Floor
 from unsoftmax.watching import watchers

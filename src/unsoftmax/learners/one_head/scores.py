@@ -15,7 +15,7 @@ from array_api_compat import device
 
 from unsoftmax.errors import NotInFamilyError, TargetError
 from unsoftmax.learners.one_head.settings import HEAD
-from unsoftmax.linalg import alike, log_odds
+from unsoftmax.linalg import alike, array_namespace, log_odds
 from unsoftmax.models import Floats
 from unsoftmax.models.kinds import array_namespace
 from unsoftmax.oracles.base import Oracle, one_commit

@@ -39,6 +39,7 @@ class Settings:
     )  # numbers in all questions of a run that is rehearsed: beyond, bars follow from the answers' precision alone
     # tokens of the sequences that tell one head from several that pass for one; the longer one shows a window, too
     lengths: tuple[int, int] = (64, 4)
+    repeated: int = 4  # times that a long one is asked again, before a window is what it is missed for
 
     # stack and decoder
     narrowest: int = 6  # width of the narrowest stack that is tried

@@ -17,7 +17,6 @@ from unsoftmax.errors import NotInFamilyError, TargetError
 from unsoftmax.learners.one_head.settings import HEAD
 from unsoftmax.linalg import alike, array_namespace, log_odds
 from unsoftmax.models import Floats
-from unsoftmax.models.kinds import array_namespace
 from unsoftmax.oracles.base import Oracle, one_commit
 from unsoftmax.probes.pairs import BATCH_NUMBERS, FEW, all_pairs
 from unsoftmax.results import Floor

@@ -323,6 +323,11 @@ BENT, SMOOTH = {one_token: (Shape.UNCLEAR, 1.0)}, {one_token: (Shape.SMOOTH, 1.0
         (HEADS | {at_other_lengths: Missed(9, 9, 9)}, "outside: inconclusive (power)", "some sequences miss by more than rounding"),
         (HEADS | {one_head: replace(NO, faint=True, passed=None)}, "outside: inconclusive (power)", "other targets"),
         (HEADS | {one_head: replace(NO, plane=object(), passed=None, far=True)}, "outside: inconclusive (token length)", "natural"),
+        (
+            HEADS | {one_head: replace(NO, faint=True, passed=None), several_heads: Heads(8, 0.1, 0.1)},
+            "attention",
+            "8 softmax heads",
+        ),
         (HEADS | {one_head: NO}, NOT_BILINEAR.family, "do not follow"),
         ({rarely_by_chance: inconclusive("power", "One, asked twice.")}, "outside: inconclusive (power)", "asked twice"),
         (HEADS | {one_head: replace(NO, plane=object())}, "outside: another law at other lengths", "longer ones"),

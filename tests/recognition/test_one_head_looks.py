@@ -8,7 +8,7 @@ from tests.recognition.targets import D, case_of, head, heads, passed, scores_of
 from tests.strategies import seeds
 
 from unsoftmax.models.forward import softmax
-from unsoftmax.recognition.one_head import one_head
+from unsoftmax.recognition.one_head import against, one_head
 from unsoftmax.recognition.one_token import pilot
 from unsoftmax.recognition.plane import Plane, random_coordinates
 from unsoftmax.results import Floor
@@ -111,3 +111,14 @@ def test_coarse_answers_say_that_they_cannot_tell():
     found, _ = outcome(lambda X: LAYER(X) + 0.03 * rng.normal(size=len(X)), floor=Floor(kind="noisy", absolute=0.05))
     assert found.passed is None
     assert found.why
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_steep_scores_are_asked_of_short_tokens_where_natural_ones_may_not_be_sent(seed, monkeypatch):
+    def short(case, plane, coordinates, base):
+        return against(case, plane, coordinates, base) if np.abs(coordinates[-1]).max() <= 1 else None
+
+    monkeypatch.setattr("unsoftmax.recognition.one_head.against", short)
+    found, case = outcome(head(seed=seed, size=30.0), seed, floor=Floor(kind="float32", relative=2.0**-30))
+    assert found.passed
+    assert sum(fact.test == "steep scores" for fact in case.evidence) >= 2

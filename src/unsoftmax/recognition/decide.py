@@ -144,11 +144,14 @@ def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]
         return (yield from _of_heads(words))
     if one.far:
         return inconclusive("token length", f"It is one head as far as natural tokens tell, but {one.why}. {SHORTER}", Sign.CUT)
-    if one.faint or (one.passed is None and one.plane is not None):
-        return inconclusive("power", f"It looks like one head, but {one.why}: other targets are not excluded.")
+    open_end = inconclusive("power", f"It looks like one head, but {one.why}: other targets are not excluded.")
+    if one.passed is None and one.plane is not None:
+        return open_end
     several = yield from of_case(several_heads, point.scale)
     if several.nearly:
         found.signs = (Sign.ALMOST_ALIKE,)
+    if one.faint and several.heads in (None, 1):
+        return open_end
     if several.heads == 1 and one.passed is False and not (answers.coarse or found.not_one):  # by other sequences it is not
         return NOT_BILINEAR if one.plane is None else OTHER_LENGTHS
     if several.heads is not None and not several.residual:

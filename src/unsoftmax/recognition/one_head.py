@@ -199,16 +199,11 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
     seen, far = 0, False
     base = corners(case, plane)
     for height in (6.0, 6.0, 25.0, 25.0):
-        last = max(1.0, 1.0 / plane.unit) * case.rng.uniform(-1.0, 1.0, size=axes)
-        slope = plane.slope(last)
-        size = float(slope @ slope)
-        if size < 1e-4:
-            continue
-        up = slope / size  # raises the score by one
-        side = np.array([-up[1], up[0]]) if axes == 2 else np.zeros(1)
-        spread = case.rng.uniform(0.3, 1.0)
-        coordinates = np.array([last + height * up + height * side, last + (height - spread) * up - height * side, last])
-        told = against(case, plane, coordinates, base)
+        last, spread = case.rng.uniform(-1.0, 1.0, size=axes), case.rng.uniform(0.3, 1.0)
+        told = None
+        for further in sorted({1.0, max(1.0, 1.0 / plane.unit)}, reverse=True):
+            if told is None or told.blurred:
+                told = _above(case, plane, further * last, height, spread, base)
         if told is None or told.blurred:
             continue
         seen += 1
@@ -223,6 +218,18 @@ def _steep(case: Case, outcome: Outcome) -> Outcome:
     if seen < 2 and case.floor.relative > 2.0**-40:
         return Outcome(None, "large scores could not be tested", plane)
     return outcome
+
+
+def _above(case: Case, plane: Plane, last: Floats, height: float, spread: float, base: Floats) -> Told | None:
+    """Ask two tokens so far above the score of the ``last``; None where that cannot be asked, or scores hardly change there."""
+    slope = plane.slope(last)
+    size = float(slope @ slope)
+    if size < 1e-4:
+        return None
+    up = slope / size  # raises the score by one
+    side = np.array([-up[1], up[0]]) if len(last) == 2 else np.zeros(1)
+    coordinates = np.array([last + height * up + height * side, last + (height - spread) * up - height * side, last])
+    return against(case, plane, coordinates, base)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from unsoftmax.proof.settings import PROOF
 from unsoftmax.recognition.case import Case, DecidedError, Verdict, inconclusive, outside
 from unsoftmax.recognition.one_head import against, corners
 from unsoftmax.recognition.plane import Plane, random_coordinates
+from unsoftmax.recognition.positions import compare_elsewhere
 from unsoftmax.recognition.settings import TESTS
 
 
@@ -74,6 +75,7 @@ def _missed(case: Case, plane: Plane, lengths: Iterable[int]) -> tuple[float, in
         if told is None:
             continue
         case.foretold.add(length)
+        compare_elsewhere(case, plane, coordinates, base)
         if told.share > 1 and case.left() > 0:
             again = against(case, plane, coordinates, base)
             if again is not None and abs(again.share - told.share) > 1:

@@ -226,6 +226,7 @@ class Pilot:
         listens: earlier tokens change the answer at all.
         flat: no score at any scale tried: the plain mean.
         hard: saturated at every scale tried.
+        cancels: answers to copies of one token do not vary, so that no single head answers.
     """
 
     scale: float
@@ -233,6 +234,7 @@ class Pilot:
     listens: bool = True
     flat: bool = False
     hard: bool = False
+    cancels: bool = False
 
 
 @asked_once
@@ -251,9 +253,12 @@ def pilot(case: Case) -> Pilot:
             case.reach = min(case.reach, 2 * scale)
             scale /= 16
             continue
-        odd, loud, level = response
+        odd, loud, level, moved = response
         if loud <= level:
             return _listen(case, pairs, scale)
+        if moved <= level:  # values cancel over the heads: both responses are of the scores, whose size their ratio does not tell
+            case.cancelled = loud
+            return Pilot(scale, 0.3, cancels=True)
         strength = min(1.0, odd / loud)
         seen[scale] = strength if odd > level else 0.0
         if 0.2 <= strength <= 0.6:
@@ -272,8 +277,11 @@ def pilot(case: Case) -> Pilot:
     return Pilot(best, strength, flat=flat, hard=hard)
 
 
-def _respond(case: Case, pairs: Floats, scale: float) -> tuple[float, float, float] | None:
-    """Response to unequal weights, response to earlier tokens at all, and what the floor explains; summed, as values may cancel."""
+def _respond(case: Case, pairs: Floats, scale: float) -> tuple[float, float, float, float] | None:
+    """Response to unequal weights, to earlier tokens at all, what the floor explains, and how far answers to copies differ.
+
+    The first two are summed, as values may cancel.
+    """
     answers = case.attempt(
         np.concatenate([[[x, x, x], [x + u, x - u, x], [x + u, x + u, x], [x - u, x - u, x]] for x, u in scale * pairs])
     )
@@ -281,7 +289,7 @@ def _respond(case: Case, pairs: Floats, scale: float) -> tuple[float, float, flo
         return None
     x, mixed, up, down = answers.reshape(len(pairs), 4, -1).transpose(1, 0, 2)
     odd, loud = np.abs(mixed - x).max(axis=-1).sum(), (np.abs(up - x).max(axis=-1) + np.abs(down - x).max(axis=-1)).sum()
-    return float(odd), float(loud), case.tolerance(answers)
+    return float(odd), float(loud), case.tolerance(answers), float(np.ptp(x, axis=0).max())
 
 
 def _factor(strength: float, heard: bool) -> float:

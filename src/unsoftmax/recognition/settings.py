@@ -147,6 +147,9 @@ class Settings:
     afar: float = 30.0  # times longer tokens, where neurons that are no ReLU have bent back to straight ones
     piecewise_enough: int = 60  # questions that a plane may need with all that follows
 
+    # positions
+    positions: int = 14  # questions that they may take before all lengths are asked: each compares all positions of one length
+
     # quick relu
     quick_relu_sizes: tuple[float, ...] = (1.0, 0.125, 8.0)  # entries of tokens at which earlier ones are listened for
 

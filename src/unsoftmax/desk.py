@@ -210,8 +210,8 @@ class Desk(Wrapper):
     def contradiction(self, *, replicas: bool = True, briefly: bool = False) -> DriftingError | None:
         """The proof that the target contradicts its earlier answers, if it does; asked after a failure, if the budget allows.
 
-        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own; before, with a journal of answers that
-        came over a network, one of each reply.
+        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own; before, 4 for each of several
+        endpoints, and with a journal of answers that came over a network, one of each reply.
 
         Args:
             replicas: whether to look for several versions, and answers that changed; else only for replies of others in a journal.
@@ -226,6 +226,8 @@ class Desk(Wrapper):
             reason = None
             if self.journal is not None:
                 reason = self.journal.find_misdelivered(self.guarded, self.watched.floor, self.left())
+            if self.look is not None:
+                self._agreed(self.look)
             if reason is None and replicas:
                 self.watched.look_for_replicas(*(BRIEFLY if briefly else ()))
             return reason

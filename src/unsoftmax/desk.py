@@ -96,7 +96,8 @@ class Desk(Wrapper):
         self.look: FirstLook | None = None
         self.calibration: Calibration | None = None
         self.clip: float | None = None
-        self.longest = PROOF.longest if wishes.max_length is None else wishes.max_length
+        furthest = max(PROOF.longest, min(PROOF.furthest, PROOF.furthest_numbers // target.width))
+        self.longest = PROOF.longest if wishes.max_length is None else min(wishes.max_length, furthest)
         self.facts: list[Fact] = []
         self.outcomes: list[Outcome] = []
         self.notes: list[str] = []

@@ -103,6 +103,7 @@ def _bends(case: Case, scale: float, bend: float, again: bool = True) -> Shape:
             if np.all(slope[size <= 4 * level] <= 4 * level) and straight > 0:
                 if again:  # a saturated network looks like this as well: shorter tokens tell
                     return _bends(case, scale / 8, bend / 64, again=False)
+                _refuse_asleep(case, scale)
                 raise DecidedError(outside("piecewise constant", JUMPS))
             case.record(
                 "bends evenly",
@@ -120,6 +121,23 @@ def _bends(case: Case, scale: float, bend: float, again: bool = True) -> Shape:
         f"One-token answers bend smoothly at {smooth} of {total} places: neither smooth nor straight.",
     )
     return Shape.UNCLEAR
+
+
+def _refuse_asleep(case: Case, scale: float) -> None:
+    """Leave open what is flat near by, but straight and steep far away: neurons of a network may sleep here (6 queries).
+
+    Raises:
+        DecidedError: it is.
+    """
+    x, u = case.cap(TESTS.awake * scale, 1.5 + 2 * TESTS.aside) * case.draw(2)
+    ends = np.array([x, -x])
+    y = case.ask(np.concatenate([ends, ends + TESTS.aside * u, ends + 2 * TESTS.aside * u])[:, None]).reshape(3, 2, -1)
+    steps, level = np.diff(y, axis=0), case.noise(y)
+    steep = np.abs(steps).min(axis=0).max(axis=-1) > 15 * level
+    bent = np.abs(steps[1] - steps[0]).max(axis=-1) > 0.1 * np.abs(steps[0]).max(axis=-1)
+    if (steep & ~bent).any():
+        words = "One-token answers are flat near by and steep far away: a network may sleep here, or tokens are rounded coarsely."
+        raise DecidedError(inconclusive("kinks", words))
 
 
 def sharp(case: Case, scale: float) -> bool:

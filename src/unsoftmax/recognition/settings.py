@@ -138,6 +138,10 @@ class Settings:
     deaf: float = 0.02  # of the answers' size: where tests allow more than that, no change by earlier tokens can be excluded
     places: int = 6  # where curvature is looked at
 
+    # neurons that sleep on ordinary tokens: times longer ones that wake them, and steps aside there, of their length
+    awake: float = 2.0**8
+    aside: float = 2.0**-4
+
     # piecewise
     # tokens at x + u and at x: ratios 1/4 and 4 to read, 2/3 to check
     copies: tuple[tuple[int, int], ...] = ((1, 4), (4, 1), (2, 3))

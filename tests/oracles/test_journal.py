@@ -304,3 +304,18 @@ def test_a_recovery_commits_its_check_once(tmp_path, monkeypatch):
     checks = [i for i, (_, *row) in enumerate(written) if row and row[0][0] == "check"]
     assert sum(begin < i < end for i in checks) > 50
     assert sum(i < begin or i > end for i in checks) < 5
+
+
+def test_what_a_run_without_a_report_asked_again_counts_as_lost(tmp_path):
+    """A run that is killed while it confirms has sent those questions all the same."""
+    target = us.Attention.single(W=np.diag([1.0, 2.0, -1.0]), v=[1.0, -2.0, 3.0])
+    path = tmp_path / "j.sqlite"
+    us.recover(target, seed=1, journal=path)
+    with pytest.MonkeyPatch.context() as patch:  # nobody gets to report
+        patch.setattr(Journal, "describe", lambda journal: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            us.recover(target, seed=1, journal=path)
+    for _ in range(2):  # told by every later run, and once
+        last = us.recover(target, seed=1, journal=path)
+        assert last.account.journal.possibly_asked_twice == 32
+        assert last.account.queries.confirm == 32

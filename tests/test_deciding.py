@@ -52,6 +52,7 @@ from unsoftmax.recognition.one_token import (
     pilot,
 )
 from unsoftmax.recognition.piecewise import another_plane, bends_obey, chord_law, transformer
+from unsoftmax.recognition.positions import every_position
 from unsoftmax.recognition.quick_relu import QuickLook, quick_look
 from unsoftmax.recognition.reach import long_tokens
 from unsoftmax.recognition.stepwise import coarse_without_reason, rounding_told, steps_told
@@ -146,6 +147,7 @@ TESTS = {
     unchanged: told,
     every_length: st.one_of(st.none(), verdicts),
     rarely_by_chance: st.one_of(st.none(), verdicts),
+    every_position: st.one_of(st.none(), verdicts),
     refuse_jumps: st.one_of(st.none(), verdicts),
     jumps_instead: st.one_of(st.none(), verdicts),
 }
@@ -248,6 +250,7 @@ NETWORK = {  # one head before a network with ReLU, unless told otherwise
     name_bent: outside("a bent one", "It bends."),
     every_length: None,
     rarely_by_chance: None,
+    every_position: None,
     refuse_jumps: None,
     jumps_instead: None,
     unchanged: True,

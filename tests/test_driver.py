@@ -358,3 +358,18 @@ def test_no_token_is_longer_than_allowed_whatever_is_looked_for(family, settings
     found = us.recover(target, width=inner.width, max_norm=max_norm, seed=settings["seed"], budget=20_000, on_failure="return")
     assert 0.5 * max_norm < longest <= max_norm
     assert not found.status.success or found.check.relative_error < 1e-8
+
+
+@pytest.mark.parametrize("seed", [4, 15, 33])
+def test_a_small_network_that_is_straight_where_first_questions_lie_is_no_stranger(seed):
+    """Scores that saturate wherever tokens are longer than 1e-30 are no head's: what else it may be is looked for."""
+    rng = np.random.default_rng(seed)
+    layer = us.Attention(rng.normal(size=(1, 3, 3)), np.eye(3)[None])
+    B, beta, A = rng.normal(size=(2, 3)), rng.normal(size=2), rng.normal(size=(2, 2))
+
+    def target(X):
+        return np.maximum(layer(X, "all", causal=bool(seed % 2)) @ B.T + beta, 0) @ A.T
+
+    found = us.recover(target, width=3, seed=0)
+    assert found.status is us.Status.EXACT
+    assert found.account.family == "transformer"

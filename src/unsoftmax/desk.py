@@ -96,7 +96,8 @@ class Desk(Wrapper):
         self.look: FirstLook | None = None
         self.calibration: Calibration | None = None
         self.clip: float | None = None
-        self.longest = PROOF.longest if wishes.max_length is None else wishes.max_length
+        furthest = max(PROOF.longest, min(PROOF.furthest, PROOF.furthest_numbers // target.width))
+        self.longest = PROOF.longest if wishes.max_length is None else min(wishes.max_length, furthest)
         self.facts: list[Fact] = []
         self.outcomes: list[Outcome] = []
         self.notes: list[str] = []
@@ -210,8 +211,8 @@ class Desk(Wrapper):
     def contradiction(self, *, replicas: bool = True, briefly: bool = False) -> DriftingError | None:
         """The proof that the target contradicts its earlier answers, if it does; asked after a failure, if the budget allows.
 
-        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own; before, with a journal of answers that
-        came over a network, one of each reply.
+        Price: 32 queries, ``briefly`` 14, where the family tests gave a reason of their own; before, 4 for each of several
+        endpoints, and with a journal of answers that came over a network, one of each reply.
 
         Args:
             replicas: whether to look for several versions, and answers that changed; else only for replies of others in a journal.
@@ -226,6 +227,8 @@ class Desk(Wrapper):
             reason = None
             if self.journal is not None:
                 reason = self.journal.find_misdelivered(self.guarded, self.watched.floor, self.left())
+            if self.look is not None:
+                self._agreed(self.look)
             if reason is None and replicas:
                 self.watched.look_for_replicas(*(BRIEFLY if briefly else ()))
             return reason

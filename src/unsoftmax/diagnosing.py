@@ -9,7 +9,6 @@ import numpy as np
 
 from unsoftmax.candidates import candidates
 from unsoftmax.desk import Desk, Progress
-from unsoftmax.errors import check_positive
 from unsoftmax.families import Family, Size
 from unsoftmax.oracles.adapt import as_oracle
 from unsoftmax.oracles.base import Oracle
@@ -47,10 +46,10 @@ def diagnosed(
     on_progress: Progress | None = None,
 ) -> Diagnosis:
     """As ``diagnose``, for a target that is open already."""
-    check_positive(max_norm=max_norm)
-    longest = min(PROOF.longest, max_length or PROOF.longest)
+    wishes = Wishes(max_norm=max_norm, seed=seed, max_length=max_length)
+    wishes = replace(wishes, max_length=min(PROOF.longest, max_length or PROOF.longest))
     # no sentinels of its own: the tests ask early questions again at their end
-    desk = Desk(oracle, Wishes(max_norm=max_norm, seed=seed, max_length=longest), on_progress=on_progress, sentinels=0)
+    desk = Desk(oracle, wishes, on_progress=on_progress, sentinels=0)
     family = next(candidates(desk, learners=False), None)
     told = desk.told
     if told is None:

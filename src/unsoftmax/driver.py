@@ -16,6 +16,7 @@ from unsoftmax.errors import (
     RefusalError,
     Sign,
     TargetError,
+    is_whole,
     tried,
 )
 from unsoftmax.evidence import Evidence
@@ -72,7 +73,8 @@ def recover(
         on_failure: "raise" an exception that carries ``.recovery``, or "return" it.
         natural: samples of the tokens that the target meets in use, ``(tokens, width)`` or sequences of them; the held-out check
             draws from them. None: entries of standard deviation one.
-        max_length: no sequence of more tokens than this is sent by the check; None finds out what the target takes.
+        max_length: no sequence of more tokens than this is sent by the check, nor of more than 16,384; None finds out what the
+            target takes.
         labels: True for a target that answers with one of two values.
         check: fresh sequences that the held-out check compares; None for about 235.
         accuracy: wanted rms error of W where answers are noisy or rounded; asks as many queries as that takes.
@@ -96,6 +98,8 @@ def recover(
         raise ValueError(f"on_failure is {on_failure!r}; it must be 'raise' or 'return'.")
     if family != "auto":
         named(family)
+    if entropy is not None and not is_whole(entropy, 0):
+        raise ValueError(f"entropy is {entropy!r}; it must be a whole number of at least 0.")
     oracle = as_oracle(target, width)
     wishes = Wishes(
         family=family,

@@ -20,7 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from numbers import Real
 from typing import Any, ClassVar, TypeVar
+
+import numpy as np
 
 from unsoftmax.evidence import Evidence
 
@@ -212,7 +215,19 @@ def check_positive(**values: float | None) -> None:
     for name, value in values.items():
         if value is None:
             continue
-        if not 0 < value < float("inf"):
+        if not is_number(value) or not 0 < value < float("inf"):
             raise ValueError(f"{name} is {value!r}; it must be a positive number.")
         if name == "max_norm" and not LENGTHS[0] <= value <= LENGTHS[1]:
             raise ValueError(f"max_norm is {value!r}; it must lie between {LENGTHS[0]:g} and {LENGTHS[1]:g}.")
+
+
+def is_number(value: object) -> bool:
+    """Whether something is one real number, of Python or NumPy, and no truth value."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "fiu"
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Whether something is a whole number of at least that."""
+    return is_number(value) and bool(least <= value < float("inf") and value == int(value))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unsoftmax.errors import check_positive
+from unsoftmax.errors import check_positive, is_whole
 from unsoftmax.models import Floats
 
 
@@ -40,16 +40,20 @@ class Wishes:
         lowest = (("rank", 0), ("heads", 1), ("budget", 1), ("seed", 0), ("max_length", 1), ("check", 1))
         for name, least in lowest:
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or int(value) != value or value < least):
+            if value is not None and not is_whole(value, least):
                 raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
+            object.__setattr__(self, name, None if value is None else int(value))
         if self.method not in (None, "factored", "nuclear"):
             raise ValueError(f"method is {self.method!r}; it must be 'factored' or 'nuclear'.")
         if self.method is not None and self.adaptive:
             raise ValueError("method chooses how fixed probes are solved: it goes with adaptive=False.")
-        check_positive(tolerance=self.tolerance, max_norm=self.max_norm, accuracy=self.accuracy)
+        for name in ("tolerance", "max_norm", "accuracy"):
+            value = getattr(self, name)
+            check_positive(**{name: value})
+            object.__setattr__(self, name, None if value is None else float(value))
         words = isinstance(self.grid, str)
-        steps = np.ones(1) if self.grid is None or words else np.asarray(self.grid, dtype=np.float64)
-        if (words and self.grid != "auto") or not (np.isfinite(steps).all() and (steps > 0).all()):
+        steps = np.ones(1) if self.grid is None or words else np.asarray(self.grid)
+        if steps.dtype.kind not in "fiu" or (words and self.grid != "auto") or not (np.isfinite(steps).all() and (steps > 0).all()):
             raise ValueError(f"grid is {self.grid!r}; it must be a positive step, one per row, or 'auto'.")
         if not ((steps >= 1e-15) & (steps <= 1e15)).all():  # whole numbers of finer ones have more digits than any weight
             raise ValueError(f"grid is {self.grid!r}; it must lie between 1e-15 and 1e15.")
@@ -58,8 +62,10 @@ class Wishes:
         """Refuse what does not suit tokens of this width."""
         if self.rank is not None and self.rank > width:
             raise ValueError(f"rank is {self.rank}, but the width is only {width}.")
-        if self.grid is not None and not isinstance(self.grid, str) and np.size(self.grid) not in (1, width):
-            raise ValueError(f"grid holds {np.size(self.grid)} steps; it must be one, or one for each of the {width} rows of W.")
+        if self.grid is not None and not isinstance(self.grid, str) and np.shape(self.grid) not in ((), (1,), (width,)):
+            raise ValueError(
+                f"grid has shape {np.shape(self.grid)}; it must be one step, or one for each of the {width} rows of W."
+            )
 
     def noted(self) -> dict[str, Any]:
         """What was wished, as a journal and a report keep it."""

@@ -6,6 +6,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from servers import MODEL, OpenInference, scripted
+from unsoftmax.cli import run
 from unsoftmax.cli.progress import progress_bar
 from unsoftmax.cli.targets import open_target, open_token_target
 from unsoftmax.demo import demo_oracle
@@ -131,3 +132,9 @@ def test_a_python_target_is_known_by_the_weights_that_it_loads(tmp_path):
     assert open_target(f"{tmp_path}/target.py:head", 3).identity == before
     np.save(tmp_path / "weights.npy", 2 * np.eye(3))
     assert open_target(f"{tmp_path}/target.py:head", 3).identity != before
+
+
+def test_a_time_that_is_over_while_a_file_is_loaded_is_no_fault_of_the_file(tmp_path, capsys):
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(30)\n")
+    assert run(["recover", f"{tmp_path / 'slow.py'}:target", "--max-time", "0.05"]) == 4
+    assert "--max-time" in capsys.readouterr().err

@@ -339,3 +339,17 @@ def test_of_many_exact_examples_a_part_is_learned_from_and_all_the_rest_checks()
     assert found.status is Status.EXACT
     assert distance(found.model, layer) < 1e-12
     assert found.check.sequences > 400  # of a tenth, as else, there would be 70
+
+
+@pytest.mark.parametrize("answer", [1.0, 0.1, np.arange(1.0, 5.0)], ids=str)
+def test_answers_that_do_not_depend_on_the_tokens_say_nothing_of_the_scores(answer):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(120, 5, 4))
+    found = learn_from_examples(X, answer + 0 * X, on_failure="return", seed=1)
+    assert found.status is Status.NOT_IDENTIFIABLE
+
+
+@pytest.mark.parametrize("wrong", [{"heads": True}, {"seed": 1.5}, {"seed": -1}, {"causal": "yes"}], ids=str)
+def test_options_of_a_wrong_kind_are_refused_in_words(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
+        learn_from_examples(np.ones((9, 3, 2)), np.ones((9, 3, 2)), **wrong)

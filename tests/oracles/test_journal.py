@@ -408,3 +408,18 @@ def test_a_journal_whose_answers_were_synced_is_still_in_use(tmp_path):
     assert "in use by another run" in other.stderr
     journal.close()
     assert subprocess.run([sys.executable, "-c", opening], check=False).returncode == 0
+
+
+def test_what_a_run_without_a_report_asked_again_counts_as_lost(tmp_path):
+    """A run that is killed while it confirms has sent those questions all the same."""
+    target = us.Attention.single(W=np.diag([1.0, 2.0, -1.0]), v=[1.0, -2.0, 3.0])
+    path = tmp_path / "j.sqlite"
+    us.recover(target, seed=1, journal=path)
+    with pytest.MonkeyPatch.context() as patch:  # nobody gets to report
+        patch.setattr(Journal, "describe", lambda journal: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            us.recover(target, seed=1, journal=path)
+    for _ in range(2):  # told by every later run, and once
+        last = us.recover(target, seed=1, journal=path)
+        assert last.account.journal.possibly_asked_twice == 32
+        assert last.account.queries.confirm == 32

@@ -228,3 +228,15 @@ def test_a_question_that_a_target_spoilt_is_sent_and_billed_again(monkeypatch):
     for _ in range(3):
         oracle(np.ones((4, 2, 3)))
     assert oracle.spent == sum(seen) == 16
+
+
+def test_a_target_may_write_every_answer_into_the_same_memory():
+    memory = {}
+
+    def target(X):
+        answers = HEAD(X)
+        kept = memory.setdefault(answers.shape, np.empty(answers.shape))
+        kept[...] = answers
+        return kept
+
+    assert us.recover(target, width=3, seed=1).status is us.Status.EXACT

@@ -140,3 +140,23 @@ def test_streams_on_the_command_line(capsys) -> None:
     capsys.readouterr()
     assert run(["recover", "demo:attention,width=6", "--streams", "5"]) == 2
     assert "--streams" in capsys.readouterr().err
+
+
+def test_one_number_may_have_an_axis_of_its_own_or_none() -> None:
+    model = head(1)
+    both = Several([CallableOracle(model, width=5), CallableOracle(lambda X: model(X)[:, None], width=5)])
+    X = np.random.default_rng(0).normal(size=(5, 3, 5))
+    for _ in range(2):
+        np.testing.assert_array_equal(both(X), model(X))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_of_several_that_changes_later_drifts(seed: int) -> None:
+    """It is no stranger to every family: each is asked the same again before a verdict."""
+    calls = iter(range(10**6))
+
+    def later(X: Floats) -> Floats:
+        return head(1 if next(calls) < 7 + 5 * seed else 2)(X)
+
+    both = Several([CallableOracle(head(1), width=5), CallableOracle(later, width=5)])
+    assert us.recover(both, seed=seed, on_failure="return").status is us.Status.DRIFTING

@@ -180,3 +180,39 @@ def test_the_width_is_told_by_the_deepest_layer_or_must_be_given():
     assert TorchOracle(Inner().eval()).width == 6
     with pytest.raises(ValueError, match="width"):
         TorchOracle(nn.ReLU().eval())
+
+
+class Centred(nn.Module):
+    """Works in the memory of its questions, as layers with ``inplace=True`` do."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.layer = HiddenStates(width)
+
+    def forward(self, x):
+        answers = self.layer(x)[0]
+        x.zero_()
+        return answers
+
+
+def test_a_module_that_works_in_place_gets_a_copy():
+    module, X = Centred(8).eval(), tokens()
+    kept = X.copy()
+    told = TorchOracle(module, width=8)(X)
+    np.testing.assert_array_equal(X, kept)
+    np.testing.assert_array_equal(told, TorchOracle(module, width=8)(X))
+
+
+@pytest.mark.parametrize("wrap", [lambda y: {"loss": None, "logits": y}, lambda y: (None, y)])
+def test_what_was_left_out_of_an_answer_is_passed_over(wrap):
+    layer = HiddenStates(8).eval()
+    told = TorchOracle(lambda x: wrap(layer(x)[0]), width=8)(tokens())
+    np.testing.assert_array_equal(told, TorchOracle(layer, width=8)(tokens()))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_quantised_layers_are_asked_in_the_default_precision():
+    layer = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 3)), {nn.Linear}, dtype=torch.qint8)
+    oracle = TorchOracle(layer, width=8)
+    assert oracle.precision == "float32"
+    assert oracle(tokens()).shape == (3, 4, 3)

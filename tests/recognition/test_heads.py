@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.recognition.targets import D, case_of, head, heads, passed, scores_of, weighted
 from tests.strategies import seeds
 
+import unsoftmax as us
 from unsoftmax.models import Attention
 from unsoftmax.recognition.heads import _amplification, _counts, _design, _full_jacobian, several_heads
 from unsoftmax.recognition.heads_design import Design, peaks
@@ -166,3 +167,14 @@ def test_shares_beside_a_head_hold_those_of_its_neighbours(seed):
         Y = design.shares(near[:1], near[1:])[0][0]
         left.append(np.abs(Y - beside @ np.linalg.lstsq(beside, Y, rcond=None)[0]).max())
     assert left[1] <= 1e-3 * left[0] + 1e-13
+
+
+@pytest.mark.parametrize("outputs", [None, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_heads_whose_values_cancel_are_no_strangers(seed, outputs):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(1, 6, outputs) if outputs else (1, 6))
+    layer = Attention(rng.normal(size=(2, 6, 6)) / np.sqrt(6), np.concatenate([values, -values]))
+    told = us.diagnose(layer)
+    assert told.inside
+    assert told.heads == 2

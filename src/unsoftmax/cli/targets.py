@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from unsoftmax.demo import DEFAULTS, demo_model, demo_oracle, setting
-from unsoftmax.errors import FileFormatError
+from unsoftmax.errors import BudgetExceededError, FileFormatError
 from unsoftmax.models import Model, load
 from unsoftmax.models.base import is_model
 from unsoftmax.models.llama_layout import is_llama, read_llama
@@ -233,6 +233,8 @@ def _named_module(path: Path, name: str, text: str) -> ModuleType:
         raise click.UsageError(f"{text!r} names a file but nothing in it. Write {path}:NAME with the callable's or module's name.")
     try:
         module = _load_module(path)
+    except BudgetExceededError:  # the time of the run is over, which is no fault of the file
+        raise
     except (Exception, SystemExit) as error:
         raise click.UsageError(f"{path} cannot be loaded: {type(error).__name__}: {plain(error)}") from error
     if not hasattr(module, name):

@@ -165,8 +165,8 @@ def _allow_pickle(folder: Path, trusted: bool) -> None:
         raise FileFormatError(f"{folder} holds no weights: neither *.safetensors nor {PICKLED}.")
     if not trusted:
         raise FileFormatError(
-            f"{folder} holds pickled weights alone ({', '.join(pickled[:3])}); opening them can run code that they hold. Where you "
-            "trust their origin, pass --trust-pickle; better, save the model again as safetensors."
+            f"{folder} holds pickled weights alone ({', '.join(pickled[:3])}); opening them can run code that they hold. Save the "
+            "model again as safetensors; `verify` and `watch` open them with --trust-pickle, where you trust their origin."
         )
     import torch
 

@@ -62,6 +62,10 @@ class OneHead(AttentionFamily):
             outcome = Outcome(learned=self._with_bars(desk, outcome.learned, state))
         if outcome.learned is None or desk.wishes.heads == 1:
             return outcome
+        size = float(outcome.learned.model.token_sizes.max())
+        if desk.precision.exact and desk.max_norm is None and size < LAWS.shortest:
+            words = f"As one head its scores would saturate wherever tokens have entries beyond {size:.1g}, which no float64 tells."
+            return Outcome(refusal=NotInFamilyError(words, signs=(Sign.SATURATED,)))
         predict = predictor(outcome.learned.model, desk.like)
         model = outcome.learned.model
         lengths = LAWS.lengths[: 2 if desk.first_look().outputs == 1 else 1]

@@ -37,6 +37,8 @@ class Settings:
     rehearsed: int = (
         2**21
     )  # numbers in all questions of a run that is rehearsed: beyond, bars follow from the answers' precision alone
+    # entries of the tokens whose scores are of order one, at least: else natural ones score 2^60, which no float64 tells
+    shortest: float = 2.0**-30
     # tokens of the sequences that tell one head from several that pass for one; the longer one shows a window, too
     lengths: tuple[int, int] = (64, 4)
     repeated: int = 4  # times that a long one is asked again, before a window is what it is missed for

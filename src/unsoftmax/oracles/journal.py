@@ -17,7 +17,7 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -77,13 +77,16 @@ class Journal:
         self.replayed = Replayed()
         self.asked = 0
         self.confirmed = 0
+        self._unreported = int(meta.get("confirmed", "0"))
+        self._reported = False
         self.replaced = 0
 
     @property
     def repeated(self) -> int:
         """Sequences that were sent without an answer coming back: asked again, or to be asked again, and possibly billed twice."""
         self._commit()
-        return int(self._one("SELECT COALESCE(SUM(lost + sequences * (answers IS NULL)), 0) FROM calls"))
+        lost = self._one("SELECT COALESCE(SUM(lost + sequences * (answers IS NULL)), 0) FROM calls")
+        return int(lost) + self._unreported
 
     @property
     def answered(self) -> int:
@@ -104,6 +107,7 @@ class Journal:
 
     def describe(self) -> Kept:
         """For a report: what was replayed, of which date, what was asked now, and what may have been billed twice."""
+        self._reported = True
         oldest, newest = self.replayed.dates
         return Kept(
             sha256=self.digest,
@@ -199,12 +203,8 @@ class Journal:
             DriftingError: the target does not say today what the journal holds.
             TargetError: it does not answer today.
         """
-        meter = Metered(oracle)
-        try:
+        with self._metered(oracle) as meter:
             self.replayed.confirm(meter, floor)
-        finally:
-            self.confirmed += meter.spent
-            self.asked += meter.spent
 
     def find_misdelivered(self, oracle: Oracle, floor: Precision | None, most: int | None = None) -> DriftingError | None:
         """Ask one question of each reply again: the reason, if a few replies were not the target's own; a journal is mended once.
@@ -216,16 +216,27 @@ class Journal:
         replies = len(self.receipts.kept)
         if self._mended > 0 or replies < 2 or (most is not None and 3 * replies > most):
             return None
-        meter = Metered(oracle)
-        try:
+        with self._metered(oracle) as meter:
             wrong = self.receipts.misdelivered(meter, floor)
-        finally:
-            self.confirmed += meter.spent
-            self.asked += meter.spent
         if not wrong:
             return None
         self._doubt({*wrong, *self._all("SELECT stream, number, start FROM calls WHERE stream = 'check'")})
         return misdelivery(len(wrong), replies)
+
+    @contextmanager
+    def _metered(self, oracle: Oracle) -> Iterator[Metered]:
+        """The oracle for questions that stay out of the journal; what had to be sent again counts, too."""
+        before, meter = self.confirmed, Metered(_Noted(oracle, self._confirms))
+        try:
+            yield meter
+        finally:
+            self._confirms(max(0, before + meter.spent - self.confirmed))
+
+    def _confirms(self, sequences: int) -> None:
+        """Note questions that stay out of the journal before they leave: those of a run that reports nothing count as lost."""
+        self.asked += sequences
+        self.confirmed += sequences
+        self._execute(WRITE_META, meta_values("confirmed", str(self._unreported + self.confirmed)))
 
     def _doubt(self, places: set[Place]) -> None:
         """Mark requests so that the next run asks them again; an answer is forgotten only for another one."""
@@ -239,6 +250,9 @@ class Journal:
 
     def close(self) -> None:
         """Close the file, all of it synced."""
+        if self.confirmed and self._reported:
+            with suppress(JournalError):  # as below
+                self._execute(WRITE_META, meta_values("confirmed", str(self._unreported)))
         if self._working:
             with suppress(JournalError):  # a disk that fails has said so; one request too many counts as asked twice
                 self._commit()
@@ -353,6 +367,19 @@ class Journal:
 
     def _one(self, statement: str) -> Any:
         return self._all(statement)[0][0]
+
+
+class _Noted(Wrapper):
+    """Tells of every call before it leaves."""
+
+    def __init__(self, inner: Oracle, note: Callable[[int], None]) -> None:
+        super().__init__(inner)
+        self._note = note
+
+    def __call__(self, sequences: Floats, /) -> Floats:
+        """Note them, and ask."""
+        self._note(len(sequences))
+        return self.inner(sequences)
 
 
 class Journaled(Wrapper):

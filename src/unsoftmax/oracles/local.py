@@ -196,7 +196,7 @@ def checked_answers(raw: Any, asked: tuple[int, ...], layout: Layout | None = No
             answers = np.array([class_number(name) for name in answers.flat]).reshape(answers.shape)
         if answers.dtype.kind not in "fiub":
             raise TypeError(f"dtype {answers.dtype}")
-        answers = answers.astype(np.float64, copy=False)
+        answers = answers.astype(np.float64)  # a copy: a target may write its next answers into the same memory
     except (TypeError, ValueError, RuntimeError) as error:
         raise TargetError(
             f"The target answered with {type(raw).__name__} that is no array of real numbers ({error}). "

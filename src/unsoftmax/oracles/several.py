@@ -46,6 +46,7 @@ class Several:
         self._turn = 0
         self.served: tuple[int, ...] = ()
         self._layout = Layout()
+        self._axes = 0
 
     @property
     def width(self) -> int:
@@ -97,7 +98,9 @@ class Several:
         tasks = ((a, b - a, work(n, sequences[a:b])) for n, (a, b) in zip(self.served, pairwise(ends), strict=True))
         for start, answers in in_turn(tasks, lambda: count, before):
             self._layout.keep(answers.shape)
-            yield start, answers
+            self._axes = self._axes or answers.ndim
+            # one number may have an axis of its own or none
+            yield start, answers if answers.ndim == self._axes else answers.reshape(-1, *(1,) * (self._axes - 1))
 
     def _ask(self, number: int, share: Floats) -> Floats:
         try:

@@ -134,5 +134,7 @@ def _pick(tensors: Sequence[TensorSpec], name: str | None, role: str) -> TensorS
     if len(matching) != 1:
         names = ", ".join(plain(tensor.name, 40) for tensor in tensors[:10])
         problem = f"has no {role} {name!r}" if name is not None else f"has several {role}s"
-        raise ValueError(f"The model {problem}; choose one with `{role}=`: {names}.")
+        raise ValueError(
+            f"The model {problem}; choose one with `{role}=`, or a part of an ONNX file as FILE.onnx#INPUT..OUTPUT: {names}."
+        )
     return matching[0]

@@ -35,7 +35,8 @@ class TorchOracle:
     Args:
         module: the module or function.
         width: token length, where the module does not tell it.
-        dtype: dtype of the tensors; by default that of the parameters, float64 where there are none.
+        dtype: dtype of the tensors; by default that of the parameters, float64 where there are none, and PyTorch's own default
+            where quantised ones are all.
         device: device of the tensors; by default that of the parameters.
         build_there: learners that can shall build their probes on the device; by default if it is not the CPU.
     """
@@ -59,7 +60,7 @@ class TorchOracle:
         self._torch = torch
         tensors = [*module.parameters(), *module.buffers()] if isinstance(module, torch.nn.Module) else []
         first = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
-        self.dtype = dtype or (torch.float64 if first is None else first.dtype)
+        self.dtype = dtype or (_without_floats(module, torch) if first is None else first.dtype)
         self.device = torch.device(device or ("cpu" if first is None else first.device))
         self._build_there = self.device.type != "cpu" if build_there is None else build_there
         self._width = checked_width(module, width if width is not None else _told_width(module, torch))
@@ -120,7 +121,8 @@ class TorchOracle:
         asked, takes = f"sequences of shape {tuple(sequences.shape)}", "tensors (batch, length, width) of this width"
         with blamed("module", asked, takes), torch.no_grad(), _evaluating(self.module):
             given: Any = sequences if there else torch.as_tensor(np.ascontiguousarray(sequences))
-            tokens = given.to(device=self.device, dtype=self.dtype)
+            # a copy on this machine, too: a module may work in place
+            tokens = given.to(device=self.device, dtype=self.dtype, copy=not there)
             answer = _tensor(self._call(tokens), torch).detach().to(torch.float64)
             raw = answer if there else answer.to("cpu").numpy()
         if there:
@@ -149,6 +151,13 @@ def _torch() -> Any:
     except ImportError as error:
         raise MissingExtraError("torch", "torch") from error
     return torch
+
+
+def _without_floats(module: Any, torch: Any) -> Any:
+    """The dtype that a module without floating-point parameters takes: quantised layers take no float64."""
+    held = module.state_dict().values() if isinstance(module, torch.nn.Module) else ()
+    packed = any(not isinstance(part, torch.Tensor) or part.is_quantized for part in held)
+    return torch.get_default_dtype() if packed else torch.float64
 
 
 def _told_width(module: Any, torch: Any) -> int | None:
@@ -210,10 +219,9 @@ def _tensor(answer: Any, torch: Any) -> Any:
     for _ in range(3):  # an output object may hold a tuple
         if isinstance(answer, torch.Tensor):
             return answer
-        if isinstance(answer, dict):
-            answer = next(iter(answer.values()), None)
-        elif isinstance(answer, tuple | list) and answer:
-            answer = answer[0]
+        if isinstance(answer, dict | tuple | list):  # a loss or a cache that was not asked for is None
+            parts = answer.values() if isinstance(answer, dict) else answer
+            answer = next((part for part in parts if part is not None), None)
         else:
             answer = getattr(answer, "logits", getattr(answer, "last_hidden_state", None))
     if isinstance(answer, torch.Tensor):

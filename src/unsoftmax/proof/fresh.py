@@ -161,10 +161,16 @@ def _lengths(rng: np.random.Generator, longest: int, every: bool, more: int = 0)
 
 def natural_tokens(samples: object, width: int) -> Floats:
     """The caller's natural samples, ``(tokens, width)`` or sequences ``(…, length, width)``, as a table of tokens."""
-    table = np.asarray(on_host(samples), dtype=np.float64)
-    if table.ndim < 2 or table.shape[-1] != width or not table.size or not np.isfinite(table).all():
-        raise ValueError(f"natural has shape {table.shape}; it must hold finite tokens of width {width}, as (tokens, {width}).")
-    return table.reshape(-1, width)
+    wanted = f"it must hold finite tokens of width {width}, as (tokens, {width})."
+    try:
+        table = np.asarray(on_host(samples) if hasattr(samples, "shape") else samples)
+    except ValueError as error:
+        raise ValueError(f"natural is no array ({error}); {wanted}") from error
+    if table.dtype.kind not in "fiu" or table.ndim < 2 or table.shape[-1] != width or not table.size:
+        raise ValueError(f"natural has shape {table.shape} and holds {table.dtype} numbers; {wanted}")
+    if not np.isfinite(table).all():
+        raise ValueError(f"natural holds numbers that are not finite; {wanted}")
+    return table.astype(np.float64).reshape(-1, width)
 
 
 def afforded(batches: list[Fresh], most: int, rng: np.random.Generator) -> list[Fresh]:

@@ -143,7 +143,7 @@ class _Proof:
     def _said(self, seen: Compared) -> Check:
         tolerance = self.tolerance if self.stated is None else self.stated
         words = covered(seen, tolerance=tolerance, max_norm=self.desk.max_norm, sampled=self.desk.wishes.natural is not None)
-        if seen.lengths.max() < 64 or self.desk.longest < 256:
+        if seen.lengths.max() < 64 or self.desk.longest < max(PROOF.longest, self.desk.wishes.max_length or 0):
             words += f" Longer sequences than {int(seen.lengths.max())} tokens were not asked."
         self.check = checked(seen, words)
         spread = seen.spreads

@@ -31,6 +31,9 @@ class Settings:
 
     # fresh
     longest: int = 256  # tokens of the longest sequences that are compared
+    # the same where the caller allows longer ones, and numbers in each: a limit is no wish, and memory and time are finite
+    furthest: int = 2**14
+    furthest_numbers: int = 2**22
     moderate: int = 64
     per_length: int = 12  # sequences of each moderate length, sized for the model's scores
     sized: int = 11  # moderate lengths

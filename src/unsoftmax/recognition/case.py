@@ -96,6 +96,9 @@ class Case:
         floor: how coarse the answers are, once measured.
         finer: answers are written in float64, but computed more coarsely.
         everywhere: the target answers at every position; the last answer is used.
+        whole: the latest answers at every position, ``(batch, length, outputs)``, where the target gives them.
+        elsewhere: how far earlier positions missed what scores foretell, of what is allowed, at most, where they see all tokens
+            (False) and where later ones are hidden (True).
         longest: longest sequence that the target takes, as far as tried.
         most: no sequence of more tokens than this is sent.
         cheap: the target runs in this process, so that sequences of many lengths may be asked one by one.
@@ -104,6 +107,7 @@ class Case:
         by_chance: lengths of sequences that, asked twice, got two answers.
         recent: the latest answers, for their size.
         unit: what answers are multiplied by, a power of two, where they are so large or small that their squares are no numbers.
+        cancelled: size of what cancels in one-token answers, whose rounding shows in them; 0 where they vary.
         bend: how far one-token answers miss a straight line, of their change, where they do.
         bent: four tokens whose sums of two are alike, and their answers, where those are not.
         reach: largest token scale (root mean square entry) to use; shrinks when the target overflows.
@@ -122,12 +126,15 @@ class Case:
         self.findings: list[tuple[Callable[..., Any], Any]] = []
         self.finer = False
         self.everywhere = False
+        self.whole: Floats | None = None
+        self.elsewhere: dict[bool, float] = {}
         self.outputs: int | None = None
         self.longest = self.most = 256
         self.cheap = self.alone = False
         self.foretold: set[int] = set()
         self.by_chance: list[int] = []
         self.unit = 1.0
+        self.cancelled = 0.0
         self.bend = 0.0
         self.bent: tuple[Floats, Floats] | None = None
         self.reach = math.inf if max_norm is None else max_norm / (math.sqrt(self.width) + 3)
@@ -196,6 +203,7 @@ class Case:
     def last(self, answers: Floats, length: int) -> Floats:
         """The answers at the last position, as ``(batch, outputs)``."""
         answers = answers * self.unit
+        self.whole = answers if answers.ndim == 3 else None
         if answers.ndim == 3:
             return answers[:, -1]
         if answers.ndim == 1:
@@ -213,7 +221,8 @@ class Case:
 
     def noise(self, *answers: Floats) -> float:
         """Floor of answers of this size."""
-        return max(self.floor.of(max((float(np.abs(a).max()) for a in answers if a.size), default=0.0)), 1e-300)
+        size = max((float(np.abs(a).max()) for a in answers if a.size), default=0.0)
+        return max(self.floor.of(max(size, self.cancelled)), 1e-300)
 
     def draw(self, *shape: int) -> Floats:
         """Random tokens of root mean square one, each at most 1.5 times that long, so that scales are kept."""

@@ -28,6 +28,7 @@ from unsoftmax.recognition.one_token import (
     pilot,
 )
 from unsoftmax.recognition.piecewise import another_plane, bends_obey, chord_law, transformer
+from unsoftmax.recognition.positions import every_position
 from unsoftmax.recognition.reach import long_tokens
 from unsoftmax.recognition.settings import TESTS
 from unsoftmax.recognition.stepwise import coarse_without_reason, rounding_told, steps_told
@@ -55,7 +56,7 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool
     unexplained = (yield from of_case(coarse_without_reason, bias=bool(found.extras.bias))) if verdict.inside else ""
     verdict = inconclusive("power", unexplained) if unexplained else verdict
     if verdict.inside:
-        verdict = (yield from of_case(every_length, found.scale or 1.0, found.plane)) or verdict
+        verdict = (yield from _alike(found)) or verdict
     if verdict.inside:
         verdict = (yield from of_case(rarely_by_chance)) or verdict
     same = yield from of_case(unchanged)
@@ -66,6 +67,15 @@ def by_tests(look: FirstLook | None = None, *, not_one: bool = False, deep: bool
         words = "An early question got another answer at the end: the target changed, or several replicas answer."
         verdict = outside("changed while asked", words, Sign.CHANGED)
     return (yield from of_case(diagnosis_of, verdict, found))
+
+
+def _alike(found: Findings) -> Walk[Verdict | None]:
+    """The verdict that some length or position follows another law; positions first where they are asked for themselves."""
+    scale, foretold = found.scale or 1.0, found.plane is not None
+    lengths = of_case(every_length, scale, found.plane)
+    positions = of_case(every_position, scale, causal=found.extras.causal, foretold=foretold)
+    first, second = (lengths, positions) if foretold else (positions, lengths)
+    return (yield from first) or (yield from second)
 
 
 def _verdict(found: Findings, look: FirstLook | None) -> Walk[Verdict]:
@@ -130,7 +140,9 @@ def _network(answers: Answers, shape: Shape, scale: float, why: str) -> Walk[Ver
 
 def _attention(found: Findings, answers: Answers, point: Pilot) -> Walk[Verdict]:
     one = Outcome(False, "one head was learned, and does not explain fresh answers")
-    if not found.not_one or answers.coarse or point.flat:
+    if point.cancels:
+        one = Outcome(None, "one-token answers do not vary")
+    elif not found.not_one or answers.coarse or point.flat:
         one = yield from of_case(one_head, point.scale, flat=point.flat)
     if one.passed and one.plane is not None:
         missed = yield from of_case(at_other_lengths, one.plane)

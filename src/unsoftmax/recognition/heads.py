@@ -11,7 +11,7 @@ from unsoftmax.models import Floats
 from unsoftmax.proof.settings import PROOF
 from unsoftmax.recognition.case import Case
 from unsoftmax.recognition.heads_design import Design
-from unsoftmax.recognition.heads_fit import Fit, fitted, pruned
+from unsoftmax.recognition.heads_fit import Fit, fitted, pruned, rank_of
 from unsoftmax.recognition.settings import TESTS
 
 
@@ -43,6 +43,9 @@ def several_heads(case: Case, scale: float) -> Heads:
     total = single[2] - single[0]
     noise = case.noise(answers[: -TESTS.heads_far], single)
     far_noise = case.noise(answers, single)
+    if Y.shape[1] > 1 and rank_of(Y[: TESTS.fit], noise) == 1:  # all values are multiples of one: they are read as numbers
+        value = np.linalg.svd(Y[: TESTS.fit])[2][:1].T
+        Y, total = Y @ value, total @ value
     counts = _counts(Y[: TESTS.fit], noise)
     best = Heads(None, np.inf, np.inf)
     # floors: rounding errors add up over the one-token answers, and float32 layers round numbers larger than their answers
@@ -160,8 +163,7 @@ def _design(rng: np.random.Generator, longest: int, *, every: bool = False) -> D
 
 def _counts(Y: Floats, noise: float) -> list[int]:
     """Numbers of heads worth trying: the rank of vector answers, or one by one."""
-    outputs = Y.shape[1]
-    rank = int((np.linalg.svd(Y, compute_uv=False) > 20 * noise * np.sqrt(len(Y))).sum())
+    outputs, rank = Y.shape[1], rank_of(Y, noise)
     if 1 <= rank < outputs:
         return [h for h in (rank, rank + 1) if h <= TESTS.most_vector]
     return list(range(max(1, rank), max(TESTS.most_scalar, min(rank + 3, TESTS.most_vector)) + 1))

@@ -26,7 +26,7 @@ class Fit:
 
 def fitted(design: Design, Y: Floats, heads: int, rng: np.random.Generator, noise: float, fewer: Floats | None) -> Fit:
     """Best fit of a number of heads: from a scan for vector answers, one head more than before for scalar ones."""
-    if 1 < Y.shape[1] >= heads:
+    if 1 < Y.shape[1] >= heads and (heads <= rank_of(Y, noise) or heads > TESTS.most_scalar):  # a scan finds values that differ
         found = scan(design, Y, heads)
         if len(found) >= heads:
             first = _descend(design, Y, found[None, :heads], noise)
@@ -43,6 +43,11 @@ def fitted(design: Design, Y: Floats, heads: int, rng: np.random.Generator, nois
     if fewer.shape[1] == heads - 1:
         starts = np.concatenate([starts, _grown(design, Y, fewer)])
     return _descend(design, Y, starts, noise)
+
+
+def rank_of(Y: Floats, noise: float) -> int:
+    """How many dimensions answers vary in by more than noise explains."""
+    return int((np.linalg.svd(Y, compute_uv=False) > 20 * noise * np.sqrt(len(Y))).sum())
 
 
 def _grown(design: Design, Y: Floats, fewer: Floats) -> Floats:

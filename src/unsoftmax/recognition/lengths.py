@@ -16,6 +16,7 @@ from unsoftmax.recognition.case import Case, DecidedError, Verdict, inconclusive
 from unsoftmax.recognition.names import NOT_BILINEAR
 from unsoftmax.recognition.one_head import Outcome, against, corners, natural_plane
 from unsoftmax.recognition.plane import Plane, random_coordinates
+from unsoftmax.recognition.positions import compare_elsewhere
 from unsoftmax.recognition.settings import TESTS
 
 OTHER_LENGTHS = outside(
@@ -132,6 +133,7 @@ def _missed(case: Case, planes: list[Plane], lengths: Iterable[int]) -> Missed:
         if told is None:
             continue
         case.foretold.add(length)
+        compare_elsewhere(case, plane, coordinates, base)
         by_number = None
         if told.share > max(1.0, missed.worst) and case.left() > 0:
             again = against(case, plane, coordinates, base)

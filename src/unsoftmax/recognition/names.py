@@ -120,9 +120,9 @@ def name_bent(case: Case, shape: Shape) -> Verdict:
 def _of_bent(case: Case, shape: Shape) -> Verdict | None:
     """A norm, or a residual that only recovery can tell, where one of them shows."""
     x = case.cap(1.0, 24.0) * case.draw()
-    y = case.ask(np.stack([x, 2 * x, 4 * x, 8 * x, 16 * x, -x])[:, None])
+    y = case.ask(np.stack([x, 2 * x, 4 * x, 8 * x, 16 * x, -x, -4 * x, -8 * x])[:, None])
     swing = max(float(np.abs(y[0] - y[5]).max()), 1e-300)
-    still = float(np.abs(y[3] - y[2]).max()) / swing
+    still = float(np.abs(y[[3, 7]] - y[[2, 6]]).max()) / swing  # both ways: neurons may sleep on one of them
     straight = float(np.abs(y[4] - 3 * y[3] + 2 * y[2]).max()) / max(float(np.abs(y[4] - y[3]).max()), 1e-300)
     case.record(
         "scale invariant",

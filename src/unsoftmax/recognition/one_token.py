@@ -103,6 +103,7 @@ def _bends(case: Case, scale: float, bend: float, again: bool = True) -> Shape:
             if np.all(slope[size <= 4 * level] <= 4 * level) and straight > 0:
                 if again:  # a saturated network looks like this as well: shorter tokens tell
                     return _bends(case, scale / 8, bend / 64, again=False)
+                _refuse_asleep(case, scale)
                 raise DecidedError(outside("piecewise constant", JUMPS))
             case.record(
                 "bends evenly",
@@ -120,6 +121,23 @@ def _bends(case: Case, scale: float, bend: float, again: bool = True) -> Shape:
         f"One-token answers bend smoothly at {smooth} of {total} places: neither smooth nor straight.",
     )
     return Shape.UNCLEAR
+
+
+def _refuse_asleep(case: Case, scale: float) -> None:
+    """Leave open what is flat near by, but straight and steep far away: neurons of a network may sleep here (6 queries).
+
+    Raises:
+        DecidedError: it is.
+    """
+    x, u = case.cap(TESTS.awake * scale, 1.5 + 2 * TESTS.aside) * case.draw(2)
+    ends = np.array([x, -x])
+    y = case.ask(np.concatenate([ends, ends + TESTS.aside * u, ends + 2 * TESTS.aside * u])[:, None]).reshape(3, 2, -1)
+    steps, level = np.diff(y, axis=0), case.noise(y)
+    steep = np.abs(steps).min(axis=0).max(axis=-1) > 15 * level
+    bent = np.abs(steps[1] - steps[0]).max(axis=-1) > 0.1 * np.abs(steps[0]).max(axis=-1)
+    if (steep & ~bent).any():
+        words = "One-token answers are flat near by and steep far away: a network may sleep here, or tokens are rounded coarsely."
+        raise DecidedError(inconclusive("kinks", words))
 
 
 def sharp(case: Case, scale: float) -> bool:
@@ -226,6 +244,7 @@ class Pilot:
         listens: earlier tokens change the answer at all.
         flat: no score at any scale tried: the plain mean.
         hard: saturated at every scale tried.
+        cancels: answers to copies of one token do not vary, so that no single head answers.
     """
 
     scale: float
@@ -233,6 +252,7 @@ class Pilot:
     listens: bool = True
     flat: bool = False
     hard: bool = False
+    cancels: bool = False
 
 
 @asked_once
@@ -251,9 +271,12 @@ def pilot(case: Case) -> Pilot:
             case.reach = min(case.reach, 2 * scale)
             scale /= 16
             continue
-        odd, loud, level = response
+        odd, loud, level, moved = response
         if loud <= level:
             return _listen(case, pairs, scale)
+        if moved <= level:  # values cancel over the heads: both responses are of the scores, whose size their ratio does not tell
+            case.cancelled = loud
+            return Pilot(scale, 0.3, cancels=True)
         strength = min(1.0, odd / loud)
         seen[scale] = strength if odd > level else 0.0
         if 0.2 <= strength <= 0.6:
@@ -272,8 +295,11 @@ def pilot(case: Case) -> Pilot:
     return Pilot(best, strength, flat=flat, hard=hard)
 
 
-def _respond(case: Case, pairs: Floats, scale: float) -> tuple[float, float, float] | None:
-    """Response to unequal weights, response to earlier tokens at all, and what the floor explains; summed, as values may cancel."""
+def _respond(case: Case, pairs: Floats, scale: float) -> tuple[float, float, float, float] | None:
+    """Response to unequal weights, to earlier tokens at all, what the floor explains, and how far answers to copies differ.
+
+    The first two are summed, as values may cancel.
+    """
     answers = case.attempt(
         np.concatenate([[[x, x, x], [x + u, x - u, x], [x + u, x + u, x], [x - u, x - u, x]] for x, u in scale * pairs])
     )
@@ -281,7 +307,7 @@ def _respond(case: Case, pairs: Floats, scale: float) -> tuple[float, float, flo
         return None
     x, mixed, up, down = answers.reshape(len(pairs), 4, -1).transpose(1, 0, 2)
     odd, loud = np.abs(mixed - x).max(axis=-1).sum(), (np.abs(up - x).max(axis=-1) + np.abs(down - x).max(axis=-1)).sum()
-    return float(odd), float(loud), case.tolerance(answers)
+    return float(odd), float(loud), case.tolerance(answers), float(np.ptp(x, axis=0).max())
 
 
 def _factor(strength: float, heard: bool) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,17 +62,32 @@ class Plane:
         centre: Floats = softmax((coordinates - last) @ self.slope(last)) @ coordinates
         return centre
 
+    def centres(self, coordinates: Floats, *, causal: bool) -> tuple[Floats, Floats]:
+        """For each token that asks: the centre of all it sees ``(length, axes)``, and the largest difference of their scores."""
+        slopes = self.scores[:, 0] + coordinates @ self.scores[:, 1:].T
+        scores = slopes @ coordinates.T
+        seen = np.tri(len(scores), dtype=bool) if causal else np.ones_like(scores, dtype=bool)
+        steep = np.where(seen, np.abs(scores - np.diag(scores)[:, None]), 0.0).max(axis=1)
+        return softmax(np.where(seen, scores, -np.inf)) @ coordinates, steep
+
     def uncertainty(self, coordinates: Floats) -> Floats:
-        """How far the errors of the scores move that centre, per axis."""
-        moved = np.zeros(len(self.axes))  # squares: the errors are independent
-        here = self.centre(coordinates)
+        """How far the errors of the scores move the centre of the last token, per axis."""
+        return self._moved(lambda plane: plane.centre(coordinates))
+
+    def uncertainties(self, coordinates: Floats, *, causal: bool) -> Floats:
+        """The same of the centres of all tokens ``(length, axes)``."""
+        return self._moved(lambda plane: plane.centres(coordinates, causal=causal)[0])
+
+    def _moved(self, told: Callable[[Plane], Floats]) -> Floats:
+        here = told(self)
+        moved = np.zeros_like(here)  # squares: the errors are independent
         for j in range(len(self.axes)):
             for i in range(self.errors.shape[1]):
                 shift = np.zeros_like(self.scores)
                 shift[j, i] = self.errors[j, i]
                 if i == 0:
                     shift[j, 1:] -= self.errors[j, 0]
-                moved += (Plane(self.origin, self.axes, self.scores + shift, self.errors).centre(coordinates) - here) ** 2
+                moved += (told(Plane(self.origin, self.axes, self.scores + shift, self.errors)) - here) ** 2
         return np.asarray(np.sqrt(moved))
 
 

@@ -28,7 +28,8 @@ def long_tokens(case: Case) -> Verdict | None:
     far = case.attempt(TESTS.cut_far * tokens[:, None])
     if ends is None or far is None:
         return None
-    off = _off(ends, far, TESTS.cut_far) / case.tolerance(far)
+    # the line through short ones is known to their rounding alone: all there is where the values of several heads cancel
+    off = _off(ends, far, TESTS.cut_far) / max(case.tolerance(far), TESTS.cut_far * case.tolerance(ends))
     if case.record("long tokens", off, 1.0, off <= 1, f"Long tokens are {'' if off <= 1 else 'not '}answered in proportion."):
         return None
     return inconclusive(

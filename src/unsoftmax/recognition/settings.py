@@ -141,6 +141,10 @@ class Settings:
     deaf: float = 0.02  # of the answers' size: where tests allow more than that, no change by earlier tokens can be excluded
     places: int = 6  # where curvature is looked at
 
+    # neurons that sleep on ordinary tokens: times longer ones that wake them, and steps aside there, of their length
+    awake: float = 2.0**8
+    aside: float = 2.0**-4
+
     # piecewise
     # tokens at x + u and at x: ratios 1/4 and 4 to read, 2/3 to check
     copies: tuple[tuple[int, int], ...] = ((1, 4), (4, 1), (2, 3))
@@ -149,6 +153,9 @@ class Settings:
     alike: int = 5  # pairs of sequences that must be answered alike
     afar: float = 30.0  # times longer tokens, where neurons that are no ReLU have bent back to straight ones
     piecewise_enough: int = 60  # questions that a plane may need with all that follows
+
+    # positions
+    positions: int = 14  # questions that they may take before all lengths are asked: each compares all positions of one length
 
     # quick relu
     quick_relu_sizes: tuple[float, ...] = (1.0, 0.125, 8.0)  # entries of tokens at which earlier ones are listened for

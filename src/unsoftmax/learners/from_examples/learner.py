@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unsoftmax.accounts import Account
-from unsoftmax.errors import NotIdentifiableError, RefusalError, TooNoisyError
+from unsoftmax.errors import NotIdentifiableError, RefusalError, TooNoisyError, is_whole
 from unsoftmax.evidence import Evidence
 from unsoftmax.learners.from_examples.data import Examples, Frame, frame_of, hold_out, read_examples
 from unsoftmax.learners.from_examples.errors import error_bars
-from unsoftmax.learners.from_examples.refusals import refusal_of, refuse_hopeless, refuse_two_tokens, too_few
+from unsoftmax.learners.from_examples.refusals import refusal_of, refuse_hopeless, refuse_silent, refuse_two_tokens, too_few
 from unsoftmax.learners.from_examples.sculpting import decide_by_sculpting
 from unsoftmax.learners.from_examples.search import PLAIN, Candidate, Search, predict
 from unsoftmax.learners.from_examples.settings import EXAMPLES
@@ -89,8 +89,13 @@ def learn_from_examples(
         raise ValueError(f"method is {method!r}; it must be 'fit' or 'sculpt'.")
     if on_failure not in ("raise", "return"):
         raise ValueError(f"on_failure is {on_failure!r}; it must be 'raise' or 'return'.")
-    if heads is not None and (not isinstance(heads, int | np.integer) or heads < 1):
+    if heads is not None and not is_whole(heads, 1):
         raise ValueError(f"heads is {heads!r}; it must be a positive whole number, or None to find it.")
+    if not is_whole(seed, 0):
+        raise ValueError(f"seed is {seed!r}; it must be a whole number of at least 0.")
+    if not isinstance(causal, bool | np.bool_):
+        raise ValueError(f"causal is {causal!r}; it must be True or False.")
+    heads, seed = None if heads is None else int(heads), int(seed)
     examples = read_examples(X, Y, mask, causal=causal)
     tell = progress or (lambda line: None)
     seen = _Seen({"method": method, "floor": {"kind": examples.floor.kind}})
@@ -143,6 +148,8 @@ def _recovery(
     if verdict.candidate is None:
         raise too_few(examples, heads or 1)
     candidate = verdict.candidate
+    if verdict.accepted:
+        refuse_silent(candidate)
     model, residual, bounds = _in_user_terms(candidate, frame, examples, rng if verdict.accepted and not verdict.exact else None)
     check, noise = _check(search, candidate, held)
     _describe(seen, examples, candidate, model, residual, held)

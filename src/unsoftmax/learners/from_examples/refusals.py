@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, RefusalError, TooNoisyError
 from unsoftmax.learners.from_examples.data import Examples, Extras, Frame
-from unsoftmax.learners.from_examples.search import PLAIN
+from unsoftmax.learners.from_examples.search import PLAIN, Candidate
 from unsoftmax.learners.from_examples.settings import EXAMPLES
 from unsoftmax.learners.from_examples.verdict import Verdict
 from unsoftmax.models import Attention
@@ -52,6 +52,21 @@ def refuse_two_tokens(examples: Examples, model: Attention, check: Check, exact:
             "changes nothing. Record some sequences of three or more tokens.",
             model=model,
             check=check,
+        )
+
+
+def refuse_silent(candidate: Candidate) -> None:
+    """Heads that explain no more than chance does, beside the constant and the residual, say nothing of their scores."""
+    problem, error = candidate.problem, candidate.fit.point.error
+    kept = 1.0 if problem.kept is None else problem.kept
+    linear = problem.linear * kept
+    alone = problem.answers - linear @ np.linalg.lstsq(linear, problem.answers, rcond=None)[0]
+    left, free = float(np.sum(error**2)), max(problem.equations - candidate.unknowns, 1)
+    rounding = (problem.equations * float(np.finfo(float).eps * np.abs(problem.answers).max())) ** 2  # of sums over all of them
+    if float(np.sum(alone**2)) - left <= EXAMPLES.by_chance * candidate.unknowns * left / free + rounding:
+        raise NotIdentifiableError(
+            "The answers do not depend on the tokens beyond what their noise explains, so the values V may be zero and nothing "
+            "shows of the scores W. Record answers that vary with the tokens."
         )
 
 

@@ -66,6 +66,7 @@ class Settings:
     held_out_exact: float = 1e-8  # largest held-out error, relative to the answers' spread, that may be called exact
     surplus_for_noise: float = 3.0  # equations per unknown below which noise and misfit cannot be told apart
     most_noise: float = 0.3  # share of the answers' size that may be noise: poor fits of exact answers leave this much and more
+    by_chance: float = 4.0  # times the share of the noise that as many unknowns take up, for the best of many starts takes up more
     misfit: float = 3.5  # standard deviations
     same_fit: float = 0.1  # two fits are the same when their answers differ by less than this share of the noise
     confirming_starts: int = 12

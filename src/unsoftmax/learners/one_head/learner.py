@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from unsoftmax.errors import NotIdentifiableError, NotInFamilyError, Sign, TargetError, tried
+from unsoftmax.errors import InconclusiveError, NotIdentifiableError, NotInFamilyError, Sign, TargetError, tried
 from unsoftmax.learners.one_head.positions import Loud, PositionReader, biased_size, is_causal, loud_values, read_pairs
 from unsoftmax.learners.one_head.score_matrix import read_score_matrix
 from unsoftmax.learners.one_head.scores import ScoreReader, StepReader, Values, copies
@@ -159,11 +159,22 @@ class OneHeadLearner:
             else (loud.V, lengths[0])
         )
         if np.abs(V).max() <= 4 * self.floor.of(float(np.abs(b).max())) / size:
+            if self.max_norm is None and self._wakes(oracle, b):
+                raise InconclusiveError(
+                    "Tokens along the axes are answered like the zero token, but far longer ones are not: neurons of a network may "
+                    "sleep on ordinary tokens. `family=` tries one family; longer natural tokens may wake them."
+                )
             raise NotIdentifiableError(
                 f"Every one-token answer equals {b[0]:.6g}: the value vector v is zero, so the attention weights never show and "
                 "W (and c) cannot be identified. Ask a target whose answers depend on its tokens."
             )
         return Values.of(V, b, self.floor)
+
+    def _wakes(self, oracle: Oracle, b: Floats) -> bool:
+        """Whether a very long token or its opposite is answered otherwise than the zero token, though axes are not; 2 queries."""
+        far = np.cos(np.arange(1.0, oracle.width + 1)) / HEAD.separation
+        told = tried(lambda: LastPosition(oracle)(np.stack([far, -far])[:, None]).reshape(2, -1) - b, TargetError)
+        return not isinstance(told, TargetError) and bool(np.abs(told).max() > 4 * self.floor.of(float(np.abs(b).max())))
 
     def axis_lengths(self, b: Floats) -> tuple[float, ...]:
         """Lengths to ask axes at: long tokens drown a constant, a rounding step or noise; without them no length matters.

@@ -167,7 +167,7 @@ STRANGERS = {
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("name", STRANGERS)
 def test_strangers_of_any_number_of_heads_are_refused_within_300_questions(name, heads, outputs):
-    target = bounded(STRANGERS[name], heads, outputs, width=8, rng=np.random.default_rng(5))  # the same in whatever order tests run
+    target = bounded(STRANGERS[name], heads, outputs, width=8, rng=np.random.default_rng(0))  # the same in whatever order tests run
     found = us.recover(target, width=8, seed=5, on_failure="return")
     assert found.status is us.Status.NOT_IN_FAMILY
     looked_back = found.account.phases["sentinels"].queries  # closer where chance wants it

@@ -111,7 +111,7 @@ def test_weights_on_a_grid_cost_few_questions_and_come_out_to_the_last_bit():
         ({"max_norm": float("inf")}, "max_norm"),
         ({"accuracy": -1.0}, "accuracy"),
         ({"grid": 0.0}, "grid"),
-        ({"grid": [1.0, 2.0]}, "2 steps"),
+        ({"grid": [1.0, 2.0]}, "one for each of the 5 rows"),
         ({"on_failure": "ignore"}, "on_failure"),
     ],
 )

@@ -78,8 +78,10 @@ def test_a_target_that_would_take_long_is_asked_no_more():
         return one(X)
 
     target, asked = counting(slow)
-    assert us.recover(target, width=D).status is us.Status.EXACT
+    found = us.recover(target, width=D)
+    assert found.status is us.Status.EXACT
     assert max(asked) == 1024
+    assert found.check.sequences == 240, "no fewer than of a fast one"
 
 
 @pytest.mark.parametrize("wish", [{"max_length": 256}, {"check": 235}, {"budget": 6 * 7 + 17 + 240}])

@@ -40,14 +40,15 @@ def very_long(
 ) -> list[Fresh]:
     """Sequences of natural tokens with their raw answers, each longer than the one before; at most five queries.
 
-    The first that the target fails on, or that would take too long were its time to grow with the square, is the end.
+    Where one more would take too long, were its time to grow with the square, the others are no longer than those of the check: how
+    many are asked does not hang on a clock. The first that the target fails on is the end.
     """
     asked: list[Fresh] = []
-    taken, last = 0.0, PROOF.beyond
+    taken, last, slow = 0.0, PROOF.beyond, False
     with one_commit(oracle):
-        for length in lengths(width):
-            if taken * (length / last) ** 2 > PROOF.patience:
-                break
+        for wanted in lengths(width):
+            slow = slow or taken * (wanted / last) ** 2 > PROOF.patience
+            length = PROOF.longest if slow else wanted
             sequence = natural_ones((1, length, width), rng, natural, max_norm, large=PROOF.by_bits)
             began = time.perf_counter()
             answers = tried(partial(oracle, sequence), TargetError)

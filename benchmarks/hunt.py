@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -222,6 +223,10 @@ def run(name: str, seed: int) -> Row:
     return {"kind": name, "seed": seed, "seconds": round(time.perf_counter() - started, 3), **row}
 
 
+def drawn(each: tuple[str, int]) -> Row:
+    return run(*each)
+
+
 def summary(rows: list[Row]) -> None:
     for kind in sorted({row["kind"] for row in rows}):
         mine = [row for row in rows if row["kind"] == kind]
@@ -251,23 +256,24 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="+", choices=list(KINDS))
     parser.add_argument("--runs", type=int, default=4000, help="targets of each kind at most")
-    parser.add_argument("--seconds", type=float, default=120.0, help="no new result is waited for after this time")
+    parser.add_argument("--seconds", type=float, default=120.0, help="what is still at work then is stopped, and named")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", help="a JSON file of all rows")
     options = parser.parse_args()
     end, rows = time.monotonic() + options.seconds, []
-    pool = ProcessPoolExecutor(options.jobs)
     seeds = range(options.first_seed, options.first_seed + options.runs)
-    waiting = [pool.submit(run, kind, seed) for seed in seeds for kind in options.kinds]
-    for done in as_completed(waiting):
-        rows.append(done.result())
-        if time.monotonic() > end:
-            break
-    pool.shutdown(cancel_futures=True)  # once: a second call, as the end of a ``with`` makes it, takes the cancelling back
+    wanted = [(kind, seed) for seed in seeds for kind in options.kinds]
+    with multiprocessing.Pool(options.jobs) as pool:  # whose end stops what is still at work
+        coming = pool.imap_unordered(drawn, wanted)
+        with suppress(StopIteration, multiprocessing.TimeoutError):
+            while True:
+                rows.append(coming.next(max(0.0, end - time.monotonic())))
+    ended = {(row["kind"], row["seed"]) for row in rows}
     if options.out:
         with open(options.out, "w") as file:
             json.dump(rows, file)
     summary(rows)
     seconds = sum(row["seconds"] for row in rows)
     print(f"{len(rows)} runs, {sum(bool(row.get('false')) for row in rows)} false; {seconds:.0f} core seconds, {options.jobs} jobs")
+    print("at work when the time was up:", [each for each in wanted[: len(rows) + options.jobs] if each not in ended])

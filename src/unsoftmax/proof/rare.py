@@ -12,14 +12,13 @@ from functools import partial
 
 import numpy as np
 
-from unsoftmax.errors import DriftingError, InconclusiveError, RefusalError, TargetError, tried
+from unsoftmax.errors import TargetError, tried
 from unsoftmax.models import Floats
 from unsoftmax.oracles.base import Oracle, one_commit
 from unsoftmax.proof.compare import Compared
 from unsoftmax.proof.drawn import natural_ones
 from unsoftmax.proof.fresh import Fresh
 from unsoftmax.proof.settings import PROOF
-from unsoftmax.results import Learned
 
 
 def lengths(width: int) -> list[int]:
@@ -66,19 +65,4 @@ def with_them(seen: Compared, far: Compared) -> Compared:
         answers=np.concatenate([seen.answers, far.answers]),
         predicted=np.concatenate([seen.predicted, far.predicted]),
         batches=(*seen.batches, *far.batches),
-    )
-
-
-def not_explained(far: Compared, again: RefusalError | None, learned: Learned, heads: int, *, longest: int) -> RefusalError:
-    """Why a model that explains all other sequences is not announced: ``again`` tells what asking again showed."""
-    worst = int(far.deviations.max(axis=1).argmax())
-    off = f"one of {int(far.lengths[worst]):,} tokens is off by {float(far.deviations[worst].max()):.2g}"
-    if isinstance(again, DriftingError):
-        return again
-    return InconclusiveError(
-        f"{heads} head{'s' * (heads != 1)} explain{'s' * (heads == 1)} all fresh sequences of up to {longest} tokens, but {off}, "
-        "far more than rounding explains: either the target treats very long sequences otherwise, or something strikes one token "
-        f"in thousands. If shorter sequences are all that matters, say so: `max_length={longest}`.",
-        model=learned.model,
-        evidence={"tokens": int(far.lengths[worst]), "off": float(far.deviations[worst].max())},
     )

@@ -213,6 +213,20 @@ def something_else(seen: Compared, check: Check, learned: Learned, strange: Floa
     )
 
 
+def very_long_ones_miss(far: Compared, learned: Learned, heads: int) -> RefusalError:
+    """A model that explains all other sequences, but not those of very many tokens."""
+    worst = int(far.deviations.max(axis=1).argmax())
+    off, tokens = float(far.deviations[worst].max()), int(far.lengths[worst])
+    return InconclusiveError(
+        f"{heads} head{'s' * (heads != 1)} explain{'s' * (heads == 1)} all fresh sequences of up to {PROOF.longest} tokens, but "
+        f"one of {tokens:,} tokens is off by {off:.2g}, far more than rounding explains: either the target treats very long "
+        "sequences otherwise, or something strikes one token in thousands. If shorter sequences are all that matters, say so: "
+        f"`max_length={PROOF.longest}`.",
+        model=learned.model,
+        evidence={"tokens": tokens, "off": off},
+    )
+
+
 def or_else(heads: int, floor: Floor, rank: int | None) -> str:
     """What explains a misfit: a target of another family, and what else may."""
     if rank is not None:

@@ -29,7 +29,7 @@ from unsoftmax.proof.fresh import COUNT, Fresh, afforded, fresh_batches, tokens_
 from unsoftmax.proof.judge import carries_noise, checked, covered, relative_errors, tolerance_of, varies
 from unsoftmax.proof.limits import LIMITS
 from unsoftmax.proof.noisy import alike_by_chance, answered_as_before, loud_batches, noisy_held_out
-from unsoftmax.proof.rare import lengths, not_explained, very_long, with_them
+from unsoftmax.proof.rare import lengths, very_long, with_them
 from unsoftmax.proof.settings import PROOF
 from unsoftmax.proof.tangent import sequences_for, unexplained
 from unsoftmax.results import Bounds, Check, Learned, Proof, Status
@@ -136,7 +136,7 @@ class _Proof:
         if self._heads() == 1:
             beyond |= self._strangeness(both)[rows] > 1
         if beyond.any():
-            return not_explained(far, self._answered_otherwise(far, LIMITS.again), learned, self._heads(), longest=PROOF.longest)
+            return self._answered_otherwise(far, LIMITS.again) or refusals.very_long_ones_miss(far, learned, self._heads())
         self._said(both)
         return None
 

@@ -22,12 +22,10 @@ class Settings:
     # design
     design_largest: int = 4500  # parameters; beyond, the triangular solves for the pool cost more than they save
 
-    wrong: float = (
-        1e4  # misfit of the answers in expected errors from which on a network is no right one (those miss by 0.3 at most)
-    )
-    few: int = 24  # random points then, enough to show it
     undesigned: float = 0.05  # random points per parameter then (64-128-1: errors of 1e-10 with 0.02, 1e-11 with 0.05),
     undesigned_beside: float = 0.85  # and where gradients were told beside many bends: fewer leave errors of 1e-9
+    wrong: float = 1e4  # misfit in expected errors from which on a network is no right one: those miss by 0.3 at most
+    few: int = 24  # random points that are enough to show it
 
     # forms
     skip: float = 1e-8  # a linear part this small against the neurons is none, unless the check says that errors are larger
